@@ -318,7 +318,7 @@ pub trait IoChannel {
     /// Appends completions that are there, without sleeping; how many. Rings the doorbell if that comes for free.
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
 
-    /// As [`poll`](Self::poll), for those who look again and again before they sleep: it leaves the descriptor of
+    /// As [`poll`](Self::poll), for callers that look again and again before they sleep: it leaves the descriptor of
     /// [`completion_fd`](Self::completion_fd) as it is, which spares system calls.
     fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.poll(completions)

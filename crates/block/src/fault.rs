@@ -96,7 +96,7 @@ impl BlockDevice for FaultDevice {
     fn grow(&self, size_bytes: u64) -> Result<()> {
         if self.control.growing_fails() && size_bytes > self.inner.size_bytes() {
             let context = format!("{} cannot grow to {size_bytes} bytes", self.info.name);
-            return Err(Error::new(ErrorKind::NoSpace, context).hint("a fault was asked for"));
+            return Err(Error::new(ErrorKind::NoSpace, context).hint("this fault was injected"));
         }
         self.inner.grow(size_bytes)
     }

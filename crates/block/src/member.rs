@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::poller::PollSet;
 use crate::request::{Completion, Request};
 
-/// A channel, and what those who sleep for several have to know of it.
+/// A channel, and what a thread that sleeps for several has to know of it.
 pub(crate) struct MemberChannel {
     pub(crate) channel: Box<dyn IoChannel>,
     /// Has no descriptor, as its completions are there once it has requests.

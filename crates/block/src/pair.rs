@@ -17,7 +17,7 @@ pub const PAIR_SECOND_BYTES: u64 = 1 << 62;
 
 struct PairChannel {
     sides: ChannelGroup,
-    /// Holds nothing: its event tells those who sleep on the descriptor of completions that are there at once.
+    /// Holds nothing: its event tells a thread that sleeps on the descriptor of completions that are there at once.
     early: EarlyQueue,
 }
 
@@ -49,7 +49,7 @@ impl IoChannel for PairChannel {
 
     fn kick(&mut self) {
         self.sides.kick();
-        // Nobody else tells those who sleep on the descriptor of a side that has none.
+        // Only this tells a thread that sleeps on the descriptor of a side without one.
         if self.sides.is_untold() {
             self.early.tell();
         }

@@ -1,4 +1,4 @@
-//! A device read and written one request after the other: for those who want a few blocks, and are in no hurry.
+//! A device read and written one request after the other: for callers that want a few blocks and are in no hurry.
 
 use std::sync::Arc;
 use std::time::Duration;

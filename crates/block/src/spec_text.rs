@@ -123,7 +123,7 @@ impl<'a> Options<'a> {
                     .hint(format!("write {scheme}:key=value,key=value")));
             };
             if pairs.iter().any(|(other, _)| *other == key) {
-                let context = format!("option {key} of {scheme}: is given twice");
+                let context = format!("option {key} of {scheme} is given twice");
                 return Err(Error::new(ErrorKind::Invalid, context));
             }
             pairs.push((key, value));

@@ -94,7 +94,7 @@ impl StripeDevice {
         let infos: Vec<_> = members.iter().map(|m| m.device.info()).collect();
         let block = infos.iter().map(|i| i.logical_block_bytes).max();
         let Some(logical_block_bytes) = block else {
-            return Err(Error::new(ErrorKind::Invalid, "a stripe of no members"));
+            return Err(Error::new(ErrorKind::Invalid, "a stripe needs at least one member"));
         };
         let names: Vec<_> = infos.iter().map(|i| format!("[{}]", i.name)).collect();
         let name = format!("stripe:unit={}:{}", format_bytes(unit_bytes), names.join("+"));

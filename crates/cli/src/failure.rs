@@ -93,7 +93,7 @@ impl Failure {
         self
     }
 
-    /// The reader of our output has gone: nobody is there to be told anything.
+    /// The reader of our output has gone, so there is no one to print an error for.
     pub(crate) fn closed_pipe() -> Self {
         Self::new(Exit::Done, String::new())
     }

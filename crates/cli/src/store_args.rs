@@ -301,7 +301,7 @@ fn open_showing(options: Options) -> Result<(Store, OpenReport)> {
         let commits = counted(recovered.commits, "commit");
         let left_out = match recovered.dropped {
             0 => String::new(),
-            dropped => format!(", {} that nobody was told of left out", count(dropped)),
+            dropped => format!(", discarded {} unacknowledged commits", count(dropped)),
         };
         eprintln!("qpair: note: the store was not closed; recovered {commits}{left_out}");
         if recovered.more_memory_bytes > 0 {

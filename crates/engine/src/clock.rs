@@ -30,7 +30,7 @@ struct State {
 pub(crate) struct Clock {
     stable: AtomicU64,
     state: Mutex<State>,
-    /// Those who wait for `stable` to come to a stamp.
+    /// Tasks that wait for `stable` to reach a stamp.
     waiters: Waiters,
 }
 
@@ -64,7 +64,7 @@ impl Clock {
         self.lock().last
     }
 
-    /// The stamp given last; who takes a later one sees what `before` does.
+    /// The stamp given last; a commit that takes a later one sees what `before` does.
     pub(crate) fn last_given<T>(&self, before: impl FnOnce() -> T) -> u64 {
         let state = self.lock();
         before();
@@ -105,7 +105,7 @@ impl Clock {
         }
         self.stable.store(now, Ordering::Release);
         drop(state);
-        // Who enters himself has looked at `stable` under the lock.
+        // A waiter looks at `stable` under the lock before it enters itself.
         self.waiters.wake_up_to(now);
     }
 

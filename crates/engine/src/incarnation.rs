@@ -13,7 +13,6 @@ use qpair_format::superblock::{StoreState, Superblock};
 use qpair_format::{Error, Result};
 
 use crate::checkpoint::{Relief, checkpoint, name_logs, on_every_worker};
-use crate::labels;
 use crate::shared::Shared;
 use crate::space::GateGuard;
 use crate::sync::Alone;
@@ -32,7 +31,7 @@ pub(crate) struct Incarnation {
     labels_in_doubt: bool,
     /// Whoever gives pages of dropped tables back waits for these until the store is marked open: before, nothing may change.
     pub(crate) first_change: Mutex<Vec<Promise<()>>>,
-    /// Who begins the logs.
+    /// Held by a task that begins the logs.
     starting: Arc<Alone>,
 }
 
@@ -77,7 +76,7 @@ impl Incarnation {
         }
         if self.labels_in_doubt {
             // Else the next crash might find the new ones beside such that are older by two.
-            labels::write_all(&self.members, &label).inspect_err(|error| {
+            qpair_members::write_all(&self.members, &label).inspect_err(|error| {
                 self.shared.fail(error.clone());
             })?;
         }
@@ -96,7 +95,7 @@ impl Incarnation {
 
     fn write_open_labels(&self, label: &mut Superblock, next: Superblock) -> Result<()> {
         // The log device follows: until its label is written, nothing of this life is there.
-        let written = labels::write_all(&self.members, &next).and_then(|()| {
+        let written = qpair_members::write_all(&self.members, &next).and_then(|()| {
             let log_device = self.shared.log_device.as_ref();
             log_device.map_or(Ok(()), |log_device| log_device.mark(next.generation))
         });
@@ -118,7 +117,7 @@ impl Incarnation {
             generation: label.generation + 1,
             ..label.clone()
         };
-        labels::write_all(&self.members, &next)?;
+        qpair_members::write_all(&self.members, &next)?;
         *label = next;
         Ok(())
     }
@@ -154,7 +153,7 @@ impl Incarnation {
     pub(crate) async fn begin_commit(self: &Arc<Self>) -> Result<GateGuard> {
         self.begin_change()?;
         if !self.shared.logs_begun() {
-            // To its end, even if who commits goes away.
+            // Runs to its end even if the committing task is dropped.
             let incarnation = self.clone();
             spawn_here(
                 &self.shared,

@@ -17,7 +17,6 @@ mod canary;
 mod checkpoint;
 mod clock;
 mod incarnation;
-mod labels;
 mod large;
 mod log;
 mod log_device;
@@ -41,18 +40,17 @@ pub use qpair_format::page::{
     KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max,
 };
 pub use qpair_format::{Error, ErrorKind, Remedy, Result};
+pub use qpair_members::{LABEL_OFFSETS, LogPlace, find_content, find_foreign, is_label};
 pub use shared::Recovered;
 pub use store::{
-    BackupReport, BulkLoader, CheckReport, Commit, KeyRange, LABEL_OFFSETS, LogDeviceReport,
-    LogDump, LogEntry, LogFileEnd, LogOperation, LogPlace, Observer, Range, RecoveryProgress,
-    RepairReport, RepairStep, RepairedLog, RepairedTable, Snapshot, Store, StoreOptions,
-    StoreReport, StoreStatistics, Table, TableCheck, TaskRange, TaskSnapshot, TaskStore, TaskTable,
-    TaskTransaction, TaskTransactionRange, Transaction, TransactionRange, WarmReport, WeakStore,
-    WriteBatch, dump_log, examine_log, find_content, find_foreign, is_label, repair,
+    BackupReport, BulkLoader, CheckReport, Commit, LogDeviceReport, Observer, Range,
+    RecoveryProgress, Snapshot, Store, StoreOptions, StoreReport, StoreStatistics, Table,
+    TableCheck, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
+    TaskTransactionRange, Transaction, TransactionRange, WarmReport, WeakStore, WriteBatch,
 };
 pub use task::{JoinHandle, yield_now};
 #[doc(hidden)]
-pub use task::{Runtime, Step, abandon_stepped};
+pub use task::{Runtime, Step, abandon_stepped, is_stepped_here};
 pub use tx::{
     Isolation, KeyBounds, Prefix, Savepoint, TransactionInfo, TransactionOptions, TransactionState,
 };

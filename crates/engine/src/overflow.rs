@@ -34,7 +34,7 @@ pub(crate) fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<(
         return Err(Error::new(
             ErrorKind::KeyTooLong,
             format!(
-                "a key of {} bytes; with pages of {} bytes keys have up to {longest}",
+                "a key has {} bytes; with pages of {} bytes the limit is {longest}",
                 key.len(),
                 shared.page_size
             ),
@@ -43,7 +43,7 @@ pub(crate) fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<(
     if value.len() > VALUE_LEN_MAX {
         return Err(Error::new(
             ErrorKind::ValueTooLong,
-            format!("a value of {} bytes; values have up to {VALUE_LEN_MAX}", value.len()),
+            format!("a value has {} bytes; the limit is {VALUE_LEN_MAX}", value.len()),
         ));
     }
     Ok(())

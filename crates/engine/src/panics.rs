@@ -59,8 +59,8 @@ impl Shared {
     pub(crate) fn fail_by_panic(&self) {
         let error = Error::with_hint(
             ErrorKind::Panicked,
-            "the engine panicked, and the store is of no use until it is opened again; where and why is in the standard error of the process",
-            "close the store and open it again: what was acknowledged is recovered; report the panic",
+            "the engine panicked and the store cannot be used until it is opened again; standard error of the process has the panic message",
+            "close the store and open it again: it recovers every acknowledged commit; report the panic",
         );
         let _ = self.panicked.set(error.clone());
         self.fail(error.clone());

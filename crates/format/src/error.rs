@@ -137,12 +137,12 @@ impl Error {
         Self::with_remedy(ErrorKind::Corrupt, context, SALVAGE, Remedy::Repair)
     }
 
-    /// The error of who comes after the close.
+    /// The error of a call after the close.
     pub fn closed() -> Self {
         Self::new(ErrorKind::Closed, "the store is closed, or is being closed")
     }
 
-    /// The error of who uses a table that was dropped.
+    /// The error of a call on a dropped table.
     #[cold]
     pub fn table_dropped() -> Self {
         Self::new(ErrorKind::NotFound, "the table was dropped")

@@ -6,6 +6,7 @@
 //! - [`page`]: leaves and inner pages of the B+-trees; [`large`]: values too large for a leaf.
 //! - [`log`]: records, chunks and segments of the write-ahead log, and how they are read in order.
 //! - [`image`] and [`bitmap`]: what a checkpoint leaves beside the trees.
+//! - [`catalog`]: which tree a table is.
 //! - [`superblock`]: what the members of a store say of it.
 //! - [`place`] and [`swip`]: where a page is, on the device or in memory.
 //! - [`Error`]: what can go wrong with a store.
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bitmap;
+pub mod catalog;
 pub mod error;
 pub mod head;
 pub mod image;

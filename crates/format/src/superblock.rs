@@ -212,7 +212,7 @@ impl Superblock {
             return Err(Error::new(
                 ErrorKind::Corrupt,
                 format!(
-                    "the label of {name} tells of pages of {page_size} bytes, striped by {stripe_unit_bytes}"
+                    "the label of {name} has an invalid page size, {page_size} bytes, or stripe unit, {stripe_unit_bytes} bytes"
                 ),
             ));
         }
@@ -264,7 +264,7 @@ impl Superblock {
                 return Err(Error::with_hint(
                     ErrorKind::NotAStore,
                     format!(
-                        "{name} is not a whole store: what was making it, such as a repair, did not come to its end"
+                        "{name} is not a whole store: the operation that was making it, such as a repair, did not complete"
                     ),
                     "make it once more",
                 ));
@@ -277,9 +277,7 @@ impl Superblock {
         Err(match (zero, marked) {
             (true, _) => Error::with_remedy(
                 ErrorKind::NotAStore,
-                format!(
-                    "{name} is not a qpair store: where its label should be there are only zeroes"
-                ),
+                format!("{name} is not a qpair store: the place of its label has only zeroes"),
                 "if it was one, restore it from a backup, or salvage it by a repair; to make a new store there, remove it first",
                 Remedy::Make,
             ),
@@ -287,7 +285,7 @@ impl Superblock {
             _ => Error::with_remedy(
                 ErrorKind::NotAStore,
                 format!("{name} is not a qpair store"),
-                "check the path; of a store that something was written over, a repair salvages what can be read",
+                "check the path; if something overwrote the store, a repair salvages what can be read",
                 Remedy::Repair,
             ),
         })

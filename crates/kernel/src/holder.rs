@@ -14,7 +14,7 @@ pub struct LockHolder {
 }
 
 impl LockHolder {
-    /// Who has the file at `path` locked, if that can be told.
+    /// The process that has the file at `path` locked, if the kernel tells.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         Self::of_open(&std::fs::File::open(path).ok()?)

@@ -69,7 +69,7 @@ pub struct Mode {
     pub interface: Interface,
     /// How completions are noticed: `io_uring` and `io_uring_cmd`.
     pub polling: Polling,
-    /// Who submits: `None`, the caller. `io_uring` only.
+    /// The submitter: `None` is the caller. `io_uring` only.
     pub submission_thread: Option<SubmissionThread>,
     /// When completions are finished. `io_uring` only.
     pub task_run: TaskRun,

@@ -37,7 +37,7 @@ pub struct ControllerOptions {
     pub queues: u16,
     /// How long the controller may take to become ready, ms; `None`: as long as it says, and at least a second.
     pub ready_timeout_ms: Option<u32>,
-    /// Who may end a wait for a controller that does not answer, before its time is over.
+    /// The judge that may end a wait for a controller without an answer, before the time-out.
     pub patience: Patience,
 }
 

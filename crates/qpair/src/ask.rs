@@ -52,7 +52,7 @@ const KINDS: [(ErrorKind, &str); 8] = [
     (ErrorKind::Interrupted, "interrupted"),
 ];
 
-/// Answers those who ask, for the store's side.
+/// The store's side: it answers requests.
 pub(crate) struct Answers {
     store: WeakStore,
     busy: Arc<AtomicBool>,
@@ -127,7 +127,7 @@ fn back_up(
 
 /// The target, and whether what is on it may be lost.
 fn parse_request(line: &str) -> Result<(PathBuf, bool)> {
-    let wrong = || Error::new(ErrorKind::Invalid, "a request that makes no sense");
+    let wrong = || Error::new(ErrorKind::Invalid, "the request cannot be decoded");
     let words = line.strip_suffix('\n').and_then(|line| line.strip_prefix("backup "));
     let (how, target) = words.and_then(|words| words.split_once(' ')).ok_or_else(wrong)?;
     let force = match how {
@@ -200,7 +200,7 @@ pub fn ask_for_backup(
     let mut lines = BufReader::new(stream);
     let (mut line, mut known) = (String::new(), (0, 0));
     // Whoever makes it finds out that nobody listens any more.
-    let broken_off = || Error::new(ErrorKind::Interrupted, "the backup was broken off");
+    let broken_off = || Error::new(ErrorKind::Interrupted, "the backup was interrupted");
     loop {
         line.clear();
         while let Err(error) = lines.read_line(&mut line) {

@@ -74,14 +74,17 @@ pub use qpair_block as block;
 pub use qpair_block::{format_bytes, parse_bytes};
 pub use qpair_engine::{
     BackupReport, BulkLoader, CheckReport, Commit, Durability, Error, ErrorKind, Histogram,
-    Isolation, JoinHandle, KEY_LEN_MAX, KeyBounds, KeyRange, LogDeviceReport, LogDump, LogEntry,
-    LogFileEnd, LogOperation, LogPlace, Metrics, Observer, PAGE_SIZE_MAX, PAGE_SIZE_MIN, Prefix,
-    Range, Recovered, RecoveryProgress, Remedy, RepairReport, RepairStep, RepairedLog,
-    RepairedTable, Result, Sample, SampleValue, Savepoint, Snapshot, Store, StoreOptions,
-    StoreReport, StoreStatistics, Table, TableCheck, TaskRange, TaskSnapshot, TaskStore, TaskTable,
-    TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions,
-    TransactionRange, TransactionState, VALUE_LEN_MAX, WeakStore, WorkerCycles, WriteBatch,
-    key_len_max, to_prometheus, yield_now,
+    Isolation, JoinHandle, KEY_LEN_MAX, KeyBounds, LogDeviceReport, LogPlace, Metrics, Observer,
+    PAGE_SIZE_MAX, PAGE_SIZE_MIN, Prefix, Range, Recovered, RecoveryProgress, Remedy, Result,
+    Sample, SampleValue, Savepoint, Snapshot, Store, StoreOptions, StoreReport, StoreStatistics,
+    Table, TableCheck, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
+    TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions, TransactionRange,
+    TransactionState, VALUE_LEN_MAX, WeakStore, WorkerCycles, WriteBatch, key_len_max,
+    to_prometheus, yield_now,
+};
+pub use qpair_inspect::{
+    KeyRange, LogDump, LogEntry, LogFileEnd, LogOperation, RepairReport, RepairStep, RepairedLog,
+    RepairedTable,
 };
 pub use qpair_kernel::{Interface, Mode, Polling, SubmissionThread, TaskRun, probe};
 #[cfg(feature = "metrics")]

@@ -286,7 +286,7 @@ fn not_blank(name: &str, at_bytes: u64) -> Error {
 }
 
 /// Refuses a file that begins blank and has something behind its last whole block: devices do not show that, and a file of a few bytes
-/// would look empty. What a file is that begins with something else is found out by who reads that.
+/// would look empty. The code that reads the file finds out what any other beginning means.
 fn check_tail(path: &Path, size_bytes: u64) -> Result<()> {
     let tail = || -> std::io::Result<Vec<u8>> {
         let file = std::fs::File::open(path)?;

@@ -143,7 +143,7 @@ impl Options {
         self
     }
 
-    /// Completions a busy worker likes to take at once, and how long it waits for so many, microseconds.
+    /// Target completion batch size of a busy worker, and how long it waits for such a batch, microseconds.
     pub fn batch(mut self, completions: u32, linger_us: u32) -> Self {
         self.store.batch = completions;
         self.store.linger_us = linger_us;

@@ -7,10 +7,8 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use qpair_engine::{
-    BackupReport, LABEL_OFFSETS, LogDump, LogEntry, RepairReport, RepairStep, Result, Store,
-    StoreOptions, dump_log, examine_log, is_label, repair,
-};
+use qpair_engine::{BackupReport, LABEL_OFFSETS, Result, Store, StoreOptions, is_label};
+use qpair_inspect::{LogDump, LogEntry, RepairReport, RepairStep, dump_log, examine_log, repair};
 
 use crate::members::Members;
 use crate::open::with_devices;
@@ -53,7 +51,7 @@ impl Options {
     /// if something is damaged. This store is not written to.
     ///
     /// # Errors
-    /// As [`qpair_engine::repair`], and as [`Options::open`] for the target. Files made for the target are gone again then.
+    /// As [`qpair_inspect::repair`], and as [`Options::open`] for the target. Files made for the target are gone again then.
     pub fn repair_into(
         self,
         target: Self,
@@ -87,7 +85,7 @@ impl Options {
     /// the commits in their order, and may break it off.
     ///
     /// # Errors
-    /// As [`qpair_engine::dump_log`].
+    /// As [`qpair_inspect::dump_log`].
     pub fn dump_log(
         self,
         each: &mut dyn FnMut(&LogEntry<'_>) -> ControlFlow<()>,
@@ -102,7 +100,7 @@ impl Options {
     /// What is wrong with the write-ahead log of the store on these members, which nobody has open; nothing if recovery can read all of it.
     ///
     /// # Errors
-    /// As [`qpair_engine::examine_log`].
+    /// As [`qpair_inspect::examine_log`].
     pub fn examine_log(self) -> Result<Vec<String>> {
         let options = self.create(false).read_only(true);
         with_devices(&options, &|devices| examine_log(&devices.members, &devices.log_place))

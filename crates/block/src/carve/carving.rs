@@ -71,7 +71,7 @@ impl Carving {
             (None, Some(why)) => {
                 let context = format!("the map of slices on {} is damaged: {why}", info.name);
                 Err(Error::new(ErrorKind::Invalid, context)
-                    .hint("with force (--force, \"force\": true) a new map is begun; slices made as they were have their data"))
+                    .hint("force (--force, \"force\": true) begins a new map; slices made again at the same places keep their data"))
             }
             (None, None) => Ok(None),
         }
@@ -91,7 +91,7 @@ impl Carving {
         if !by_force && let Some(at_bytes) = find_content(device.as_ref())? {
             let context = format!("{} holds something: byte {at_bytes} is not zero", info.name);
             return Err(Error::new(ErrorKind::Exists, context)
-                .hint("force (--force, \"force\": true) carves it all the same, and what is there is lost"));
+                .hint("force (--force, \"force\": true) carves it and destroys its content"));
         }
         let map = CarveMap { generation: 0, slices: Vec::new() };
         Ok(Self { device: device.clone(), map, slot: 1, is_unsure: false })

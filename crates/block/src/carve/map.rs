@@ -126,7 +126,7 @@ impl CarveMap {
         let mut map = Self { generation, slices: Vec::with_capacity(count) };
         for entry in slot[HEADER_BYTES..len].chunks_exact(ENTRY_BYTES) {
             let Some(slice) = slice_of(entry) else {
-                return CarveSlot::Damaged("a slice in it makes no sense");
+                return CarveSlot::Damaged("a slice in it is invalid");
             };
             if map.check(&slice).is_err() {
                 return CarveSlot::Damaged("slices in it overlap, or share a name");
@@ -184,7 +184,7 @@ impl CarveMap {
         let wrong =
             |what: String| Error::new(ErrorKind::Invalid, format!("the slice {name}: {what}"));
         if !is_slice_name(name) {
-            return Err(wrong("its name is no name".to_owned()).hint(format!(
+            return Err(wrong("its name is not valid".to_owned()).hint(format!(
                 "names are up to {NAME_BYTES_MAX} letters, digits, '-', '_' and '.'"
             )));
         }

@@ -33,7 +33,7 @@ pub struct SimOptions {
     pub logical_block_bytes: u32,
     /// Whether completed writes need a flush to be durable.
     pub volatile_write_cache: bool,
-    /// Whether looking at a channel lets time pass if nothing else would end what is in flight. For those who are not stepped.
+    /// Whether looking at a channel lets time pass if nothing else would end what is in flight. For callers that are not stepped.
     pub free_running: bool,
 }
 

@@ -124,7 +124,7 @@ struct RunArgs {
     #[arg(long, value_name = "N", value_parser = parse_count::<u32, DEPTH_MAX>)]
     reads: Option<u32>,
 
-    /// Completions a busy worker likes to take at once
+    /// Target completion batch size of a busy worker
     #[arg(long, value_name = "N", default_value_t = 32)]
     batch: u32,
 

@@ -63,7 +63,7 @@ impl<S: Subscriber> Filter<S> for Flood {
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         let about = event.metadata();
-        // Who turns a crate up to that wants to see all of it.
+        // A user that raises a crate to that level wants to see all of its events.
         if *about.level() >= tracing::Level::DEBUG {
             return true;
         }

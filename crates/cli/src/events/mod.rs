@@ -43,7 +43,7 @@ impl Events {
         };
         let flood = Flood::default();
         let output = output.with_filter(flood.clone());
-        // A process has one log: who comes second logs by the first one.
+        // A process has one log: a second caller logs to the first one.
         let _ = set_global_default(registry().with(filter).with(output));
         Arc::new(Self { levels: Mutex::new(levels), filter: handle, flood })
     }

@@ -211,7 +211,7 @@ impl Gatherer {
         Ok(())
     }
 
-    /// Hands the round over; `false` if nobody wants it.
+    /// Hands the round over; `false` if its reader has ended.
     fn send_round(&mut self) -> bool {
         if self.round.records == 0 {
             return true;

@@ -8,8 +8,8 @@ use qpair_format::page::{HEADER_BYTES, PageKind, field, seal};
 use qpair_format::{Error, ErrorKind, Result};
 
 use crate::shared::Shared;
-use crate::space::RECORD_PAGES;
 use crate::task::{Transfer, current, flush, read_page, spawn_here};
+use qpair_format::image::RECORD_PAGES;
 
 /// Writes a record to both places, one after the other, durably.
 pub(crate) async fn write_record(shared: &Shared, record: &Record) -> Result<()> {
@@ -79,7 +79,10 @@ async fn write_pages(
         }
     }
     if outcome.is_ok() && extents.peek().is_some() {
-        return Err(Error::new(ErrorKind::NoMemory, "pages of a checkpoint are under way"));
+        return Err(Error::new(
+            ErrorKind::NoMemory,
+            "the pages for a checkpoint record are in flight",
+        ));
     }
     outcome
 }

@@ -135,7 +135,7 @@ impl Relief {
                 {
                     Error::with_hint(
                         ErrorKind::NoSpace,
-                        "no page can leave memory: the device has no place for one",
+                        "no page can be evicted: the device has no free page",
                         "make room on the device",
                     )
                 }

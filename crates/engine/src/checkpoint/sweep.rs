@@ -33,7 +33,7 @@ const FRAMES_PER_TURN: u32 = 512;
 pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let _alone = shared.checkpointing.enter().await;
     if !last && shared.is_closing() {
-        // The last one is made by who closes.
+        // The close makes the last one.
         return Ok(());
     }
     if let Some(failure) = shared.failure() {
@@ -130,7 +130,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     shared.free_large_held(large_held);
     truncate_logs(shared).await?;
     shared.give_back_old_logs();
-    // What it freed is free: who waits for that looks at this.
+    // What it freed is free: tasks that wait for free pages look at this counter.
     shared.checkpoints.completed.fetch_add(1, Ordering::Relaxed);
     shared.counters.checkpoints.record(begun.elapsed());
     Ok(())

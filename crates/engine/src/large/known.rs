@@ -1,6 +1,6 @@
 //! The lists that are known of values that lose their records.
 //!
-//! What always holds: who takes a descriptor out of a leaf knows its runs by then, since they become free, or of no checkpoint, under the leaf's
+//! What always holds: an operation that takes a descriptor out of a leaf knows its runs by then, since they become free, or of no checkpoint, under the leaf's
 //! latch. A list is read before the latch is taken again ([`KnownLists::want`]), and known until its pages are free.
 
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl KnownLists {
             }
             Some(State::Failed(_)) | None => {}
         }
-        // Who asks next has another try.
+        // The next call tries again.
         if let Some(State::Failed(error)) = lists.remove(&descriptor.key()) {
             return Want::Failed(error);
         }

@@ -23,7 +23,7 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Durable {
     entries: Box<[Entry]>,
-    /// The greatest stamp that was found durable: those who read old data look no further.
+    /// The greatest stamp that was found durable: readers of old data look no further.
     known: AtomicU64,
 }
 

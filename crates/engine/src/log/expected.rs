@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::sync::Waiters;
 
-/// How many of them there are, and who waits for one to end.
+/// How many of them there are, and the tasks that wait for one to end.
 #[derive(Debug, Default)]
 pub(crate) struct ExpectedRecords {
     count: AtomicU32,
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use crate::sync::Wakes;
 
-    /// Who waits costs nothing until a commit ends, however long that takes, and goes on then though others are still expected.
+    /// A waiter costs nothing until a commit ends, however long that takes, and goes on then though others are still expected.
     #[test]
     fn who_waits_is_woken_once_and_by_an_end() {
         let expected = ExpectedRecords::default();

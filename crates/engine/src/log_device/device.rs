@@ -8,9 +8,9 @@ use qpair_format::log::{LogGeometry, Segments};
 use qpair_format::superblock::LABEL_BYTES;
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::attached::{Attached, SEGMENTS_PER_WORKER, make_room};
-use super::refusal::other_moment;
-use crate::labels::LogLabel;
+use qpair_members::LogLabel;
+use qpair_members::other_moment;
+use qpair_members::{Attached, SEGMENTS_PER_WORKER, make_room};
 
 /// A file grows to this many times the distance of checkpoints, if it can.
 const CHECKPOINTS_MAX: u64 = 4;
@@ -28,7 +28,7 @@ pub(crate) struct LogDevice {
     end_bytes_max: u64,
     workers: u64,
     segments: Mutex<Segments>,
-    /// Who takes as many segments as a commit needs.
+    /// Held by a task that takes as many segments as a commit needs.
     taking: Mutex<()>,
     /// A commit found too few free, and none was given back since.
     is_full: AtomicBool,
@@ -190,7 +190,7 @@ impl LogDevice {
         Err(Error::with_hint(
             ErrorKind::TooLarge,
             format!(
-                "a commit of up to {bytes} bytes has no room on the log device {}, which takes {most} at once",
+                "a commit of up to {bytes} bytes does not fit the log device {}, which takes {most} bytes at once",
                 self.device.info().name
             ),
             "commit in smaller parts, or give the store a larger log device",

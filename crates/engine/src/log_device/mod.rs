@@ -5,14 +5,6 @@
 //!   checkpoint begins in, and what comes after them, are not.
 //! - A store changes its log device, or begins or ceases to have one, only when it was closed: then there is no log.
 
-mod address;
-mod attached;
 mod device;
-mod refusal;
 
-pub(crate) use address::{any_on_log_device, is_on_log_device};
-pub(crate) use attached::{
-    Attached, appoint, attach, attach_new, make_room, refuse_read_only, refuse_too_small,
-};
 pub(crate) use device::LogDevice;
-pub(crate) use refusal::{not_given, not_the_one, other_moment};

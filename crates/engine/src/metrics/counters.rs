@@ -73,7 +73,7 @@ impl Cell {
     }
 }
 
-/// What a store counts that nobody else does.
+/// Counters that belong to the store as a whole.
 #[derive(Debug)]
 pub(crate) struct Counters {
     cells: Box<[Cell]>,

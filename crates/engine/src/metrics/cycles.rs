@@ -7,13 +7,13 @@ pub(crate) enum Part {
     Tasks,
     /// Makes frames free.
     Evict,
-    /// Writes the log, and wakes those whose commits are durable.
+    /// Writes the log, and wakes the tasks whose commits are durable.
     Log,
     /// Hands requests to the device.
     Submit,
     /// Looks for completions.
     Poll,
-    /// Deals with completions: checks pages that came, and wakes who waits for them.
+    /// Deals with completions: checks pages that came, and wakes the tasks that wait for them.
     Complete,
     /// Sleeps until a completion or a message comes, and hands over before what was gathered; waits, awake, for other workers.
     Wait,

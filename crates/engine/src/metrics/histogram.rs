@@ -83,7 +83,7 @@ impl Recording {
         let bucket = (u64::BITS - us.leading_zeros()) as usize;
         self.buckets[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
         self.sum_us.fetch_add(us, Ordering::Relaxed);
-        // Most are not the longest so far, and then nobody else's cache line is taken away.
+        // Most values are not the longest so far, and then no other core loses its cache line.
         if us > self.max_us.load(Ordering::Relaxed) {
             self.max_us.fetch_max(us, Ordering::Relaxed);
         }

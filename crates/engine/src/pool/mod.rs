@@ -124,7 +124,7 @@ impl Pool {
         let end = frames.iter().map(|frame| frame.0 + 1).max().unwrap_or(0);
         if end > self.fresh.load(Ordering::Relaxed) {
             let fresh = self.fresh.fetch_max(end, Ordering::Relaxed);
-            // If the kernel cannot, it says so to who uses the memory.
+            // If the kernel cannot, the first use of the memory finds out.
             let _ = self.frames.arena().prefault(fresh.min(end)..end);
         }
     }

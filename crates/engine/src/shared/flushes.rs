@@ -1,4 +1,4 @@
-//! Flushes, counted, so that who comes while one is under way is served by the next.
+//! Counts flushes, so that the next one serves every caller that comes while one is under way.
 
 use std::sync::atomic::AtomicU64;
 

@@ -93,18 +93,18 @@ pub(crate) struct Shared {
     /// Every change of the trees is between its entering and leaving.
     pub(crate) gate: Arc<Gate>,
     pub(crate) checkpoints: Checkpoints,
-    /// Who makes a checkpoint, or drops a table.
+    /// Held by a task that makes a checkpoint or drops a table.
     pub(crate) checkpointing: Arc<Alone>,
     /// Where large values are that are in several runs of pages.
     pub(crate) lists: KnownLists,
     /// Large values that were replaced, and that nobody reads any more; held until a checkpoint, if the log is not flushed.
     large_held: Mutex<Vec<Box<[u8]>>>,
-    /// Who flushes the device.
+    /// Held by a task that flushes the device.
     pub(crate) flushing: Arc<Alone>,
     pub(crate) flushes: Flushes,
     /// Leaves that deletes left sparse are being merged.
     pub(crate) merging: Arc<Merging>,
-    /// Who loads the root of a tree.
+    /// Held by a task that loads the root of a tree.
     pub(crate) opening: Arc<Alone>,
     /// Roots of all trees, by tree id; 0 is the catalog. Those that no name leads to are being dropped.
     roots: Mutex<BTreeMap<u32, Root>>,
@@ -135,7 +135,7 @@ pub(crate) struct Shared {
     /// Bytes of the logs since the last checkpoint's instant, with headers and rests of blocks; of records, in all.
     pub(crate) log_bytes: AtomicU64,
     pub(crate) log_bytes_total: AtomicU64,
-    /// Those who wait for the logs not to be long.
+    /// Tasks that wait for the logs to become short.
     pub(crate) log_room: Waiters,
     /// Workers with a commit for whose record room was made, and that is not appended.
     pub(crate) log_expected: ExpectedRecords,
@@ -237,7 +237,7 @@ impl Shared {
         Err(Error::with_hint(
             ErrorKind::Invalid,
             format!(
-                "process {opened} opened the store, and process {own} is a fork of it: the store's workers are threads, and a fork has none of them"
+                "process {opened} opened the store and process {own} is a fork of it: a fork does not have the threads of the store's workers"
             ),
             "open stores after the fork, in the process that uses them",
         ))
@@ -280,7 +280,7 @@ impl Shared {
         self.next_tree.fetch_max(id.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// A table is about to go: to be called before the stamp of its drop is taken, so that who has a later one sees it.
+    /// A table is about to go: to be called before the stamp of its drop is taken, so that a commit with a later one sees it.
     pub(crate) fn note_dropped(&self, tree: Tree) {
         tree.note_dropped(&self.pool, true);
         self.has_dropped.store(true, Ordering::Release);
@@ -314,7 +314,7 @@ impl Shared {
     /// Where the image has the roots that there were at its instant. All pages are saved, and [`Checkpoints`] says still that they are
     /// being saved.
     pub(crate) fn places_of_roots(&self, at_instant: BTreeMap<u32, Root>) -> BTreeMap<u32, u64> {
-        // Who lets a root go has this lock; until then the frame has it.
+        // A task that releases a root holds this lock; until then the root stays in its frame.
         let now = self.roots();
         let departed = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
         let place = |(tree, root)| match root {
@@ -347,7 +347,7 @@ impl Shared {
         self.has_dropped.load(Ordering::Acquire)
     }
 
-    /// Refuses the use of a table that was dropped. Who reads asks afterwards: by then it may be half empty.
+    /// Refuses the use of a table that was dropped. A reader asks after its read: the table may be half empty by then.
     #[inline(always)]
     pub(crate) fn check_table(&self, tree: Tree) -> Result<()> {
         if tree.is_open(&self.pool) { Ok(()) } else { Err(Error::table_dropped()) }
@@ -402,7 +402,7 @@ impl Shared {
         let mut bytes = segment_bytes;
         loop {
             let smallest = bytes / 2 < least;
-            // Who may not have smaller ones has them later, after a checkpoint: that one's room is not taken.
+            // A store that may not have smaller ones gets them after a checkpoint, whose room is not taken.
             let all = smaller && smallest;
             match self.take_segments(SEGMENTS_MIN * self.remotes.len(), bytes.into(), all) {
                 Err(error) if error.kind() == ErrorKind::NoSpace && smaller && !smallest => {
@@ -533,7 +533,7 @@ impl Shared {
         !waits || !self.log.enabled || self.durable.has(stamp)
     }
 
-    /// Closes the gate, and waits until nobody is inside.
+    /// Closes the gate and waits until no commit is inside.
     ///
     /// # Errors
     /// Why the store failed, if the gate was opened for that meanwhile.
@@ -557,8 +557,8 @@ impl Shared {
         if let Some(failure) = self.failure() {
             return Err(Error::with_hint(
                 ErrorKind::ReadOnly,
-                format!("the store is read-only since a write failed: {failure}"),
-                "mend the device, then open the store again: what was acknowledged is recovered",
+                format!("the store is read-only because a write failed: {failure}"),
+                "repair the device, then open the store again: it recovers every acknowledged commit",
             ));
         }
         if self.read_only {
@@ -616,7 +616,7 @@ impl Shared {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Answers nobody any more, whatever is in memory still: the workers have ended.
+    /// Refuses every call from now on: the workers have ended.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }

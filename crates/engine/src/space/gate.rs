@@ -23,7 +23,7 @@ pub(crate) struct Gate {
     shut: AtomicBool,
     /// Those who wait to enter.
     waiters: Waiters,
-    /// Who waits for nobody to be inside.
+    /// The waker of the checkpoint that waits until no commit is inside.
     closer: Mutex<Option<Waker>>,
 }
 
@@ -142,7 +142,7 @@ impl Gate {
         }
     }
 
-    /// Lets nobody in any more; those who wait are told that the store is closed.
+    /// Lets no commit in any more; waiting commits get the error that the store is closed.
     pub(crate) fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
         self.closed.store(true, Ordering::SeqCst);

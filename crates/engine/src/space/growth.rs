@@ -28,7 +28,7 @@ impl Space {
         let size_bytes = self.device.size_bytes();
         if needed_bytes > size_bytes {
             // Pages that cannot leave memory try again all the time, which would cost much if the system was asked each time.
-            // Who wants something new asks: there may be room by now.
+            // A request for something new asks again: there may be room by now.
             if matches!(purpose, Purpose::Eviction | Purpose::EvictionAgain)
                 && inner.refused_bytes.is_some_and(|refused| needed_bytes >= refused)
             {
@@ -36,13 +36,13 @@ impl Space {
             }
             if let Err(error) = self.grow_device(needed_bytes, size_bytes + step(size_bytes)) {
                 inner.refused_bytes = Some(needed_bytes);
-                // Free pages that are held back look like enough to who does not know.
+                // The error names the reserve, because the free pages alone look like enough.
                 let there = inner.free(self.capacity());
                 return Err(Error::block(
                     error,
                     format!(
-                        "growing the store to {needed_bytes} bytes ({there} pages are free, {free} have to be: what is in memory \
-                         may need new places)"
+                        "growing the store to {needed_bytes} bytes ({there} pages free, {free} required as \
+                         reserve for dirty pages)"
                     ),
                 ));
             }

@@ -1,4 +1,4 @@
-//! The bitmaps behind the allocator, and what is counted in them. Who has this has the allocator's lock.
+//! The bitmaps behind the allocator, and what is counted in them. A holder of this has the allocator's lock.
 
 use super::Bitmap;
 use qpair_format::bitmap::PART_WORDS;

@@ -24,14 +24,12 @@ pub(crate) use gate::{Gate, GateGuard};
 use inner::Inner;
 pub(crate) use promise::Promised;
 use qpair_format::bitmap::Bitmap;
+use qpair_format::image::RECORD_PAGES;
 
 /// As many bytes may always be kept for the last checkpoint.
 const RETAINED_BYTES_MIN: u64 = 64 << 20;
 
-/// Pages that hold the two checkpoint records; never handed out.
-pub(crate) const RECORD_PAGES: u64 = 2;
-
-/// Who asks for pages.
+/// The purpose of a request for pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Something new: refused while there is still space to write what is in memory out.
@@ -79,7 +77,7 @@ pub(crate) struct Space {
     short: AtomicU64,
     /// A commit that has its stamp found no frame, and more of what is kept is there for it.
     starved: AtomicBool,
-    /// Who is inside has pages promised.
+    /// Commits inside it have pages promised.
     gate: Arc<Gate>,
     /// Frames whose pages the checkpoint under way may still have to find a place for.
     unsaved: AtomicU64,
@@ -284,8 +282,8 @@ impl Space {
         self.allocate_locked(&mut inner, 1, purpose)
     }
 
-    /// Allocates pages in a row, one at least and `most` at most: as many as follow the next free one. For who needs many, and
-    /// not all of them together.
+    /// Allocates pages in a row, one at least and `most` at most: as many as follow the next free one. For callers that need many pages, but
+    /// not in one run.
     ///
     /// # Errors
     /// `NoSpace`; nothing is allocated then.
@@ -365,12 +363,12 @@ impl Space {
     fn no_row(&self, count: u64) -> Error {
         Error::with_hint(
             ErrorKind::NoSpace,
-            format!("no {count} free pages in a row on {}", self.device.info().name),
+            format!("no run of {count} free pages on {}", self.device.info().name),
             "make room on the device, or delete records and let a checkpoint pass",
         )
     }
 
-    /// Pages that are left free by who is handed some for a purpose, and `more` beside them: what is in memory must still find a place when
+    /// Pages that a request for a purpose leaves free, and `more` beside them: pages in memory must still find a place when
     /// nothing new does.
     fn kept_by(&self, inner: &Inner, more: u64, purpose: Purpose) -> u64 {
         let written_out = self.written_out_with(inner, more);
@@ -384,7 +382,7 @@ impl Space {
                 let now = (written_out / 4).max(self.unsaved.load(Ordering::Relaxed));
                 now.max(then) + self.promised_more()
             }
-            // A checkpoint comes: those who are inside the gate need frames until its instant.
+            // A checkpoint comes: commits inside the gate need frames until its instant.
             Purpose::Eviction if self.is_squeezed() => match self.starved.load(Ordering::Relaxed) {
                 true => written_out / 4,
                 false => written_out,
@@ -437,7 +435,7 @@ impl Space {
         self.allocate(count, purpose).inspect_err(|_| self.leave())
     }
 
-    /// [`Space::enter`] and [`Space::allocate_detached`] for who has entered already: a close waits for it, and does not refuse it.
+    /// [`Space::enter`] and [`Space::allocate_detached`] for a caller that has entered already: a close waits for it, and does not refuse it.
     pub(crate) fn reserve_more_detached(&self, count: u64) -> Result<u64> {
         let start = self.allocate_detached(count, Purpose::New)?;
         self.lock().pending += 1;

@@ -52,7 +52,7 @@ impl Space {
         let all = inside.promise(pages);
         let needed = self.needed_for(&inner, promised, all - pages);
         if inner.free(self.capacity()) < needed {
-            // What the system says of a file is of no use to who can change less at once.
+            // The system's error about the file does not help a caller that can split its transaction.
             let _ = self.grow(&mut inner, needed, Purpose::New);
         }
         let free = inner.free(self.capacity());
@@ -62,8 +62,7 @@ impl Space {
             return Err(Error::with_hint(
                 ErrorKind::NoSpace,
                 format!(
-                    "the transaction may need {pages} new places for pages that it changes: {needed} pages would have to be free on \
-                     {}, and {free} are",
+                    "the transaction may move {pages} pages and needs {needed} free pages on {}; the store has {free}",
                     self.device.info().name
                 ),
                 "change less in one transaction, or make room on the device",

@@ -180,7 +180,7 @@ fn a_run_among_single_pages_does_not_make_the_device_much_larger() {
     assert!(space.capacity() <= 16384 + 2 * 256 + 16);
 }
 
-/// Who takes many pages at once leaves as much as who takes them one by one.
+/// A request for many pages leaves as much free as requests for one page each.
 #[test]
 fn what_is_kept_is_left_by_who_takes_many() {
     let space = fixed(512);

@@ -24,11 +24,10 @@ use qpair_format::{Error, ErrorKind, Remedy, Result};
 use super::{Store, StoreInner, StoreOptions, open};
 use crate::canary::Canary;
 use crate::checkpoint::{checkpoint, read_image};
-use crate::labels;
 use crate::shared::Shared;
-use crate::space::RECORD_PAGES;
 use crate::task::{Runtime, refuse_on_worker, stepped};
 use copy::{PageWriter, copy_pages};
+use qpair_format::image::RECORD_PAGES;
 
 /// What a backup is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +77,7 @@ impl Store {
     ) -> Result<BackupReport> {
         refuse_on_worker()?;
         if members.is_empty() {
-            return Err(Error::new(ErrorKind::Invalid, "a backup has at least one member"));
+            return Err(Error::new(ErrorKind::Invalid, "a backup needs at least one member"));
         }
         let inner = &self.inner;
         let page_size = inner.shared.page_size;
@@ -89,9 +88,9 @@ impl Store {
         let unit = stripe_unit_bytes.unwrap_or(own_unit);
         check_target(&members, page_size, unit)?;
         open::make_room_for_labels(&members, unit)?;
-        labels::erase(&members)?;
+        qpair_members::erase(&members)?;
         let held = inner.hold_image()?;
-        let target = labels::join(&members, unit)?;
+        let target = qpair_members::join(&members, unit)?;
         let size_bytes = held.pages.end() * page_size as u64;
         if target.size_bytes() < size_bytes {
             target
@@ -112,11 +111,11 @@ impl Store {
             // A page that no tree has, and that was never written, does no harm.
             let checked = check_copy(&members, page_size, stepped::like(&inner.shared));
             if !matches!(checked, Ok(None)) {
-                labels::erase(&members)?;
+                qpair_members::erase(&members)?;
                 let fault = checked?.unwrap_or_default();
                 return Err(Error::with_remedy(
                     ErrorKind::Corrupt,
-                    format!("the store is damaged: {suspect}; the copy had this fault: {fault}"),
+                    format!("the store is damaged: {suspect}; the copy has this fault: {fault}"),
                     "a check lists the damage, a repair salvages what can be read",
                     Remedy::Check,
                 ));
@@ -170,7 +169,7 @@ fn check_target(
         return Err(Error::new(
             ErrorKind::Invalid,
             format!(
-                "a stripe unit of {stripe_unit_bytes} bytes: it is a multiple of the page size, {page_size} bytes"
+                "a stripe unit has {stripe_unit_bytes} bytes; it must be a multiple of the page size, {page_size} bytes"
             ),
         ));
     }

@@ -71,7 +71,7 @@ fn not_empty() -> Error {
     Error::with_hint(
         ErrorKind::Invalid,
         "a sorted load into a table that is not empty",
-        "load it into a new table, or without sorted load",
+        "load into a new table, or use a load that is not sorted",
     )
 }
 
@@ -121,7 +121,7 @@ impl BulkLoader {
             return Err(Error::with_hint(
                 ErrorKind::Invalid,
                 format!(
-                    "record {} of a sorted load: its key is not above the one before it",
+                    "record {} of a sorted load has a key that is not greater than the key before it",
                     self.records + 1
                 ),
                 "sort the records by key, bytewise, and drop duplicates; or load without sorted load",
@@ -152,8 +152,8 @@ impl BulkLoader {
         }
         Err(Error::with_hint(
             ErrorKind::Invalid,
-            format!("record {} of a sorted load is there in part", self.records.max(1)),
-            "a push that fails, or is dropped, ends the load: begin a new one",
+            format!("record {} of a sorted load was written in part", self.records.max(1)),
+            "a push that fails or is dropped ends the load; begin a new one",
         ))
     }
 
@@ -211,7 +211,7 @@ impl BulkLoader {
 
     /// Builds the page gathered on a level in its extent; its place.
     async fn write_page(&mut self, level: u8, upper: Option<&[u8]>) -> Result<u64> {
-        // Who loads for an hour is told when the store failed, not at the end.
+        // A load of an hour gets an error when the store fails, not at its end.
         self.inner.shared.check_writable()?;
         let kind = usize::from(level > 0);
         let page_size = self.inner.shared.page_size;
@@ -230,7 +230,7 @@ impl BulkLoader {
             self.extents[kind] = Some(Extent { buffer, run, filled: 0 });
         }
         let Some(extent) = &mut self.extents[kind] else {
-            return Err(Error::new(ErrorKind::Invalid, "an extent that was just made is gone"));
+            return Err(Error::new(ErrorKind::Invalid, "a new extent is missing"));
         };
         let page_id = extent.run.page_id() + extent.filled as u64;
         let place = self.inner.shared.checkpoints.versions.moved(page_id);

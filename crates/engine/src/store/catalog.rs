@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 
 use qpair_block::Request;
+use qpair_format::catalog::decode;
 use qpair_format::log::Operation;
 use qpair_format::page::{Node, NodeInit, NodeMut};
 use qpair_format::place::page_of;
@@ -56,7 +57,7 @@ impl Store {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!(
-                    "a table name of {} bytes: in this store it has 1 to {longest}",
+                    "a table name has {} bytes; in this store it may have 1 to {longest}",
                     name.len()
                 ),
             ));
@@ -174,16 +175,8 @@ impl Store {
     }
 }
 
-/// Id of the tree that a record of the catalog names.
-pub(super) fn decode(record: &[u8]) -> Result<u32> {
-    record
-        .try_into()
-        .map(u32::from_le_bytes)
-        .map_err(|_| Error::new(ErrorKind::Corrupt, "a record of the catalog makes no sense"))
-}
-
 impl StoreInner {
-    /// Waits until nobody else makes, drops or first opens a table. On a worker it does not: who does may wait for that worker.
+    /// Waits until no other thread makes, drops or first opens a table. A worker does not wait: that thread may be waiting for it.
     fn begin_changing_tables(&self) -> Result<MutexGuard<'_, ()>> {
         match self.changing_tables.try_lock() {
             Ok(alone) => Ok(alone),
@@ -383,7 +376,7 @@ async fn merge_levels(shared: &Shared, tree: Tree, from: &Bound<Vec<u8>>) -> Res
     Ok(merged)
 }
 
-/// Gives the root of an empty tree back, and its frame. Who has a handle of the tree finds out when he comes there.
+/// Gives the root of an empty tree and its frame back. An operation with a handle of the tree finds out when it comes there.
 struct DropRoot {
     tree: Tree,
     descent: Descent,
@@ -446,7 +439,7 @@ fn check_room_for_root(shared: &Shared) -> Result<()> {
     Err(Error::with_hint(
         ErrorKind::NoMemory,
         format!(
-            "{most} tables are open, of which each keeps a page in memory: with {frames} pages of memory and {workers} workers no more can be"
+            "{most} tables are open, the limit with {frames} pages of memory and {workers} workers: each open table pins one frame"
         ),
         "give the store more memory, or open fewer tables",
     ))
@@ -498,7 +491,7 @@ pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
         None => {
             return Err(Error::new(
                 ErrorKind::Corrupt,
-                format!("the checkpoint knows no root of tree {id}"),
+                format!("the checkpoint has no root of tree {id}"),
             ));
         }
     };
@@ -506,7 +499,7 @@ pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     if page_id >= shared.space.capacity() {
         return Err(Error::new(
             ErrorKind::Corrupt,
-            format!("a tree's root at page {page_id}, past the store's end"),
+            format!("a tree's root is at page {page_id}, past the store's end"),
         ));
     }
     check_room_for_root(shared)?;

@@ -9,16 +9,15 @@
 mod twins;
 mod walk;
 
+use qpair_format::catalog::decode;
 use qpair_format::large::{Descriptor, part_len};
 use qpair_format::page::{
-    HEADER_BYTES, Node, PageKind, VALUE_LEN_MAX, damage, field, slots_offset,
+    Expected, HEADER_BYTES, Node, PageKind, VALUE_LEN_MAX, damage, field, slots_offset,
 };
 use qpair_format::place::page_of;
-use qpair_format::swip::Swip;
 use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::ExclusiveFrame;
 
-use super::catalog::decode;
 use super::{Store, StoreInner};
 use crate::task::refuse_on_worker;
 
@@ -98,7 +97,7 @@ impl StoreInner {
         if self.shared.is_marked_open() {
             return Err(Error::with_hint(
                 ErrorKind::Invalid,
-                "a store that was changed since it was opened cannot be checked",
+                "the store was changed since it was opened and cannot be checked",
                 "close it and open it again",
             ));
         }
@@ -115,7 +114,7 @@ struct Job {
 }
 
 enum Role {
-    Node(Place),
+    Node(Expected),
     /// A page of a large value.
     Part {
         descriptor: Descriptor,
@@ -123,15 +122,6 @@ enum Role {
     },
     /// A page of the list of its runs.
     List(Descriptor),
-}
-
-/// What a node's parent says of it.
-pub(super) struct Place {
-    pub(super) tree_id: u32,
-    /// Unknown for the root.
-    pub(super) level: Option<u8>,
-    pub(super) lower: Vec<u8>,
-    pub(super) upper: Option<Vec<u8>>,
 }
 
 /// What was found in one page.
@@ -197,7 +187,7 @@ fn examine(job: &Job, page: &ExclusiveFrame<'_>) -> Finding {
     Finding { table: job.table, page_id: page_of(job.place), faults, content }
 }
 
-fn examine_node(place: &Place, node: Node<'_>, faults: &mut Vec<String>) -> Content {
+fn examine_node(place: &Expected, node: Node<'_>, faults: &mut Vec<String>) -> Content {
     if node.tree_id() != place.tree_id {
         faults.push(format!("belongs to tree {}, not to tree {}", node.tree_id(), place.tree_id));
         return Content::Damaged;
@@ -276,40 +266,4 @@ fn examine_part(
     };
     faults.push(fault);
     None
-}
-
-/// The children of an inner page: what each must be, and the place it is in.
-pub(super) fn child_of(
-    tree_id: u32,
-    node: Node<'_>,
-    position: usize,
-) -> Result<(u64, Place), String> {
-    let key = |position: usize| {
-        let mut key = Vec::new();
-        node.key(position, &mut key);
-        key
-    };
-    let lower = match position {
-        0 => {
-            let mut lower = Vec::new();
-            node.lower_fence(&mut lower);
-            lower
-        }
-        _ => key(position - 1),
-    };
-    let upper = match position == node.count() {
-        true => node.has_upper_fence().then(|| {
-            let mut upper = Vec::new();
-            node.upper_fence(&mut upper);
-            upper
-        }),
-        false => Some(key(position)),
-    };
-    match Swip::decode(node.child(position)) {
-        Swip::Cold(place) => Ok((
-            place,
-            Place { tree_id, level: Some(node.level().saturating_sub(1)), lower, upper },
-        )),
-        Swip::Hot(_) => Err(format!("child {position} refers to memory, not to a page")),
-    }
 }

@@ -89,7 +89,7 @@ impl StoreInner {
         closed.get_or_insert_with(|| self.close_once()).clone()
     }
 
-    /// What closing came to; nothing if nobody has closed the store. Waits for who does.
+    /// The outcome of the close; `None` if the store was not closed. Waits for a close under way.
     pub(crate) fn outcome_of_close(&self) -> Option<Result<()>> {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -137,7 +137,7 @@ impl StoreInner {
             Ok(())
         })?;
         self.shared.begin_closing();
-        // Who marks the store open does so under the lock, and has looked whether it is being closed.
+        // The code that marks the store open holds this lock, and looks first whether the store is being closed.
         let unfinished =
             self.incarnation.label.lock().unwrap_or_else(PoisonError::into_inner).unfinished;
         if !self.shared.is_marked_open() {
@@ -212,7 +212,6 @@ mod tests {
 
     use super::super::StoreOptions;
     use super::*;
-    use crate::labels;
     use qpair_format::ErrorKind;
     use qpair_format::superblock::StoreState;
 
@@ -245,7 +244,7 @@ mod tests {
         }
         drop((store, table));
         // It was not closed: the label says so still.
-        let label = labels::read(opened.as_ref()).unwrap();
+        let label = qpair_members::read(opened.as_ref()).unwrap();
         assert_eq!(label.state, StoreState::Open);
     }
 }

@@ -12,7 +12,7 @@ use crate::task::{JoinHandle, Promise, promise, refuse_on_worker};
 const PART_RECORDS: usize = 16 << 10;
 const PART_BYTES: usize = 1 << 20;
 
-/// Records one after the other. The caller's own vectors are freed on his thread.
+/// Records one after the other. The caller's own vectors are freed on the caller's thread.
 #[derive(Default)]
 struct Records {
     bytes: Vec<u8>,
@@ -109,7 +109,7 @@ async fn take(loader: &mut BulkLoader, first: JoinHandle<Part>) -> Result<()> {
     loop {
         // The caller's iterator panicked if there is none.
         let part = next.await.map_err(|_| {
-            Error::new(ErrorKind::Interrupted, "a sorted load whose records came to no end")
+            Error::new(ErrorKind::Interrupted, "a sorted load was dropped before its end")
         })?;
         let (mut records, more) = match part {
             Part::Some(records, tell, parts) => (records, Some((tell, parts))),

@@ -1,7 +1,6 @@
 //! A store: members, workers, tables.
 
 mod backup;
-mod blank;
 mod bulk;
 mod catalog;
 mod changes;
@@ -9,16 +8,12 @@ mod check;
 mod chores;
 mod close;
 mod commit;
-mod dump;
 mod load;
-mod log_place;
 mod observer;
-mod offline;
 mod open;
 mod range;
 mod recover;
 mod removal;
-mod repair;
 mod report;
 mod retry;
 mod snapshot;
@@ -29,19 +24,13 @@ mod transaction_range;
 mod warm;
 
 pub use backup::BackupReport;
-pub use blank::{LABEL_OFFSETS, find_content, find_foreign, is_label};
 pub use bulk::BulkLoader;
 pub use changes::WriteBatch;
 pub use check::{CheckReport, TableCheck};
 pub use commit::Commit;
-pub use dump::{LogDump, LogEntry, LogFileEnd, LogOperation, dump_log};
-pub use log_place::LogPlace;
 pub use observer::Observer;
 pub use open::{RecoveryProgress, StoreOptions};
 pub use range::{Range, TaskRange};
-pub use repair::{
-    KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable, examine_log, repair,
-};
 pub use report::{LogDeviceReport, StoreReport, StoreStatistics};
 pub use snapshot::{Snapshot, TaskSnapshot};
 pub use table::{Table, TaskTable};
@@ -64,7 +53,7 @@ use crate::task::{JoinHandle, Step, promise, spawn_program, spawn_to, stepped};
 use crate::tree::Tree;
 use crate::tx::{Awaited, Tx};
 
-/// The workers of an open store, for who ends them.
+/// The workers of an open store, for the thread that ends them.
 enum Crew {
     Threads(Vec<std::thread::JoinHandle<ChannelStatistics>>),
     /// They are this thread's: see [`crate::task::stepped`].
@@ -84,10 +73,10 @@ pub(crate) struct StoreInner {
     image_fault: OnceLock<Error>,
     /// Those that were opened. Locked for moments only, by workers too.
     tables: Mutex<Vec<(String, Tree)>>,
-    /// Held by who makes, drops, or first opens a table, also while it waits for workers. These never wait for it.
+    /// A thread that makes, drops or first opens a table holds this, also while it waits for workers. Workers never wait for it.
     changing_tables: Mutex<()>,
     crew: Mutex<Crew>,
-    /// What closing came to. Held by who closes, for others who do wait for it.
+    /// The outcome of the close. The closing thread holds the lock, so that other closes wait for it.
     closed: Mutex<Option<Result<()>>>,
     next_worker: AtomicUsize,
 }
@@ -178,10 +167,15 @@ impl Store {
         qpair_format::page::key_len_max(self.inner.shared.page_size)
     }
 
-    /// The store, for who should not keep it open.
+    /// The store, for holders that must not keep it open.
     #[must_use]
     pub fn downgrade(&self) -> WeakStore {
         WeakStore(Arc::downgrade(&self.inner))
+    }
+
+    /// Makes a new store that cannot be filled to its end of no use: it is read-only from here on, and no close marks it as whole.
+    pub fn fail(&self, cause: Error) {
+        self.inner.shared.fail(cause);
     }
 
     /// Makes a checkpoint: on return a crash goes back to it, or to a later one.
@@ -297,9 +291,9 @@ impl StoreInner {
         Err(Error::with_hint(
             ErrorKind::NotFound,
             format!(
-                "{name} was removed while the store was open: all that is in it goes when the store is closed"
+                "{name} was removed while the store was open: its data is lost when the store is closed"
             ),
-            "while it is open, make a backup of it",
+            "make a backup while the store is open",
         ))
     }
 

@@ -14,14 +14,12 @@ use qpair_format::{Error, ErrorKind, Remedy, Result};
 use qpair_memory::FrameTable;
 
 use super::chores::Chores;
-use super::log_place::LogPlace;
 use super::recover::Room;
 use super::{Crew, Store, StoreInner};
 use crate::canary::Canary;
 use crate::incarnation::Incarnation;
-use crate::labels;
 use crate::log::Durability;
-use crate::log_device::{self, Attached, LogDevice};
+use crate::log_device::LogDevice;
 use crate::panics::of_program;
 use crate::pool::{Copies, Pool};
 use crate::shared::{LogOptions, Shared};
@@ -29,6 +27,8 @@ use crate::space::Space;
 use crate::sync::Remote;
 use crate::task::{Runtime, Worker, WorkerOptions, log_arena, stepped};
 use crate::tx::{Tx, TxOptions};
+use qpair_members::Attached;
+use qpair_members::LogPlace;
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -275,7 +275,7 @@ impl Store {
     ) -> Result<Self, Failed> {
         options.check()?;
         if members.is_empty() {
-            return Err(Error::new(ErrorKind::Invalid, "a store has at least one member").into());
+            return Err(Error::new(ErrorKind::Invalid, "a store needs at least one member").into());
         }
         let read_only = options.read_only
             || options.at_checkpoint
@@ -283,10 +283,10 @@ impl Store {
         let (label, generations, log_device) = match options.format {
             true => {
                 let (label, log_device) = format(&members, options)?;
-                (label, labels::Generations::default(), log_device)
+                (label, qpair_members::Generations::default(), log_device)
             }
             false => {
-                let (mut label, generations) = labels::read_all(&members)?;
+                let (mut label, generations) = qpair_members::read_all(&members)?;
                 if generations.is_ahead() {
                     label.generation -= 1;
                 }
@@ -308,14 +308,14 @@ impl Store {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!(
-                        "pages of {page_size} bytes on {}, whose blocks have {block} bytes",
+                        "pages of {page_size} bytes do not fit {}, whose blocks have {block} bytes",
                         member.info().name
                     ),
                 )
                 .into());
             }
         }
-        let device = labels::join(&members, label.stripe_unit_bytes)?;
+        let device = qpair_members::join(&members, label.stripe_unit_bytes)?;
         let labels_in_doubt = members.len() > 1
             && !options.format
             && label.state == StoreState::Open
@@ -347,7 +347,7 @@ fn format(
         // What cannot hold the logs is refused before anything is written.
         let geometry = log_geometry(device.info(), page_size, options);
         let workers = options.worker_count() as u64;
-        log_device::make_room(device.as_ref(), geometry.segment_bytes.into(), workers)?;
+        qpair_members::make_room(device.as_ref(), geometry.segment_bytes.into(), workers)?;
     }
     make_room_for_labels(members, unit)?;
     let mut label = new_label(members.len(), page_size, unit, created_s);
@@ -402,7 +402,7 @@ pub(super) fn new_label(
 /// Writes the labels of a new store to both slots, so that no label of an older store stays.
 pub(super) fn write_new_labels(members: &[Arc<dyn BlockDevice>], label: &Superblock) -> Result<()> {
     for generation in [0, 1] {
-        labels::write_all(members, &Superblock { generation, ..label.clone() })?;
+        qpair_members::write_all(members, &Superblock { generation, ..label.clone() })?;
     }
     Ok(())
 }
@@ -434,7 +434,7 @@ fn start(
         Error::with_hint(
             ErrorKind::Invalid,
             format!(
-                "{} of memory are {frame_count} pages, more than a store can keep track of",
+                "{} of memory are {frame_count} pages, more than a store can manage",
                 format_bytes(options.memory_bytes)
             ),
             format!("give at most {}", format_bytes(u64::from(u32::MAX) * page_size as u64)),
@@ -451,8 +451,9 @@ fn start(
     )?;
     let mut remotes = Vec::with_capacity(workers);
     for _ in 0..workers {
-        let wake = WakeEvent::new()
-            .map_err(|error| Error::new(ErrorKind::Limit, format!("making an eventfd: {error}")))?;
+        let wake = WakeEvent::new().map_err(|error| {
+            Error::new(ErrorKind::Limit, format!("creating an eventfd: {error}"))
+        })?;
         remotes.push(Arc::new(Remote::new(Arc::new(wake))));
     }
     let pool = Pool::new(frames, workers).with_parent_hints(options.parent_hints);
@@ -591,13 +592,13 @@ fn prefault_part(shared: &Shared, worker: usize) -> Result<()> {
     pool.prefault(worker, shared.remotes.len()).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidInput => Error::with_hint(
             ErrorKind::Unsupported,
-            format!("taking memory when opening: {error}"),
-            "Linux 5.14 and later do; open without prefault",
+            format!("prefaulting memory: {error}"),
+            "prefault needs Linux 5.14 or later; open the store without it",
         ),
         _ => Error::with_hint(
             ErrorKind::NoMemory,
             format!(
-                "taking {} of memory: {error}",
+                "prefaulting {} of memory: {error}",
                 format_bytes(pool.frames.arena().mapped_bytes() as u64)
             ),
             "give the store less memory",

@@ -121,7 +121,7 @@ impl Cursor {
 
     async fn fetch(&mut self) -> Result<()> {
         let Some(from) = &self.from else { return Ok(()) };
-        // Who drops this while it waits finds the range where it was: nothing of a leaf counts before it is taken.
+        // A caller that drops this while it waits finds the range where it was: a leaf counts only once it is taken.
         self.next = usize::MAX;
         let shared = self.table.inner().shared.clone();
         if let Some(window) = self.pace.window(self.batch.leaf_records) {
@@ -169,7 +169,7 @@ impl TaskRange {
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         while !self.cursor.pace.is_over() {
             if let Some((key, mut value, overflow)) = self.cursor.peek() {
-                // Who drops this while it waits gets it from the next call.
+                // A caller that drops this while it waits gets the record from the next call.
                 let there = match overflow {
                     true => self.cursor.table.task().resolve(&key, &mut value).await,
                     false => Ok(true),

@@ -57,7 +57,7 @@ impl Table {
         if !Arc::ptr_eq(&self.inner, inner) {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                "a transaction or snapshot of one store was given a table of another",
+                "the table belongs to another store than the transaction or snapshot",
             ));
         }
         Ok(self.tree)
@@ -164,7 +164,7 @@ impl Table {
                 ControlFlow::Break(()) => {
                     return Err(Error::new(
                         ErrorKind::Interrupted,
-                        "the removal of a range was broken off",
+                        "the removal of a range was interrupted",
                     ));
                 }
             }
@@ -320,7 +320,7 @@ impl TaskTable {
                         return Err(Error::new(
                             ErrorKind::Corrupt,
                             format!(
-                                "the pages of a large value from page {} on are another value's",
+                                "the pages from page {} on belong to another large value",
                                 descriptor.page_id
                             ),
                         ));

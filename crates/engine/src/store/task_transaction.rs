@@ -155,7 +155,7 @@ impl TaskTransaction {
         self.core.read_ahead(keys).await
     }
 
-    /// Locks a key's row, then reads its value: who reads what he will write meets no conflict there, only waits.
+    /// Locks a key's row, then reads its value. A transaction that reads a row this way and writes it later waits, but meets no conflict there.
     ///
     /// # Errors
     /// As [`TaskTransaction::get`] and [`TaskTransaction::lock`].

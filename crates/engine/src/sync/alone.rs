@@ -1,4 +1,4 @@
-//! A lock for tasks: who waits for it gives the worker to others, and they get it in turn.
+//! A lock for tasks: a waiting task gives the worker to others, and waiters get the lock in turn.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Alone {
     }
 
     fn try_enter(self: &Arc<Self>) -> Option<AloneGuard> {
-        // SeqCst, with the store in the guard's drop: who is not let in is seen there, if he entered himself before.
+        // SeqCst, with the store in the guard's drop: a task that is not let in is seen there, if it entered itself before.
         (!self.held.swap(true, Ordering::SeqCst)).then(|| AloneGuard(self.clone()))
     }
 

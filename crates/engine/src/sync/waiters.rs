@@ -17,7 +17,7 @@ struct Entries {
     looks: u64,
 }
 
-/// A list of those who wait.
+/// A list of waiting tasks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiters(Arc<Mutex<Entries>>);
 
@@ -62,17 +62,17 @@ impl Waiters {
         .await;
     }
 
-    /// The least that is waited for.
+    /// The smallest number that a task waits for.
     pub(crate) fn first(&self) -> Option<u64> {
         self.lock().wakers.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Wakes those who wait for `at` or less.
+    /// Wakes the tasks that wait for `at` or less.
     pub(crate) fn wake_up_to(&self, at: u64) {
         self.wake_some(|first| first <= at, 0);
     }
 
-    /// Wakes those who wait for `at`.
+    /// Wakes the tasks that wait for `at`.
     pub(crate) fn wake_at(&self, at: u64) {
         self.wake_some(|first| first == at, at);
     }

@@ -11,15 +11,15 @@ use super::worker::current;
 use crate::shared::Shared;
 
 /// Makes all writes durable that are done by now. One flush at a time: one that fails may lose writes that another, under way beside it, calls
-/// durable. All who come while one is under way are served by the next.
+/// durable. The next flush serves every caller that comes while one is under way.
 ///
 /// # Errors
 /// The flush that failed, now or earlier: final for the store.
 pub(crate) async fn flush(shared: &Shared) -> Result<()> {
     let Some(own) = current(|worker| worker.shared_arc()) else {
-        return Err(Error::new(ErrorKind::Invalid, "flushed by who is no worker"));
+        return Err(Error::new(ErrorKind::Invalid, "flush must run on a worker"));
     };
-    // To its end, even if who waits for it goes away: until then there is no other.
+    // The flush runs to its end even if its caller is dropped: no other flush may begin before that.
     let begun = own.flushes.begun.load(Ordering::SeqCst);
     spawn_here(shared, move || async move { flush_alone(&own, begun).await }).await?
 }

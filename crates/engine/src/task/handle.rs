@@ -129,7 +129,7 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// `Closed` if the task panicked, or the store was closed before it began; `Invalid` on a worker if it is not done yet.
     pub fn join(self) -> Result<T> {
-        if stepped::is_here() {
+        if stepped::is_stepped_here() {
             return self.join_stepping();
         }
         let mut state = self.cell.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -23,7 +23,7 @@ pub(crate) use operation::{
     Context, Descent, LoadPlan, Need, Operation, astray, check_here, refuse_on_worker, run,
     run_all, run_as, run_at_once, run_inline, take_turn,
 };
-pub use stepped::{Runtime, Step, abandon_stepped};
+pub use stepped::{Runtime, Step, abandon_stepped, is_stepped_here};
 pub(crate) use transfer::{
     Reserved, Transfer, give_scratch, read_page, scratch_frame, scratch_frame_now,
 };

@@ -58,7 +58,11 @@ pub(crate) enum Need {
 
 impl From<Blocked> for Need {
     fn from(blocked: Blocked) -> Self {
-        debug_assert_eq!(blocked, Blocked::Contended, "who waits for an I/O says for which frame");
+        debug_assert_eq!(
+            blocked,
+            Blocked::Contended,
+            "an operation that waits for an I/O names the frame"
+        );
         Self::Retry
     }
 }
@@ -322,7 +326,7 @@ pub(crate) fn refuse_on_worker() -> Result<()> {
         return Err(Error::with_hint(
             ErrorKind::Invalid,
             "a blocking call on a worker",
-            "in a task use what is awaited, as table.task().get(key).await; open, make and drop tables outside of tasks",
+            "in a task use the async calls, such as table.task().get(key).await; open, create and drop tables outside of tasks",
         ));
     }
     Ok(())
@@ -347,18 +351,18 @@ pub(crate) fn check_here(shared: &Shared) -> Result<()> {
 fn no_space() -> Error {
     Error::with_hint(
         ErrorKind::NoSpace,
-        "no space on the device for a page that must move",
+        "the device has no free page for a page that must move",
         "make room on the device, and open the store again",
     )
 }
 
-/// The error of who came to a page of a damaged tree that cannot be there in a sound one.
+/// The error of an operation that came to a page which a sound tree cannot have there.
 #[cold]
 pub(crate) fn astray() -> Error {
     Error::with_remedy(
         ErrorKind::Corrupt,
-        "a leaf does not lie where its tree leads",
-        format!("a check names it; {SALVAGE}"),
+        "a leaf is not where its tree refers to it",
+        format!("a check finds it; {SALVAGE}"),
         Remedy::Check,
     )
 }
@@ -366,7 +370,7 @@ pub(crate) fn astray() -> Error {
 fn elsewhere() -> Error {
     Error::with_hint(
         ErrorKind::Invalid,
-        "a task's call was awaited outside of the store's workers",
+        "an async call was awaited outside of the store's workers",
         "start it with Store::spawn, or use the blocking calls",
     )
 }

@@ -118,7 +118,7 @@ pub(crate) fn enlist(shared: &Arc<Shared>, workers: Vec<Rc<Worker>>, seed: u64, 
 }
 
 /// Whether this thread has stepped workers.
-pub(crate) fn is_here() -> bool {
+pub fn is_stepped_here() -> bool {
     CREWS.try_with(|crews| !crews.borrow().is_empty()).unwrap_or(false)
 }
 
@@ -167,7 +167,7 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Step {
     }
 }
 
-/// Steps a store's workers, who were told to stop, until all have.
+/// Steps a store's workers until all of them have stopped, as they were told to.
 pub(crate) fn finish(shared: &Arc<Shared>) {
     let Some(crew) = crew_of(shared) else { return };
     while !crew.is_done() && crew.step() == Step::Progress {}
@@ -211,7 +211,7 @@ fn close_dropped() {
 pub(crate) fn deadlock() -> Error {
     Error::new(
         ErrorKind::Closed,
-        "deadlock: the result that is waited for is not there, no task can go on, and nothing is in flight",
+        "deadlock: the result is missing, no task can go on, and no transfer is in flight",
     )
 }
 

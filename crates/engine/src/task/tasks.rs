@@ -1,4 +1,4 @@
-//! A worker's tasks: their futures, their wakers, and who is ready.
+//! A worker's tasks: their futures, their wakers, and which of them are ready.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ struct Slot {
     alive: bool,
     /// Waits for others, and has what others wait for: goes before those that do not.
     urgent: bool,
-    /// In the queue of those who wait for a frame.
+    /// In the queue of tasks that wait for a frame.
     wants_frame: bool,
 }
 
@@ -98,7 +98,7 @@ impl Tasks {
         }
     }
 
-    /// Notes whether a task is in the queue of those who wait for a frame; whether it was.
+    /// Notes whether a task is in the queue of tasks that wait for a frame; returns whether it was.
     pub(crate) fn set_wants_frame(&mut self, task: TaskRef, wants: bool) -> bool {
         let slot = self.slots.get_mut(task.slot as usize);
         let Some(slot) = slot.filter(|slot| slot.generation == task.generation) else {

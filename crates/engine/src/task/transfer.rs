@@ -29,8 +29,8 @@ pub(crate) async fn scratch_frame() -> Result<FrameIndex> {
     .await
 }
 
-/// A free frame for a transfer if one is at hand: who has transfers under way must not wait for memory that
-/// only they, and others like them, may free.
+/// A free frame for a transfer if one is at hand: a task with transfers under way must not wait for memory that
+/// only these, and others like them, may free.
 pub(crate) fn scratch_frame_now() -> Option<FrameIndex> {
     current(|worker| {
         let frame = worker.take_frame()?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::shared::Shared;
 use crate::sync::LocalFuture;
 
-/// Handed to workers by those who start them.
+/// The code that starts a worker hands this to it.
 pub(crate) trait Upkeep: Send + Sync {
     /// A look, within a turn, at what commits left behind; a task for this worker if there is more to do than that.
     fn look(&self) -> Option<LocalFuture>;

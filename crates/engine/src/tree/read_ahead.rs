@@ -33,7 +33,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// No more records than these are wanted.
     pub(crate) fn at_most(&mut self, records: usize) {
-        // Who says that tells nothing.
+        // Such a bound says nothing about the distance.
         self.left = (records < usize::MAX).then_some(records);
     }
 

@@ -48,7 +48,7 @@ pub(crate) fn merge_later(shared: &Shared, sparse: &mut Sparse) {
 async fn merge(shared: &Arc<Shared>, tree: Tree, key: &[u8]) -> Result<()> {
     let mut level = 0;
     loop {
-        // Others run while nobody waits for this.
+        // Other tasks run first, because no task waits for this.
         take_turn().await;
         let mut inside = shared.gate.enter().await?;
         // Nobody merges leaves of a tree that is being emptied.

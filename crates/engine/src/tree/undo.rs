@@ -1,4 +1,4 @@
-//! Where the values go that changes replace or take away. The tree does not know those who may still read them.
+//! Where a tree puts the values that changes replace or delete. The tree does not know which snapshots may still read them.
 
 use qpair_format::page::{LeafValue, Node};
 use qpair_memory::ExclusiveFrame;

@@ -38,7 +38,7 @@ impl Buffers {
     }
 }
 
-/// Buffers of one worker's transactions that nobody uses.
+/// Unused buffers of one worker's transactions.
 #[derive(Default)]
 pub(super) struct Spare(Vec<Buffers>);
 

@@ -129,7 +129,7 @@ impl Tx {
         front.filter(|stamp| self.shared.log.enabled && *stamp > self.shared.durable.horizon())
     }
 
-    /// All commits up to this one are seen by who takes a snapshot now, and survive a crash.
+    /// A snapshot taken now sees all commits up to this one, and these survive a crash.
     fn settled(&self) -> u64 {
         self.shared.clock.stable().min(self.shared.durable.horizon())
     }

@@ -82,7 +82,7 @@ pub(crate) struct Work {
     pub(crate) found: bool,
     /// Checkpoints that were completed when its pages first had no room even if nothing was kept for images.
     without_room: Option<u64>,
-    /// The same was found after a checkpoint, which gives back all that nobody needs.
+    /// The same was found after a checkpoint, which gives back every page without a use.
     is_hopeless: bool,
     /// Leave to change the trees; from before the first change to after the last. With it goes what was promised.
     inside: Option<GateGuard>,
@@ -185,7 +185,7 @@ impl Work {
         let tx = core.tx.clone();
         let outcome = guarded_future(&tx.shared, self.phases(&tx)).await;
         if outcome.is_err() {
-            // Either nothing was changed, or the store is read-only: nobody goes on with this.
+            // Either nothing was changed, or the store is read-only: the commit ends here.
             self.phase = Phase::Over;
         }
         self.inside = None;
@@ -241,7 +241,7 @@ impl Work {
             }
         }
         if self.phase == Phase::Applied {
-            // A checkpoint waits for changes, and for nobody who only waits for others.
+            // A checkpoint waits for commits that change pages, and not for commits that wait for others.
             self.inside = None;
             shared.clock.wait_stable(self.stamp).await?;
             self.finish(tx);
@@ -280,7 +280,7 @@ impl Work {
                 Ok(promised) => break promised,
                 Err(from) => from,
             };
-            // A checkpoint, and with it all who come after, would wait for these reads.
+            // Otherwise a checkpoint, and every commit after it, would wait for these reads.
             (self.inside, outside) = (None, outside - 1);
             if let Some(core) = &self.core {
                 fetch_outside(shared, core, from).await;
@@ -417,7 +417,7 @@ impl Work {
             self.phase = Phase::Compare;
             return Ok(());
         }
-        // Who has a later stamp than the drop of a table sees that it was dropped.
+        // A commit with a later stamp than the drop of a table sees that the table was dropped.
         let (given_up, mut there) = (Cell::new(false), Ok(()));
         let mut begin = || {
             let stamp = clock.begin_commit()?;

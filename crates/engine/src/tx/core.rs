@@ -184,7 +184,7 @@ impl Core {
         if self.read_only {
             return Err(Error::new(
                 ErrorKind::ReadOnly,
-                format!("{} was begun for reading only", self.describe()),
+                format!("{} is read-only", self.describe()),
             ));
         }
         self.shared().check_writable()?;
@@ -259,12 +259,12 @@ impl Core {
         Err(Error::with_hint(
             ErrorKind::TooLarge,
             format!(
-                "a transaction with {} locked rows and {} writes: it may have {} bytes",
+                "a transaction with {} locked rows and {} writes exceeds its limit of {} bytes",
                 self.locks.len(),
                 self.writes.len(),
                 self.bytes_max
             ),
-            "commit in smaller parts, or give it more: write_set_bytes_max of its options, transaction_bytes_max of the store's",
+            "split the transaction, or raise the limit: write_set_bytes_max of its options, transaction_bytes_max of the store's",
         ))
     }
 
@@ -273,11 +273,11 @@ impl Core {
         let conflict = Error::with_hint(
             ErrorKind::Conflict,
             format!(
-                "{} was changed by commit {commit}, which {} of snapshot {snapshot} does not see",
+                "commit {commit} changed {}; {} reads snapshot {snapshot}, which is older",
                 self.tx.names.place(tree.id, key),
                 self.describe()
             ),
-            "roll back and try again, as Store::transact does; who locks the row before the first read does not meet this",
+            "roll back and try again, as Store::transact does; to avoid this, lock the row before the first read",
         );
         self.doomed = Some(conflict.clone());
         self.contended = Some((tree, key.to_vec()));
@@ -538,7 +538,7 @@ impl Core {
         {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                "a savepoint that the transaction does not have, or no longer",
+                "the transaction does not have this savepoint, or no longer has it",
             ));
         }
         // What was written before is all that the earlier writes refer to.

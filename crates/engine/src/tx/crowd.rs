@@ -88,7 +88,7 @@ impl Crowd {
         &self.rows[at as usize]
     }
 
-    /// Forgets a row that nobody needs any more.
+    /// Forgets a row that no transaction needs any more.
     pub(super) fn remove_if_idle(&mut self, at: u32) {
         let row = &self.rows[at as usize];
         if !row.is_idle() {

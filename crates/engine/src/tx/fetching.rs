@@ -40,7 +40,7 @@ async fn fetch(
     fetched
 }
 
-/// The same for who is not inside the gate.
+/// The same for a commit that is not inside the gate.
 pub(super) async fn fetch_outside(shared: &Shared, core: &Core, from: Place) {
     fetch(shared, core, from, shared.pool.frames.len() as usize / FRAMES_PART, usize::MAX).await;
 }

@@ -87,7 +87,7 @@ pub(crate) fn bounds(range: &impl KeyBounds) -> Result<Bounds> {
         (&from, &to)
         && a > b
     {
-        return Err(Error::new(ErrorKind::Invalid, "a range that ends before it begins"));
+        return Err(Error::new(ErrorKind::Invalid, "the range ends before it begins"));
     }
     Ok((from, to))
 }

@@ -1,4 +1,4 @@
-//! Waiting for a row's lock, and finding that nobody in a circle could go on.
+//! Waiting for a row's lock, and finding wait-for cycles.
 //!
 //! What always holds: a transaction says what it waits for before it looks at what the others wait for. So of those that
 //! close a circle at the same time at least one sees it.
@@ -72,7 +72,7 @@ impl Future for Wait<'_> {
                 return Poll::Ready(Err(Error::with_hint(
                     ErrorKind::Invalid,
                     format!(
-                        "this thread is in the closure of a transaction that has {}, and would wait for itself",
+                        "the transaction whose closure this thread runs holds the lock of {}: the thread would wait for itself",
                         self.tx.names.place(self.tree, self.key)
                     ),
                     "make the change with the transaction that the closure is given",
@@ -85,10 +85,10 @@ impl Future for Wait<'_> {
                 return Poll::Ready(Err(Error::with_hint(
                     ErrorKind::Conflict,
                     format!(
-                        "transactions wait for one another's rows: this one for {}",
+                        "deadlock between transactions: this one waits for {}",
                         self.tx.names.place(self.tree, self.key)
                     ),
-                    "roll back and try again, as Store::transact does; who locks rows in the same order everywhere does not meet this",
+                    "roll back and try again, as Store::transact does; to avoid this, lock rows in the same order everywhere",
                 )));
             }
         }
@@ -102,7 +102,7 @@ impl Drop for Wait<'_> {
         if !self.done
             && let Some(row) = self.tx.rows.dequeue(self.tree, self.key, self.owner, self.place)
         {
-            // It was handed over meanwhile, to who no longer wants it.
+            // The lock was handed over meanwhile to a waiter that no longer wants it.
             self.tx.rows.unlock(row, self.owner);
         }
     }
@@ -120,7 +120,7 @@ pub(super) fn owners(tx: &Tx, waiting: u64, row: RowRef) -> impl Iterator<Item =
     (0..CIRCLE_MAX).map_while(move |_| {
         let (row, waiting) = at?;
         let owner = tx.rows.owner(row);
-        // Who has the row he waits for was given it just now, and goes on.
+        // The transaction that it waits for got its row just now, and goes on.
         if owner == FREE || owner == waiting {
             return None;
         }

@@ -188,12 +188,12 @@ impl Tx {
         Err(Error::with_hint(
             ErrorKind::SnapshotLost,
             format!(
-                "the snapshot of {} is {age} commits old, and the older values that it needs outgrew {} of memory, or {} of the device, or what the device has",
+                "the snapshot of {} was dropped, {age} commits old: its older values exceeded the limits of {} memory and {} disk, or the disk is full",
                 name(),
                 format_bytes(self.versions_bytes_max),
                 format_bytes(self.history.bytes_max()),
             ),
-            "end long transactions and snapshots sooner, change less in one transaction, or give the store a greater versions_bytes_max or history_bytes_max",
+            "end long transactions and snapshots sooner, change less in one transaction, or raise versions_bytes_max or history_bytes_max of the store",
         ))
     }
 
@@ -218,7 +218,7 @@ impl Tx {
         all
     }
 
-    /// Lets no commit begin; those who wait for locks are told.
+    /// Lets no commit begin, and ends every wait for a lock.
     pub(crate) fn close(&self) {
         self.shared.clock.close();
         self.rows.wake_all();

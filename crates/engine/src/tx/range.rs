@@ -84,7 +84,7 @@ impl RangeCursor {
     }
 
     async fn fetch(&mut self, view: &mut View<'_>) -> Result<()> {
-        // Who drops this while it waits finds the range where it was: nothing of a batch counts before it is fetched.
+        // A caller may drop this while it waits and finds the range where it was: a batch counts only once it is fetched.
         let Some(from) = self.from.clone() else { return Ok(()) };
         self.next = usize::MAX;
         let tx = self.tx.clone();
@@ -180,7 +180,7 @@ impl RangeCursor {
             let (history, snapshot) = (&tx.history, view.snapshot());
             match history.part_now(&self.history, tree.id, self.direction, bounds, snapshot) {
                 Ok(Some(read)) => part = read,
-                // Who waits for the pages says also what is wrong with them.
+                // The code that waits for the pages reports what is wrong with them.
                 Ok(None) | Err(_) => {
                     self.undo(from);
                     return Ok(false);
@@ -260,7 +260,7 @@ fn bounds_of<'a>(
     }
 }
 
-/// Whose eyes a range is seen with.
+/// The view that a range reads.
 pub(crate) enum View<'a> {
     Transaction(&'a mut Core),
     Snapshot(&'a SnapshotCore),
@@ -476,7 +476,7 @@ pub(crate) async fn next_into(
             }
             let descriptor = Descriptor::decode(bytes, page_size)?;
             let shared = cursor.tx.shared.clone();
-            // Who drops this while it waits gets it from the next call.
+            // A caller that drops this while it waits gets the record from the next call.
             let read = read_large(&shared, descriptor, value).await;
             cursor.step();
             view.check()?;

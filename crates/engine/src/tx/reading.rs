@@ -128,7 +128,7 @@ pub(super) async fn resolve(
     }
 }
 
-/// Appends a large value that nobody can have replaced.
+/// Appends a large value that no commit can have replaced.
 pub(super) async fn read_large(
     shared: &Shared,
     descriptor: Descriptor,
@@ -144,9 +144,6 @@ pub(super) async fn read_large(
     }
     Err(Error::new(
         ErrorKind::Corrupt,
-        format!(
-            "the pages of a large value from page {} on are another value's",
-            descriptor.page_id
-        ),
+        format!("the pages from page {} on belong to another large value", descriptor.page_id),
     ))
 }

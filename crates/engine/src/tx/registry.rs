@@ -1,4 +1,4 @@
-//! The open transactions, for their names, for who waits for whom, and for people to look at.
+//! The open transactions: their names, which one waits for which, and what a report shows of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};

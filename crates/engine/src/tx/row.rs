@@ -31,20 +31,20 @@ pub(crate) struct Version {
     pub(crate) image: Image,
 }
 
-/// Takings of a free lock past who waits longest, after which he is handed it.
+/// How often a free lock may be taken past the longest waiter, before that waiter is handed it.
 const PASSED_MAX: u32 = 64;
 
-/// Who waits for a row's lock.
+/// A transaction that waits for a row's lock.
 struct Waiter {
     owner: u64,
-    /// None: he was woken, and has not come yet.
+    /// `None`: the transaction was woken and has not run yet.
     waker: Option<Waker>,
 }
 
-/// Where one who waits for a row's lock is in its queue.
+/// The place of a waiter in the queue of a row's lock.
 pub(crate) type Place = Option<u64>;
 
-/// Who waits for a row's lock, in the order in which they came.
+/// The waiters for a row's lock, in the order in which they came.
 #[derive(Default)]
 struct Queue {
     waiters: BTreeMap<u64, Waiter>,
@@ -154,7 +154,7 @@ pub(crate) struct Row {
     key: Key,
     /// The transaction that has the lock; [`FREE`] if none.
     pub(crate) owner: u64,
-    /// Who waits for the lock; none if nobody does.
+    /// The waiters for the lock; `None` if there are none.
     queue: Option<Box<Queue>>,
     pub(crate) versions: Versions,
     /// The key is in the list of those that a leaf may no longer have.
@@ -202,7 +202,7 @@ impl Row {
         self.versions.next(snapshot)
     }
 
-    /// Takes the lock if it is free, past those who wait; whether `owner` has it now.
+    /// Takes the lock if it is free, past the waiters; returns whether `owner` has it now.
     pub(crate) fn take(&mut self, owner: u64) -> bool {
         if self.owner == FREE {
             self.owner = owner;
@@ -213,8 +213,8 @@ impl Row {
         self.owner == owner
     }
 
-    /// Takes the lock if it is free, or waits for it: at the end of the queue, or with another waker where he is. Whether
-    /// `owner` has it now.
+    /// Takes the lock if it is free, or waits for it: at the end of the queue, or at its place there with a new
+    /// waker. Returns whether `owner` has it now.
     pub(crate) fn take_or_wait(&mut self, owner: u64, place: &mut Place, waker: &Waker) -> bool {
         if self.take(owner) {
             self.forget(owner, *place);
@@ -233,7 +233,7 @@ impl Row {
         false
     }
 
-    /// Takes someone who does not have the lock out of the queue; whoever is to be woken in his stead.
+    /// Takes a transaction that does not have the lock out of the queue; returns the waker of the one to wake instead.
     pub(crate) fn leave(&mut self, owner: u64, place: Place) -> Option<Waker> {
         self.forget(owner, place);
         match self.owner {
@@ -244,7 +244,7 @@ impl Row {
 
     fn forget(&mut self, owner: u64, place: Place) {
         let (Some(queue), Some(place)) = (&mut self.queue, place) else { return };
-        // Who was handed the lock is not there any more, and another may have his place in a later queue.
+        // A waiter that was handed the lock has left the queue, and another may have its place in a later queue.
         if queue.waiters.get(&place).is_none_or(|waiter| waiter.owner != owner) {
             return;
         }
@@ -257,8 +257,8 @@ impl Row {
         }
     }
 
-    /// Gives the lock back; who is to be woken. He finds the lock free if nobody was quicker; when too many were, it is his
-    /// already.
+    /// Gives the lock back and returns the first waiter's waker. That waiter finds the lock free, unless another transaction was
+    /// quicker; after too many of these it owns the lock already.
     pub(crate) fn release(&mut self) -> Option<Waker> {
         self.owner = FREE;
         let queue = self.queue.as_mut()?;
@@ -272,7 +272,7 @@ impl Row {
         waker
     }
 
-    /// Wakers of those who wait.
+    /// Wakers of the waiters.
     pub(crate) fn wakers(&self) -> impl Iterator<Item = &Waker> {
         self.queue
             .iter()
@@ -311,10 +311,10 @@ mod tests {
             row.release().expect("the first is woken").wake();
             assert_eq!((row.owner, wakes.count()), (FREE, passed + 1));
             assert!(row.take(3), "a free lock is anybody's");
-            assert!(!row.take_or_wait(2, &mut place, &waker), "and he who comes late waits on");
+            assert!(!row.take_or_wait(2, &mut place, &waker), "the late waiter waits on");
         }
         row.release().expect("the first is woken").wake();
-        assert!(row.owner == 2 && !row.take(3), "he was passed too often");
+        assert!(row.owner == 2 && !row.take(3), "the waiter was passed too often");
         assert!(
             row.take_or_wait(2, &mut place, &waker) && row.release().is_none() && row.is_idle()
         );
@@ -355,8 +355,8 @@ mod tests {
         assert!(!row.take_or_wait(2, &mut places[0], &waker));
         assert!(!row.take_or_wait(3, &mut places[1], &other));
         row.release().expect("the first is woken").wake();
-        assert!(row.take(4) && row.release().is_none(), "he is awake already");
-        row.leave(2, places[0]).expect("the second is woken in his stead").wake();
+        assert!(row.take(4) && row.release().is_none(), "the waiter is awake already");
+        row.leave(2, places[0]).expect("the second is woken instead").wake();
         assert_eq!((first.count(), second.count()), (1, 1));
         // Somebody who leaves while the lock is another's wakes nobody: its release does.
         assert!(row.take(5) && row.leave(3, places[1]).is_none());

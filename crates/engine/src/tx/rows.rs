@@ -149,7 +149,7 @@ impl Rows {
         Some(RowRef { shard: index, at })
     }
 
-    /// Who has a row's lock; 0 if nobody.
+    /// The transaction that has a row's lock; 0 if none.
     pub(crate) fn owner(&self, row: RowRef) -> u64 {
         self.shard(row.shard).row(row.at).map_or(FREE, |row| row.owner)
     }

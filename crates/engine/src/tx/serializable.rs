@@ -41,11 +41,11 @@ impl ReadSet {
         Err(Error::with_hint(
             ErrorKind::TooLarge,
             format!(
-                "a serializable transaction that has read {} keys and {} ranges, and may keep {bytes_max} bytes more",
+                "a serializable transaction has read {} keys and {} ranges and exceeds its limit of {bytes_max} bytes",
                 self.keys.len(),
                 self.ranges.len()
             ),
-            "read ranges where many keys are read, or give it a greater write_set_bytes_max",
+            "read ranges instead of many keys, or raise write_set_bytes_max",
         ))
     }
 
@@ -227,7 +227,7 @@ fn conflict(tx: &Tx, tree: u32, key: &[u8]) -> Error {
     Error::with_hint(
         ErrorKind::Conflict,
         format!(
-            "{} was changed after a serializable transaction had read it, or the range it is in",
+            "{} was changed after a serializable transaction read it or its range",
             tx.names.place(tree, key)
         ),
         "roll back and try again, as Store::transact does",

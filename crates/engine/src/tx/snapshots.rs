@@ -1,8 +1,8 @@
 //! Snapshots in use, so that what they need is kept.
 //!
-//! What always holds: a snapshot is entered in its slot under the slot's lock, and reads `stable` there. Who asks for
-//! the oldest reads `stable` first and takes the locks then. So a snapshot that was not seen is not older than the
-//! answer.
+//! What always holds: a snapshot is entered in its slot under the slot's lock, and reads `stable` there. A search
+//! for the oldest reads `stable` first and takes the locks then. So a snapshot that it did not see is not older than
+//! its answer.
 
 use std::collections::VecDeque;
 

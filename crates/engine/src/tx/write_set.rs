@@ -230,12 +230,12 @@ impl WriteSet {
             return Err(Error::with_hint(
                 ErrorKind::TooLarge,
                 format!(
-                    "a transaction with {} writes of {} bytes, and one more of {}: it may have {bytes_max}",
+                    "a transaction has {} writes of {} bytes and adds one of {} bytes; the limit is {bytes_max} bytes",
                     self.entries.len(),
                     self.size_bytes(),
                     key.len() + value.len()
                 ),
-                "commit in smaller parts, or give it more: write_set_bytes_max of its options, transaction_bytes_max of the store's",
+                "split the transaction, or raise the limit: write_set_bytes_max of its options, transaction_bytes_max of the store's",
             ));
         }
         if let Some(index) = old {

@@ -240,7 +240,7 @@ fn transactions_with_writes_for_a_table_that_is_gone() {
         }
         let kind = |error: Error| error.kind();
         assert_eq!(writer.commit().map_err(kind).err(), Some(ErrorKind::NotFound));
-        // Who only read it has read what was there, unless it has to be there still.
+        // A task that only read it has read what was there, unless it has to be there still.
         let outcome = reader.commit().map(drop).map_err(kind);
         match isolation {
             Isolation::Serializable => assert_eq!(outcome, Err(ErrorKind::NotFound)),

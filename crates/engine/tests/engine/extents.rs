@@ -9,7 +9,8 @@ use crate::common::{
     read_bytes, read_page, reading, write_bytes,
 };
 use qpair_block::{BlockDevice, RamDevice, RamOptions};
-use qpair_engine::{ErrorKind, Store, StoreOptions, repair};
+use qpair_engine::{ErrorKind, Store, StoreOptions};
+use qpair_inspect::repair;
 
 const PAGE: usize = 512;
 const FRAMES: u64 = 98;

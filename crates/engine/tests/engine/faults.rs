@@ -150,7 +150,7 @@ fn a_failed_write_makes_the_store_read_only() {
         assert!(error.to_string().contains("writing the log"), "{error}");
         assert!(error.way_out().is_some());
     }
-    // Reads go on, but for what may be lost, and what lies beside it in its leaf. Who asks for that gets it too.
+    // Reads go on, but for what may be lost, and what lies beside it in its leaf. A reader that asks for non-durable data gets that too.
     let ahead = TransactionOptions { durability: Durability::Async, ..Default::default() };
     // The one that failed may have a leaf of its own.
     assert_eq!(table.get(&key(50)).unwrap_err().kind(), ErrorKind::ReadOnly);

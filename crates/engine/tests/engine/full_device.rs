@@ -75,7 +75,7 @@ fn a_transaction_without_room_for_its_leaves_is_refused_before_its_stamp() {
     };
     let refused = delete(&mut (0..rows).step_by(17)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NoSpace);
-    assert!(refused.to_string().contains("new places"), "{refused}");
+    assert!(refused.to_string().contains("free pages"), "{refused}");
     assert!(!store.is_read_only());
     assert!(table.get(&17u32.to_be_bytes()).unwrap().is_some());
     // Some at a time they go.

@@ -253,7 +253,7 @@ fn logs_have_a_quarter_more_than_a_checkpoint_begins_at() {
     assert!(longest > CHECKPOINT, "{longest} bytes: no commit had to wait");
 }
 
-/// Whoever does not wait for his commits waits for the device all the same, once much of the log is not written.
+/// A writer that does not wait for its commits waits for the device all the same, once much of the log is not written.
 #[test]
 fn what_waits_to_be_written_of_the_log_has_a_bound() {
     let options = StoreOptions { log_segment_bytes: 1 << 20, ..options(PAGE, 4 * FRAMES) };

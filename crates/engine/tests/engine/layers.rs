@@ -114,7 +114,10 @@ fn modules_import_downward_only() {
 #[test]
 fn no_text_of_the_engine_names_a_command_or_an_option() {
     let mut sources = sources();
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../format/src"), None, 0, &mut sources);
+    for of in ["format", "members", "inspect"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(of).join("src");
+        read(&folder, None, 0, &mut sources);
+    }
     for Source { path, code, .. } in sources {
         let option = code
             .match_indices("--")

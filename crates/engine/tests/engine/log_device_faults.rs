@@ -8,9 +8,8 @@ use crate::common::{
     Device, assert_sound, copy_of, existing, faulty, key, options, ram, ram_of, with_log,
 };
 use qpair_block::{FaultDevice, FaultOptions, Op};
-use qpair_engine::{
-    ErrorKind, LogPlace, RepairReport, Store, StoreOptions, Table, dump_log, repair,
-};
+use qpair_engine::{ErrorKind, LogPlace, Store, StoreOptions, Table};
+use qpair_inspect::{RepairReport, dump_log, repair};
 
 const PAGE: usize = 512;
 const FRAMES: u64 = 128;

@@ -223,7 +223,7 @@ fn a_savepoint_of_another_store() {
     assert!(other.get(&b, b"a key").unwrap().is_some());
 }
 
-/// Who makes a table waits for workers. One of them that waited for him in turn, to open a table, waited for ever.
+/// A thread that makes a table waits for workers. A worker that waited for that thread in turn, to open a table, waited for ever.
 #[test]
 fn tables_are_opened_in_tasks_while_others_are_made() {
     for workers in [1, 2] {

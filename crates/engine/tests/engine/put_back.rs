@@ -8,7 +8,8 @@ use crate::common::{
     Device, LABEL_BYTES, assert_sound, checkpoint_of, copy_of, crc32c, existing, key, options, ram,
     read_bytes, read_page, reading, write_bytes,
 };
-use qpair_engine::{ErrorKind, Store, StoreOptions, repair};
+use qpair_engine::{ErrorKind, Store, StoreOptions};
+use qpair_inspect::repair;
 
 const PAGE: usize = 512;
 const FRAMES: u64 = 128;

@@ -9,9 +9,8 @@ use crate::common::{
     write_bytes,
 };
 use qpair_block::BlockDevice;
-use qpair_engine::{
-    Error, ErrorKind, LogPlace, RepairReport, RepairStep, Store, StoreOptions, dump_log, repair,
-};
+use qpair_engine::{Error, ErrorKind, LogPlace, Store, StoreOptions};
+use qpair_inspect::{RepairReport, RepairStep, dump_log, repair};
 
 const PAGE: usize = 512;
 
@@ -386,7 +385,7 @@ fn what_is_of_use_as_a_whole_is_no_store_before() {
             let looking = StoreOptions { read_only, at_checkpoint, ..existing(PAGE, 256) };
             let error = Store::open(vec![killed.clone()], &looking).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotAStore);
-            assert!(error.to_string().contains("did not come to its end"), "{error}");
+            assert!(error.to_string().contains("did not complete"), "{error}");
         }
     }
     let store = Store::open(vec![device], &existing(PAGE, 256)).unwrap();

@@ -10,9 +10,8 @@ use crate::common::{
     options, ram, read_page, reading, with_log, write_bytes,
 };
 use qpair_block::{FaultDevice, FaultOptions, Op};
-use qpair_engine::{
-    ErrorKind, RepairReport, RepairStep, Result, Store, StoreOptions, Table, repair,
-};
+use qpair_engine::{ErrorKind, Result, Store, StoreOptions, Table};
+use qpair_inspect::{RepairReport, RepairStep, repair};
 
 const PAGE: usize = 512;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

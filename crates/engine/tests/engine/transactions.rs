@@ -108,7 +108,7 @@ fn the_first_updater_wins() {
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     assert_eq!(second.get(&table, b"x").unwrap_err().kind(), ErrorKind::Conflict);
     assert_eq!(second.commit().unwrap_err().kind(), ErrorKind::Conflict);
-    // Who locks before the first read only waits.
+    // A transaction that locks before its first read only waits.
     let mut third = store.begin();
     assert_eq!(third.get_for_update(&table, b"x").unwrap().as_deref(), Some(&b"1"[..]));
     third.put(&table, b"x", b"3").unwrap();

@@ -7,3 +7,6 @@ mod record;
 pub use bytes::{ImageBytes, image_bytes_per_page};
 pub use description::Image;
 pub use record::Record;
+
+/// Pages that hold the two checkpoint records; never handed out.
+pub const RECORD_PAGES: u64 = 2;

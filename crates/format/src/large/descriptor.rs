@@ -61,7 +61,9 @@ impl Descriptor {
                 bytes.len() == Self::BYTES
                     && d.pages as usize == pages_of(d.len as usize, page_size)
             })
-            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "an overflow descriptor makes no sense"))
+            .ok_or_else(|| {
+                Error::new(ErrorKind::Corrupt, "an overflow descriptor cannot be decoded")
+            })
     }
 
     /// The first page that an encoded one names.

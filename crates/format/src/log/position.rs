@@ -143,7 +143,7 @@ impl LogPosition {
             (Some(position), None) => Ok(position),
             (_, fault) => Err(Error::new(
                 ErrorKind::Corrupt,
-                format!("a place in the log makes no sense: {}", fault.unwrap_or_default()),
+                format!("a log position is invalid: {}", fault.unwrap_or_default()),
             )),
         }
     }

@@ -186,7 +186,7 @@ impl<'a> RecordBuilder<'a> {
             return Err(Error::with_hint(
                 ErrorKind::Invalid,
                 format!(
-                    "a commit record of {len} bytes is longer than {RECORD_BYTES_MAX}, or one of its keys is"
+                    "a commit record of {len} bytes exceeds the limit of {RECORD_BYTES_MAX} bytes, or one of its keys is too long"
                 ),
                 "commit in smaller transactions",
             ));
@@ -227,7 +227,7 @@ impl<'a> Record<'a> {
         let record = Self::checked(bytes)?;
         let (mut rest, mut count) = (record.operations, 0);
         while !rest.is_empty() {
-            let (_, len) = Operation::decode(rest).ok_or("an operation makes no sense")?;
+            let (_, len) = Operation::decode(rest).ok_or("an operation cannot be decoded")?;
             rest = &rest[len..];
             count += 1;
         }

@@ -167,7 +167,7 @@ impl LogWriter {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!(
-                    "stamp {stamp} cannot follow {} in log {}",
+                    "commit timestamp {stamp} cannot follow {} in log {}",
                     self.appended_stamp, self.identity.log
                 ),
             ));

@@ -4,12 +4,14 @@
 //! keys and values grows down from the fence keys at the page's end.
 
 mod build;
+mod expected;
 mod node;
 mod node_mut;
 mod slots;
 mod staged;
 
 pub use build::{separator_len, shared_prefix_len};
+pub use expected::{Expected, child_of};
 pub use node::{LeafValue, Node};
 pub use node_mut::{NodeInit, NodeMut};
 use qpair_block::Buffer;

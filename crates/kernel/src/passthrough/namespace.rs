@@ -258,7 +258,7 @@ fn claim_block(block: &str, name: &str) -> Result<OwnedFd> {
     Err(denied(cause, format!("claiming {path}, the block device of {name}, against mounts")))
 }
 
-/// Who uses a block device or one of its partitions, for people: "mounted at /mnt"; empty if nobody is seen to.
+/// What uses a block device or one of its partitions, for people: "mounted at /mnt"; empty if nothing is found.
 fn users_of(block: &str) -> String {
     let mut users = Vec::new();
     let folder = Path::new("/sys/block").join(block);

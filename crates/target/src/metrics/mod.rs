@@ -1,4 +1,4 @@
-//! What a target counts, for those who watch it.
+//! What a target counts, for its monitoring.
 
 mod server;
 mod text;

@@ -34,7 +34,7 @@ pub(crate) struct Subsystem {
     posts: Mutex<Vec<Arc<Post>>>,
 }
 
-/// What a controller and those who manage it tell each other.
+/// What a controller and its manager tell each other.
 #[derive(Debug)]
 pub(crate) struct Post {
     /// Where its socket is.

@@ -23,7 +23,7 @@ fn target_name(controller: &str, number: u8) -> String {
 fn check_socket_name(name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
-        return Err(Failure::params(format!("{name} is no name for a socket")));
+        return Err(Failure::params(format!("{name} is not a valid name of a socket")));
     }
     Ok(())
 }

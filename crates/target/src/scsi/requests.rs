@@ -70,7 +70,7 @@ struct Slot {
 struct Berth {
     /// `None`: the device gave no channel.
     lane: Option<Lane>,
-    // After the lane: who waits for the hold may do with the device what no channel is to see.
+    // After the lane: the code that waits for the hold may do with the device what no channel may see.
     hold: Hold,
     is_leaving: bool,
 }

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use qpair_block::sim::SimFaults;
-use qpair_engine::{Error, ErrorKind, RepairReport, RepairedTable, Store, StoreOptions, repair};
+use qpair_engine::{Error, ErrorKind, Store, StoreOptions};
+use qpair_inspect::{RepairReport, RepairedTable, repair};
 
 use super::catalog::{SLOTS, TABLES, key_of, name_of};
 use super::lives::Run;

@@ -38,7 +38,7 @@ impl Locate {
         let told = out
             .line(format!("the lamp of {} shines for {} s", disk.facts().name, self.seconds))
             .and_then(|()| out.finish());
-        // It goes off also where nobody reads what was said.
+        // The light goes off even if no one reads the output.
         while told.is_ok()
             && start.elapsed().as_secs_f64() < self.seconds
             && !interrupt.is_requested()

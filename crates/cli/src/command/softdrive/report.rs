@@ -1,4 +1,4 @@
-//! What the command says: how to use the drives, who comes and goes, and what was counted.
+//! What the command prints: how to use the drives, which clients come and go, and what it counted.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

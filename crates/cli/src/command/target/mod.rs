@@ -35,7 +35,7 @@ use systemd::Systemd;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// As what this command logs.
 const LOG: &str = "qpair_target";
-/// How long a device may be somebody else's who is about to end.
+/// How long to wait for another process that has the device and is about to end.
 const PREDECESSOR: Duration = Duration::from_secs(3);
 
 /// Give block devices to virtual machines, with no kernel in the way of the data
@@ -48,7 +48,7 @@ this program: that is what memory-backend-memfd is for. Requests go from the gue
 workers; a guest that is idle costs nothing, unless --poll is given. One guest at a time has a disk.
 
 DEVICE is a file, a block device, or any device specifier: nvme:0000:3b:00.0, scsi:HOST/UNIT, softnvme:size=1GiB, \
-stripe:..., ram:size=1GiB. Who has the disk sees NAME as its serial number (/dev/disk/by-id/virtio-NAME). Ctrl-C lets all \
+stripe:..., ram:size=1GiB. The guest sees NAME as the disk's serial number (/dev/disk/by-id/virtio-NAME). Ctrl-C lets all \
 guests go and removes the sockets; a guest goes on when the target is there again (QEMU's reconnect option).
 
 What happens is logged: a line each on standard error, or with --json an object each on standard output. --log turns it up or down, \
@@ -143,7 +143,7 @@ fn parse_disk(text: &str) -> std::result::Result<(String, DeviceSpec), String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > 20 || !name.chars().all(is_plain) || name.starts_with('.') {
         return Err(format!(
-            "'{name}' is no name for a disk: up to 20 letters, digits, '-', '_' and '.', which the guest sees as its serial number"
+            "'{name}' is not a valid name of a disk: use up to 20 letters, digits, '-', '_' and '.', which the guest sees as its serial number"
         ));
     }
     let spec = DeviceSpec::parse(device).map_err(|error| error.to_string())?;

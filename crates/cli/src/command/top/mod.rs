@@ -145,7 +145,7 @@ impl Top {
             ),
             ErrorKind::ConnectionRefused => (
                 format!(
-                    "nobody has {name} open: the program that published it at {there} was killed"
+                    "no program has {name} open: the one that published it at {there} was killed"
                 ),
                 "nothing is wrong with the store: whoever opens it next recovers it",
             ),

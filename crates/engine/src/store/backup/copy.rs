@@ -9,8 +9,8 @@ use qpair_format::bitmap::Bitmap;
 use qpair_format::page::{Node, damage, own_place};
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::super::offline::{open_channel, transfer_arena, wait};
 use super::tally::Tally;
+use qpair_members::{open_channel, transfer_arena, wait};
 
 /// Damaged pages that are told.
 const SUSPECTS_MAX: usize = 16;
@@ -84,7 +84,7 @@ pub(super) fn copy_pages(
                     if outcome.is_ok() && progress(done, all).is_break() {
                         outcome = Err(Error::new(
                             ErrorKind::Interrupted,
-                            "the backup was interrupted; there is no store on its target",
+                            "the backup was interrupted; its target has no store",
                         ));
                     }
                 }

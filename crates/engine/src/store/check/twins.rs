@@ -7,13 +7,12 @@ use qpair_format::superblock::{SLOT_OFFSETS, Superblock};
 
 use super::walk::Walk;
 use crate::checkpoint::read_records;
-use crate::labels;
 
 impl Walk<'_> {
     /// Names those that cannot be read, where the other can.
     pub(super) fn look_at_twins(&mut self) -> Result<()> {
         for member in &self.inner.incarnation.members {
-            for (offset, slot) in SLOT_OFFSETS.iter().zip(labels::read_slots(&**member)?.0) {
+            for (offset, slot) in SLOT_OFFSETS.iter().zip(qpair_members::read_slots(&**member)?.0) {
                 if !Superblock::is_whole(&slot) {
                     let name = &member.info().name;
                     self.report.harmless.push(format!("the label at byte {offset} of {name}"));

@@ -6,21 +6,19 @@ use std::sync::{Arc, PoisonError};
 
 use qpair_block::Request;
 use qpair_format::large::{Descriptor, Extents, ListReader};
-use qpair_format::page::Node;
+use qpair_format::page::{Expected, Node, child_of};
 use qpair_format::place::page_of;
 use qpair_format::superblock::LABEL_BYTES;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::super::StoreInner;
-use super::{
-    CheckReport, Content, Finding, Job, Place, Role, TableCheck, TableRoot, child_of, examine,
-};
+use super::{CheckReport, Content, Finding, Job, Role, TableCheck, TableRoot, examine};
 use crate::pool::Root;
 use crate::shared::Shared;
-use crate::space::RECORD_PAGES;
 use crate::task::{
     JoinHandle, Transfer, give_scratch, latch_free, scratch_frame, scratch_frame_now, spawn_to,
 };
+use qpair_format::image::RECORD_PAGES;
 
 /// Pages a task reads.
 const BATCH: usize = 64;
@@ -241,7 +239,7 @@ impl<'a> Walk<'a> {
         self.tree_ids.push(tree_id);
         match self.claim(page_of(root)) {
             Ok(()) => {
-                let bounds = Place { tree_id, level: None, lower: Vec::new(), upper: None };
+                let bounds = Expected { tree_id, level: None, lower: Vec::new(), upper: None };
                 self.roots.push_back(Job { table, place: root, role: Role::Node(bounds) });
             }
             Err(what) => {
@@ -499,7 +497,7 @@ async fn read_all(shared: Arc<Shared>, jobs: Vec<Job>) -> Result<Vec<Finding>> {
     let mut jobs = jobs.into_iter().peekable();
     loop {
         while jobs.peek().is_some() && reading.len() < WINDOW {
-            // Who has transfers under way takes frames only as they are at hand.
+            // With transfers under way it takes only frames that are free now.
             let frame = match reading.is_empty() {
                 true => Some(scratch_frame().await?),
                 false => scratch_frame_now(),

@@ -17,18 +17,19 @@ use qpair_format::log::LogMerge;
 use qpair_format::superblock::StoreState;
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::catalog::{decode, make_tree, open_tree};
+use super::catalog::{make_tree, open_tree};
 use super::{StoreInner, StoreOptions, Table};
 use crate::canary::Canary;
 use crate::checkpoint::{checkpoint, note_described, read_image, read_newest, write_record};
 use crate::incarnation::Behind;
-use crate::labels::Generations;
-use crate::log_device::any_on_log_device;
 use crate::pool::Root;
 use crate::shared::{Recovered, Shared};
 use crate::task::{current, promise, run};
 use crate::tree::{Batch, Direction, Scan, Tree};
 use gather::Kept;
+use qpair_format::catalog::decode;
+use qpair_members::Generations;
+use qpair_members::any_on_log_device;
 use redo::{Lanes, kept_bytes_max};
 use scan::{Logs, Wish};
 pub(super) use stages::Room;
@@ -65,7 +66,7 @@ impl StoreInner {
                 return Err(Error::with_hint(
                     ErrorKind::Unclean,
                     format!(
-                        "{} was not closed: commits in its log are not in its pages yet",
+                        "{} was not closed: its log has commits that its pages do not have yet",
                         self.incarnation.members[0].info().name
                     ),
                     "open it once for writing, which recovers it",
@@ -86,7 +87,7 @@ impl StoreInner {
                 roots = image.roots;
                 self.shared.replace_record(record);
             }
-            // What is damaged can still be checked by who only reads.
+            // A damaged store can still be opened for reading, so that a check can run.
             Err(error) if self.shared.read_only && error.kind() != ErrorKind::Member => {
                 let _ = self.image_fault.set(error);
             }
@@ -303,7 +304,7 @@ impl StoreInner {
 fn cut_short(name: &str, end: u64, shared: &Shared) -> Error {
     let room = shared.space.capacity();
     Error::damaged(format!(
-        "{name} was cut short: the store has pages up to {end}, its members hold {room}"
+        "{name} was cut short: the store has pages up to {end}, but its members have room for {room}"
     ))
 }
 

@@ -69,7 +69,7 @@ struct State {
     failed: bool,
     /// Tasks that wait for a part.
     idle: Vec<Waker>,
-    /// Who waits until all parts are made.
+    /// The waker of the task that waits until all parts are done.
     drained: Option<Waker>,
 }
 
@@ -368,7 +368,7 @@ impl Maker<'_> {
         // Else its pages became another value's, which they may only after a later commit replaced this one.
         let extents = self.large.get(descriptor);
         extents.iter().for_each(|extents| shared.attach_extents(extents));
-        // One whose list is damaged is told as such by who reads it; if it was replaced, it is gone by then.
+        // A value whose list is damaged fails when it is read; if it was replaced, it is gone by then.
         Ok(extents.is_some() || self.large.is_lost(descriptor))
     }
 

@@ -16,9 +16,9 @@ use super::ahead::{Ahead, Chain, Extent};
 use super::gather::Kept;
 use super::large::LargeValues;
 use super::unreadable;
-use crate::log_device::is_on_log_device;
 use crate::shared::Shared;
 use crate::task::{Transfer, yield_now};
+use qpair_members::is_on_log_device;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
@@ -161,7 +161,7 @@ impl Logs {
                 let (at, len) =
                     (offset_bytes + u64::from(done), self.read_bytes.min(len_bytes - done));
                 let failed = |error| {
-                    let error = Error::io(error, "writing the end of the log once more");
+                    let error = Error::io(error, "writing the end of the log again");
                     shared.fail(error.clone());
                     error
                 };
@@ -214,7 +214,10 @@ impl Logs {
                 }
                 MergeStep::Wait => {
                     let Some(log) = asked.pop_front() else {
-                        return Err(Error::new(ErrorKind::Corrupt, "the log waits for nothing"));
+                        return Err(Error::new(
+                            ErrorKind::Corrupt,
+                            "reading the log cannot go on, and no read is in flight",
+                        ));
                     };
                     match ahead[log].done().await? {
                         Some((extent, Completion { buffer: Some(buffer), .. })) => {

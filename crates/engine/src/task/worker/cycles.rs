@@ -1,4 +1,4 @@
-//! Whose the worker's time is, for measuring; off unless asked for, and then a branch is all there is.
+//! What a worker spends its time on. Measuring is off by default and then costs one branch.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use qpair_memory::ticks;
 use super::Worker;
 use crate::metrics::Part;
 
-/// What the worker does now, and since when. `None`: nobody asks.
+/// What the worker does now, and since when. `None`: measuring is off.
 #[derive(Debug)]
 pub(super) struct Cycles(Option<Cell<(u64, Part)>>);
 

@@ -8,7 +8,7 @@ use qpair_memory::FrameIndex;
 use super::{Tag, Worker, tag};
 use crate::shared::Shared;
 
-/// Turns of a millisecond without any frame coming free, after which who waits for one is told so.
+/// Turns of a millisecond without any free frame, after which the tasks that wait for one get an error.
 const STARVED_MAX: u32 = 2000;
 /// The same where no page is written any more: frames come free by reads that end, and by tasks that let go of pages.
 const STARVED_READ_ONLY_MAX: u32 = 100;
@@ -45,7 +45,7 @@ impl Worker {
     pub(crate) fn wait_for_frame(&self) -> Poll<Error> {
         if self.is_hopeless() {
             return Poll::Ready(match self.shared.failure() {
-                // No page will be written any more: it is so for all who wait, and they are told at once.
+                // No page will be written any more, so every waiting task gets the error at once.
                 Some(_) => self.shared.check_writable().err().unwrap_or_else(no_memory),
                 None => {
                     // What this one gives back may do for the others.
@@ -71,7 +71,7 @@ impl Worker {
         self.starved.get() > turns_max
     }
 
-    /// Evicts when frames run low, and wakes those who wait for one.
+    /// Evicts when frames run low, and wakes the tasks that wait for one.
     pub(super) fn make_frames_free(&self) {
         let pool = &self.shared.pool;
         let waiting = self.frame_waiters.borrow().len();
@@ -83,7 +83,7 @@ impl Worker {
         let pending = self.write_backs.get() as usize;
         let wanted = (pool.local_max / 2).max(1);
         // What is passed by the front hand now is taken in a later turn at the earliest: of a small pool a call would take pages that were
-        // just read, before those who wait for them have run.
+        // just read, before the tasks that wait for them have run.
         let budget = (wanted * 16).max(512).min(pool.frames.len() as usize / 2);
         let mut writes = Vec::new();
         let mut freed = std::mem::take(&mut *self.free.borrow_mut());
@@ -158,7 +158,7 @@ impl Worker {
     }
 }
 
-/// Latches a frame that is free: nobody else has a use for it, but a sweep may look at it for a moment.
+/// Latches a free frame. No operation uses it, but a sweep may hold its latch for a moment.
 pub(crate) fn latch_free(shared: &Shared, frame: FrameIndex) -> qpair_memory::ExclusiveFrame<'_> {
     loop {
         if let Ok(page) = shared.pool.frames.try_exclusive(frame) {
@@ -171,7 +171,7 @@ pub(crate) fn latch_free(shared: &Shared, frame: FrameIndex) -> qpair_memory::Ex
 fn no_memory() -> Error {
     Error::with_hint(
         ErrorKind::NoMemory,
-        "no page can leave memory: all are in use, by operations under way or by tables, each of which has one from when it is opened",
+        "no page can be evicted: every frame is in use; each open table pins one frame",
         "give the store more memory, run fewer tasks at once, or open fewer tables",
     )
 }

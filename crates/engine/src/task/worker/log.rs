@@ -92,7 +92,7 @@ impl Worker {
         let stamp = stamp().inspect_err(|_| self.expect_no_commit())?;
         let before = writer.end_lsn();
         let end = writer.append(stamp, encode).inspect_err(|error| {
-            // The stamp is taken and its commit will never end: nobody must wait for that.
+            // The stamp is taken and its commit will never end, so no task may wait for it.
             self.shared.fail(error.clone());
             self.shared.clock.fail(error.clone());
         })?;
@@ -196,11 +196,11 @@ impl Worker {
             return Err(Error::with_hint(
                 ErrorKind::TooLarge,
                 format!(
-                    "a commit has a record of up to {}, and one has at most {}",
+                    "the commit needs a log record of up to {}; the limit is {}",
                     format_bytes(bytes_max as u64),
                     format_bytes(RECORD_BYTES_MAX as u64)
                 ),
-                "commit in parts",
+                "split it into smaller transactions",
             ));
         }
         let Some(log_device) = &self.shared.log_device else {
@@ -231,7 +231,7 @@ impl Worker {
                 }
             }
         }
-        // Only where there is something to be made free: who then asks again must not begin another for that.
+        // Only if a checkpoint can free something: otherwise each further attempt would begin another one.
         if log_device.wants_checkpoint() && self.shared.log_bytes.load(Ordering::Relaxed) > 0 {
             self.begin_checkpoint();
         }
@@ -414,8 +414,8 @@ impl Shared {
             _ if self.panicked().is_some() => error,
             Some(failure) => Error::with_hint(
                 ErrorKind::ReadOnly,
-                format!("what was read is of commit {stamp} or before, which may be lost: {failure}"),
-                "mend the device and open the store again to see what is durable; with read_non_durable, or in a transaction with Durability::Async, it can be read now",
+                format!("the data read includes changes up to commit {stamp}, which may be lost: {failure}"),
+                "repair the device and open the store again to see what is durable; read_non_durable, or a transaction with Durability::Async, reads it now",
             ),
             None => error,
         })

@@ -64,7 +64,7 @@ pub(crate) struct WorkerOptions {
     pub(crate) depth: u32,
     /// Reads of pages among them; 0: as many as bring something.
     pub(crate) reads: u32,
-    /// Completions a busy worker likes to take at once.
+    /// Target completion batch size of a busy worker.
     pub(crate) batch: u32,
     /// How long it waits for that many before one is enough.
     pub(crate) linger: Duration,
@@ -130,7 +130,7 @@ pub(crate) struct Worker {
     write_backs: Cell<u32>,
     /// Transfers of pages in flight, by the phase in which they began.
     transfers: [Cell<u32>; 2],
-    /// Those who wait for the end of the transfers of a phase.
+    /// Tasks that wait for the end of the transfers of a phase.
     drains: Waiters,
     /// Operations the running task has begun since it was given the worker.
     charged: Cell<u32>,
@@ -175,7 +175,7 @@ const CHARGE_MAX: u32 = 64;
 /// The same for a task that has what others may come to wait for: to stop there would make them wait for a whole turn.
 const CHARGE_AT_ONCE_MAX: u32 = 1024;
 
-/// Panics of a worker's loop before it ends, as at a close. All who wait were told at the first.
+/// Panics of a worker's loop before it ends, as at a close. The first one failed every waiting task.
 const PANICS_MAX: u32 = 64;
 
 /// What one turn of the loop came to.
@@ -197,7 +197,7 @@ pub(crate) struct Pace {
     turns: u32,
     unkicked_turns: u32,
     turns_since_poll: u32,
-    /// When the turn began, and whether tasks ran in it; as good as that, for who goes by time.
+    /// When the turn began, and whether tasks ran in it; near enough for callers that go by time.
     since: Instant,
     ran: bool,
     /// When the worker looked for completions last because it was late; none: it does not go by time, as in a simulation.
@@ -394,7 +394,7 @@ impl Worker {
     /// One turn, up to where completions are looked for.
     #[inline(always)]
     fn turn(&self, pace: &mut Pace) -> Turn {
-        // Those who are woken look for the failure, which is there a moment later.
+        // The woken tasks look for the failure, which is set a moment later.
         let panicked = self.shared.panicked().is_some() && self.shared.failure().is_some();
         if panicked && !self.told_of_panic.replace(true) {
             // What some wait for never comes.
@@ -526,7 +526,7 @@ impl Worker {
         !self.frame_waiters.borrow().is_empty() || !self.broken.borrow().is_empty()
     }
 
-    /// The end of a worker: nobody can reach it from here on, and what is left of its tasks is dropped.
+    /// Ends a worker: no thread can reach it from here on, and its remaining tasks are dropped.
     pub(crate) fn end(&self) -> ChannelStatistics {
         let mut left = Vec::new();
         self.remote.take(|inbox| {

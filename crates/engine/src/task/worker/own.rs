@@ -27,7 +27,7 @@ pub(super) enum OwnRequest {
 #[derive(Default)]
 pub(super) struct OwnRequests {
     all: Vec<OwnRequest>,
-    /// Tickets that nobody has.
+    /// Free tickets.
     vacant: Vec<usize>,
 }
 

@@ -87,7 +87,7 @@ pub(super) fn images(mut bytes: &[u8], count: u16) -> impl Iterator<Item = Resul
     (0..count).map(move |_| {
         let decoded = ImageRef::decode(bytes);
         let (image, rest) = decoded.ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, "an older value on the device makes no sense")
+            Error::new(ErrorKind::Corrupt, "an older value on the device cannot be decoded")
         })?;
         bytes = rest;
         Ok(image)

@@ -97,7 +97,7 @@ impl History {
     /// Whether a run may have what a snapshot needs. To be asked after the row table was.
     #[inline]
     pub(super) fn is_behind(&self, snapshot: u64) -> bool {
-        // Acquire: the row's lock makes the order; who found its image gone finds this raised.
+        // Acquire: the row's lock makes the order; a reader that found its image gone finds this raised.
         snapshot < self.newest.load(Ordering::Acquire)
     }
 
@@ -115,7 +115,7 @@ impl History {
     fn publish(&self, run: Arc<Run>) {
         let mut runs = self.lock();
         self.memory_bytes.fetch_add(run.memory_bytes(), Ordering::Relaxed);
-        // Release, before the bound: who sees the bound sees the number.
+        // Release, before the bound: a thread that sees the bound sees the number.
         self.generation.fetch_add(1, Ordering::Release);
         self.newest.fetch_max(run.bound(), Ordering::Release);
         *runs = runs.iter().cloned().chain([run]).collect();
@@ -125,7 +125,7 @@ impl History {
     fn replace(&self, runs: &[Arc<Run>], merged: Option<Arc<Run>>) -> Vec<Box<[u8]>> {
         let is_other = |run: &Arc<Run>| runs.iter().all(|of| !Arc::ptr_eq(of, run));
         let mut list = self.lock();
-        // Those that nobody needs any more have gone already, and are not counted.
+        // Runs that no snapshot needs are gone already and do not count.
         let gone = list.iter().filter(|run| !is_other(run)).map(|run| run.memory_bytes()).sum();
         self.memory_bytes.fetch_sub(gone, Ordering::Relaxed);
         let large = runs.iter().flat_map(|run| run.take_large()).collect();

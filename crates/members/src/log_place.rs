@@ -6,12 +6,12 @@ use qpair_block::BlockDevice;
 use qpair_format::superblock::{LogReference, StoreState, Superblock};
 use qpair_format::{Error, ErrorKind, Remedy, Result};
 
-use super::blank::find_content;
-use crate::labels::{Found, LogLabel};
+use crate::blank::find_content;
 use crate::log_device::{
-    Attached, appoint, attach, attach_new, not_given, not_the_one, other_moment, refuse_read_only,
-    refuse_too_small,
+    Attached, appoint, attach, attach_new, refuse_read_only, refuse_too_small,
 };
+use crate::log_label::{Found, LogLabel};
+use crate::refusal::{not_given, not_the_one, other_moment};
 
 /// Where a store keeps its write-ahead log.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub enum LogPlace {
 impl LogPlace {
     /// Makes a log device of it for a store that is being made, and has the store's label name it. Its own label is to be written after
     /// those of the members, which tell that it is this store's.
-    pub(super) fn make(&self, label: &mut Superblock) -> Result<Option<Attached>> {
+    pub fn make(&self, label: &mut Superblock) -> Result<Option<Attached>> {
         let Self::Device(device) = self else { return Ok(None) };
         refuse_too_small(device.as_ref())?;
         appoint(device, label).map(Some)
@@ -41,7 +41,7 @@ impl LogPlace {
     /// # Errors
     /// `Member` if a device is missing, another store's, or of another moment; `Exists` if there is something on it;
     /// `ReadOnly` if it cannot be written.
-    pub(super) fn settle(
+    pub fn settle(
         &self,
         store_name: &str,
         label: &mut Superblock,
@@ -50,7 +50,7 @@ impl LogPlace {
         let closed = label.state == StoreState::Clean;
         match (self, label.log.clone()) {
             (Self::Unsaid | Self::Store, None) => Ok(None),
-            // Who only reads needs no log.
+            // A store opened for reading needs no log.
             (Self::Unsaid | Self::Store, Some(_)) if read_only => Ok(None),
             (Self::Unsaid, Some(log)) => Err(not_given(store_name, &log, closed)),
             (Self::Store, Some(_)) if closed => {
@@ -157,7 +157,7 @@ impl LogPlace {
     ///
     /// # Errors
     /// `Member` if it was not given, or another one was; `Corrupt`, and what the device says.
-    pub(super) fn look(&self, store_name: &str, label: &Superblock) -> Result<Option<Attached>> {
+    pub fn look(&self, store_name: &str, label: &Superblock) -> Result<Option<Attached>> {
         let Some(log) = &label.log else { return Ok(None) };
         let Self::Device(device) = self else {
             let closed = label.state == StoreState::Clean;

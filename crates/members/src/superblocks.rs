@@ -11,7 +11,7 @@ use qpair_format::{Error, ErrorKind, Remedy, Result};
 use qpair_format::superblock::{LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, StoreState, Superblock};
 
 /// Reads and writes slots on a channel of its own, and flushes if it wrote; the slots' bytes afterwards.
-pub(super) fn transfer(
+pub(crate) fn transfer(
     device: &dyn BlockDevice,
     requests: Vec<(u64, Option<&[u8]>)>,
 ) -> Result<Vec<Vec<u8>>> {
@@ -61,7 +61,7 @@ pub(super) fn transfer(
 }
 
 /// Reads a member's label.
-pub(crate) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
+pub fn read(device: &dyn BlockDevice) -> Result<Superblock> {
     read_newest(device).map(|(label, _)| label)
 }
 
@@ -83,7 +83,7 @@ fn read_newest(device: &dyn BlockDevice) -> Result<(Superblock, Option<Error>)> 
 ///
 /// # Errors
 /// What the device says if it reads neither.
-pub(crate) fn read_slots(device: &dyn BlockDevice) -> Result<(Vec<Vec<u8>>, Option<Error>)> {
+pub fn read_slots(device: &dyn BlockDevice) -> Result<(Vec<Vec<u8>>, Option<Error>)> {
     let read = SLOT_OFFSETS.map(|offset| transfer(device, vec![(offset, None)]));
     let failure = read.iter().find_map(|slot| slot.as_ref().err()).cloned();
     if read.iter().all(Result::is_err) {
@@ -95,7 +95,7 @@ pub(crate) fn read_slots(device: &dyn BlockDevice) -> Result<(Vec<Vec<u8>>, Opti
 
 /// Writes the labels of all members for the next generation, durably. Member 0 is first when the store is
 /// marked open, and last when it is marked clean.
-pub(crate) fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> Result<()> {
+pub fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> Result<()> {
     let mut order: Vec<usize> = (0..members.len()).collect();
     if superblock.state == StoreState::Clean {
         order.reverse();
@@ -112,7 +112,7 @@ pub(crate) fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superbloc
 
 /// What the members' labels say of their ages.
 #[derive(Debug, Default)]
-pub(crate) struct Generations {
+pub struct Generations {
     /// The first member's.
     first: u64,
     first_is_clean: bool,
@@ -133,7 +133,7 @@ impl Generations {
 
     /// Whether a crash left member 0 marked open for a generation that others are behind: it is written once more. A next one
     /// would go over what those have.
-    pub(crate) fn is_ahead(&self) -> bool {
+    pub fn is_ahead(&self) -> bool {
         self.oldest.as_ref().is_some_and(|(oldest, _)| *oldest < self.first)
     }
 
@@ -143,7 +143,7 @@ impl Generations {
     ///
     /// # Errors
     /// `Member`: one is a copy of another time.
-    pub(crate) fn check(&self, record: &Record) -> Result<()> {
+    pub fn check(&self, record: &Record) -> Result<()> {
         let least = match self.first_is_clean {
             true => self.first,
             false => record.generation.max(self.first.saturating_sub(1)),
@@ -188,7 +188,7 @@ impl Generations {
 ///
 /// Labels of different generations are no error yet: a crash between their writes leaves them, even several times. The
 /// checkpoint record tells ([`Generations::check`]).
-pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generations)> {
+pub fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generations)> {
     let (first, unread) = read_newest(members[0].as_ref())?;
     let mut generations = Generations {
         first: first.generation,
@@ -253,7 +253,7 @@ pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, 
 }
 
 /// Joins the members behind their labels.
-pub(crate) fn join(
+pub fn join(
     members: &[Arc<dyn BlockDevice>],
     stripe_unit_bytes: u64,
 ) -> Result<Arc<dyn BlockDevice>> {
@@ -267,7 +267,7 @@ pub(crate) fn join(
 }
 
 /// Makes the members no store's, durably: both labels of each are zeroes afterwards.
-pub(crate) fn erase(members: &[Arc<dyn BlockDevice>]) -> Result<()> {
+pub fn erase(members: &[Arc<dyn BlockDevice>]) -> Result<()> {
     let zeroes = [0; SLOT_BYTES];
     for member in members {
         let writes = SLOT_OFFSETS.iter().map(|offset| (*offset, Some(&zeroes[..]))).collect();

@@ -7,8 +7,8 @@ use qpair_format::Result;
 use qpair_format::page::{Node, words_of};
 use qpair_format::place::page_of;
 
-use super::super::check::{Place, child_of};
 use super::PageReader;
+use qpair_format::page::{Expected, child_of};
 
 /// Pages of a tree read at once.
 const AHEAD: usize = 16;
@@ -61,7 +61,7 @@ pub(crate) fn walk_leaves(
     root: Option<u64>,
     see: &mut See<'_>,
 ) -> Result<()> {
-    let bounds = Place { tree_id, level: None, lower: Vec::new(), upper: None };
+    let bounds = Expected { tree_id, level: None, lower: Vec::new(), upper: None };
     let page = match root {
         Some(root) => reader.read_page(root)?,
         None => Err("its root is not known".to_owned()),
@@ -71,7 +71,7 @@ pub(crate) fn walk_leaves(
 
 fn visit(
     reader: &mut PageReader,
-    bounds: Place,
+    bounds: Expected,
     page_id: Option<u64>,
     page: Result<Vec<u8>, String>,
     see: &mut See<'_>,
@@ -83,7 +83,7 @@ fn visit(
     let page = match page {
         Ok(page) => page,
         Err(why) => {
-            let Place { lower, upper, .. } = bounds;
+            let Expected { lower, upper, .. } = bounds;
             return see(reader, Part::Hole(Hole { lower, upper, page_id, why }));
         }
     };
@@ -111,7 +111,7 @@ fn visit(
 }
 
 /// Why a page cannot be used in its place.
-fn fault(node: Node<'_>, place: &Place) -> Option<String> {
+fn fault(node: Node<'_>, place: &Expected) -> Option<String> {
     let page_id = page_of(node.place());
     if !matches!(node.kind_byte(), 1 | 2) || node.tree_id() != place.tree_id {
         return Some(format!("page {page_id} is not of this tree"));

@@ -6,10 +6,9 @@ use qpair_format::large::{Descriptor, Extents, ListReader, part_of};
 use qpair_format::page::{Node, words_of};
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::super::offline::{Entry, Hole, PageReader, Part, entries, walk_leaves};
 use super::candidates::{Candidates, StandIn, is_below};
 use super::{KeyRange, RepairStep, RepairedTable, Salvage, interrupted};
-use crate::task::stepped;
+use crate::offline::{Entry, Hole, PageReader, Part, entries, walk_leaves};
 
 /// Bytes of records that go to the new store together.
 const BATCH_BYTES: usize = 1 << 20;
@@ -176,8 +175,8 @@ pub(super) fn save_table(
 ) -> Result<RepairedTable> {
     let table = salvage.target.table(name)?;
     let mut saved = RepairedTable { name: name.to_owned(), ..RepairedTable::default() };
-    if stepped::is_here() {
-        // Who steps the new store's workers waits for no thread: all is read before it is written.
+    if qpair_engine::is_stepped_here() {
+        // A thread that steps the new store's workers waits for no other thread: all is read before it is written.
         let mut batches = Vec::new();
         let read = read_table(salvage, tree, root, &mut saved, &mut |batch| {
             batches.push(batch);

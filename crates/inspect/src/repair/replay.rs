@@ -8,10 +8,10 @@ use qpair_format::log::Operation;
 use qpair_format::page::key_len_max;
 use qpair_format::{ErrorKind, Result};
 
-use super::super::Table;
-use super::super::offline::{PageReader, read_logs};
 use super::save::{note_large, read_large};
 use super::{RepairStep, RepairedLog, RepairedTable, Salvage, interrupted};
+use crate::offline::{PageReader, read_logs};
+use qpair_engine::Table;
 
 /// Commits between two looks at whether to go on.
 const TOLD_EVERY: u64 = 1024;

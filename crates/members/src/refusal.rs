@@ -3,7 +3,7 @@
 use qpair_format::superblock::LogReference;
 use qpair_format::{Error, ErrorKind, Remedy};
 
-use crate::labels::Found;
+use crate::log_label::Found;
 
 /// What is left of a store whose log is lost.
 const LOST: &str = "if it is lost, a repair saves what was in the pages at the last checkpoint";
@@ -58,7 +58,8 @@ pub(crate) fn not_the_one(
     )
 }
 
-pub(crate) fn other_moment(store_name: &str, name: &str) -> Error {
+/// Refuses a log device that is of another moment than the members.
+pub fn other_moment(store_name: &str, name: &str) -> Error {
     Error::with_hint(
         ErrorKind::Member,
         format!(

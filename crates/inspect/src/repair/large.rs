@@ -8,9 +8,9 @@ use qpair_block::BlockDevice;
 use qpair_format::Result;
 use qpair_format::log::Operation;
 
-use super::super::LogPlace;
-use super::super::offline::{Offline, read_logs};
 use super::save::read_large;
+use crate::offline::{Offline, read_logs};
+use qpair_members::LogPlace;
 
 /// Those that cannot be read, in words. What a later commit replaced may be gone, and is none.
 pub(super) fn unreadable(

@@ -9,9 +9,9 @@ use qpair_format::large::Descriptor;
 use qpair_format::log::{EndReason, LogEnd, Operation, describe_operation};
 use qpair_format::{Error, ErrorKind, Remedy, Result};
 
-use super::catalog::decode;
-use super::log_place::LogPlace;
-use super::offline::{Offline, Part, entries, read_logs, walk_leaves};
+use crate::offline::{Offline, Part, entries, read_logs, walk_leaves};
+use qpair_format::catalog::decode;
+use qpair_members::LogPlace;
 
 /// A commit in a store's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,9 +201,9 @@ fn operation<'a>(operation: Operation<'a>, names: &mut BTreeMap<u32, String>) ->
 fn file_end(end: &LogEnd) -> LogFileEnd {
     let reason = match end.reason {
         EndReason::Nothing => "nothing follows".to_owned(),
-        EndReason::Torn => "the next write is there in part".to_owned(),
+        EndReason::Torn => "the next write is incomplete".to_owned(),
         EndReason::Short => "the device ends there, or cannot be read".to_owned(),
-        EndReason::Damaged(what) => format!("what follows makes no sense: {what}"),
+        EndReason::Damaged(what) => format!("what follows cannot be decoded: {what}"),
     };
     LogFileEnd {
         log: end.position.log,

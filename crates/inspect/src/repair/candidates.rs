@@ -6,9 +6,9 @@ use std::ops::ControlFlow;
 use qpair_format::Result;
 use qpair_format::page::{Node, PageKind, damage, field, own_place, words_of};
 
-use super::super::offline::{Hole, PageReader};
 use super::interrupted;
-use crate::space::RECORD_PAGES;
+use crate::offline::{Hole, PageReader};
+use qpair_format::image::RECORD_PAGES;
 
 /// Ranges that are read before progress is told.
 const RANGES_AT_ONCE: u64 = 64;

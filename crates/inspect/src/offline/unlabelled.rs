@@ -11,8 +11,7 @@ use qpair_format::superblock::{LABEL_BYTES, StoreState, Superblock};
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::PageReader;
-use crate::labels;
-use crate::space::RECORD_PAGES;
+use qpair_format::image::RECORD_PAGES;
 
 /// Bytes that are looked at together: the first of them that have a sound page tell.
 const PART_BYTES: u64 = 4 << 20;
@@ -34,11 +33,12 @@ pub(super) fn label_by_pages(
         return Ok(None);
     }
     // What cannot be read is as good as gone.
-    let slots = labels::read_slots(member.as_ref()).map(|(slots, _)| slots).unwrap_or_default();
+    let slots =
+        qpair_members::read_slots(member.as_ref()).map(|(slots, _)| slots).unwrap_or_default();
     if Superblock::newest(&slots, &member.info().name)?.is_some() {
         return Ok(None);
     }
-    let device = labels::join(members, PAGE_SIZE_MAX as u64)?;
+    let device = qpair_members::join(members, PAGE_SIZE_MAX as u64)?;
     // A device may move no pages as small.
     let block_bytes = PAGE_SIZE_MIN.max(member.info().logical_block_bytes as usize);
     let mut reader = PageReader::new(device, None, block_bytes)?;

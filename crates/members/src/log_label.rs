@@ -6,12 +6,13 @@ use qpair_block::BlockDevice;
 use qpair_format::log::LogPosition;
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::members::transfer;
+use crate::superblocks::transfer;
 use qpair_format::superblock::{
     LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, Superblock, check_features, is_sealed, sealed,
 };
 
-pub(crate) const MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
+/// How the label of a log device begins.
+pub(crate) const LOG_LABEL_MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
 /// Version of the format of log devices that this software writes.
 const VERSION: u32 = 1;
 /// Features a reader must know to read, and what people call them; none exist yet.
@@ -19,19 +20,20 @@ const FEATURES: [(u64, &str); 0] = [];
 
 /// What the label of a log device says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogLabel {
-    pub(crate) store_id: [u8; 16],
+pub struct LogLabel {
+    /// The store whose logs are on it.
+    pub store_id: [u8; 16],
     /// The log device's own identity.
-    pub(crate) id: [u8; 16],
+    pub id: [u8; 16],
     /// That of the store's labels when a life began to write here.
-    pub(crate) generation: u64,
+    pub generation: u64,
     /// Seconds since 1970.
-    pub(crate) created_s: u64,
+    pub created_s: u64,
 }
 
 /// What there is on a device where the label of a log device would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub enum Found {
     Label(LogLabel),
     /// Zeroes.
     Blank,
@@ -45,7 +47,7 @@ pub(crate) enum Found {
 impl LogLabel {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
-        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&LOG_LABEL_MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum
         bytes.extend_from_slice(&0u64.to_le_bytes()); // incompatible features
@@ -62,7 +64,7 @@ impl LogLabel {
     fn decode(bytes: &[u8], name: &str) -> Result<Option<Self>> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
-        if !is_sealed(bytes, &MAGIC) {
+        if !is_sealed(bytes, &LOG_LABEL_MAGIC) {
             return Ok(None);
         }
         let version = half(8);
@@ -87,7 +89,7 @@ impl LogLabel {
     ///
     /// # Errors
     /// `Version`, and what the device says.
-    pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
+    pub fn find(device: &dyn BlockDevice) -> Result<Found> {
         let name = &device.info().name;
         let len_bytes = device.size_bytes().min(LABEL_BYTES);
         let places = || (0..len_bytes / SLOT_BYTES as u64).map(|part| part * SLOT_BYTES as u64);
@@ -119,7 +121,7 @@ impl LogLabel {
         let begins = |magic: &[u8]| slots.into_iter().flatten().any(|slot| slot.starts_with(magic));
         Ok(if parts.iter().flatten().all(|byte| *byte == 0) {
             Found::Blank
-        } else if begins(&MAGIC) {
+        } else if begins(&LOG_LABEL_MAGIC) {
             Found::Damaged
         } else if begins(&Superblock::MAGIC) {
             Found::Member
@@ -129,19 +131,19 @@ impl LogLabel {
     }
 
     /// Whether all of these logs are of lives that began when the device was there.
-    pub(crate) fn is_as_new_as(&self, logs: &[Vec<u8>]) -> bool {
+    pub fn is_as_new_as(&self, logs: &[Vec<u8>]) -> bool {
         let mut lives = logs.iter().filter_map(|log| LogPosition::decode(log).ok());
         lives.all(|position| position.incarnation <= self.generation)
     }
 
     /// Writes the label to the slot of its generation, durably.
-    pub(crate) fn write(&self, device: &dyn BlockDevice) -> Result<()> {
+    pub fn write(&self, device: &dyn BlockDevice) -> Result<()> {
         let offset = SLOT_OFFSETS[(self.generation % 2) as usize];
         transfer(device, vec![(offset, Some(&self.encode()))]).map(|_| ())
     }
 
     /// Writes the label to both slots, so that nothing older stays.
-    pub(crate) fn write_new(&self, device: &dyn BlockDevice) -> Result<()> {
+    pub fn write_new(&self, device: &dyn BlockDevice) -> Result<()> {
         for generation in [self.generation.saturating_sub(1), self.generation.max(1)] {
             Self { generation, ..*self }.write(device)?;
         }

@@ -6,23 +6,25 @@ use qpair_block::BlockDevice;
 use qpair_format::superblock::{LABEL_BYTES, LogReference, Superblock};
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::refusal::other_moment;
-use crate::labels::LogLabel;
+use crate::log_label::LogLabel;
+use crate::refusal::other_moment;
 
 /// Segments that each worker's log needs, so that all of them can go on until a checkpoint gives some back: the one that it
 /// is in, two to go on in, and one beside.
-pub(super) const SEGMENTS_PER_WORKER: u64 = 4;
+pub const SEGMENTS_PER_WORKER: u64 = 4;
 
 /// A log device that fits the store, before the store is open.
 #[derive(Debug)]
-pub(crate) struct Attached {
-    pub(crate) device: Arc<dyn BlockDevice>,
-    pub(crate) label: LogLabel,
+pub struct Attached {
+    /// The log device.
+    pub device: Arc<dyn BlockDevice>,
+    /// Its label, as it is or is to be.
+    pub label: LogLabel,
 }
 
 impl Attached {
     /// Writes the label of a device that was appointed.
-    pub(crate) fn write_new_label(&self) -> Result<()> {
+    pub fn write_new_label(&self) -> Result<()> {
         self.label.write_new(self.device.as_ref())
     }
 
@@ -30,12 +32,7 @@ impl Attached {
     ///
     /// # Errors
     /// `Member`.
-    pub(crate) fn fits(
-        &self,
-        store_name: &str,
-        label: &Superblock,
-        logs: &[Vec<u8>],
-    ) -> Result<()> {
+    pub fn fits(&self, store_name: &str, label: &Superblock, logs: &[Vec<u8>]) -> Result<()> {
         match self.label.generation <= label.generation && self.label.is_as_new_as(logs) {
             true => Ok(()),
             false => Err(other_moment(store_name, &self.device.info().name)),
@@ -57,7 +54,7 @@ pub(crate) fn refuse_read_only(device: &dyn BlockDevice) -> Result<()> {
 ///
 /// # Errors
 /// `NoSpace` if there is too little.
-pub(crate) fn make_room(device: &dyn BlockDevice, segment_bytes: u64, workers: u64) -> Result<()> {
+pub fn make_room(device: &dyn BlockDevice, segment_bytes: u64, workers: u64) -> Result<()> {
     let least_bytes = LABEL_BYTES + workers * SEGMENTS_PER_WORKER * segment_bytes;
     if device.size_bytes() >= least_bytes {
         return Ok(());

@@ -18,11 +18,12 @@ use qpair_block::BlockDevice;
 use qpair_format::image::{Image, Record};
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::catalog::decode;
-use super::dump::{LogEntry, dump_log};
-use super::offline::{Entry, Hole, Offline, Part, walk_leaves};
-use super::{LogPlace, Store, StoreOptions};
+use crate::dump::{LogEntry, dump_log};
+use crate::offline::{Entry, Hole, Offline, Part, walk_leaves};
 use candidates::{Candidates, scan};
+use qpair_engine::{Store, StoreOptions};
+use qpair_format::catalog::decode;
+use qpair_members::LogPlace;
 pub use report::{KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable};
 use save::{Gaps, each_entry, save_table};
 
@@ -66,7 +67,7 @@ pub fn repair(
     };
     if let Err(error) = salvage.run() {
         // Whoever closes it must not mark it as whole: it has a part of what there was.
-        target.inner.shared.fail(error.clone());
+        target.fail(error.clone());
         return Err(error);
     }
     let report = salvage.report;

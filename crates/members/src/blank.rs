@@ -6,7 +6,8 @@ use qpair_block::BlockDevice;
 use qpair_format::superblock::{LABEL_BYTES, SLOT_OFFSETS, StoreState, Superblock};
 use qpair_format::{Error, Result};
 
-use crate::labels::{LOG_LABEL_MAGIC, is_log_of, read_slots};
+use crate::log_label::{LOG_LABEL_MAGIC, is_log_of};
+use crate::superblocks::read_slots;
 
 /// Looks for what may be of use to somebody on devices where a store is to be made: the first of them that has anything, and where. What the
 /// making of a store has left that did not come to its end counts as nothing, since nobody can open it, and nothing that was acknowledged is

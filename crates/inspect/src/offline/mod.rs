@@ -15,12 +15,11 @@ use qpair_format::image::{Image, ImageBytes, Record};
 use qpair_format::superblock::Superblock;
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::log_place::LogPlace;
-use crate::labels;
-use crate::space::RECORD_PAGES;
 pub(crate) use leaves::{Entry, Hole, Part, entries, walk_leaves};
 pub(crate) use logs::read_logs;
-pub(crate) use pages::{PageReader, open_channel, transfer_arena, wait};
+pub(crate) use pages::PageReader;
+use qpair_format::image::RECORD_PAGES;
+use qpair_members::LogPlace;
 pub(crate) use unlabelled::Look;
 
 /// A store that is not open.
@@ -57,7 +56,7 @@ impl Offline {
                 label
             }
         };
-        let device = labels::join(members, label.stripe_unit_bytes)?;
+        let device = qpair_members::join(members, label.stripe_unit_bytes)?;
         let name = &members[0].info().name;
         let (log, mut log_fault) = match log_place.look(name, &label) {
             Ok(log) => (log, None),
@@ -80,7 +79,7 @@ impl Offline {
 fn read_labels(members: &[Arc<dyn BlockDevice>], remarks: &mut Vec<String>) -> Result<Superblock> {
     let (mut newest, mut first_error): (Option<Superblock>, Option<Error>) = (None, None);
     for (index, member) in members.iter().enumerate() {
-        let label = match labels::read(member.as_ref()) {
+        let label = match qpair_members::read(member.as_ref()) {
             Ok(label) => label,
             Err(error) if error.kind() == ErrorKind::Version => return Err(error),
             Err(error) => {

@@ -1,0 +1,52 @@
+//! What a page's parent says of it.
+
+use super::Node;
+use crate::swip::Swip;
+
+/// What a page must be, by its parent.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// The tree that it is of.
+    pub tree_id: u32,
+    /// Levels below it. Unknown for the root.
+    pub level: Option<u8>,
+    /// Every key is at or above it.
+    pub lower: Vec<u8>,
+    /// Every key is below it; none at the right edge.
+    pub upper: Option<Vec<u8>>,
+}
+
+/// A child of an inner page: its place, and what it must be.
+///
+/// # Errors
+/// In words, if the reference is to no page.
+pub fn child_of(tree_id: u32, node: Node<'_>, position: usize) -> Result<(u64, Expected), String> {
+    let key = |position: usize| {
+        let mut key = Vec::new();
+        node.key(position, &mut key);
+        key
+    };
+    let lower = match position {
+        0 => {
+            let mut lower = Vec::new();
+            node.lower_fence(&mut lower);
+            lower
+        }
+        _ => key(position - 1),
+    };
+    let upper = match position == node.count() {
+        true => node.has_upper_fence().then(|| {
+            let mut upper = Vec::new();
+            node.upper_fence(&mut upper);
+            upper
+        }),
+        false => Some(key(position)),
+    };
+    match Swip::decode(node.child(position)) {
+        Swip::Cold(place) => Ok((
+            place,
+            Expected { tree_id, level: Some(node.level().saturating_sub(1)), lower, upper },
+        )),
+        Swip::Hot(_) => Err(format!("child {position} refers to memory, not to a page")),
+    }
+}

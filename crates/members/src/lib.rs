@@ -1,0 +1,25 @@
+//! The devices of a store, before it is open and after: what their superblocks say, which device keeps the log, and whether there is anything
+//! else of use on one. See docs/design/page-format.md.
+//!
+//! The calls block, and are for threads that are no workers: what they move is rare, small, and one at a time.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+mod address;
+mod blank;
+mod log_device;
+mod log_label;
+mod log_place;
+mod refusal;
+mod superblocks;
+mod transfer;
+
+pub use address::{any_on_log_device, is_on_log_device};
+pub use blank::{LABEL_OFFSETS, find_content, find_foreign, is_label};
+pub use log_device::{Attached, SEGMENTS_PER_WORKER, make_room};
+pub use log_label::LogLabel;
+pub use log_place::LogPlace;
+pub use refusal::other_moment;
+pub use superblocks::{Generations, erase, join, read, read_all, read_slots, write_all};
+pub use transfer::{open_channel, transfer_arena, wait};
