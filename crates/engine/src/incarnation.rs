@@ -15,7 +15,7 @@ use qpair_format::{Error, Result};
 use crate::checkpoint::{Relief, checkpoint, name_logs, on_every_worker};
 use crate::shared::Shared;
 use crate::space::GateGuard;
-use crate::sync::Alone;
+use crate::sync::AsyncMutex;
 use crate::task::{Promise, current, spawn_here};
 
 /// Room in the log that a commit of usual size needs, bytes.

@@ -23,7 +23,7 @@ use crate::log_device::LogDevice;
 use crate::metrics::Counters;
 use crate::pool::{Around, Checkpoints, Copies, Patience, Pool, Root, Tree};
 use crate::space::{Gate, Purpose, Space};
-use crate::sync::{Alone, Remote, Waiters};
+use crate::sync::{AsyncMutex, Remote, Waiters};
 
 use flushes::Flushes;
 use merging::Merging;
@@ -126,7 +126,7 @@ pub(crate) struct Shared {
     /// The newest durable checkpoint's.
     record: Mutex<Record>,
     /// For each worker: a commit between its stamp and its record, which no other may come between.
-    pub(crate) stamping: Vec<Arc<Alone>>,
+    pub(crate) stamping: Vec<Arc<AsyncMutex>>,
     /// How far the logs are durable.
     pub(crate) durable: Durable,
     pub(crate) log: LogOptions,

@@ -27,7 +27,7 @@ use crate::panics::{guarded, guarded_future};
 use crate::pool::Patience;
 use crate::shared::Shared;
 use crate::space::{GateGuard, Promised, Purpose};
-use crate::sync::AloneGuard;
+use crate::sync::AsyncMutexGuard;
 use crate::task::{Context, Worker, check_here, current, flush, run_at_once, spawn_here};
 use crate::tree::{
     Change, Lack, Leaf, Put, PutOutcome, Remove, Removed, Sparse, Spot, make_promised_room,
@@ -89,7 +89,7 @@ pub(crate) struct Work {
     /// What a serializable transaction has read was compared up to a stamp.
     compared: Option<Comparing>,
     /// No other commit of this worker comes between this one's stamp and its record.
-    stamping: Option<AloneGuard>,
+    stamping: Option<AsyncMutexGuard>,
 }
 
 /// Bytes that the record of a commit has at most.

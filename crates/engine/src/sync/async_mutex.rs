@@ -7,20 +7,20 @@ use std::task::Poll;
 
 use super::waiters::{Ticket, Waiters};
 
-/// One task at a time is between [`Alone::enter`] and the end of its guard.
+/// One task at a time is between [`AsyncMutex::enter`] and the end of its guard.
 #[derive(Debug, Default)]
-pub(crate) struct Alone {
+pub(crate) struct AsyncMutex {
     held: AtomicBool,
     waiters: Waiters,
 }
 
 /// The right to be alone.
 #[derive(Debug)]
-pub(crate) struct AloneGuard(Arc<Alone>);
+pub(crate) struct AsyncMutexGuard(Arc<AsyncMutex>);
 
 /// The place of one who waits. If it was woken and goes away, the next one is.
 struct Turn<'a> {
-    alone: &'a Alone,
+    alone: &'a AsyncMutex,
     ticket: Ticket,
 }
 
@@ -32,8 +32,8 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Alone {
-    pub(crate) async fn enter(self: &Arc<Self>) -> AloneGuard {
+impl AsyncMutex {
+    pub(crate) async fn enter(self: &Arc<Self>) -> AsyncMutexGuard {
         let mut turn = Turn { alone: self, ticket: Ticket::default() };
         poll_fn(|context| {
             if let Some(guard) = self.try_enter() {
@@ -57,7 +57,7 @@ impl Alone {
     }
 }
 
-impl Drop for AloneGuard {
+impl Drop for AsyncMutexGuard {
     fn drop(&mut self) {
         self.0.held.store(false, Ordering::SeqCst);
         self.0.waiters.wake_one();
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn ten_thousand_that_wait_are_woken_once_each() {
         const TASKS: usize = 10_000;
-        let alone = Arc::new(Alone::default());
+        let alone = Arc::new(AsyncMutex::default());
         let (wakes, waker) = Wakes::counted();
         let mut context = Context::from_waker(&waker);
         let mut first = pin!(alone.enter());
