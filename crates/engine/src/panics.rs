@@ -67,7 +67,7 @@ impl Shared {
         self.clock.fail(error);
         self.gate.open();
         // Also where a write had failed before.
-        self.remotes.iter().for_each(|remote| remote.poke());
+        self.worker_handles.iter().for_each(|handle| handle.wake_up());
     }
 
     /// That the engine has panicked, if it has.

@@ -166,15 +166,15 @@ pub(crate) async fn on_every_worker<T: Send + 'static>(
     shared: &Arc<Shared>,
     make: impl Fn() -> WorkerFuture<T> + Clone + Send + 'static,
 ) -> Result<Vec<T>> {
-    let mut running = Vec::with_capacity(shared.remotes.len());
-    for remote in &shared.remotes {
+    let mut running = Vec::with_capacity(shared.worker_handles.len());
+    for worker in &shared.worker_handles {
         let (promise, handle) = promise();
         let make = make.clone();
         let task = Box::new(move || -> LocalFuture {
             Box::pin(async move { promise.fill(Ok(guarded_here(make).await)) })
         });
         // A worker that is gone has nothing under way.
-        if remote.spawn(task).is_ok() {
+        if worker.spawn(task).is_ok() {
             running.push(handle);
         }
     }

@@ -23,7 +23,7 @@ use crate::log_device::LogDevice;
 use crate::metrics::Counters;
 use crate::pool::{Around, Checkpoints, Copies, Patience, Pool, Root, Tree};
 use crate::space::{Gate, Purpose, Space};
-use crate::sync::{AsyncMutex, Remote, Waiters};
+use crate::sync::{AsyncMutex, Waiters, WorkerHandle};
 
 use flushes::Flushes;
 use merging::Merging;
@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     pub(crate) page_size: usize,
     pub(crate) read_only: bool,
     pub(crate) store_id: [u8; 16],
-    pub(crate) remotes: Vec<Arc<Remote>>,
+    pub(crate) worker_handles: Vec<Arc<WorkerHandle>>,
     /// Logs of earlier lives of the store.
     pub(crate) old_logs: OldLogs,
     /// What ends with the store.
@@ -170,13 +170,13 @@ impl Shared {
         space: Space,
         device: Arc<dyn BlockDevice>,
         page_size: usize,
-        remotes: Vec<Arc<Remote>>,
+        worker_handles: Vec<Arc<WorkerHandle>>,
         log: LogOptions,
     ) -> Self {
         Self {
             gate: space.gate(),
-            stamping: remotes.iter().map(|_| Arc::default()).collect(),
-            durable: Durable::new(remotes.len()),
+            stamping: worker_handles.iter().map(|_| Arc::default()).collect(),
+            durable: Durable::new(worker_handles.len()),
             log,
             log_segment_bytes: OnceLock::new(),
             log_device: None,
@@ -186,7 +186,7 @@ impl Shared {
             log_expected: ExpectedRecords::default(),
             log_writes: AtomicU64::new(0),
             checkpoint_wanted: AtomicBool::new(false),
-            counters: Counters::new(remotes.len()),
+            counters: Counters::new(worker_handles.len()),
             spare_segments: Mutex::default(),
             spare_given: AtomicU64::new(0),
             old_logs: OldLogs::default(),
@@ -198,7 +198,7 @@ impl Shared {
             page_size,
             read_only: false,
             store_id: [0; 16],
-            remotes,
+            worker_handles,
             canary: None,
             canary_passes: AtomicU64::new(0),
             checkpoints: Checkpoints::default(),
@@ -404,7 +404,7 @@ impl Shared {
             let smallest = bytes / 2 < least;
             // A store that may not have smaller ones gets them after a checkpoint, whose room is not taken.
             let all = smaller && smallest;
-            match self.take_segments(SEGMENTS_MIN * self.remotes.len(), bytes.into(), all) {
+            match self.take_segments(SEGMENTS_MIN * self.worker_handles.len(), bytes.into(), all) {
                 Err(error) if error.kind() == ErrorKind::NoSpace && smaller && !smallest => {
                     bytes /= 2;
                 }
@@ -480,7 +480,8 @@ impl Shared {
             return log_device.give(segments);
         }
         let segment_bytes = u64::from(self.log_geometry().segment_bytes);
-        let most = (self.log.checkpoint_bytes / segment_bytes) as usize + 2 * self.remotes.len();
+        let most =
+            (self.log.checkpoint_bytes / segment_bytes) as usize + 2 * self.worker_handles.len();
         let mut spare = self.spare_segments();
         spare.extend(segments);
         let page_size = self.page_size as u64;
@@ -493,7 +494,7 @@ impl Shared {
 
     /// Makes free pages of the segments that are spare, but for one for each log to go on in; whether there were any.
     pub(crate) fn give_spare_segments(&self) -> bool {
-        let keep = self.remotes.len();
+        let keep = self.worker_handles.len();
         let mut spare = self.spare_segments();
         if self.log_device.is_some() || spare.len() <= keep {
             return false;
@@ -511,7 +512,7 @@ impl Shared {
     /// workers that sleep look for it in their next turn.
     pub(crate) fn fail(&self, error: Error) {
         if self.failure.set(error).is_ok() {
-            self.remotes.iter().for_each(|remote| remote.poke());
+            self.worker_handles.iter().for_each(|handle| handle.wake_up());
             self.log_room.wake_all();
         }
     }

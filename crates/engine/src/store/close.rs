@@ -105,7 +105,7 @@ impl StoreInner {
         let outcome = self.settle();
         // Drops of tables that were to go on with the first change, which never came, end.
         drop(self.incarnation.take_first_change());
-        self.shared.remotes.iter().for_each(|remote| remote.stop());
+        self.shared.worker_handles.iter().for_each(|handle| handle.stop());
         match crew {
             Crew::Threads(threads) => {
                 for thread in threads {

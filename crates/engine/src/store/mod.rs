@@ -152,7 +152,7 @@ impl Store {
     /// Workers of the store.
     #[must_use]
     pub fn workers(&self) -> usize {
-        self.inner.shared.remotes.len()
+        self.inner.shared.worker_handles.len()
     }
 
     /// Whether the store refuses changes: opened so, or made so by a failed write.
@@ -232,7 +232,7 @@ impl StoreInner {
 
     /// A worker, in turn.
     pub(crate) fn next_worker(&self) -> usize {
-        self.next_worker.fetch_add(1, Ordering::Relaxed) % self.shared.remotes.len()
+        self.next_worker.fetch_add(1, Ordering::Relaxed) % self.shared.worker_handles.len()
     }
 
     /// [`StoreInner::block_on`] on this worker.

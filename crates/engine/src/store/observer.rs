@@ -74,7 +74,7 @@ impl Observer {
 pub(crate) fn device_statistics(shared: &Shared) -> Result<ChannelStatistics> {
     refuse_on_worker()?;
     let own = || async { current(|worker| worker.statistics()).unwrap_or_default() };
-    let workers = 0..shared.remotes.len();
+    let workers = 0..shared.worker_handles.len();
     let handles: Vec<_> = workers.map(|worker| spawn_to(shared, worker, own)).collect();
     let mut total = ChannelStatistics::default();
     for handle in handles {

@@ -24,7 +24,7 @@ use crate::panics::of_program;
 use crate::pool::{Copies, Pool};
 use crate::shared::{LogOptions, Shared};
 use crate::space::Space;
-use crate::sync::Remote;
+use crate::sync::WorkerHandle;
 use crate::task::{Runtime, Worker, WorkerOptions, log_arena, stepped};
 use crate::tx::{Tx, TxOptions};
 use qpair_members::Attached;
@@ -449,7 +449,7 @@ fn start(
             )
         },
     )?;
-    let mut remotes = Vec::with_capacity(workers);
+    let mut handles = Vec::with_capacity(workers);
     for _ in 0..workers {
         let wake = WakeEvent::new().map_err(|error| {
             Error::new(ErrorKind::Limit, format!("creating an eventfd: {error}"))
@@ -480,7 +480,7 @@ fn start(
     };
     // The first checkpoint of a new store is no close: no labels follow it.
     let generation = if options.format { 0 } else { label.generation };
-    let mut shared = Shared::new(pool, space, device, page_size, remotes, log);
+    let mut shared = Shared::new(pool, space, device, page_size, handles, log);
     if !read_only {
         let device = shared.device.info();
         shared.copies = Copies::new(device, page_size, frame_count, workers)?;
@@ -540,13 +540,13 @@ fn start_workers(shared: &Arc<Shared>, tx: &Arc<Tx>, options: &StoreOptions) -> 
         }
         Runtime::Stepped { seed, clock } => {
             let workers: Result<Vec<_>> = shared
-                .remotes
+                .worker_handles
                 .iter()
-                .map(|remote| {
-                    let (channel, log) = open_channel(shared, remote, &worker_options)?;
+                .map(|handle| {
+                    let (channel, log) = open_channel(shared, handle, &worker_options)?;
                     Ok(Worker::new(
                         shared.clone(),
-                        remote.clone(),
+                        handle.clone(),
                         worker_options.clone(),
                         channel,
                         log,
@@ -562,14 +562,14 @@ fn start_workers(shared: &Arc<Shared>, tx: &Arc<Tx>, options: &StoreOptions) -> 
 /// Opens a worker's channel, on the thread that will use it, with memory for the worker's log.
 fn open_channel(
     shared: &Shared,
-    remote: &Remote,
+    handle: &WorkerHandle,
     options: &WorkerOptions,
 ) -> Result<(Box<dyn IoChannel>, Arc<Arena>)> {
     let log = log_arena(shared.log_info(), shared.log.geometry.block_bytes)?;
     let mut channel_options = ChannelOptions {
         depth: options.depth,
         arenas: vec![shared.pool.frames.arena().clone(), log.clone()],
-        wake: Some(remote.wake.clone()),
+        wake: Some(handle.wake.clone()),
     };
     let channel = match &shared.log_device {
         None => shared.device.open_channel(&channel_options),
@@ -589,7 +589,7 @@ fn open_channel(
 /// Takes a worker's part of the memory for pages from the kernel.
 fn prefault_part(shared: &Shared, worker: usize) -> Result<()> {
     let pool = &shared.pool;
-    pool.prefault(worker, shared.remotes.len()).map_err(|error| match error.kind() {
+    pool.prefault(worker, shared.worker_handles.len()).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidInput => Error::with_hint(
             ErrorKind::Unsupported,
             format!("prefaulting memory: {error}"),
@@ -613,8 +613,8 @@ fn start_threads(
 ) -> Result<Vec<std::thread::JoinHandle<qpair_block::ChannelStatistics>>> {
     let (started, starting) = mpsc::channel();
     let mut threads = Vec::new();
-    for (index, remote) in shared.remotes.iter().enumerate() {
-        let (shared, remote, report) = (shared.clone(), remote.clone(), started.clone());
+    for (index, handle) in shared.worker_handles.iter().enumerate() {
+        let (shared, handle, report) = (shared.clone(), handle.clone(), started.clone());
         let worker_options = worker_options.clone();
         let thread =
             std::thread::Builder::new().name(format!("qpair-worker-{index}")).spawn(move || {
@@ -622,11 +622,11 @@ fn start_threads(
                     true => prefault_part(&shared, index),
                     false => Ok(()),
                 };
-                match ready.and_then(|()| open_channel(&shared, &remote, &worker_options)) {
+                match ready.and_then(|()| open_channel(&shared, &handle, &worker_options)) {
                     Ok((channel, log)) => {
                         let _ = report.send(Ok(()));
                         drop(report);
-                        Worker::run(shared, remote, worker_options, channel, log)
+                        Worker::run(shared, handle, worker_options, channel, log)
                     }
                     Err(error) => {
                         let _ = report.send(Err(error));
@@ -642,9 +642,9 @@ fn start_threads(
         }
     }
     drop(started);
-    let outcome: Result<()> = starting.iter().take(shared.remotes.len()).collect();
+    let outcome: Result<()> = starting.iter().take(shared.worker_handles.len()).collect();
     if let Err(error) = outcome {
-        shared.remotes.iter().for_each(|remote| remote.stop());
+        shared.worker_handles.iter().for_each(|handle| handle.stop());
         for thread in threads {
             let _ = thread.join();
         }

@@ -161,7 +161,7 @@ impl Warming<'_> {
     /// Has the workers read pages, batch by batch.
     fn load(&mut self, absent: &[Absent]) -> Result<()> {
         let shared = &self.inner.shared;
-        let workers = shared.remotes.len();
+        let workers = shared.worker_handles.len();
         for batch in absent.chunks(BATCH) {
             self.settle(BATCHES_PER_WORKER * workers - 1)?;
             if self.outcome.full {
@@ -196,7 +196,7 @@ impl Warming<'_> {
 /// Free frames that may be taken: with fewer left a worker would begin to evict, and each may take some at once.
 fn room(shared: &Shared) -> usize {
     let pool = &shared.pool;
-    let kept = pool.free_low + shared.remotes.len() * pool.local_max.div_ceil(2);
+    let kept = pool.free_low + shared.worker_handles.len() * pool.local_max.div_ceil(2);
     pool.free_count().saturating_sub(kept)
 }
 

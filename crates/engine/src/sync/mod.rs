@@ -1,13 +1,13 @@
 //! How tasks and threads wait for one another, and wake one another.
 
 mod async_mutex;
-mod remote;
 mod waiters;
 #[cfg(test)]
 mod wakes;
+mod worker_handle;
 
 pub(crate) use async_mutex::{AsyncMutex, AsyncMutexGuard};
-pub(crate) use remote::{LocalFuture, Remote, TaskRef};
 pub(crate) use waiters::{Ticket, Waiters};
 #[cfg(test)]
 pub(crate) use wakes::Wakes;
+pub(crate) use worker_handle::{LocalFuture, TaskRef, WorkerHandle};

@@ -74,7 +74,7 @@ where
 {
     let (promise, handle) = promise();
     // If the worker is gone, the promise is dropped unfilled, and says so.
-    let _ = shared.remotes[worker].spawn(Box::new(move || {
+    let _ = shared.worker_handles[worker].spawn(Box::new(move || {
         // The future is made as part of the task, whose panics harm nobody else.
         Box::pin(async move {
             let value = make().await;

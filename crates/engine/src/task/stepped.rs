@@ -57,7 +57,7 @@ struct Member {
 
 impl Member {
     fn could_run(&self) -> bool {
-        !self.done && (!self.idle || self.worker.remote().is_pending())
+        !self.done && (!self.idle || self.worker.handle().is_pending())
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use crate::sync::{LocalFuture, Remote, TaskRef};
+use crate::sync::{LocalFuture, TaskRef, WorkerHandle};
 
 /// A task's future and waker, taken out of the table while it runs.
 pub(crate) struct Body {
@@ -42,7 +42,7 @@ pub(crate) struct Tasks {
 }
 
 struct TaskWaker {
-    remote: Arc<Remote>,
+    handle: Arc<WorkerHandle>,
     task: TaskRef,
 }
 
@@ -53,27 +53,27 @@ impl Wake for TaskWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let here = super::current(|worker| {
-            let ours = Arc::ptr_eq(worker.remote(), &self.remote);
+            let ours = Arc::ptr_eq(worker.handle(), &self.handle);
             if ours {
                 worker.make_ready(self.task);
             }
             ours
         });
         if here != Some(true) {
-            self.remote.wake_task(self.task);
+            self.handle.wake_task(self.task);
         }
     }
 }
 
 impl Tasks {
-    pub(crate) fn spawn(&mut self, future: LocalFuture, remote: &Arc<Remote>) {
+    pub(crate) fn spawn(&mut self, future: LocalFuture, handle: &Arc<WorkerHandle>) {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
         });
         let entry = &mut self.slots[slot as usize];
         let task = TaskRef { slot, generation: entry.generation };
-        let waker = Waker::from(Arc::new(TaskWaker { remote: remote.clone(), task }));
+        let waker = Waker::from(Arc::new(TaskWaker { handle: handle.clone(), task }));
         entry.body = Some(Body { future, waker, within: Vec::new() });
         entry.alive = true;
         entry.queued = true;
@@ -202,9 +202,9 @@ mod tests {
     use super::*;
 
     fn tasks(count: usize) -> (Tasks, Vec<TaskRef>) {
-        let remote = Arc::new(Remote::new(Arc::new(qpair_block::WakeEvent::new().unwrap())));
+        let handle = Arc::new(WorkerHandle::new(Arc::new(qpair_block::WakeEvent::new().unwrap())));
         let mut tasks = Tasks::default();
-        (0..count).for_each(|_| tasks.spawn(Box::pin(std::future::pending()), &remote));
+        (0..count).for_each(|_| tasks.spawn(Box::pin(std::future::pending()), &handle));
         let refs = (0..count as u32).map(|slot| TaskRef { slot, generation: 0 }).collect();
         (tasks, refs)
     }
@@ -240,8 +240,8 @@ mod tests {
         drop(body);
         tasks.finish(task);
         tasks.set_urgent(refs[0], true);
-        let remote = Arc::new(Remote::new(Arc::new(qpair_block::WakeEvent::new().unwrap())));
-        tasks.spawn(Box::pin(std::future::pending()), &remote);
+        let handle = Arc::new(WorkerHandle::new(Arc::new(qpair_block::WakeEvent::new().unwrap())));
+        tasks.spawn(Box::pin(std::future::pending()), &handle);
         assert_eq!([turn(&mut tasks), turn(&mut tasks), turn(&mut tasks)], [1, 0, 1]);
     }
 }

@@ -384,7 +384,7 @@ pub(crate) fn collect(tx: &Tx, budget: usize) -> Option<usize> {
     let shared = &tx.shared;
     let slot = super::slot_here(shared);
     // The first worker also forgets what other threads have committed.
-    let others = (slot == 0).then_some(shared.remotes.len());
+    let others = (slot == 0).then_some(shared.worker_handles.len());
     // In each turn of each worker: of its own, not of all.
     let has = |slot: usize| tx.slots[slot].bytes.load(Ordering::Relaxed) > 0;
     if !has(slot) && !others.is_some_and(has) && tx.history.memory_bytes() == 0 {

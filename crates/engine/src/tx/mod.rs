@@ -142,7 +142,7 @@ impl Slot {
 impl Tx {
     pub(crate) fn new(incarnation: Arc<Incarnation>, options: TxOptions) -> Self {
         let shared = incarnation.shared.clone();
-        let workers = shared.remotes.len();
+        let workers = shared.worker_handles.len();
         Self {
             shared,
             incarnation,
@@ -230,5 +230,5 @@ fn slot_here(shared: &Shared) -> usize {
     // Of another store's workers none is one of this one's.
     current(|worker| std::ptr::eq(worker.shared(), shared).then_some(worker.number))
         .flatten()
-        .unwrap_or(shared.remotes.len())
+        .unwrap_or(shared.worker_handles.len())
 }

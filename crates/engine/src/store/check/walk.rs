@@ -104,7 +104,7 @@ impl<'a> Walk<'a> {
 
     pub(super) fn run(mut self, progress: &dyn Fn(u64, u64)) -> Result<CheckReport> {
         let inner = self.inner;
-        let workers = inner.shared.remotes.len();
+        let workers = inner.shared.worker_handles.len();
         let used = inner.shared.space.counts().0;
         self.report.free_pages = self.pages.saturating_sub(used);
         if let Some(error) = inner.image_fault.get() {

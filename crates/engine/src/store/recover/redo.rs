@@ -149,7 +149,7 @@ impl Lanes {
     /// Starts the tasks. `large`: runs of pages that the logs put and that nothing took over.
     pub(super) fn start(inner: &Arc<StoreInner>, large: LargeValues, room: Room) -> Self {
         let shared = &inner.shared;
-        let workers = shared.remotes.len();
+        let workers = shared.worker_handles.len();
         let work: Arc<Work> = Arc::default();
         let large = Arc::new(large);
         let running = (0..workers * TASKS_PER_WORKER)

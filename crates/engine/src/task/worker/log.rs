@@ -313,7 +313,7 @@ impl Worker {
         drop(completion);
         self.publish_open();
         for log in self.shared.durable.satisfied(self.number) {
-            self.shared.remotes[log].poke();
+            self.shared.worker_handles[log].wake_up();
         }
         self.wake_durable();
         self.pump_log();

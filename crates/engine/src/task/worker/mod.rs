@@ -19,7 +19,7 @@ use crate::canary::Canary;
 use crate::metrics::Part;
 use crate::panics::guarded_future;
 use crate::shared::Shared;
-use crate::sync::{LocalFuture, Remote, TaskRef, Waiters};
+use crate::sync::{LocalFuture, TaskRef, Waiters, WorkerHandle};
 
 mod cycles;
 mod frames;
@@ -104,7 +104,7 @@ fn load_tag(task: TaskRef, phase: u64) -> u64 {
 /// A worker's state; only its own thread has it.
 pub(crate) struct Worker {
     shared: Arc<Shared>,
-    remote: Arc<Remote>,
+    handle: Arc<WorkerHandle>,
     /// Which worker of the store it is, from 0.
     pub(crate) number: usize,
     options: WorkerOptions,
@@ -208,12 +208,13 @@ impl Worker {
     /// A worker that has not begun.
     pub(crate) fn new(
         shared: Arc<Shared>,
-        remote: Arc<Remote>,
+        handle: Arc<WorkerHandle>,
         options: WorkerOptions,
         channel: Box<dyn IoChannel>,
         log_arena: Arc<Arena>,
     ) -> Rc<Self> {
-        let number = shared.remotes.iter().position(|of| Arc::ptr_eq(of, &remote)).unwrap_or(0);
+        let number =
+            shared.worker_handles.iter().position(|of| Arc::ptr_eq(of, &handle)).unwrap_or(0);
         let reads = Reads::new(options.reads, options.depth);
         shared.counters.of(number).set_reads_max(reads.limit());
         Rc::new(Self {
@@ -246,7 +247,7 @@ impl Worker {
             tasks: RefCell::default(),
             channel: RefCell::new(channel),
             shared,
-            remote,
+            handle,
             options,
         })
     }
@@ -254,12 +255,12 @@ impl Worker {
     /// Runs a worker on this thread until it is told to stop and has no tasks left.
     pub(crate) fn run(
         shared: Arc<Shared>,
-        remote: Arc<Remote>,
+        handle: Arc<WorkerHandle>,
         options: WorkerOptions,
         channel: Box<dyn IoChannel>,
         log_arena: Arc<Arena>,
     ) -> ChannelStatistics {
-        let worker = Self::new(shared, remote, options, channel, log_arena);
+        let worker = Self::new(shared, handle, options, channel, log_arena);
         CURRENT.with(|current| {
             let _ = current.set(worker.clone());
         });
@@ -281,8 +282,8 @@ impl Worker {
         self.options.upkeep.clone()
     }
 
-    pub(crate) fn remote(&self) -> &Arc<Remote> {
-        &self.remote
+    pub(crate) fn handle(&self) -> &Arc<WorkerHandle> {
+        &self.handle
     }
 
     /// Counters of this worker's channel.
@@ -298,7 +299,7 @@ impl Worker {
 
     /// Starts a task.
     fn spawn(&self, future: LocalFuture) {
-        self.tasks.borrow_mut().spawn(future, &self.remote);
+        self.tasks.borrow_mut().spawn(future, &self.handle);
     }
 
     /// Whether another task could run now.
@@ -400,7 +401,7 @@ impl Worker {
             // What some wait for never comes.
             self.tasks.borrow_mut().make_all_ready();
         }
-        if self.remote.is_pending() {
+        if self.handle.is_pending() {
             pace.stop |= self.take_inbox();
         }
         self.enter(Part::Tasks);
@@ -417,12 +418,12 @@ impl Worker {
         // It looks at what all workers have: not each of them in each turn, unless there is nothing else to do.
         pace.turns = pace.turns.wrapping_add(1);
         let looks =
-            pace.turns.is_multiple_of(self.shared.remotes.len() as u32) || !self.has_ready();
+            pace.turns.is_multiple_of(self.shared.worker_handles.len() as u32) || !self.has_ready();
         if looks && let Some(task) = self.options.upkeep.look() {
             self.spawn_own(task);
         }
         self.drain_backlog();
-        if self.has_ready() || self.remote.is_pending() {
+        if self.has_ready() || self.handle.is_pending() {
             Turn::Busy
         } else if pace.stop
             && self.tasks.borrow().alive == 0
@@ -529,7 +530,7 @@ impl Worker {
     /// Ends a worker: no thread can reach it from here on, and its remaining tasks are dropped.
     pub(crate) fn end(&self) -> ChannelStatistics {
         let mut left = Vec::new();
-        self.remote.take(|inbox| {
+        self.handle.take(|inbox| {
             inbox.closed = true;
             std::mem::swap(&mut left, &mut inbox.spawned);
         });
@@ -556,7 +557,7 @@ impl Worker {
 
     fn take_inbox(&self) -> bool {
         let (mut woken, mut spawned, mut stop) = (Vec::new(), Vec::new(), false);
-        self.remote.take(|inbox| {
+        self.handle.take(|inbox| {
             std::mem::swap(&mut woken, &mut inbox.woken);
             std::mem::swap(&mut spawned, &mut inbox.spawned);
             stop = inbox.stop;
@@ -581,7 +582,7 @@ impl Worker {
                 self.look_if_late(pace);
             }
             // Whom another worker wakes has what others wait for.
-            if self.remote.is_pending() {
+            if self.handle.is_pending() {
                 pace.stop |= self.take_inbox();
             }
             let Some((task, mut body)) = self.tasks.borrow_mut().next() else { break };
@@ -633,9 +634,9 @@ impl Worker {
     }
 
     fn sleep(&self, completions: &mut Vec<Completion>, stop: bool) {
-        let wake = &self.remote.wake;
+        let wake = &self.handle.wake;
         wake.prepare();
-        if self.remote.is_pending() {
+        if self.handle.is_pending() {
             wake.awake();
             return;
         }
@@ -659,7 +660,7 @@ impl Worker {
     /// Waits a moment, awake, for what another worker is about to say, if a task here waits for one: to sleep and be woken takes
     /// longer than most commits. Whether there is something.
     fn hears_from_others(&self) -> bool {
-        if self.waits_for_others.get() == 0 || self.shared.remotes.len() == 1 {
+        if self.waits_for_others.get() == 0 || self.shared.worker_handles.len() == 1 {
             return false;
         }
         let outer = self.enter(Part::Wait);
@@ -667,7 +668,7 @@ impl Worker {
         self.staged.set(0);
         let hears = (0..SPINS_BEFORE_SLEEP).any(|_| {
             std::hint::spin_loop();
-            self.remote.is_pending()
+            self.handle.is_pending()
         });
         self.enter(outer);
         hears

@@ -30,20 +30,20 @@ pub(crate) struct Inbox {
 }
 
 /// What other threads hold of a worker.
-pub(crate) struct Remote {
+pub(crate) struct WorkerHandle {
     inbox: Mutex<Inbox>,
     /// Whether the inbox may hold something, so that the worker's loop need not lock to see that it does not.
     pending: AtomicBool,
     pub(crate) wake: Arc<WakeEvent>,
 }
 
-impl std::fmt::Debug for Remote {
+impl std::fmt::Debug for WorkerHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Remote")
+        f.write_str("WorkerHandle")
     }
 }
 
-impl Remote {
+impl WorkerHandle {
     pub(crate) fn new(wake: Arc<WakeEvent>) -> Self {
         Self { inbox: Mutex::default(), pending: AtomicBool::new(false), wake }
     }
@@ -56,7 +56,7 @@ impl Remote {
     }
 
     /// Lets the worker look round.
-    pub(crate) fn poke(&self) {
+    pub(crate) fn wake_up(&self) {
         self.put(|_| ());
     }
 
