@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use qpair_format::{ErrorKind, Result};
 use qpair_memory::FrameIndex;
 
-use super::{Crew, Store, StoreInner};
+use super::{Store, StoreInner, WorkerSet};
 use crate::checkpoint::{checkpoint, on_every_worker};
 use crate::shared::Shared;
 use crate::task::{Worker, current, refuse_on_worker, stepped};
@@ -39,8 +39,8 @@ impl Drop for StoreInner {
     fn drop(&mut self) {
         if self.shared.check_process().is_err() {
             // The threads are another process's.
-            let crew = self.crew.get_mut().unwrap_or_else(PoisonError::into_inner);
-            std::mem::forget(std::mem::replace(crew, Crew::Gone));
+            let worker_set = self.worker_set.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(std::mem::replace(worker_set, WorkerSet::Gone));
             return;
         }
         if refuse_on_worker().is_ok() {
@@ -49,10 +49,10 @@ impl Drop for StoreInner {
             return;
         }
         // A task was the last to let go. Its worker cannot wait for itself: another thread closes.
-        let crew = self.crew.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let crew = std::mem::replace(crew, Crew::Gone);
-        let stepped = matches!(crew, Crew::Stepped);
-        if matches!(crew, Crew::Gone) {
+        let worker_set = self.worker_set.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let worker_set = std::mem::replace(worker_set, WorkerSet::Gone);
+        let stepped = matches!(worker_set, WorkerSet::Stepped);
+        if matches!(worker_set, WorkerSet::Gone) {
             return;
         }
         let rest = Arc::new(Mutex::new(Some(Self {
@@ -63,7 +63,7 @@ impl Drop for StoreInner {
             image_fault: self.image_fault.clone(),
             tables: Mutex::default(),
             changing_tables: Mutex::default(),
-            crew: Mutex::new(crew),
+            worker_set: Mutex::new(worker_set),
             closed: Mutex::default(),
             next_worker: AtomicUsize::new(0),
         })));
@@ -95,26 +95,26 @@ impl StoreInner {
     }
 
     fn close_once(&self) -> Result<()> {
-        let crew = std::mem::replace(
-            &mut *self.crew.lock().unwrap_or_else(PoisonError::into_inner),
-            Crew::Gone,
+        let worker_set = std::mem::replace(
+            &mut *self.worker_set.lock().unwrap_or_else(PoisonError::into_inner),
+            WorkerSet::Gone,
         );
-        if matches!(crew, Crew::Gone) {
+        if matches!(worker_set, WorkerSet::Gone) {
             return Ok(());
         }
         let outcome = self.settle();
         // Drops of tables that were to go on with the first change, which never came, end.
         drop(self.incarnation.take_first_change());
         self.shared.worker_handles.iter().for_each(|handle| handle.stop());
-        match crew {
-            Crew::Threads(threads) => {
+        match worker_set {
+            WorkerSet::Threads(threads) => {
                 for thread in threads {
                     // A worker that panicked has said so; the label stays open then.
                     let _ = thread.join();
                 }
             }
-            Crew::Stepped => stepped::finish(&self.shared),
-            Crew::Gone => {}
+            WorkerSet::Stepped => stepped::finish(&self.shared),
+            WorkerSet::Gone => {}
         }
         let outcome = outcome.and_then(|()| self.check_not_removed());
         self.shared.end();

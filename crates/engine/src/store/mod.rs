@@ -200,9 +200,9 @@ impl Store {
     /// Ends a stepped store as a crash does: workers and tasks are dropped as they are, and nothing is written.
     #[doc(hidden)]
     pub fn crash(self) {
-        let crew = &mut *self.inner.crew.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(crew, Crew::Stepped) {
-            *crew = Crew::Gone;
+        let worker_set = &mut *self.inner.worker_set.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(worker_set, WorkerSet::Stepped) {
+            *worker_set = WorkerSet::Gone;
             self.inner.shared.begin_closing();
             stepped::crash(&self.inner.shared);
             self.inner.shared.end();

@@ -15,7 +15,7 @@ use qpair_memory::FrameTable;
 
 use super::chores::Chores;
 use super::recover::Room;
-use super::{Crew, Store, StoreInner};
+use super::{Store, StoreInner, WorkerSet};
 use crate::canary::Canary;
 use crate::incarnation::Incarnation;
 use crate::log::Durability;
@@ -497,7 +497,7 @@ fn start(
     let incarnation = Incarnation::new(shared.clone(), members, label, labels_in_doubt);
     let incarnation = Arc::new(incarnation);
     let tx = Arc::new(Tx::new(incarnation.clone(), tx_options));
-    let crew = start_workers(&shared, &tx, options)?;
+    let worker_set = start_workers(&shared, &tx, options)?;
     Ok(StoreInner {
         shared,
         tx,
@@ -506,7 +506,7 @@ fn start(
         image_fault: OnceLock::new(),
         tables: Mutex::default(),
         changing_tables: Mutex::default(),
-        crew: Mutex::new(crew),
+        worker_set: Mutex::new(worker_set),
         closed: Mutex::default(),
         next_worker: AtomicUsize::new(0),
     })
@@ -520,7 +520,7 @@ fn log_geometry(device: &DeviceInfo, page_size: usize, options: &StoreOptions) -
     LogGeometry { block_bytes, segment_bytes }
 }
 
-fn start_workers(shared: &Arc<Shared>, tx: &Arc<Tx>, options: &StoreOptions) -> Result<Crew> {
+fn start_workers(shared: &Arc<Shared>, tx: &Arc<Tx>, options: &StoreOptions) -> Result<WorkerSet> {
     let depth = options.depth.min(shared.device.info().depth_max).max(1);
     let worker_options = WorkerOptions {
         depth,
@@ -536,7 +536,7 @@ fn start_workers(shared: &Arc<Shared>, tx: &Arc<Tx>, options: &StoreOptions) -> 
     };
     match &options.runtime {
         Runtime::Threads => {
-            start_threads(shared, worker_options, options.prefault).map(Crew::Threads)
+            start_threads(shared, worker_options, options.prefault).map(WorkerSet::Threads)
         }
         Runtime::Stepped { seed, clock } => {
             let workers: Result<Vec<_>> = shared
@@ -554,7 +554,7 @@ fn start_workers(shared: &Arc<Shared>, tx: &Arc<Tx>, options: &StoreOptions) -> 
                 })
                 .collect();
             stepped::enlist(shared, workers?, *seed, clock.clone());
-            Ok(Crew::Stepped)
+            Ok(WorkerSet::Stepped)
         }
     }
 }

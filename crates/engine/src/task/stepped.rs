@@ -62,7 +62,7 @@ impl Member {
 }
 
 /// The workers of one store.
-struct Crew {
+struct WorkerSet {
     shared: Arc<Shared>,
     members: RefCell<Vec<Member>>,
     rng: RefCell<fastrand::Rng>,
@@ -71,7 +71,7 @@ struct Crew {
 }
 
 thread_local! {
-    static CREWS: RefCell<Vec<Rc<Crew>>> = const { RefCell::new(Vec::new()) };
+    static WORKER_SETS: RefCell<Vec<Rc<WorkerSet>>> = const { RefCell::new(Vec::new()) };
     static STEPPING: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
     /// Stores whose last clone was dropped by a task: they are closed between steps.
     static DROPPED: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
@@ -107,39 +107,45 @@ pub(crate) fn enlist(shared: &Arc<Shared>, workers: Vec<Rc<Worker>>, seed: u64, 
         .into_iter()
         .map(|worker| Member { pace: worker.pace(), worker, done: false, idle: false })
         .collect();
-    let crew = Crew {
+    let worker_set = WorkerSet {
         shared: shared.clone(),
         members: RefCell::new(members),
         rng: RefCell::new(fastrand::Rng::with_seed(seed)),
         clock,
         starved_rounds: Cell::new(0),
     };
-    CREWS.with(|crews| crews.borrow_mut().push(Rc::new(crew)));
+    WORKER_SETS.with(|worker_sets| worker_sets.borrow_mut().push(Rc::new(worker_set)));
 }
 
 /// Whether this thread has stepped workers.
 pub fn is_stepped_here() -> bool {
-    CREWS.try_with(|crews| !crews.borrow().is_empty()).unwrap_or(false)
+    WORKER_SETS.try_with(|worker_sets| !worker_sets.borrow().is_empty()).unwrap_or(false)
 }
 
-fn crew_of(shared: &Arc<Shared>) -> Option<Rc<Crew>> {
-    CREWS
-        .with(|crews| crews.borrow().iter().find(|crew| Arc::ptr_eq(&crew.shared, shared)).cloned())
+fn worker_set_of(shared: &Arc<Shared>) -> Option<Rc<WorkerSet>> {
+    WORKER_SETS.with(|worker_sets| {
+        worker_sets
+            .borrow()
+            .iter()
+            .find(|worker_set| Arc::ptr_eq(&worker_set.shared, shared))
+            .cloned()
+    })
 }
 
-fn dismiss(shared: &Arc<Shared>) -> Option<Rc<Crew>> {
-    CREWS.with(|crews| {
-        let mut crews = crews.borrow_mut();
-        let position = crews.iter().position(|crew| Arc::ptr_eq(&crew.shared, shared))?;
-        Some(crews.remove(position))
+fn dismiss(shared: &Arc<Shared>) -> Option<Rc<WorkerSet>> {
+    WORKER_SETS.with(|worker_sets| {
+        let mut worker_sets = worker_sets.borrow_mut();
+        let position =
+            worker_sets.iter().position(|worker_set| Arc::ptr_eq(&worker_set.shared, shared))?;
+        Some(worker_sets.remove(position))
     })
 }
 
 /// How a store that works for this one is to run: beside it, if this thread steps it.
 pub(crate) fn like(shared: &Arc<Shared>) -> Runtime {
-    crew_of(shared).map_or(Runtime::Threads, |crew| Runtime::Stepped {
-        seed: crew.rng.borrow_mut().u64(..),
-        clock: crew.clock.clone(),
+    worker_set_of(shared).map_or(Runtime::Threads, |worker_set| Runtime::Stepped {
+        seed: worker_set.rng.borrow_mut().u64(..),
+        clock: worker_set.clock.clone(),
     })
 }
 
@@ -149,10 +155,10 @@ pub(super) fn step_any() -> Step {
         return Step::Stuck;
     }
     // Stores that this thread has beside each other go on in turn.
-    let crews = CREWS.with(|crews| crews.borrow().clone());
+    let worker_sets = WORKER_SETS.with(|worker_sets| worker_sets.borrow().clone());
     let mut outcome = Step::Stuck;
-    for crew in crews {
-        if crew.step() == Step::Progress {
+    for worker_set in worker_sets {
+        if worker_set.step() == Step::Progress {
             outcome = Step::Progress;
         }
     }
@@ -161,23 +167,23 @@ pub(super) fn step_any() -> Step {
 
 /// Steps one worker of a store; [`Step::Stuck`] on a thread that has none of it.
 pub(crate) fn step(shared: &Arc<Shared>) -> Step {
-    match crew_of(shared) {
-        Some(crew) if stepping().is_none() => crew.step(),
+    match worker_set_of(shared) {
+        Some(worker_set) if stepping().is_none() => worker_set.step(),
         _ => Step::Stuck,
     }
 }
 
 /// Steps a store's workers until all of them have stopped, as they were told to.
 pub(crate) fn finish(shared: &Arc<Shared>) {
-    let Some(crew) = crew_of(shared) else { return };
-    while !crew.is_done() && crew.step() == Step::Progress {}
+    let Some(worker_set) = worker_set_of(shared) else { return };
+    while !worker_set.is_done() && worker_set.step() == Step::Progress {}
     crash(shared);
 }
 
 /// Drops a store's workers and all their tasks as they are.
 pub(crate) fn crash(shared: &Arc<Shared>) {
-    let Some(crew) = dismiss(shared) else { return };
-    for member in crew.members.take() {
+    let Some(worker_set) = dismiss(shared) else { return };
+    for member in worker_set.members.take() {
         let _current = AsCurrent::new(&member.worker);
         member.worker.end();
     }
@@ -188,9 +194,11 @@ pub(crate) fn crash(shared: &Arc<Shared>) {
 #[doc(hidden)]
 pub fn abandon_stepped() {
     STEPPING.with(RefCell::take);
-    while let Some(crew) = CREWS.with(|crews| crews.borrow().first().cloned()) {
-        crew.shared.begin_closing();
-        crash(&crew.shared);
+    while let Some(worker_set) =
+        WORKER_SETS.with(|worker_sets| worker_sets.borrow().first().cloned())
+    {
+        worker_set.shared.begin_closing();
+        crash(&worker_set.shared);
     }
 }
 
@@ -215,7 +223,7 @@ pub(crate) fn deadlock() -> Error {
     )
 }
 
-impl Crew {
+impl WorkerSet {
     fn is_done(&self) -> bool {
         self.members.borrow().iter().all(|member| member.done)
     }
@@ -240,7 +248,7 @@ impl Crew {
         };
         let mut members = self.members.borrow_mut();
         let worker = members[chosen].worker.clone();
-        // Nothing that runs in a step reaches the crew: stepping does not begin inside of it.
+        // Nothing that runs in a step reaches the worker set: stepping does not begin inside of it.
         let turn = {
             let _current = AsCurrent::new(&worker);
             worker.step(&mut members[chosen].pace, look)
@@ -286,9 +294,11 @@ impl Crew {
 
     /// The clock has jumped, perhaps to what another store of this thread waits for.
     fn wake_others(&self) {
-        let crews = CREWS.with(|crews| crews.borrow().clone());
-        for crew in crews.iter().filter(|crew| !std::ptr::eq(&***crew, self)) {
-            crew.members.borrow_mut().iter_mut().for_each(|member| member.idle = false);
+        let worker_sets = WORKER_SETS.with(|worker_sets| worker_sets.borrow().clone());
+        for worker_set in
+            worker_sets.iter().filter(|worker_set| !std::ptr::eq(&***worker_set, self))
+        {
+            worker_set.members.borrow_mut().iter_mut().for_each(|member| member.idle = false);
         }
     }
 }
