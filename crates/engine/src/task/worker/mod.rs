@@ -25,17 +25,17 @@ mod cycles;
 mod frames;
 mod limiter;
 mod log;
-mod own;
 mod paging;
 mod reads;
+mod task_io;
 
 pub(crate) use frames::latch_free;
 pub(crate) use log::log_arena;
 pub(crate) use paging::{Loading, verify};
 
 use cycles::Cycles;
-use own::OwnRequests;
 use reads::Reads;
+use task_io::TaskIo;
 
 thread_local! {
     static CURRENT: OnceCell<Rc<Worker>> = const { OnceCell::new() };
@@ -124,7 +124,7 @@ pub(crate) struct Worker {
     /// To put a page's fences together in.
     fence: Cell<Vec<u8>>,
     broken: RefCell<Vec<FrameIndex>>,
-    own: RefCell<OwnRequests>,
+    task_io: RefCell<TaskIo>,
     /// Turns in a row in which tasks waited for frames and none came free.
     starved: Cell<u32>,
     write_backs: Cell<u32>,
@@ -230,7 +230,7 @@ impl Worker {
             load_errors: RefCell::default(),
             fence: Cell::default(),
             broken: RefCell::default(),
-            own: RefCell::default(),
+            task_io: RefCell::default(),
             starved: Cell::new(0),
             write_backs: Cell::new(0),
             transfers: Default::default(),

@@ -13,7 +13,7 @@ use crate::pool::state;
 use crate::task::Reserved;
 
 /// A request of a task's own, in flight or done.
-pub(super) enum OwnRequest {
+pub(super) enum TaskRequest {
     Vacant,
     InFlight(TaskRef),
     /// Its task went away; what comes back is dropped, and only then the pages it was for.
@@ -31,8 +31,8 @@ pub(super) struct OwnRequests {
     vacant: Vec<usize>,
 }
 
-impl OwnRequests {
-    fn add(&mut self, request: OwnRequest) -> usize {
+impl TaskIo {
+    fn add(&mut self, request: TaskRequest) -> usize {
         let ticket = self.vacant.pop().unwrap_or(self.all.len());
         match self.all.get_mut(ticket) {
             Some(entry) => *entry = request,
@@ -42,13 +42,13 @@ impl OwnRequests {
     }
 
     /// Takes a request out; its ticket is anybody's, unless another request is put in its place.
-    fn take(&mut self, ticket: usize) -> OwnRequest {
+    fn take(&mut self, ticket: usize) -> TaskRequest {
         self.vacant.push(ticket);
-        std::mem::replace(&mut self.all[ticket], OwnRequest::Vacant)
+        std::mem::replace(&mut self.all[ticket], TaskRequest::Vacant)
     }
 
     /// Puts another request in the place of the one that was taken out just now.
-    fn put_back(&mut self, ticket: usize, request: OwnRequest) {
+    fn put_back(&mut self, ticket: usize, request: TaskRequest) {
         self.vacant.pop();
         self.all[ticket] = request;
     }
@@ -57,7 +57,7 @@ impl OwnRequests {
 impl Worker {
     /// Submits a request of the running task's own; the ticket is for [`Worker::poll_own`].
     pub(crate) fn submit_own(&self, mut request: Request) -> usize {
-        let ticket = self.own.borrow_mut().add(OwnRequest::InFlight(self.running.get()));
+        let ticket = self.task_io.borrow_mut().add(TaskRequest::InFlight(self.running.get()));
         request.tag = tag(Tag::Own, ticket as u64);
         self.submit(request);
         ticket
@@ -65,11 +65,11 @@ impl Worker {
 
     /// The completion of an own request, once it is there.
     pub(crate) fn poll_own(&self, ticket: usize) -> Poll<Completion> {
-        let mut own = self.own.borrow_mut();
+        let mut own = self.task_io.borrow_mut();
         match own.take(ticket) {
-            OwnRequest::Done(completion) => Poll::Ready(completion),
+            TaskRequest::Done(completion) => Poll::Ready(completion),
             _ => {
-                own.put_back(ticket, OwnRequest::InFlight(self.running.get()));
+                own.put_back(ticket, TaskRequest::InFlight(self.running.get()));
                 Poll::Pending
             }
         }
@@ -77,12 +77,12 @@ impl Worker {
 
     /// Lets go of an own request whose task went away.
     pub(crate) fn abandon_own(&self, ticket: usize, pages: Option<Rc<Reserved>>) {
-        let mut own = self.own.borrow_mut();
+        let mut own = self.task_io.borrow_mut();
         match own.take(ticket) {
-            OwnRequest::InFlight(_) => {
-                own.put_back(ticket, OwnRequest::Abandoned { _pages: pages });
+            TaskRequest::InFlight(_) => {
+                own.put_back(ticket, TaskRequest::Abandoned { _pages: pages });
             }
-            OwnRequest::Done(Completion { op, buffer: Some(buffer), .. }) => {
+            TaskRequest::Done(Completion { op, buffer: Some(buffer), .. }) => {
                 drop(own);
                 self.reclaim(op, buffer);
             }
@@ -97,10 +97,10 @@ impl Worker {
             // Whether anybody waits for it or not: the device tells of what it lost only once.
             self.shared.fail(Error::io(error, "flushing the store"));
         }
-        let mut own = self.own.borrow_mut();
+        let mut own = self.task_io.borrow_mut();
         match own.take(ticket) {
-            OwnRequest::InFlight(task) => {
-                own.put_back(ticket, OwnRequest::Done(completion));
+            TaskRequest::InFlight(task) => {
+                own.put_back(ticket, TaskRequest::Done(completion));
                 drop(own);
                 self.make_ready(task);
             }
