@@ -211,7 +211,7 @@ impl StoreInner {
         let value_len = id.map(|_| size_of::<u32>());
         let leaf = loop {
             match run(shared, Prepare::new(catalog, name.as_bytes(), value_len)).await? {
-                Ok(prepared) => break prepared.spot.leaf,
+                Ok(prepared) => break prepared.cursor_hint.leaf,
                 Err(Lack { needed_bytes, .. }) => {
                     make_room(shared, catalog, name.as_bytes(), needed_bytes, Purpose::New).await?;
                 }

@@ -3,7 +3,7 @@
 use qpair_format::page::{LeafValue, Node};
 
 use super::descend::Route;
-use super::{Spot, Tree};
+use super::{CursorHint, Tree};
 use crate::task::{Context, Descent, Need, Operation};
 
 /// What a lookup found.
@@ -24,7 +24,7 @@ pub(crate) struct Seen {
     /// The stamp of the newest commit that changed the leaf.
     pub(crate) stamp: u64,
     /// Where the key is.
-    pub(crate) spot: Spot,
+    pub(crate) cursor_hint: CursorHint,
 }
 
 /// Looks a key up and appends its value.
@@ -32,7 +32,7 @@ pub(crate) struct Get<'a> {
     tree: Tree,
     key: &'a [u8],
     output: &'a mut Vec<u8>,
-    spot: Option<Spot>,
+    cursor_hint: Option<CursorHint>,
     descent: Descent,
     /// The record whose cache lines were asked for, and its position.
     record: Option<(usize, LeafValue)>,
@@ -40,13 +40,13 @@ pub(crate) struct Get<'a> {
 
 impl<'a> Get<'a> {
     pub(crate) fn new(tree: Tree, key: &'a [u8], output: &'a mut Vec<u8>) -> Self {
-        Self { tree, key, output, spot: None, descent: Descent::default(), record: None }
+        Self { tree, key, output, cursor_hint: None, descent: Descent::default(), record: None }
     }
 
     /// Begins where the key was found before.
-    pub(crate) fn at(mut self, spot: Option<Spot>) -> Self {
-        self.descent.at = spot.map(|spot| spot.leaf);
-        self.spot = spot;
+    pub(crate) fn at(mut self, cursor_hint: Option<CursorHint>) -> Self {
+        self.descent.at = cursor_hint.map(|cursor_hint| cursor_hint.leaf);
+        self.cursor_hint = cursor_hint;
         self
     }
 }
@@ -66,12 +66,12 @@ impl Operation for Get<'_> {
                     let page =
                         self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
                     let node = Node::new(page.bytes());
-                    let (position, found) = Spot::find_in(self.spot, page, self.key);
+                    let (position, found) = CursorHint::find_in(self.cursor_hint, page, self.key);
                     if !found {
                         let stamp = node.stamp();
                         if page.validate() {
-                            let spot = Spot::new(page, (position, false));
-                            return Ok(Seen { found: Found::Nothing, stamp, spot });
+                            let cursor_hint = CursorHint::new(page, (position, false));
+                            return Ok(Seen { found: Found::Nothing, stamp, cursor_hint });
                         }
                         self.descent.restart();
                         return Err(Need::Retry);
@@ -87,7 +87,11 @@ impl Operation for Get<'_> {
             let stamp = Node::new(page.bytes()).stamp();
             if page.validate() {
                 let found = if value.overflow { Found::Overflow } else { Found::Value };
-                return Ok(Seen { found, stamp, spot: Spot::new(page, (position, true)) });
+                return Ok(Seen {
+                    found,
+                    stamp,
+                    cursor_hint: CursorHint::new(page, (position, true)),
+                });
             }
             self.output.truncate(start);
             self.descent.restart();

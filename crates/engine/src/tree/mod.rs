@@ -45,23 +45,23 @@ pub(crate) type Leaf = (FrameIndex, Version);
 
 /// Where a key is in a leaf, or would be: as long as the leaf's version stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct CursorHint {
     pub(crate) leaf: Leaf,
     position: u16,
     found: bool,
 }
 
-impl Spot {
+impl CursorHint {
     fn new(page: OptimisticFrame<'_>, (position, found): (usize, bool)) -> Self {
         Self { leaf: (page.index(), page.version()), position: position as u16, found }
     }
 
-    /// The position of a key and whether it is there, by this spot if it is of the page as it is, or by a search.
+    /// The position of a key and whether it is there, by this cursor hint if it is of the page as it is, or by a search.
     #[inline(always)]
-    fn find_in(spot: Option<Self>, page: OptimisticFrame<'_>, key: &[u8]) -> (usize, bool) {
-        match spot {
-            Some(spot) if spot.leaf == (page.index(), page.version()) => {
-                (usize::from(spot.position), spot.found)
+    fn find_in(cursor_hint: Option<Self>, page: OptimisticFrame<'_>, key: &[u8]) -> (usize, bool) {
+        match cursor_hint {
+            Some(cursor_hint) if cursor_hint.leaf == (page.index(), page.version()) => {
+                (usize::from(cursor_hint.position), cursor_hint.found)
             }
             _ => Node::new(page.bytes()).lower_bound(key),
         }

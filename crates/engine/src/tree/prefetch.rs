@@ -4,7 +4,7 @@
 use qpair_format::page::{LEAF_SLOT_BYTES, Node, slots_offset};
 
 use super::descend::Route;
-use super::{Spot, Tree};
+use super::{CursorHint, Tree};
 use crate::task::{Context, Descent, Need};
 
 /// Lookups that go side by side: more than the processor keeps misses of, and few enough for their lines to stay.
@@ -15,9 +15,9 @@ pub(crate) const SIDE_BY_SIDE: usize = 24;
 pub(crate) fn prefetch<'k>(
     context: Context<'_>,
     keys: impl ExactSizeIterator<Item = (Tree, &'k [u8])> + Clone,
-) -> [Option<Spot>; SIDE_BY_SIDE] {
+) -> [Option<CursorHint>; SIDE_BY_SIDE] {
     let context = Context { interleave: true, ..context };
-    let mut spots = [None; SIDE_BY_SIDE];
+    let mut cursor_hints = [None; SIDE_BY_SIDE];
     let mut descents = [Descent::default(); SIDE_BY_SIDE];
     // A bit for each that has not come to its end.
     let mut open = (1u32 << keys.len().min(SIDE_BY_SIDE)) - 1;
@@ -34,24 +34,27 @@ pub(crate) fn prefetch<'k>(
                     if found.1 {
                         node.prefetch_record(found.0);
                     }
-                    spots[i] = page.validate().then(|| Spot::new(page, found));
+                    cursor_hints[i] = page.validate().then(|| CursorHint::new(page, found));
                 }
                 Err(_) => {}
             }
             open &= !(1 << i);
         }
     }
-    spots
+    cursor_hints
 }
 
 /// Asks for records that were found before, as far as they are where they were.
-pub(crate) fn prefetch_again(context: Context<'_>, spots: impl Iterator<Item = Spot> + Clone) {
+pub(crate) fn prefetch_again(
+    context: Context<'_>,
+    cursor_hints: impl Iterator<Item = CursorHint> + Clone,
+) {
     let frames = &context.shared.pool.frames;
-    for Spot { leaf: (frame, _), position, .. } in spots.clone() {
+    for CursorHint { leaf: (frame, _), position, .. } in cursor_hints.clone() {
         frames.prefetch(frame, 1);
         frames.prefetch_at(frame, slots_offset(true) + usize::from(position) * LEAF_SLOT_BYTES);
     }
-    for Spot { leaf: (frame, version), position, found } in spots {
+    for CursorHint { leaf: (frame, version), position, found } in cursor_hints {
         let page = frames.resume(frame, version);
         if found && page.validate() {
             Node::new(page.bytes()).prefetch_record(position.into());

@@ -5,7 +5,7 @@ use qpair_memory::{ExclusiveFrame, OptimisticFrame};
 
 use super::descend::{Route, latch};
 use super::undo::UndoSink;
-use super::{Leaf, Spot, Tree};
+use super::{CursorHint, Leaf, Tree};
 use crate::task::{Context, Descent, Need, Operation};
 
 /// The commit that a change belongs to.
@@ -34,7 +34,7 @@ pub(crate) struct Put<'a, U> {
     overflow: bool,
     change: Change<U>,
     near: Option<Leaf>,
-    spot: Option<Spot>,
+    cursor_hint: Option<CursorHint>,
     descent: Descent,
 }
 
@@ -47,8 +47,8 @@ impl<'a, U> Put<'a, U> {
         overflow: bool,
         change: Change<U>,
     ) -> Self {
-        let (near, spot, descent) = (None, None, Descent::default());
-        Self { tree, key, value, overflow, change, near, spot, descent }
+        let (near, cursor_hint, descent) = (None, None, Descent::default());
+        Self { tree, key, value, overflow, change, near, cursor_hint, descent }
     }
 
     /// Looks first whether this leaf covers the key.
@@ -58,9 +58,9 @@ impl<'a, U> Put<'a, U> {
     }
 
     /// Begins where it was prepared.
-    pub(crate) fn at(mut self, spot: Option<Spot>) -> Self {
-        self.descent.at = spot.map(|spot| spot.leaf);
-        self.spot = spot;
+    pub(crate) fn at(mut self, cursor_hint: Option<CursorHint>) -> Self {
+        self.descent.at = cursor_hint.map(|cursor_hint| cursor_hint.leaf);
+        self.cursor_hint = cursor_hint;
         self
     }
 }
@@ -84,7 +84,7 @@ impl<U: UndoSink> Operation for Put<'_, U> {
         let mut page = latch(seen)?;
         context.begin_change(&page)?;
         // Latched at the version that was seen: what was found there is right.
-        let (position, found) = Spot::find_in(self.spot, seen, self.key);
+        let (position, found) = CursorHint::find_in(self.cursor_hint, seen, self.key);
         let node = Node::new(page.bytes());
         context.want_list(node, found.then(|| node.value(position)))?;
         let (needed_bytes, there) = needs(node, (position, found), self.key, self.value.len());
@@ -155,7 +155,7 @@ pub(crate) struct Beside {
 /// Where a write goes, and what it needs there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prepared {
-    pub(crate) spot: Spot,
+    pub(crate) cursor_hint: CursorHint,
     /// Bytes by which it makes its leaf fuller.
     pub(crate) bytes: usize,
     /// The leaf has no room for it beside the writes before, and a split could make none now: it will be cut before this write when that
@@ -178,19 +178,19 @@ pub(crate) struct Prepare<'a> {
     /// Length of the value that will be put, if one will be.
     value_len: Option<usize>,
     beside: Option<Beside>,
-    spot: Option<Spot>,
+    cursor_hint: Option<CursorHint>,
     descent: Descent,
 }
 
 impl<'a> Prepare<'a> {
     pub(crate) fn new(tree: Tree, key: &'a [u8], value_len: Option<usize>) -> Self {
-        Self { tree, key, value_len, beside: None, spot: None, descent: Descent::default() }
+        Self { tree, key, value_len, beside: None, cursor_hint: None, descent: Descent::default() }
     }
 
     /// Begins where the key was seen.
-    pub(crate) fn at(mut self, spot: Option<Spot>) -> Self {
-        self.descent.at = spot.map(|spot| spot.leaf);
-        self.spot = spot;
+    pub(crate) fn at(mut self, cursor_hint: Option<CursorHint>) -> Self {
+        self.descent.at = cursor_hint.map(|cursor_hint| cursor_hint.leaf);
+        self.cursor_hint = cursor_hint;
         self
     }
 
@@ -202,9 +202,9 @@ impl<'a> Prepare<'a> {
 
     /// What the write needs of its leaf, and whether the leaf has it.
     fn room(&self, page: OptimisticFrame<'_>, found: (usize, bool)) -> Result<Prepared, Lack> {
-        let spot = Spot::new(page, found);
+        let cursor_hint = CursorHint::new(page, found);
         let Some(value_len) = self.value_len else {
-            return Ok(Prepared { spot, bytes: 0, cut: None });
+            return Ok(Prepared { cursor_hint, bytes: 0, cut: None });
         };
         let node = Node::new(page.bytes());
         let (needed_bytes, there) = needs(node, found, self.key, value_len);
@@ -212,7 +212,7 @@ impl<'a> Prepare<'a> {
         let beside = self.beside.filter(|beside| beside.was_split || beside.leaf.0 == page.index());
         let left = (node.free_bytes() + there) as isize - beside.map_or(0, |beside| beside.bytes);
         if left >= needed_bytes as isize {
-            return Ok(Prepared { spot, bytes, cut: None });
+            return Ok(Prepared { cursor_hint, bytes, cut: None });
         }
         let lack = |needed_bytes| Lack { needed_bytes, beside: beside.is_some() };
         let Some(beside) = beside else { return Err(lack(needed_bytes)) };
@@ -226,7 +226,11 @@ impl<'a> Prepare<'a> {
         // room for it, its last record moves over.
         let fence_bytes = self.key.len() + 1;
         let moved = if left < fence_bytes as isize { beside.last_bytes } else { 0 };
-        Ok(Prepared { spot, bytes, cut: Some((fence_bytes + moved) as isize - behind as isize) })
+        Ok(Prepared {
+            cursor_hint,
+            bytes,
+            cut: Some((fence_bytes + moved) as isize - behind as isize),
+        })
     }
 }
 
@@ -248,7 +252,7 @@ impl Operation for Prepare<'_> {
             drop(latched);
             return Err(Need::Retry);
         }
-        let (position, found) = Spot::find_in(self.spot, page, self.key);
+        let (position, found) = CursorHint::find_in(self.cursor_hint, page, self.key);
         let room = self.room(page, (position, found));
         let node = Node::new(page.bytes());
         let wanted = context.want_list(node, found.then(|| node.value(position)));

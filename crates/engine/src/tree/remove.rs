@@ -5,7 +5,7 @@ use qpair_memory::FrameIndex;
 
 use super::descend::{Route, latch};
 use super::undo::UndoSink;
-use super::{Change, Spot, Tree};
+use super::{Change, CursorHint, Tree};
 use crate::task::{Context, Descent, Need, Operation};
 
 /// How a removal ended.
@@ -24,19 +24,19 @@ pub(crate) struct Remove<'a, U> {
     tree: Tree,
     key: &'a [u8],
     change: Change<U>,
-    spot: Option<Spot>,
+    cursor_hint: Option<CursorHint>,
     descent: Descent,
 }
 
 impl<'a, U> Remove<'a, U> {
     pub(crate) fn new(tree: Tree, key: &'a [u8], change: Change<U>) -> Self {
-        Self { tree, key, change, spot: None, descent: Descent::default() }
+        Self { tree, key, change, cursor_hint: None, descent: Descent::default() }
     }
 
     /// Begins where it was prepared.
-    pub(crate) fn at(mut self, spot: Option<Spot>) -> Self {
-        self.descent.at = spot.map(|spot| spot.leaf);
-        self.spot = spot;
+    pub(crate) fn at(mut self, cursor_hint: Option<CursorHint>) -> Self {
+        self.descent.at = cursor_hint.map(|cursor_hint| cursor_hint.leaf);
+        self.cursor_hint = cursor_hint;
         self
     }
 }
@@ -51,7 +51,7 @@ impl<U: UndoSink> Operation for Remove<'_, U> {
 
     fn step(&mut self, context: Context<'_>) -> Result<Removed, Need> {
         let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
-        let (position, found) = Spot::find_in(self.spot, page, self.key);
+        let (position, found) = CursorHint::find_in(self.cursor_hint, page, self.key);
         if !page.validate() {
             self.descent.restart();
             return Err(Need::Retry);

@@ -6,14 +6,14 @@ use qpair_format::Result;
 
 use crate::shared::Shared;
 use crate::task::{Context, run_all};
-use crate::tree::{Reach, SIDE_BY_SIDE, Spot, Tree, prefetch, prefetch_again};
+use crate::tree::{CursorHint, Reach, SIDE_BY_SIDE, Tree, prefetch, prefetch_again};
 
 /// A key and where it was found.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     tree: Tree,
     key_end: u32,
-    spot: Option<Spot>,
+    cursor_hint: Option<CursorHint>,
 }
 
 /// Keys in the order in which they will be read.
@@ -41,7 +41,7 @@ impl Ahead {
     /// Enters a key.
     pub(crate) fn push(&mut self, tree: Tree, key: &[u8]) {
         self.keys.extend_from_slice(key);
-        self.entries.push(Entry { tree, key_end: self.keys.len() as u32, spot: None });
+        self.entries.push(Entry { tree, key_end: self.keys.len() as u32, cursor_hint: None });
     }
 
     fn key(&self, index: usize) -> &[u8] {
@@ -56,7 +56,7 @@ impl Ahead {
             let mut sought = [0; SIDE_BY_SIDE];
             let mut count = 0;
             while from < self.entries.len() && count < SIDE_BY_SIDE {
-                if self.entries[from].spot.is_none() {
+                if self.entries[from].cursor_hint.is_none() {
                     sought[count] = from;
                     count += 1;
                 }
@@ -64,16 +64,16 @@ impl Ahead {
             }
             let sought = &sought[..count];
             let keys = sought.iter().map(|index| (self.entries[*index].tree, self.key(*index)));
-            let spots = prefetch(context, keys);
-            for (index, spot) in sought.iter().zip(spots) {
-                self.entries[*index].spot = spot;
+            let cursor_hints = prefetch(context, keys);
+            for (index, cursor_hint) in sought.iter().zip(cursor_hints) {
+                self.entries[*index].cursor_hint = cursor_hint;
             }
         }
     }
 
     /// Whether all keys were found.
     pub(super) fn is_complete(&self) -> bool {
-        self.entries.iter().all(|entry| entry.spot.is_some())
+        self.entries.iter().all(|entry| entry.cursor_hint.is_some())
     }
 
     /// Brings the leaves of the keys that were not found into memory, all at the same time.
@@ -81,24 +81,24 @@ impl Ahead {
     /// # Errors
     /// Those of the loads.
     pub(crate) async fn read_missing(&self, shared: &Shared) -> Result<()> {
-        let missing = |index: &usize| self.entries[*index].spot.is_none();
+        let missing = |index: &usize| self.entries[*index].cursor_hint.is_none();
         let reach = |index: usize| Reach::new(self.entries[index].tree, self.key(index));
         run_all(shared, (0..self.entries.len()).filter(missing).map(reach)).await
     }
 
     /// Asks once more for the records that were found, some time ago.
     pub(super) fn fetch_again(&self, context: Context<'_>) {
-        prefetch_again(context, self.entries.iter().filter_map(|entry| entry.spot));
+        prefetch_again(context, self.entries.iter().filter_map(|entry| entry.cursor_hint));
     }
 
     /// Where a key was found, if it is the one that is expected, or the one after.
     #[inline]
-    pub(super) fn take(&mut self, tree: u32, key: &[u8]) -> Option<Spot> {
+    pub(super) fn take(&mut self, tree: u32, key: &[u8]) -> Option<CursorHint> {
         let index = (self.next..self.entries.len())
             .take(2)
             .find(|index| self.entries[*index].tree.id == tree && self.key(*index) == key)?;
         self.next = index + 1;
-        self.entries[index].spot
+        self.entries[index].cursor_hint
     }
 }
 

@@ -3,7 +3,7 @@
 use super::ahead::Ahead;
 use super::rows::RowRef;
 use super::write_set::WriteSet;
-use crate::tree::{Batch, Spot};
+use crate::tree::{Batch, CursorHint};
 
 /// Buffers that a worker keeps.
 const KEPT: usize = 64;
@@ -16,7 +16,7 @@ const ENTRIES_MAX: usize = 1024;
 pub(super) struct Buffers {
     pub(super) writes: WriteSet,
     pub(super) locks: Vec<RowRef>,
-    pub(super) spots: Vec<Spot>,
+    pub(super) cursor_hints: Vec<CursorHint>,
     pub(super) key: Vec<u8>,
     /// Of ranges: what a leaf has, and another to put records together in.
     pub(super) batches: (Batch, Batch),
@@ -27,14 +27,14 @@ impl Buffers {
     /// Empties them; `false` if they are too large to be kept.
     fn clear(&mut self) -> bool {
         self.locks.clear();
-        self.spots.clear();
+        self.cursor_hints.clear();
         self.key.clear();
         self.writes.clear();
         self.ahead.clear();
         let (bytes, entries) = self.writes.capacity();
         let batches = self.batches.0.capacity().max(self.batches.1.capacity());
         bytes.max(batches).max(self.ahead.capacity()).max(self.key.capacity()) <= BYTES_MAX
-            && entries.max(self.locks.capacity()).max(self.spots.capacity()) <= ENTRIES_MAX
+            && entries.max(self.locks.capacity()).max(self.cursor_hints.capacity()) <= ENTRIES_MAX
     }
 }
 

@@ -30,7 +30,7 @@ use crate::space::{GateGuard, Promised, Purpose};
 use crate::sync::AsyncMutexGuard;
 use crate::task::{Context, Worker, check_here, current, flush, run_at_once, spawn_here};
 use crate::tree::{
-    Change, Lack, Leaf, Put, PutOutcome, Remove, Removed, Sparse, Spot, make_promised_room,
+    Change, CursorHint, Lack, Leaf, Put, PutOutcome, Remove, Removed, Sparse, make_promised_room,
     make_room, merge_later,
 };
 
@@ -63,7 +63,7 @@ pub(crate) struct Work {
     phase: Phase,
     stamp: u64,
     /// Where each write goes, as it was prepared.
-    spots: Vec<Spot>,
+    cursor_hints: Vec<CursorHint>,
     /// It was counted on that leaves are cut when the writes are made.
     is_cut: bool,
     /// The place in the write set, and how many writes are before it.
@@ -154,10 +154,10 @@ impl Work {
         core.info.committing.store(1, Ordering::Relaxed);
         Ok(Self {
             begun: Instant::now(),
-            spots: {
-                let mut spots = std::mem::take(&mut core.spots);
-                spots.reserve(core.writes.len());
-                spots
+            cursor_hints: {
+                let mut cursor_hints = std::mem::take(&mut core.cursor_hints);
+                cursor_hints.reserve(core.writes.len());
+                cursor_hints
             },
             core: Some(core),
             phase: Phase::Prepare,
@@ -330,15 +330,15 @@ impl Work {
         let mut preparing = Preparing::default();
         if shared.has_ended()
             || shared.panicked().is_some()
-            || preparing.go_on(core, &mut self.spots, context) != Stop::Over
+            || preparing.go_on(core, &mut self.cursor_hints, context) != Stop::Over
         {
-            self.spots.clear();
+            self.cursor_hints.clear();
             return Ok(false);
         }
         if let Some(inside) = &mut self.inside
             && shared.space.promise(inside, preparing.promise()).is_err()
         {
-            self.spots.clear();
+            self.cursor_hints.clear();
             return Ok(false);
         }
         self.is_cut = preparing.promise().made > 0;
@@ -366,12 +366,13 @@ impl Work {
         may_leave: bool,
     ) -> Result<Result<Promised, Place>> {
         let Some(core) = &self.core else { return Err(qpair_format::Error::closed()) };
-        self.spots.clear();
+        self.cursor_hints.clear();
         let (mut preparing, mut fetching) = (Preparing::default(), Fetching::default());
         loop {
-            let stop = current(|worker| preparing.go_on(core, &mut self.spots, worker.context()));
+            let stop =
+                current(|worker| preparing.go_on(core, &mut self.cursor_hints, worker.context()));
             if stop == Some(Stop::Away) {
-                let from = (preparing.cursor(), self.spots.len());
+                let from = (preparing.cursor(), self.cursor_hints.len());
                 if may_leave {
                     return Ok(Err(from));
                 }
@@ -384,7 +385,7 @@ impl Work {
                 };
                 match run_at_once(shared, prepare).await? {
                     Ok(prepared) => {
-                        self.spots.push(prepared.spot);
+                        self.cursor_hints.push(prepared.cursor_hint);
                         preparing.prepared(shared, &item, prepared, was_split);
                         break;
                     }
@@ -505,14 +506,16 @@ impl Work {
         // The leaf changed last. Others were prepared at the version before.
         let mut last: Option<(u32, Leaf)> = None;
         while let Some(item) = core.writes.nth(&mut self.cursor) {
-            let prepared = self.spots.get(self.done).copied();
+            let prepared = self.cursor_hints.get(self.done).copied();
             let near = last.filter(|(tree, _)| *tree == item.tree.id).map(|(_, leaf)| leaf);
-            let spot = prepared.filter(|spot| near.is_none_or(|near| near.0 != spot.leaf.0));
+            let cursor_hint =
+                prepared.filter(|cursor_hint| near.is_none_or(|near| near.0 != cursor_hint.leaf.0));
             let change = Change { stamp: self.stamp, undo: Keep { tx, row: item.row } };
             let kept_bytes = match written(&item) {
                 Some((value, large)) => {
-                    let mut put =
-                        Put::new(item.tree, item.key, value, large, change).at(spot).near(near);
+                    let mut put = Put::new(item.tree, item.key, value, large, change)
+                        .at(cursor_hint)
+                        .near(near);
                     match step(&mut put, context) {
                         Some(PutOutcome::Done { replaced, kept_bytes, leaf }) => {
                             self.found = replaced;
@@ -524,7 +527,7 @@ impl Work {
                     }
                 }
                 None => {
-                    let mut remove = Remove::new(item.tree, item.key, change).at(spot);
+                    let mut remove = Remove::new(item.tree, item.key, change).at(cursor_hint);
                     let Some(removed) = step(&mut remove, context) else {
                         return Ok(Stop::Away);
                     };
@@ -614,7 +617,7 @@ impl Work {
             tx.enqueue_old(core.slot, self.stamp, self.kept_bytes, &mut core.locks);
         }
         merge_later(shared, &mut self.sparse);
-        core.spots = std::mem::take(&mut self.spots);
+        core.cursor_hints = std::mem::take(&mut self.cursor_hints);
         tx.collect_slot(core.slot, budget);
     }
 
@@ -654,7 +657,7 @@ impl Drop for Work {
         }
         let mut rest = Self {
             core: Some(core),
-            spots: std::mem::take(&mut self.spots),
+            cursor_hints: std::mem::take(&mut self.cursor_hints),
             sparse: std::mem::take(&mut self.sparse),
             is_rest: true,
             inside: self.inside.take(),

@@ -29,7 +29,7 @@ use crate::overflow::check_sizes;
 use crate::panics::{guarded, guarded_future};
 use crate::shared::Shared;
 use crate::task::{check_here, current, run_inline, take_turn};
-use crate::tree::{Batch, Found, Get, Seen, Spot, Tree};
+use crate::tree::{Batch, CursorHint, Found, Get, Seen, Tree};
 
 /// A row on which a transaction met a conflict.
 pub(crate) type Contended = (Tree, Vec<u8>);
@@ -42,7 +42,7 @@ struct Recent {
     /// Its row, if it is locked.
     row: Option<RowRef>,
     /// Where it was seen.
-    spot: Option<Spot>,
+    cursor_hint: Option<CursorHint>,
 }
 
 impl Recent {
@@ -53,7 +53,7 @@ impl Recent {
     /// Makes it this key.
     fn of(&mut self, tree: u32, key: &[u8]) -> &mut Self {
         if !self.is(tree, key) {
-            (self.tree, self.row, self.spot) = (tree, None, None);
+            (self.tree, self.row, self.cursor_hint) = (tree, None, None);
             self.key.clear();
             self.key.extend_from_slice(key);
         }
@@ -92,7 +92,7 @@ pub(crate) struct Core {
     /// Bytes of their keys that do not lie in the rows.
     long_keys_bytes: usize,
     /// Room for a commit to note where its writes go.
-    pub(super) spots: Vec<Spot>,
+    pub(super) cursor_hints: Vec<CursorHint>,
     /// Room for a range.
     pub(crate) batches: (Batch, Batch),
     ahead: Ahead,
@@ -113,7 +113,7 @@ impl Core {
             let info = open.registry.begin(slot as u32, options.name.as_deref(), started);
             (info, open.spare.take())
         };
-        let Buffers { writes, locks, spots, key, batches, ahead } = buffers;
+        let Buffers { writes, locks, cursor_hints, key, batches, ahead } = buffers;
         Self {
             tx: tx.clone(),
             isolation: options.isolation,
@@ -133,7 +133,7 @@ impl Core {
             reads: ReadSet::default(),
             locks,
             long_keys_bytes: 0,
-            spots,
+            cursor_hints,
             batches,
             ahead,
             large: Vec::new(),
@@ -373,8 +373,8 @@ impl Core {
         let snapshot = self.snapshot();
         self.note_read(tree, key)?;
         let start = value.len();
-        let spot = self.ahead.take(tree.id, key);
-        let seen = find_at(&self.tx, tree, key, snapshot, value, spot, false).await?;
+        let cursor_hint = self.ahead.take(tree.id, key);
+        let seen = find_at(&self.tx, tree, key, snapshot, value, cursor_hint, false).await?;
         self.note_seen(tree, key, &seen);
         let found = resolve(&self.tx.shared, seen.found, start, value).await;
         self.check_snapshot(snapshot)?;
@@ -470,7 +470,7 @@ impl Core {
     }
 
     pub(super) fn note_seen(&mut self, tree: Tree, key: &[u8], seen: &Seen) {
-        self.recent.of(tree.id, key).spot = Some(seen.spot);
+        self.recent.of(tree.id, key).cursor_hint = Some(seen.cursor_hint);
         self.note_stamp(seen.stamp);
     }
 
@@ -513,8 +513,8 @@ impl Core {
     ) -> Result<()> {
         let others = self.reads.size_bytes() + self.locks_bytes();
         let bytes_max = self.bytes_max.saturating_sub(others);
-        let spot = self.recent.spot.filter(|_| self.recent.is(tree.id, key));
-        self.writes.put(tree, key, (row, spot), write, bytes_max)?;
+        let cursor_hint = self.recent.cursor_hint.filter(|_| self.recent.is(tree.id, key));
+        self.writes.put(tree, key, (row, cursor_hint), write, bytes_max)?;
         self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
         Ok(())
     }
@@ -582,7 +582,7 @@ impl Drop for Core {
         let buffers = Buffers {
             writes: std::mem::take(&mut self.writes),
             locks: std::mem::take(&mut self.locks),
-            spots: std::mem::take(&mut self.spots),
+            cursor_hints: std::mem::take(&mut self.cursor_hints),
             key: std::mem::take(&mut self.recent.key),
             batches: std::mem::take(&mut self.batches),
             ahead: std::mem::take(&mut self.ahead),

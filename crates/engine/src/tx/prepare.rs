@@ -8,7 +8,7 @@ use super::write_set::Item;
 use crate::shared::Shared;
 use crate::space::Promised;
 use crate::task::{Context, Need, Operation};
-use crate::tree::{Beside, Prepare, Prepared, Spot, Tree};
+use crate::tree::{Beside, CursorHint, Prepare, Prepared, Tree};
 
 /// Tries of a latch that is held before others may run.
 const SPINS: u32 = 64;
@@ -65,7 +65,8 @@ impl Preparing {
         let item = core.writes.nth(&mut self.cursor)?;
         let beside = self.beside(item.tree).map(|beside| Beside { was_split, ..beside });
         let value_len = written(&item).map(|(value, _)| value.len());
-        let prepare = Prepare::new(item.tree, item.key, value_len).at(item.spot).beside(beside);
+        let prepare =
+            Prepare::new(item.tree, item.key, value_len).at(item.cursor_hint).beside(beside);
         Some((item, prepare))
     }
 
@@ -79,7 +80,7 @@ impl Preparing {
         &mut self,
         shared: &Shared,
         item: &Item<'_>,
-        Prepared { spot, bytes, cut }: Prepared,
+        Prepared { cursor_hint, bytes, cut }: Prepared,
         was_split: bool,
     ) {
         let before = self.beside(item.tree);
@@ -91,8 +92,12 @@ impl Preparing {
         }
         let before = cut.unwrap_or_else(|| before.map_or(0, |beside| beside.bytes));
         let bytes_all = before + bytes as isize;
-        let beside =
-            Beside { leaf: spot.leaf, bytes: bytes_all, last_bytes: bytes, was_split: false };
+        let beside = Beside {
+            leaf: cursor_hint.leaf,
+            bytes: bytes_all,
+            last_bytes: bytes,
+            was_split: false,
+        };
         self.last = Some((item.tree.id, beside));
         self.cursor.1 += 1;
     }
@@ -101,7 +106,7 @@ impl Preparing {
     pub(super) fn go_on(
         &mut self,
         core: &Core,
-        spots: &mut Vec<Spot>,
+        cursor_hints: &mut Vec<CursorHint>,
         context: Context<'_>,
     ) -> Stop {
         while let Some((item, mut prepare)) = self.next(core, false) {
@@ -114,7 +119,7 @@ impl Preparing {
                 Some(Err(_)) => return Stop::Turn,
                 None => return Stop::Away,
             };
-            spots.push(prepared.spot);
+            cursor_hints.push(prepared.cursor_hint);
             self.prepared(context.shared, &item, prepared, false);
         }
         Stop::Over

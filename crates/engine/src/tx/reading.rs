@@ -10,7 +10,7 @@ use crate::overflow;
 use crate::panics::guarded;
 use crate::shared::Shared;
 use crate::task::run_as;
-use crate::tree::{Found, Get, Seen, Spot, Tree};
+use crate::tree::{CursorHint, Found, Get, Seen, Tree};
 
 /// Puts what a row held at a snapshot in the place of what its leaf has, from `start` of `value` on.
 fn put_older(image: &Image, start: usize, value: &mut Vec<u8>) -> Found {
@@ -70,12 +70,12 @@ pub(super) async fn find_at(
     key: &[u8],
     snapshot: u64,
     value: &mut Vec<u8>,
-    spot: Option<Spot>,
+    cursor_hint: Option<CursorHint>,
     interleave: bool,
 ) -> Result<Seen> {
     let shared = &tx.shared;
     let start = value.len();
-    let seen = run_as(shared, Get::new(tree, key, value).at(spot), interleave).await?;
+    let seen = run_as(shared, Get::new(tree, key, value).at(cursor_hint), interleave).await?;
     let (mut found, replaced) = older(tx, tree, key, snapshot, seen, start, value);
     let history = &tx.history;
     // To be asked after the row table was: what is gone from there is in the runs.

@@ -12,7 +12,7 @@ use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::FrameIndex;
 
 use super::rows::RowRef;
-use crate::tree::{Spot, Tree};
+use crate::tree::{CursorHint, Tree};
 
 /// Entries of one piece of the order at most.
 const PIECE_MAX: usize = 512;
@@ -51,7 +51,7 @@ struct Entry {
     key_len: u32,
     row: RowRef,
     /// Where the key was seen when it was locked already.
-    spot: Option<Spot>,
+    cursor_hint: Option<CursorHint>,
     value: Value,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Item<'a> {
     pub(crate) tree: Tree,
     pub(crate) key: &'a [u8],
     pub(crate) row: RowRef,
-    pub(crate) spot: Option<Spot>,
+    pub(crate) cursor_hint: Option<CursorHint>,
     pub(crate) write: Write<'a>,
 }
 
@@ -182,7 +182,7 @@ impl WriteSet {
             tree: Tree { id: entry.tree, root: entry.root },
             key: self.key(entry),
             row: entry.row,
-            spot: entry.spot,
+            cursor_hint: entry.cursor_hint,
             write: self.write(entry.value),
         }
     }
@@ -200,7 +200,7 @@ impl WriteSet {
         &mut self,
         tree: Tree,
         key: &[u8],
-        (row, spot): (RowRef, Option<Spot>),
+        (row, cursor_hint): (RowRef, Option<CursorHint>),
         write: Write<'_>,
         bytes_max: usize,
     ) -> Result<()> {
@@ -257,7 +257,7 @@ impl WriteSet {
             key_at,
             key_len: key.len() as u32,
             row,
-            spot,
+            cursor_hint,
             value: Value { at, len: value.len() as u32, kind, epoch: self.epoch },
         });
         self.trees |= 1 << (tree.id % 64);

@@ -71,7 +71,7 @@ fn tasks_that_wait_for_the_same_failing_page() {
     }
 }
 
-/// With a bad spot under its newer label a member looks older than the others: what is told is the bad spot.
+/// With a bad cursor hint under its newer label a member looks older than the others: what is told is the bad cursor hint.
 #[test]
 fn a_bad_spot_under_a_label() {
     let (second, _, control) = faulty();
@@ -95,7 +95,7 @@ fn a_bad_spot_under_a_label() {
     assert_eq!(refused, 1);
 }
 
-/// A bad spot under one leaf: its keys are lost, a scan stops there, all others are read.
+/// A bad cursor hint under one leaf: its keys are lost, a scan stops there, all others are read.
 #[test]
 fn a_bad_spot() {
     let (device, below, control) = faulty();
@@ -107,8 +107,8 @@ fn a_bad_spot() {
     };
     let used = common::checkpoint_of(below.as_ref(), PAGE).used;
     let page = *used.iter().filter(is_leaf).nth(20).unwrap();
-    let spot = common::LABEL_BYTES + page * PAGE as u64;
-    control.fail_range(Op::Read, spot..spot + PAGE as u64);
+    let cursor_hint = common::LABEL_BYTES + page * PAGE as u64;
+    control.fail_range(Op::Read, cursor_hint..cursor_hint + PAGE as u64);
     let lost: Vec<_> = (0..3000).filter(|i| table.get(&key(*i)).is_err()).collect();
     assert!(!lost.is_empty() && lost.len() < 100, "{lost:?}");
     let mut scan = table.range(..).unwrap();
