@@ -182,7 +182,7 @@ impl TaskTransaction {
     ///
     /// # Errors
     /// `Conflict` if the row was changed since the snapshot was taken, or if transactions wait for one another in a
-    /// circle; `KeyTooLong`; `ReadOnly`; `Closed`.
+    /// cycle; `KeyTooLong`; `ReadOnly`; `Closed`.
     pub async fn lock(&mut self, table: &Table, key: &[u8]) -> Result<()> {
         self.core.lock(self.tree(table)?, key).await
     }

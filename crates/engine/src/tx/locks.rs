@@ -1,7 +1,7 @@
 //! Waiting for a row's lock, and finding wait-for cycles.
 //!
 //! What always holds: a transaction says what it waits for before it looks at what the others wait for. So of those that
-//! close a circle at the same time at least one sees it.
+//! close a cycle at the same time at least one sees it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use super::rows::{Locking, RowRef};
 use super::{Tx, outer};
 use crate::task::{Worker, current};
 
-/// Transactions in a circle at most; a longer one is not one that came about by waiting.
+/// Transactions in a cycle at most; a longer one is not one that came about by waiting.
 const CIRCLE_MAX: usize = 1000;
 
 /// Takes a row's lock, and waits for it if another has it; the row, and the newest commit known to have changed it, or 0.
@@ -78,9 +78,10 @@ impl Future for Wait<'_> {
                     "make the change with the transaction that the closure is given",
                 )));
             }
-            // SeqCst, as the loads in `is_circle`: of two that wait for one another one sees the other.
+            // SeqCst, as the loads in `is_wait_cycle`: of two that wait for one another one sees the other.
             self.info.waits.store(self.row.encode() + 1, Ordering::SeqCst);
-            if is_circle(self.tx, self.owner, self.row) && is_circle(self.tx, self.owner, self.row)
+            if is_wait_cycle(self.tx, self.owner, self.row)
+                && is_wait_cycle(self.tx, self.owner, self.row)
             {
                 return Poll::Ready(Err(Error::with_hint(
                     ErrorKind::Conflict,
@@ -110,7 +111,7 @@ impl Drop for Wait<'_> {
 
 /// Whether the way from a row to its owner, to the row that one waits for, and so on, leads back to `to`, which waits for
 /// the row.
-fn is_circle(tx: &Tx, to: u64, row: RowRef) -> bool {
+fn is_wait_cycle(tx: &Tx, to: u64, row: RowRef) -> bool {
     owners(tx, to, row).any(|owner| owner == to)
 }
 

@@ -74,7 +74,7 @@ impl<F: Future> Future for Awaited<F> {
 }
 
 /// Whether a row that `waiting_id` is to wait for is had by another transaction in whose closure the thread is that waits for this, or by
-/// one that waits for such a one's row. What leads back to itself is a circle of transactions, and no more than that.
+/// one that waits for such a one's row. What leads back to itself is a cycle of transactions, and no more than that.
 pub(super) fn is_own(tx: &Tx, waiting_id: u64, row: RowRef) -> bool {
     WAITING.with_borrow(|waiting| {
         !waiting.is_empty()

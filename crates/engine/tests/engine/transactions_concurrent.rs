@@ -195,7 +195,7 @@ fn a_circle_of_waiting_is_found() {
             .collect();
         let went_on = tasks.into_iter().map(|task| task.join().unwrap());
         let went_on = went_on.filter(|went_on| *went_on).count() as u64;
-        // Those that close the circle at the same time may all see it; at least one does.
+        // Those that close the cycle at the same time may all see it; at least one does.
         assert!(went_on < size, "{went_on} of {size}");
         assert!(store.transactions().is_empty());
     }
