@@ -5,11 +5,11 @@
 //!
 //! Workers take turns in a part, and each cache line that they both touch travels between their cores. So the first few rows of a part are
 //! found by what lies beside its lock, and are memory that the worker that makes them had before. Most parts never have more; those
-//! beyond are in a [`Crowd`].
+//! beyond are in a [`OverflowTable`].
 
 use std::cell::RefCell;
 
-use super::crowd::Crowd;
+use super::overflow_table::OverflowTable;
 use super::row::Row;
 
 /// Places beside the lock.
@@ -31,7 +31,7 @@ pub(crate) struct Shard {
     /// The upper half of the hash of each.
     tags: [u32; NEAR],
     near: [Option<Box<Row>>; NEAR],
-    crowd: Option<Box<Crowd>>,
+    overflow_table: Option<Box<OverflowTable>>,
 }
 
 // With a lock before it, it is two cache lines.
@@ -55,8 +55,9 @@ impl Shard {
             }
             left &= left - 1;
         }
-        let crowd = self.crowd.as_ref().filter(|crowd| crowd.len() > 0)?;
-        Some(NEAR as u32 + crowd.find(hash, tree, key)?)
+        let overflow_table =
+            self.overflow_table.as_ref().filter(|overflow_table| overflow_table.len() > 0)?;
+        Some(NEAR as u32 + overflow_table.find(hash, tree, key)?)
     }
 
     /// The place of a row, and the row, which is made if it is not there.
@@ -72,7 +73,7 @@ impl Shard {
     fn add(&mut self, hash: u64, tree: u32, key: &[u8]) -> u32 {
         let at = self.taken.trailing_ones();
         let Some(near) = self.near.get_mut(at as usize) else {
-            return NEAR as u32 + self.crowd.get_or_insert_default().add(hash, tree, key);
+            return NEAR as u32 + self.overflow_table.get_or_insert_default().add(hash, tree, key);
         };
         // Where a thread is at its end there are no spare rows any more.
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
@@ -87,7 +88,7 @@ impl Shard {
     pub(crate) fn row(&mut self, at: u32) -> Option<&mut Row> {
         match self.near.get_mut(at as usize) {
             Some(near) => near.as_deref_mut(),
-            None => Some(self.crowd.as_mut()?.row(at - NEAR as u32)),
+            None => Some(self.overflow_table.as_mut()?.row(at - NEAR as u32)),
         }
     }
 
@@ -95,7 +96,7 @@ impl Shard {
     pub(crate) fn row_ref(&self, at: u32) -> Option<&Row> {
         match self.near.get(at as usize) {
             Some(near) => near.as_deref(),
-            None => Some(self.crowd.as_ref()?.row_ref(at - NEAR as u32)),
+            None => Some(self.overflow_table.as_ref()?.row_ref(at - NEAR as u32)),
         }
     }
 
@@ -103,8 +104,8 @@ impl Shard {
     #[inline]
     pub(crate) fn remove_if_idle(&mut self, at: u32) {
         let Some(near) = self.near.get_mut(at as usize) else {
-            if let Some(crowd) = &mut self.crowd {
-                crowd.remove_if_idle(at - NEAR as u32);
+            if let Some(overflow_table) = &mut self.overflow_table {
+                overflow_table.remove_if_idle(at - NEAR as u32);
             }
             return;
         };
@@ -123,8 +124,8 @@ impl Shard {
     /// Calls `visit` with every row that is there.
     pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&mut Row)) {
         self.near.iter_mut().flatten().for_each(|row| visit(row));
-        if let Some(crowd) = &mut self.crowd {
-            crowd.for_each(visit);
+        if let Some(overflow_table) = &mut self.overflow_table {
+            overflow_table.for_each(visit);
         }
     }
 }
@@ -138,7 +139,8 @@ mod tests {
 
     impl Shard {
         fn len(&self) -> usize {
-            self.near.iter().flatten().count() + self.crowd.as_ref().map_or(0, |crowd| crowd.len())
+            self.near.iter().flatten().count()
+                + self.overflow_table.as_ref().map_or(0, |overflow_table| overflow_table.len())
         }
     }
 

@@ -39,8 +39,8 @@ fn options_that_cannot_be() {
         };
         assert_eq!(open(options).kind(), ErrorKind::Invalid, "{page_size} {unit} {depth}");
     }
-    let crowd = StoreOptions { workers: usize::MAX, ..options(PAGE, FRAMES) };
-    assert_eq!(open(crowd).kind(), ErrorKind::Invalid);
+    let overflow_table = StoreOptions { workers: usize::MAX, ..options(PAGE, FRAMES) };
+    assert_eq!(open(overflow_table).kind(), ErrorKind::Invalid);
     let blocks = RamOptions { logical_block_bytes: 4096, ..RamOptions::default() };
     let device: Device = Arc::new(RamDevice::new(blocks).unwrap());
     let error = Store::open(vec![device], &options(PAGE, FRAMES)).unwrap_err();

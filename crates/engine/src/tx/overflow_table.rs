@@ -8,20 +8,20 @@ use super::row::Row;
 const NONE: u32 = u32::MAX;
 
 /// A hash table with chains through its rows.
-pub(super) struct Crowd {
+pub(super) struct OverflowTable {
     buckets: Vec<u32>,
     rows: Vec<Row>,
     vacant: u32,
     used: usize,
 }
 
-impl Default for Crowd {
+impl Default for OverflowTable {
     fn default() -> Self {
         Self { buckets: vec![NONE; 16], rows: Vec::new(), vacant: NONE, used: 0 }
     }
 }
 
-impl Crowd {
+impl OverflowTable {
     fn bucket(&self, hash: u64) -> usize {
         // The low bits chose the shard.
         (hash >> 32) as usize & (self.buckets.len() - 1)
@@ -79,7 +79,7 @@ impl Crowd {
         }
     }
 
-    /// A row at a place that [`Crowd::find`] or [`Crowd::add`] gave.
+    /// A row at a place that [`OverflowTable::find`] or [`OverflowTable::add`] gave.
     pub(super) fn row(&mut self, at: u32) -> &mut Row {
         &mut self.rows[at as usize]
     }
