@@ -161,7 +161,7 @@ impl Incarnation {
             )
             .await??;
         }
-        // A full device: with the log that a checkpoint makes needless, changes that take no space, and deletes, go on.
+        // A full device: with the log that a checkpoint makes obsolete, changes that take no space, and deletes, go on.
         let bytes = LOG_ROOM_BYTES.min(self.shared.log_geometry().room_bytes() as usize);
         Relief::tried(&self.shared, async || {
             current(|worker| worker.make_log_room(bytes)).unwrap_or(Ok(()))

@@ -11,7 +11,7 @@ pub(crate) struct OldLogs {
     /// Places in the logs that a recovery reads: a checkpoint on its way names them.
     places: Mutex<Vec<Vec<u8>>>,
     /// What they are in, once the next checkpoint needs none of them.
-    needless: Mutex<Option<Vec<Run>>>,
+    obsolete: Mutex<Option<Vec<Run>>>,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -27,7 +27,7 @@ impl OldLogs {
     /// All that they say is in the trees: a checkpoint from here on names them no more, and once it is durable these runs are free.
     pub(crate) fn end(&self, runs: Vec<Run>) {
         lock(&self.places).clear();
-        *lock(&self.needless) = Some(runs);
+        *lock(&self.obsolete) = Some(runs);
     }
 
     /// What checkpoints name instead of the logs of this life.
@@ -36,7 +36,7 @@ impl OldLogs {
     }
 
     /// What is to be given back now; none if nothing is.
-    pub(crate) fn take_needless(&self) -> Option<Vec<Run>> {
-        lock(&self.needless).take()
+    pub(crate) fn take_obsolete(&self) -> Option<Vec<Run>> {
+        lock(&self.obsolete).take()
     }
 }

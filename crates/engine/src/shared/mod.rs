@@ -439,7 +439,7 @@ impl Shared {
         Ok(segments)
     }
 
-    /// Another segment for a log: one that a checkpoint made needless, or what is free.
+    /// Another segment for a log: one that a checkpoint made obsolete, or what is free.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -588,7 +588,7 @@ impl Shared {
 
     /// A checkpoint is durable that needs no log of an earlier life: gives back what those are in.
     pub(crate) fn give_back_old_logs(&self) {
-        if let Some(runs) = self.old_logs.take_needless() {
+        if let Some(runs) = self.old_logs.take_obsolete() {
             runs.into_iter().for_each(|(first, pages)| self.space.free(first, pages));
             self.log_device.iter().for_each(LogDevice::release_claims);
         }

@@ -393,10 +393,10 @@ impl Worker {
     pub(crate) fn truncate_log(&self) {
         let Some(position) = self.log.begin.take() else { return };
         if let Some(writer) = self.log.writer.borrow_mut().as_mut() {
-            let mut needless = writer.discard_before(&position);
+            let mut obsolete = writer.discard_before(&position);
             // What a large commit took to go on in, and did not use, others may need.
-            needless.extend(writer.take_surplus(self.log.expected_bytes.get()));
-            self.shared.keep_spare_segments(needless);
+            obsolete.extend(writer.take_surplus(self.log.expected_bytes.get()));
+            self.shared.keep_spare_segments(obsolete);
         }
     }
 }
