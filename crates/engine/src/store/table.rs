@@ -107,10 +107,10 @@ impl Table {
         self.inner.incarnation.begin_change()?;
         match tx::put_inline(&self.inner.tx, self.tree, key, value)? {
             Inline::Done(replaced) => return Ok(replaced),
-            Inline::Begun(mut work) => {
+            Inline::Begun(mut committing) => {
                 return self.inner.block_on(move || async move {
-                    work.complete().await?;
-                    Ok(work.found)
+                    committing.complete().await?;
+                    Ok(committing.found)
                 });
             }
             Inline::Nothing => {}

@@ -14,8 +14,8 @@ use super::{Store, StoreInner};
 use crate::task::refuse_on_worker;
 use crate::tree::Tree;
 use crate::tx::{
-    Contended, Core, KeyBounds, RangeCursor, Savepoint, TransactionInfo, TransactionOptions, Work,
-    bounds, nothing_to_do,
+    Committing, Contended, Core, KeyBounds, RangeCursor, Savepoint, TransactionInfo,
+    TransactionOptions, bounds, nothing_to_do,
 };
 
 /// A transaction of a thread that is no worker; its calls block. Otherwise as [`TaskTransaction`](crate::TaskTransaction).
@@ -274,11 +274,11 @@ fn finish(inner: &Arc<StoreInner>, mut core: Core) -> Result<Commit> {
         inner.block_to_give(waits, seen)?;
         return Ok(commit(stamp));
     }
-    let mut work = Work::new(core)?;
-    if work.inline()? {
-        return Ok(commit(work.stamp()));
+    let mut committing = Committing::new(core)?;
+    if committing.inline()? {
+        return Ok(commit(committing.stamp()));
     }
-    inner.block_on(move || async move { work.complete().await }).map(commit)
+    inner.block_on(move || async move { committing.complete().await }).map(commit)
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ enum Phase {
 }
 
 /// A commit under way.
-pub(crate) struct Work {
+pub(crate) struct Committing {
     /// When it was asked for.
     begun: Instant,
     core: Option<Core>,
@@ -147,7 +147,7 @@ pub(crate) async fn wait_durable(shared: &Shared, stamp: u64) -> Result<()> {
     Worker::wait_durable(stamp).await
 }
 
-impl Work {
+impl Committing {
     /// Begins the commit of a transaction that has something to write.
     pub(crate) fn new(mut core: Core) -> Result<Self> {
         core.tx.incarnation.begin_change()?;
@@ -641,7 +641,7 @@ fn note_removed(sparse: &mut Sparse, found: &mut bool, item: &Item<'_>, removed:
     }
 }
 
-impl Drop for Work {
+impl Drop for Committing {
     fn drop(&mut self) {
         // A rest that is dropped as well has no workers left: the store ended without being closed.
         if self.is_rest || !matches!(self.phase, Phase::Compare | Phase::Apply | Phase::Applied) {
@@ -680,7 +680,7 @@ pub(crate) async fn commit(mut core: Core) -> Result<u64> {
         core.tx.shared.wait_to_give(waits, seen).await?;
         return Ok(done);
     }
-    Work::new(core)?.complete().await
+    Committing::new(core)?.complete().await
 }
 
 /// The end of a transaction that has nothing to write; what it has read may have to be waited for.

@@ -47,7 +47,7 @@ pub use registry::{TransactionInfo, TransactionState};
 
 pub(crate) use ahead::Ahead;
 pub(crate) use collect::{collect, spill};
-pub(crate) use commit::{Work, commit, nothing_to_do, wait_durable};
+pub(crate) use commit::{Committing, commit, nothing_to_do, wait_durable};
 pub(crate) use outer::{Awaited, Inside};
 pub(crate) use range::{RangeCursor, View, next_inline, next_into};
 pub(crate) use reach::Reach;

@@ -6,7 +6,7 @@ use qpair_format::Result;
 use qpair_format::page::key_len_max;
 
 use super::Tx;
-use super::commit::Work;
+use super::commit::Committing;
 use super::core::Core;
 use super::options::TransactionOptions;
 use crate::tree::Tree;
@@ -15,9 +15,9 @@ use crate::tree::Tree;
 pub(crate) async fn put(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
     let mut core = begin(tx);
     core.put(tree, key, value).await?;
-    let mut work = Work::new(core)?;
-    work.complete().await?;
-    Ok(work.found)
+    let mut committing = Committing::new(core)?;
+    committing.complete().await?;
+    Ok(committing.found)
 }
 
 /// Removes a record; whether there was one.
@@ -27,9 +27,9 @@ pub(crate) async fn delete(tx: &Arc<Tx>, tree: Tree, key: &[u8]) -> Result<bool>
     }
     let mut core = begin(tx);
     core.delete_blindly(tree, key).await?;
-    let mut work = Work::new(core)?;
-    work.complete().await?;
-    Ok(work.found)
+    let mut committing = Committing::new(core)?;
+    committing.complete().await?;
+    Ok(committing.found)
 }
 
 /// How far [`put_inline`] came.
@@ -37,7 +37,7 @@ pub(crate) enum Inline {
     /// It would have to wait, and nothing was done.
     Nothing,
     /// It goes on on a worker.
-    Begun(Box<Work>),
+    Begun(Box<Committing>),
     /// It is done; whether a record was replaced.
     Done(bool),
 }
@@ -54,8 +54,12 @@ pub(crate) fn put_inline(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> 
         core.end();
         return Ok(Inline::Nothing);
     }
-    let mut work = Work::new(core)?;
-    Ok(if work.inline()? { Inline::Done(work.found) } else { Inline::Begun(Box::new(work)) })
+    let mut committing = Committing::new(core)?;
+    Ok(if committing.inline()? {
+        Inline::Done(committing.found)
+    } else {
+        Inline::Begun(Box::new(committing))
+    })
 }
 
 fn begin(tx: &Arc<Tx>) -> Core {
