@@ -12,7 +12,7 @@ use super::transaction_range::TaskTransactionRange;
 use crate::task::{check_here, current};
 use crate::tree::Tree;
 use crate::tx::{
-    Ahead, Core, KeyBounds, RangeCursor, Savepoint, TransactionOptions, View, bounds, commit,
+    Ahead, KeyBounds, RangeCursor, Savepoint, TransactionOptions, TxState, View, bounds, commit,
 };
 
 /// A store's transactions for tasks: calls wait by giving the worker to others. Cheap to clone.
@@ -44,7 +44,7 @@ impl TaskStore {
     /// Begins a transaction with options of its own.
     #[must_use]
     pub fn begin_with(&self, options: &TransactionOptions) -> TaskTransaction {
-        TaskTransaction { core: Core::begin(&self.inner.tx, options), inner: self.inner.clone() }
+        TaskTransaction { core: TxState::begin(&self.inner.tx, options), inner: self.inner.clone() }
     }
 
     /// Reads the pages that these keys are in, or would be in, into memory, all at the same time. To be called before a
@@ -84,7 +84,7 @@ impl TaskStore {
 /// over, and waits if another has it locked. If another has changed the row since the first read, the call fails with
 /// `Conflict`, and so does all that follows: then roll back and begin anew, as [`TaskStore::transact`] does.
 pub struct TaskTransaction {
-    pub(super) core: Core,
+    pub(super) core: TxState,
     /// Keeps the store open. Dropped after the transaction is over.
     inner: Arc<StoreInner>,
 }

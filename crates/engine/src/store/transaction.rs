@@ -14,14 +14,14 @@ use super::{Store, StoreInner};
 use crate::task::refuse_on_worker;
 use crate::tree::Tree;
 use crate::tx::{
-    Committing, Contended, Core, KeyBounds, RangeCursor, Savepoint, TransactionInfo,
-    TransactionOptions, bounds, nothing_to_do,
+    Committing, Contended, KeyBounds, RangeCursor, Savepoint, TransactionInfo, TransactionOptions,
+    TxState, bounds, nothing_to_do,
 };
 
 /// A transaction of a thread that is no worker; its calls block. Otherwise as [`TaskTransaction`](crate::TaskTransaction).
 pub struct Transaction {
     /// None while it is on a worker, and after it was lost there.
-    core: Option<Core>,
+    core: Option<TxState>,
     /// Keeps the store open. Dropped after the transaction is over.
     inner: Arc<StoreInner>,
 }
@@ -49,7 +49,7 @@ impl Store {
     /// Begins a transaction with options of its own.
     #[must_use]
     pub fn begin_with(&self, options: &TransactionOptions) -> Transaction {
-        let core = Some(Core::begin(&self.inner.tx, options));
+        let core = Some(TxState::begin(&self.inner.tx, options));
         Transaction { core, inner: self.inner.clone() }
     }
 
@@ -73,7 +73,7 @@ impl Transaction {
         table.tree_in(&self.inner)
     }
 
-    pub(super) fn core(&mut self) -> Result<&mut Core> {
+    pub(super) fn core(&mut self) -> Result<&mut TxState> {
         refuse_on_worker()?;
         self.core.as_mut().ok_or_else(Error::closed)
     }
@@ -81,10 +81,10 @@ impl Transaction {
     /// Takes the transaction to a worker and back.
     pub(super) fn on_worker<T, F>(
         &mut self,
-        make: impl FnOnce(Core) -> F + Send + 'static,
+        make: impl FnOnce(TxState) -> F + Send + 'static,
     ) -> Result<T>
     where
-        F: Future<Output = (Core, Result<T>)> + 'static,
+        F: Future<Output = (TxState, Result<T>)> + 'static,
         T: Send + 'static,
     {
         self.core()?.tx.shared.check_caller()?;
@@ -266,7 +266,7 @@ impl Transaction {
     pub fn rollback(self) {}
 }
 
-fn finish(inner: &Arc<StoreInner>, mut core: Core) -> Result<Commit> {
+fn finish(inner: &Arc<StoreInner>, mut core: TxState) -> Result<Commit> {
     inner.shared.check_caller()?;
     let commit = |stamp| Commit { stamp, inner: inner.clone() };
     if let Some(stamp) = nothing_to_do(&mut core)? {

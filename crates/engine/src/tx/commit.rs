@@ -13,11 +13,11 @@ use qpair_format::log::Operation;
 use qpair_format::{ErrorKind, Result};
 
 use super::Tx;
-use super::core::{Core, written};
 use super::fetching::{Fetching, Place, fetch_outside};
 use super::options::Isolation;
 use super::prepare::{Preparing, Stop, step};
 use super::recent::Comparing;
+use super::state::{TxState, written};
 use super::undo::Keep;
 use super::write_set::{Item, Write};
 use crate::canary::Canary;
@@ -59,7 +59,7 @@ enum Phase {
 pub(crate) struct Committing {
     /// When it was asked for.
     begun: Instant,
-    core: Option<Core>,
+    core: Option<TxState>,
     phase: Phase,
     stamp: u64,
     /// Where each write goes, as it was prepared.
@@ -93,7 +93,7 @@ pub(crate) struct Committing {
 }
 
 /// Bytes that the record of a commit has at most.
-fn record_bytes_max(core: &Core) -> usize {
+fn record_bytes_max(core: &TxState) -> usize {
     /// More than what the record says of itself, and of each write beside key and value.
     const HEAD_BYTES: usize = 64;
     core.writes.iter().fold(HEAD_BYTES, |bytes, item| {
@@ -103,7 +103,11 @@ fn record_bytes_max(core: &Core) -> usize {
 
 /// Appends the record of a commit to the worker's log. A stamp that was given up, since another commit was in the way, has a
 /// record without writes.
-fn append(core: &Core, stamp: impl FnOnce() -> Result<u64>, given_up: &Cell<bool>) -> Result<u64> {
+fn append(
+    core: &TxState,
+    stamp: impl FnOnce() -> Result<u64>,
+    given_up: &Cell<bool>,
+) -> Result<u64> {
     current(|worker| {
         let bytes_max = record_bytes_max(core);
         let stamp = worker.append_commit(bytes_max, stamp, |record| {
@@ -149,7 +153,7 @@ pub(crate) async fn wait_durable(shared: &Shared, stamp: u64) -> Result<()> {
 
 impl Committing {
     /// Begins the commit of a transaction that has something to write.
-    pub(crate) fn new(mut core: Core) -> Result<Self> {
+    pub(crate) fn new(mut core: TxState) -> Result<Self> {
         core.tx.incarnation.begin_change()?;
         core.info.committing.store(1, Ordering::Relaxed);
         Ok(Self {
@@ -674,7 +678,7 @@ impl Drop for Committing {
 }
 
 /// Commits a transaction, in a task; its stamp.
-pub(crate) async fn commit(mut core: Core) -> Result<u64> {
+pub(crate) async fn commit(mut core: TxState) -> Result<u64> {
     if let Some(done) = nothing_to_do(&mut core)? {
         let (waits, seen) = core.seen();
         core.tx.shared.wait_to_give(waits, seen).await?;
@@ -684,7 +688,7 @@ pub(crate) async fn commit(mut core: Core) -> Result<u64> {
 }
 
 /// The end of a transaction that has nothing to write; what it has read may have to be waited for.
-pub(crate) fn nothing_to_do(core: &mut Core) -> Result<Option<u64>> {
+pub(crate) fn nothing_to_do(core: &mut TxState) -> Result<Option<u64>> {
     if let Some(doomed) = &core.doomed {
         return Err(doomed.clone());
     }

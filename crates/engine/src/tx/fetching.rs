@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use super::core::Core;
+use super::state::TxState;
 use crate::shared::Shared;
 use crate::task::run_all;
 use crate::tree::Reach;
@@ -20,7 +20,7 @@ const FRAMES_PART: usize = 8;
 /// Fetches leaves of the writes from a place on.
 async fn fetch(
     shared: &Shared,
-    core: &Core,
+    core: &TxState,
     (mut cursor, done): Place,
     leaves: usize,
     writes: usize,
@@ -51,7 +51,7 @@ pub(super) struct Fetching(usize);
 
 impl Fetching {
     /// Fetches leaves from a write on whose leaf is not in memory; not again if that left: memory may be too small for so many.
-    pub(super) async fn go_on(&mut self, shared: &Shared, core: &Core, from: Place) {
+    pub(super) async fn go_on(&mut self, shared: &Shared, core: &TxState, from: Place) {
         let leaves = LEAVES_INSIDE.min(shared.pool.frames.len() as usize / FRAMES_PART);
         if self.0 <= from.1 {
             self.0 = fetch(shared, core, from, leaves, WRITES_INSIDE).await;

@@ -2,8 +2,8 @@
 
 use std::hint::spin_loop;
 
-use super::core::{Core, written};
 use super::reach::Reach;
+use super::state::{TxState, written};
 use super::write_set::Item;
 use crate::shared::Shared;
 use crate::space::Promised;
@@ -59,7 +59,7 @@ impl Preparing {
     /// The write that is to be prepared next, and how. `was_split`: since its leaf was split, which is that of the writes before it.
     pub(super) fn next<'c>(
         &mut self,
-        core: &'c Core,
+        core: &'c TxState,
         was_split: bool,
     ) -> Option<(Item<'c>, Prepare<'c>)> {
         let item = core.writes.nth(&mut self.cursor)?;
@@ -105,7 +105,7 @@ impl Preparing {
     /// Prepares writes as long as all they need is at hand, and appends where they go.
     pub(super) fn go_on(
         &mut self,
-        core: &Core,
+        core: &TxState,
         cursor_hints: &mut Vec<CursorHint>,
         context: Context<'_>,
     ) -> Stop {

@@ -7,12 +7,12 @@ use qpair_format::Result;
 use qpair_format::large::Descriptor;
 
 use super::Tx;
-use super::core::{Core, written};
 use super::gone::Wanted;
 use super::history::{Bounds, Part, Reader, is_within};
 use super::reading::read_large;
 use super::row::Image;
 use super::snapshot::SnapshotCore;
+use super::state::{TxState, written};
 use crate::panics::guarded;
 use crate::shared::Shared;
 use crate::task::{run_as, run_inline};
@@ -262,7 +262,7 @@ fn bounds_of<'a>(
 
 /// The view that a range reads.
 pub(crate) enum View<'a> {
-    Transaction(&'a mut Core),
+    Transaction(&'a mut TxState),
     Snapshot(&'a SnapshotCore),
 }
 
@@ -279,7 +279,7 @@ impl View<'_> {
         }
     }
 
-    fn core(&self) -> Option<&Core> {
+    fn core(&self) -> Option<&TxState> {
         match self {
             Self::Transaction(core) => Some(core),
             Self::Snapshot(_) => None,
@@ -410,7 +410,7 @@ fn comes_before(direction: Direction, a: &[u8], b: &[u8]) -> bool {
 
 /// Puts a transaction's own writes over what it sees; `false` if there are none here.
 fn with_writes(
-    core: Option<&Core>,
+    core: Option<&TxState>,
     tree: Tree,
     direction: Direction,
     (low, high): Bounds<'_>,

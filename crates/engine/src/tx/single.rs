@@ -7,8 +7,8 @@ use qpair_format::page::key_len_max;
 
 use super::Tx;
 use super::commit::Committing;
-use super::core::Core;
 use super::options::TransactionOptions;
+use super::state::TxState;
 use crate::tree::Tree;
 
 /// Puts a record; whether one was replaced.
@@ -62,7 +62,7 @@ pub(crate) fn put_inline(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> 
     })
 }
 
-fn begin(tx: &Arc<Tx>) -> Core {
+fn begin(tx: &Arc<Tx>) -> TxState {
     let durability = tx.shared.log.durability;
-    Core::begin(tx, &TransactionOptions { durability, ..TransactionOptions::default() })
+    TxState::begin(tx, &TransactionOptions { durability, ..TransactionOptions::default() })
 }

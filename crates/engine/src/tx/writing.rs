@@ -4,23 +4,23 @@ use std::ops::Bound;
 
 use qpair_format::Result;
 
-use super::core::Core;
 use super::large::LargeValue;
 use super::range::{RangeCursor, View, next_into};
 use super::reading::find_at;
 use super::rows::RowRef;
+use super::state::TxState;
 use super::write_set::Write;
 use crate::overflow::{self, needs_overflow};
 use crate::tree::{Found, Tree};
 
-impl Core {
+impl TxState {
     pub(crate) async fn put(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<()> {
         self.check_write(tree, key, value)?;
         let row = self.lock_row(tree, key).await?;
         self.enter_value(tree, key, row, value).await
     }
 
-    /// [`Core::put`] as far as it goes without waiting; `false` if it does not.
+    /// [`TxState::put`] as far as it goes without waiting; `false` if it does not.
     pub(crate) fn put_inline(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
         self.check_write(tree, key, value)?;
         if needs_overflow(self.shared(), key, value) {
@@ -34,7 +34,7 @@ impl Core {
         Ok(true)
     }
 
-    /// [`Core::insert`] as far as it goes without waiting; `None` if it does not.
+    /// [`TxState::insert`] as far as it goes without waiting; `None` if it does not.
     pub(crate) fn insert_inline(
         &mut self,
         tree: Tree,
@@ -53,7 +53,7 @@ impl Core {
         Ok(is_there.map(|is_there| !is_there))
     }
 
-    /// [`Core::delete`] as far as it goes without waiting; `None` if it does not.
+    /// [`TxState::delete`] as far as it goes without waiting; `None` if it does not.
     pub(crate) fn delete_inline(&mut self, tree: Tree, key: &[u8]) -> Result<Option<bool>> {
         self.check_write(tree, key, &[])?;
         let Some(row) = self.try_lock(tree, key)? else { return Ok(None) };
@@ -64,7 +64,7 @@ impl Core {
         Ok(is_there)
     }
 
-    /// [`Core::is_there`] as far as it goes without waiting; `None` too if the older values have to be let pass first.
+    /// [`TxState::is_there`] as far as it goes without waiting; `None` too if the older values have to be let pass first.
     fn is_there_inline(&mut self, tree: Tree, key: &[u8]) -> Result<Option<bool>> {
         if self.is_behind_history() {
             return Ok(None);

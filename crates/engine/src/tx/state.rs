@@ -73,7 +73,7 @@ pub struct Savepoint {
 }
 
 /// A transaction, wherever it is used.
-pub(crate) struct Core {
+pub(crate) struct TxState {
     pub(crate) tx: Arc<Tx>,
     pub(super) isolation: Isolation,
     pub(super) durability: Durability,
@@ -104,7 +104,7 @@ pub(crate) struct Core {
     over: bool,
 }
 
-impl Core {
+impl TxState {
     pub(crate) fn begin(tx: &Arc<Tx>, options: &TransactionOptions) -> Self {
         let slot = slot_here(&tx.shared);
         let started = tx.shared.clock.stable();
@@ -309,7 +309,7 @@ impl Core {
         }
     }
 
-    /// [`Core::lock_row`] as far as the row table knows.
+    /// [`TxState::lock_row`] as far as the row table knows.
     async fn lock_newest(&mut self, tree: Tree, key: &[u8]) -> Result<RowRef> {
         self.begin_turn().await;
         if let Some(row) = self.try_lock(tree, key)? {
@@ -338,7 +338,7 @@ impl Core {
         self.lock_row(tree, key).await.map(|_| ())
     }
 
-    /// [`Core::lock`] as far as it goes without waiting; `false` if it does not.
+    /// [`TxState::lock`] as far as it goes without waiting; `false` if it does not.
     pub(crate) fn lock_inline(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
         self.check_write(tree, key, &[])?;
         Ok(self.try_lock(tree, key)?.is_some() && !self.is_behind_history())
@@ -403,7 +403,7 @@ impl Core {
         Ok(())
     }
 
-    /// [`Core::prefetch`], with what is not in memory read from the device first.
+    /// [`TxState::prefetch`], with what is not in memory read from the device first.
     pub(crate) async fn read_ahead<'k>(
         &mut self,
         keys: impl IntoIterator<Item = Result<(Tree, &'k [u8])>>,
@@ -422,7 +422,7 @@ impl Core {
         Ok(())
     }
 
-    /// [`Core::get_into`] as far as it goes without waiting; `None` if it does not, and nothing is appended then.
+    /// [`TxState::get_into`] as far as it goes without waiting; `None` if it does not, and nothing is appended then.
     pub(crate) fn get_inline(
         &mut self,
         tree: Tree,
@@ -568,7 +568,7 @@ impl Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for TxState {
     fn drop(&mut self) {
         if !self.over {
             let counters = self.tx.shared.counters.of(self.slot);
