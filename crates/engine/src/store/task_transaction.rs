@@ -12,7 +12,8 @@ use super::transaction_range::TaskTransactionRange;
 use crate::task::{check_here, current};
 use crate::tree::Tree;
 use crate::tx::{
-    Ahead, KeyBounds, RangeCursor, Savepoint, TransactionOptions, TxState, View, bounds, commit,
+    KeyBounds, PrefetchSet, RangeCursor, Savepoint, TransactionOptions, TxState, View, bounds,
+    commit,
 };
 
 /// A store's transactions for tasks: calls wait by giving the worker to others. Cheap to clone.
@@ -59,7 +60,7 @@ impl TaskStore {
         keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
     ) -> Result<()> {
         check_here(&self.inner.shared)?;
-        let mut ahead = Ahead::default();
+        let mut ahead = PrefetchSet::default();
         for (table, key) in keys {
             let tree = table.tree_in(&self.inner)?;
             self.inner.shared.check_table(tree)?;

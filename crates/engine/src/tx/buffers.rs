@@ -1,6 +1,6 @@
 //! Buffers of transactions that ended, for those that begin: most transactions are alike, and allocate nothing then.
 
-use super::ahead::Ahead;
+use super::prefetch_set::PrefetchSet;
 use super::rows::RowRef;
 use super::write_set::WriteSet;
 use crate::tree::{Batch, CursorHint};
@@ -20,7 +20,7 @@ pub(super) struct Buffers {
     pub(super) key: Vec<u8>,
     /// Of ranges: what a leaf has, and another to put records together in.
     pub(super) batches: (Batch, Batch),
-    pub(super) ahead: Ahead,
+    pub(super) ahead: PrefetchSet,
 }
 
 impl Buffers {

@@ -4,7 +4,6 @@
 //! was there before is in the row table as long as a snapshot needs it. A transaction keeps what it will write to
 //! itself, and has locked the row of each key it will write.
 
-mod ahead;
 mod buffers;
 mod collect;
 mod commit;
@@ -20,6 +19,7 @@ mod old_bytes;
 mod options;
 mod outer;
 mod overflow_table;
+mod prefetch_set;
 mod prepare;
 mod range;
 mod reach;
@@ -45,10 +45,10 @@ pub use key_bounds::{KeyBounds, Prefix};
 pub use options::{Isolation, TransactionOptions};
 pub use registry::{TransactionInfo, TransactionState};
 
-pub(crate) use ahead::Ahead;
 pub(crate) use collect::{collect, spill};
 pub(crate) use commit::{Committing, commit, nothing_to_do, wait_durable};
 pub(crate) use outer::{Awaited, Inside};
+pub(crate) use prefetch_set::PrefetchSet;
 pub(crate) use range::{RangeCursor, View, next_inline, next_into};
 pub(crate) use reach::Reach;
 pub(crate) use single::{Inline, delete, put, put_inline};

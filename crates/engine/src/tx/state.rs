@@ -11,11 +11,11 @@ use qpair_format::large::Descriptor;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::Tx;
-use super::ahead::Ahead;
 use super::buffers::Buffers;
 use super::large::LargeValue;
 use super::locks;
 use super::options::{Isolation, TransactionOptions};
+use super::prefetch_set::PrefetchSet;
 use super::reading::{find_at, older_now, read_large, resolve};
 use super::registry::Info;
 use super::row::{INLINE_KEY_BYTES, Row};
@@ -95,7 +95,7 @@ pub(crate) struct TxState {
     pub(super) cursor_hints: Vec<CursorHint>,
     /// Room for a range.
     pub(crate) batches: (Batch, Batch),
-    ahead: Ahead,
+    ahead: PrefetchSet,
     pub(super) large: Vec<LargeValue>,
     pub(super) doomed: Option<Error>,
     /// The row on which it met a conflict.

@@ -18,14 +18,14 @@ struct Entry {
 
 /// Keys in the order in which they will be read.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct PrefetchSet {
     keys: Vec<u8>,
     entries: Vec<Entry>,
     /// The entry that is expected next.
     next: usize,
 }
 
-impl Ahead {
+impl PrefetchSet {
     /// Forgets all.
     pub(super) fn clear(&mut self) {
         self.keys.clear();
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn keys_are_met_in_their_order() {
-        let mut ahead = Ahead::default();
+        let mut ahead = PrefetchSet::default();
         let tree = Tree { id: 1, root: FrameIndex(0) };
         for key in [b"a", b"b", b"c", b"d"] {
             ahead.push(tree, key);
