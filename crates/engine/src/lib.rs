@@ -15,12 +15,12 @@
 
 mod canary;
 mod checkpoint;
-mod clock;
 mod incarnation;
 mod large;
 mod log;
 mod log_device;
 mod metrics;
+mod oracle;
 mod overflow;
 mod panics;
 mod pool;

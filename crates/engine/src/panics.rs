@@ -64,7 +64,7 @@ impl Shared {
         );
         let _ = self.panicked.set(error.clone());
         self.fail(error.clone());
-        self.clock.fail(error);
+        self.oracle.fail(error);
         self.gate.open();
         // Also where a write had failed before.
         self.worker_handles.iter().for_each(|handle| handle.wake_up());

@@ -16,11 +16,11 @@ use qpair_format::place::page_of;
 use qpair_format::{Error, ErrorKind, Result};
 
 use crate::canary::Canary;
-use crate::clock::Clock;
 use crate::large::KnownLists;
 use crate::log::{Durability, Durable, ExpectedRecords, OldLogs};
 use crate::log_device::LogDevice;
 use crate::metrics::Counters;
+use crate::oracle::TimestampOracle;
 use crate::pool::{Around, Checkpoints, Copies, Patience, Pool, Root, Tree};
 use crate::space::{Gate, Purpose, Space};
 use crate::sync::{AsyncMutex, Waiters, WorkerHandle};
@@ -73,7 +73,7 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) space: Space,
     /// Gives commits their timestamps.
-    pub(crate) clock: Clock,
+    pub(crate) oracle: TimestampOracle,
     /// The device behind the pages: page `n` is at `n * page_size`.
     pub(crate) device: Arc<dyn BlockDevice>,
     /// The device that the logs are on, if they have one of their own.
@@ -193,7 +193,7 @@ impl Shared {
             companions: Mutex::default(),
             pool,
             space,
-            clock: Clock::new(0),
+            oracle: TimestampOracle::new(0),
             device,
             page_size,
             read_only: false,
@@ -365,7 +365,7 @@ impl Shared {
 
     /// The stamp of the last commit that is in the trees in full.
     pub(crate) fn last_stamp(&self) -> u64 {
-        self.clock.stable()
+        self.oracle.applied()
     }
 
     /// A stamp that no commit to come is below.

@@ -93,7 +93,7 @@ impl BulkLoader {
                 })?;
         Ok(Self {
             tree: table.tree(),
-            stamp: inner.shared.clock.stable(),
+            stamp: inner.shared.oracle.applied(),
             arena,
             pages_per_extent: extent_bytes / page_size,
             extents: [None, None],

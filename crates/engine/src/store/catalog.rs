@@ -231,7 +231,7 @@ impl StoreInner {
         }
         let begin = || {
             dropped.inspect(|tree| shared.note_dropped(*tree));
-            let begun = shared.clock.begin_commit();
+            let begun = shared.oracle.begin_commit();
             begun.inspect_err(|_| {
                 dropped.inspect(|tree| shared.forget_dropped(*tree));
             })
@@ -248,11 +248,11 @@ impl StoreInner {
         if let Err(error) = outcome {
             // The log says that it is done.
             shared.fail(error.clone());
-            shared.clock.fail(error.clone());
+            shared.oracle.fail(error.clone());
             return Err(error);
         }
-        shared.clock.end_commit(stamp);
-        shared.clock.wait_stable(stamp).await?;
+        shared.oracle.end_commit(stamp);
+        shared.oracle.wait_applied(stamp).await?;
         Ok(stamp)
     }
 
@@ -345,7 +345,7 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
             continue;
         }
         fewer = true;
-        let change = Change { stamp: shared.clock.stable(), undo: NoUndo };
+        let change = Change { stamp: shared.oracle.applied(), undo: NoUndo };
         for index in 0..batch.len().min(EMPTY_BATCH) {
             let key = batch.entry(index).0.to_vec();
             let removed = run(shared, Remove::new(tree, &key, change)).await?;

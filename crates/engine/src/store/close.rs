@@ -132,7 +132,7 @@ impl StoreInner {
         let shared = self.shared.clone();
         self.block_on(move || async move {
             // If one failed, the checkpoint below says so.
-            let _ = shared.clock.wait_stable(shared.clock.last()).await;
+            let _ = shared.oracle.wait_applied(shared.oracle.last()).await;
             shared.merging.wait().await;
             Ok(())
         })?;

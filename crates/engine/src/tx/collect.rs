@@ -131,7 +131,7 @@ impl Tx {
 
     /// A snapshot taken now sees all commits up to this one, and these survive a crash.
     fn settled(&self) -> u64 {
-        self.shared.clock.stable().min(self.shared.durable.horizon())
+        self.shared.oracle.applied().min(self.shared.durable.horizon())
     }
 
     /// Takes the oldest commits of a slot out of its queue whose images may go to the device, as many as make a run.
@@ -182,7 +182,7 @@ impl Tx {
     /// than the device takes them would cost a snapshot that has room there. The commit has no stamp yet, and has changed nothing.
     pub(super) async fn let_history_pass(self: &Arc<Self>, slot: usize) {
         // As long as a spill goes on.
-        let is_open = || self.shared.failure().is_none() && !self.shared.clock.is_closed();
+        let is_open = || self.shared.failure().is_none() && !self.shared.oracle.is_closed();
         let spills = || self.slots[slot].spills.load(Ordering::Acquire);
         while self.is_history_behind(slot) && is_open() {
             if spills() {
@@ -202,7 +202,7 @@ impl Tx {
                     current(|worker| worker.spawn_own(spill(self.clone(), slot)));
                     continue;
                 }
-                Some(stamp) => self.shared.clock.wait_stable(stamp).await,
+                Some(stamp) => self.shared.oracle.wait_applied(stamp).await,
             };
             if there.is_err() {
                 return;
@@ -228,8 +228,8 @@ impl Tx {
         if newest == 0 {
             return false;
         }
-        // Those are stable whose images count: no snapshot is taken below them any more.
-        self.lost_below.fetch_max(newest.min(self.shared.clock.stable()), Ordering::AcqRel);
+        // Those are applied whose images count: no snapshot is taken below them any more.
+        self.lost_below.fetch_max(newest.min(self.shared.oracle.applied()), Ordering::AcqRel);
         let (oldest, settled) = (self.look_for_oldest(), self.settled());
         self.history.forget(oldest);
         for slot in 0..self.slots.len() {
@@ -243,7 +243,7 @@ impl Tx {
     fn look_for_oldest(&self) -> u64 {
         let from = self.lost_below.load(Ordering::Acquire);
         // First the bound, then the slots: see `snapshots`.
-        let mut oldest = self.shared.clock.stable();
+        let mut oldest = self.shared.oracle.applied();
         for slot in &self.slots {
             if let Some(stamp) = slot.open().snapshots.oldest(from) {
                 oldest = oldest.min(stamp);
@@ -254,14 +254,14 @@ impl Tx {
 
     /// Commits since the oldest snapshot in use was taken.
     pub(crate) fn oldest_snapshot_age(&self) -> u64 {
-        let stable = self.shared.clock.stable();
-        stable.saturating_sub(self.look_for_oldest())
+        let applied = self.shared.oracle.applied();
+        applied.saturating_sub(self.look_for_oldest())
     }
 
     /// Gives the oldest snapshot up, so that what it keeps can go; `false` if no snapshot keeps anything.
     fn give_up_oldest(&self) -> bool {
         let oldest = self.look_for_oldest();
-        if oldest >= self.shared.clock.stable() {
+        if oldest >= self.shared.oracle.applied() {
             return false;
         }
         self.lost_below.fetch_max(oldest + 1, Ordering::AcqRel);

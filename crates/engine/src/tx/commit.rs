@@ -247,7 +247,7 @@ impl Committing {
         if self.phase == Phase::Applied {
             // A checkpoint waits for commits that change pages, and not for commits that wait for others.
             self.inside = None;
-            shared.clock.wait_stable(self.stamp).await?;
+            shared.oracle.wait_applied(self.stamp).await?;
             self.finish(tx);
         }
         Ok(())
@@ -348,7 +348,7 @@ impl Committing {
         self.is_cut = preparing.promise().made > 0;
         self.take_stamp()?;
         match self.apply_now(tx, None) {
-            Ok(Stop::Over) if shared.clock.stable() >= self.stamp => {
+            Ok(Stop::Over) if shared.oracle.applied() >= self.stamp => {
                 self.finish(tx);
                 Ok(true)
             }
@@ -411,7 +411,7 @@ impl Committing {
         let Some(core) = &self.core else { return Ok(()) };
         let shared = core.shared();
         shared.check_writable()?;
-        let clock = &shared.clock;
+        let clock = &shared.oracle;
         if core.isolation == Isolation::Serializable {
             let bytes_max = record_bytes_max(core);
             current(|worker| worker.expect_commit(bytes_max)).unwrap_or(Ok(()))?;
@@ -449,8 +449,8 @@ impl Committing {
         let shared = &tx.shared;
         let Some(core) = &mut self.core else { return Ok(()) };
         let Some(snapshot) = core.snapshot else { return Ok(()) };
-        let comparing = tx.recent.begin(&shared.clock);
-        shared.clock.wait_stable(comparing.since).await?;
+        let comparing = tx.recent.begin(&shared.oracle);
+        shared.oracle.wait_applied(comparing.since).await?;
         if !shared.has_canary(Canary::UncheckedReads) {
             let compared = core.reads.compare(tx, snapshot, comparing.since + 1).await;
             compared.and_then(|()| core.check_snapshot(snapshot)).inspect_err(|error| {
@@ -467,7 +467,7 @@ impl Committing {
     async fn compare(&mut self, tx: &Tx) -> Result<()> {
         let shared = &tx.shared;
         // All that comes before is to be seen in the trees and the row table.
-        shared.clock.wait_stable(self.stamp - 1).await?;
+        shared.oracle.wait_applied(self.stamp - 1).await?;
         let stamp = self.stamp;
         let compared = self.compared.take();
         let Some(core) = &mut self.core else { return Ok(()) };
@@ -492,7 +492,7 @@ impl Committing {
             if error.kind() == ErrorKind::Conflict {
                 shared.counters.of(core.slot).count_conflict();
             }
-            shared.clock.end_commit(stamp);
+            shared.oracle.end_commit(stamp);
             self.phase = Phase::Over;
             return Err(error);
         }
@@ -606,7 +606,7 @@ impl Committing {
         self.phase = Phase::Applied;
         let keys = core.writes.iter().map(|item| (item.tree.id, item.key));
         tx.recent.note(self.stamp, keys);
-        shared.clock.end_commit(self.stamp);
+        shared.oracle.end_commit(self.stamp);
     }
 
     /// Everybody sees the commit: gives back what the transaction holds, and leaves its before-images to be forgotten.
@@ -628,7 +628,7 @@ impl Committing {
     /// The commit is there in part, and cannot be completed.
     fn fail(&mut self, shared: &Shared, error: qpair_format::Error) -> qpair_format::Error {
         shared.fail(error.clone());
-        shared.clock.fail(error.clone());
+        shared.oracle.fail(error.clone());
         self.phase = Phase::Over;
         if let Some(core) = &mut self.core {
             // A leaf may refer to them.
@@ -695,7 +695,7 @@ pub(crate) fn nothing_to_do(core: &mut TxState) -> Result<Option<u64>> {
     if !core.writes.is_empty() {
         return Ok(None);
     }
-    let stamp = core.snapshot.unwrap_or_else(|| core.shared().clock.stable());
+    let stamp = core.snapshot.unwrap_or_else(|| core.shared().oracle.applied());
     core.end();
     Ok(Some(stamp))
 }

@@ -56,7 +56,7 @@ impl Future for Wait<'_> {
     type Output = Result<RowRef>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.tx.shared.clock.is_closed() {
+        if self.tx.shared.oracle.is_closed() {
             return Poll::Ready(Err(Error::closed()));
         }
         let Self { tx, tree, key, owner, .. } = *self;

@@ -165,7 +165,7 @@ impl Tx {
     /// Takes a snapshot of all that is committed; it is in use until [`Tx::leave_snapshot`].
     fn enter_snapshot(&self, slot: usize) -> u64 {
         let mut open = self.slots[slot].open();
-        let stamp = self.shared.clock.stable();
+        let stamp = self.shared.oracle.applied();
         open.snapshots.enter(stamp);
         stamp
     }
@@ -181,10 +181,10 @@ impl Tx {
         if stamp >= self.lost_below.load(Ordering::Acquire) {
             return Ok(());
         }
-        if self.shared.clock.is_closed() {
+        if self.shared.oracle.is_closed() {
             return Err(Error::closed());
         }
-        let age = self.shared.clock.stable().saturating_sub(stamp);
+        let age = self.shared.oracle.applied().saturating_sub(stamp);
         Err(Error::with_hint(
             ErrorKind::SnapshotLost,
             format!(
@@ -204,14 +204,14 @@ impl Tx {
 
     /// The open transactions.
     pub(crate) fn transactions(&self) -> Vec<TransactionInfo> {
-        let (stable, workers) = (self.shared.clock.stable(), self.slots.len() - 1);
+        let (applied, workers) = (self.shared.oracle.applied(), self.slots.len() - 1);
         let mut all: Vec<_> = self
             .slots
             .iter()
             .enumerate()
             .flat_map(|(slot, state)| {
                 let worker = (slot < workers).then_some(slot);
-                state.open().registry.list(worker, stable).collect::<Vec<_>>()
+                state.open().registry.list(worker, applied).collect::<Vec<_>>()
             })
             .collect();
         all.sort_by_key(|info| info.started);
@@ -220,7 +220,7 @@ impl Tx {
 
     /// Lets no commit begin, and ends every wait for a lock.
     pub(crate) fn close(&self) {
-        self.shared.clock.close();
+        self.shared.oracle.close();
         self.rows.wake_all();
     }
 }

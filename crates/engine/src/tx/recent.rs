@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::key_list::KeyList;
-use crate::clock::Clock;
+use crate::oracle::TimestampOracle;
 
 /// Bytes of keys that are kept, at most; beyond that all are forgotten.
 const BYTES_MAX: usize = 16 << 20;
@@ -68,7 +68,7 @@ impl Recent {
     }
 
     /// Notes what is committed from here on.
-    pub(super) fn begin(self: &Arc<Self>, clock: &Clock) -> Comparing {
+    pub(super) fn begin(self: &Arc<Self>, oracle: &TimestampOracle) -> Comparing {
         let mut state = self.lock();
         // Under the clock's lock: a commit that takes a later stamp sees it, and is noted.
         let since = clock.last_given(|| self.comparing.fetch_add(1, Ordering::SeqCst));
@@ -76,7 +76,7 @@ impl Recent {
         Comparing { recent: self.clone(), since }
     }
 
-    /// Notes what a commit has changed, which is applied and not stable yet.
+    /// Notes what a commit has changed, whose timestamp is not applied yet.
     pub(super) fn note<'a>(&self, stamp: u64, keys: impl Iterator<Item = (u32, &'a [u8])>) {
         if self.comparing.load(Ordering::SeqCst) == 0 {
             return;
@@ -147,20 +147,20 @@ mod tests {
 
     #[test]
     fn what_is_committed_while_one_compares_is_there_or_said_to_be_missing() {
-        let (recent, clock) = (Arc::new(Recent::default()), Clock::new(10));
+        let (recent, oracle) = (Arc::new(Recent::default()), TimestampOracle::new(10));
         let key = [7; 1000];
         let commit = |keys: usize| {
-            let stamp = clock.begin_commit().unwrap();
+            let stamp = oracle.begin_commit().unwrap();
             recent.note(stamp, (0..keys).map(|_| (1, &key[..])));
-            clock.end_commit(stamp);
+            oracle.end_commit(stamp);
             stamp
         };
         commit(1);
-        let first = recent.begin(&clock);
+        let first = recent.begin(&oracle);
         assert_eq!(first.since, 11);
         assert_eq!(first.changed(100).unwrap().len(), 0, "committed before");
         commit(1);
-        let second = recent.begin(&clock);
+        let second = recent.begin(&oracle);
         let third = commit(2);
         let keys = |comparing: &Comparing, before| {
             let changed = comparing.changed(before);
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(keys(&second, 100), Some(2));
         commit(BYTES_MAX / 1000);
         assert!(first.changed(100).is_none() && second.changed(100).is_none());
-        let later = recent.begin(&clock);
+        let later = recent.begin(&oracle);
         drop((first, second));
         commit(1);
         assert_eq!(later.changed(100).unwrap().len(), 1);
@@ -182,13 +182,13 @@ mod tests {
     /// Somebody compares all the time, and nobody for long: only what is needed still is kept.
     #[test]
     fn what_was_committed_before_all_who_compare_is_forgotten() {
-        let (recent, clock) = (Arc::new(Recent::default()), Clock::new(10));
-        let mut comparing = recent.begin(&clock);
+        let (recent, oracle) = (Arc::new(Recent::default()), TimestampOracle::new(10));
+        let mut comparing = recent.begin(&oracle);
         for _ in 0..1000 {
-            let stamp = clock.begin_commit().unwrap();
+            let stamp = oracle.begin_commit().unwrap();
             recent.note(stamp, [(1, &b"key"[..])].into_iter());
-            clock.end_commit(stamp);
-            let next = recent.begin(&clock);
+            oracle.end_commit(stamp);
+            let next = recent.begin(&oracle);
             assert_eq!(comparing.changed(stamp + 1).unwrap().len(), 1);
             comparing = next;
             assert!(recent.lock().changed.is_empty());

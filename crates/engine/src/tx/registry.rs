@@ -118,7 +118,7 @@ impl Registry {
     pub(crate) fn list(
         &self,
         worker: Option<usize>,
-        stable: u64,
+        applied: u64,
     ) -> impl Iterator<Item = TransactionInfo> {
         self.infos.iter().filter_map(move |(info, name)| {
             let id = info.id.load(Ordering::Acquire);
@@ -128,7 +128,7 @@ impl Registry {
                 name: name.clone(),
                 worker,
                 started,
-                age_commits: stable.saturating_sub(started),
+                age_commits: applied.saturating_sub(started),
                 snapshot: info.snapshot.load(Ordering::Relaxed).checked_sub(1),
                 locks: info.locks.load(Ordering::Relaxed) as usize,
                 write_set_bytes: info.bytes.load(Ordering::Relaxed) as usize,

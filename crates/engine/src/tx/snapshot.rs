@@ -27,7 +27,7 @@ impl Drop for InUse {
 
 impl SnapshotCore {
     pub(crate) fn take(tx: &Arc<Tx>) -> Result<Self> {
-        if tx.shared.clock.is_closed() {
+        if tx.shared.oracle.is_closed() {
             return Err(Error::closed());
         }
         let slot = slot_here(&tx.shared);

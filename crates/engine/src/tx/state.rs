@@ -107,7 +107,7 @@ pub(crate) struct TxState {
 impl TxState {
     pub(crate) fn begin(tx: &Arc<Tx>, options: &TransactionOptions) -> Self {
         let slot = slot_here(&tx.shared);
-        let started = tx.shared.clock.stable();
+        let started = tx.shared.oracle.applied();
         let (info, buffers) = {
             let mut open = tx.slots[slot].open();
             let info = open.registry.begin(slot as u32, options.name.as_deref(), started);

@@ -94,7 +94,7 @@ impl StoreInner {
             Err(error) => return Err(error),
         }
         let record = self.shared.record();
-        self.shared.clock.start(record.stamp);
+        self.shared.oracle.start(record.stamp);
         let catalog = match self.image_fault.get() {
             Some(fault) => Err(fault.clone()),
             None => self.open_tree(0),
@@ -195,7 +195,7 @@ impl StoreInner {
             if let Some(failure) = shared.failure() {
                 return Err(failure.clone());
             }
-            shared.clock.start(end.next_stamp - 1);
+            shared.oracle.start(end.next_stamp - 1);
             let behind = Behind { roots, logs: shared.old_logs.places() };
             shared.old_logs.end(log_runs);
             let is_due = life::begin(&inner, behind, &logs, &found, room).await?;

@@ -24,7 +24,7 @@ pub(super) fn changes_max(inner: &StoreInner) -> usize {
 
 /// Ends a stage: all commits up to `stamp` are made, and none above it.
 pub(super) async fn end(inner: &StoreInner, stamp: u64) -> Result<()> {
-    inner.shared.clock.start(stamp);
+    inner.shared.oracle.start(stamp);
     match inner.shared.space.is_short() {
         true => checkpoint(&inner.shared, false).await,
         false => Ok(()),

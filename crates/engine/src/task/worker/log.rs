@@ -94,7 +94,7 @@ impl Worker {
         let end = writer.append(stamp, encode).inspect_err(|error| {
             // The stamp is taken and its commit will never end, so no task may wait for it.
             self.shared.fail(error.clone());
-            self.shared.clock.fail(error.clone());
+            self.shared.oracle.fail(error.clone());
         })?;
         self.set_expected(0);
         self.log.open.borrow_mut().append(stamp);
@@ -127,7 +127,7 @@ impl Worker {
                 // A checkpoint that found no space makes no room: the commit is told so itself, if it needs some.
                 && shared.checkpoints.refused.load(Ordering::Relaxed) == refused
                 && shared.failure().is_none()
-                && !shared.clock.is_closed()
+                && !shared.oracle.is_closed()
                 && !shared.space.is_urgent()
         };
         let mut ticket = Ticket::default();

@@ -109,7 +109,7 @@ async fn write(tx: &Arc<Tx>, runs: &[Arc<Run>], writer: &mut RunWriter<'_>) -> R
         }
         written += 1;
         if written % IMAGES_AT_ONCE == 0 {
-            if shared.clock.is_closed() {
+            if shared.oracle.is_closed() {
                 return Err(Error::closed());
             }
             yield_now().await;

@@ -27,7 +27,7 @@ pub(in crate::tx) async fn spill(tx: &Arc<Tx>, slot: usize) {
     let shared = &tx.shared;
     // A close waits until it is over; where one has begun all is forgotten anyway.
     let Some(_entered) = Entered::new(shared) else { return };
-    let is_open = || shared.failure().is_none() && !shared.clock.is_closed();
+    let is_open = || shared.failure().is_none() && !shared.oracle.is_closed();
     while is_open() && tx.wants_spill(slot) {
         if let Err(error) = spill_once(tx, slot).await {
             if error.kind() == ErrorKind::Io {
@@ -97,7 +97,7 @@ async fn write(tx: &Arc<Tx>, (sorted, bytes): (Sorted, u64), bound: u64) -> Resu
             "older values have reached their limit on the device",
         ));
     }
-    // All of them are stable: a snapshot taken from here on needs none.
+    // All of them are applied: a snapshot taken from here on needs none.
     let mut needs = Needs::new(tx.snapshots_in_use());
     let mut writer = RunWriter::new(tx, bound, bytes);
     let mut outcome = Ok(());

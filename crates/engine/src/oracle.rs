@@ -1,7 +1,7 @@
-//! Commit stamps: dense, and applied without gaps as far as `stable` says.
+//! Commit stamps: dense, and applied without gaps as far as `applied` says.
 //!
-//! What always holds: stamps are given in order, one after the other. Every commit with a stamp of `stable` or less is
-//! applied to the trees in full, so a reader that sees what is at or before `stable` sees whole commits only. `stable`
+//! What always holds: stamps are given in order, one after the other. Every commit with a stamp of `applied` or less is
+//! applied to the trees in full, so a reader that sees what is at or before `applied` sees whole commits only. `applied`
 //! never goes back. A commit that failed in the middle is never passed.
 
 use std::collections::VecDeque;
@@ -18,34 +18,34 @@ use crate::sync::{Ticket, Waiters};
 struct State {
     /// The stamp given last.
     last: u64,
-    /// For each stamp above `stable` that was given: whether its commit is applied.
+    /// For each stamp above `applied` that was given: whether its commit is applied.
     ended: VecDeque<bool>,
     /// No commit may begin.
     closed: bool,
-    /// A commit could not be applied in full: `stable` stays where it is.
+    /// A commit could not be applied in full: `applied` stays where it is.
     failure: Option<Error>,
 }
 
 /// Gives stamps and knows how far all commits are applied.
-pub(crate) struct Clock {
-    stable: AtomicU64,
+pub(crate) struct TimestampOracle {
+    applied: AtomicU64,
     state: Mutex<State>,
     /// Tasks that wait for `stable` to reach a stamp.
     waiters: Waiters,
 }
 
-impl Clock {
-    /// A clock whose first stamp is the one after `start`.
+impl TimestampOracle {
+    /// An oracle whose first stamp is the one after `start`.
     pub(crate) fn new(start: u64) -> Self {
         let state = Mutex::new(State { last: start, ..State::default() });
-        Self { stable: start.into(), state, waiters: Waiters::default() }
+        Self { applied: start.into(), state, waiters: Waiters::default() }
     }
 
     /// Goes on behind a stamp that is applied in full; before the first commit.
     pub(crate) fn start(&self, stamp: u64) {
         let mut state = self.lock();
         state.last = stamp;
-        self.stable.store(stamp, Ordering::Release);
+        self.applied.store(stamp, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -54,9 +54,9 @@ impl Clock {
 
     /// The greatest stamp such that all commits at or below it are applied.
     #[inline(always)]
-    pub(crate) fn stable(&self) -> u64 {
+    pub(crate) fn applied(&self) -> u64 {
         // Acquire: pairs with the store in `end_commit`; whoever sees the stamp sees what was applied.
-        self.stable.load(Ordering::Acquire)
+        self.applied.load(Ordering::Acquire)
     }
 
     /// The stamp given last.
@@ -71,7 +71,7 @@ impl Clock {
         state.last
     }
 
-    /// Takes the next stamp. From here on the commit must go on to [`Clock::end_commit`] or [`Clock::fail`].
+    /// Takes the next stamp. From here on the commit must go on to [`TimestampOracle::end_commit`] or [`TimestampOracle::fail`].
     ///
     /// # Errors
     /// `Closed` if the store is being closed; the failure of an earlier commit.
@@ -91,25 +91,25 @@ impl Clock {
     /// The commit with this stamp is applied.
     pub(crate) fn end_commit(&self, stamp: u64) {
         let mut state = self.lock();
-        let stable = self.stable.load(Ordering::Relaxed);
-        if let Some(ended) = state.ended.get_mut((stamp - stable - 1) as usize) {
+        let applied = self.applied.load(Ordering::Relaxed);
+        if let Some(ended) = state.ended.get_mut((stamp - applied - 1) as usize) {
             *ended = true;
         }
-        let mut now = stable;
+        let mut now = applied;
         while state.ended.front() == Some(&true) {
             state.ended.pop_front();
             now += 1;
         }
-        if now == stable {
+        if now == applied {
             return;
         }
-        self.stable.store(now, Ordering::Release);
+        self.applied.store(now, Ordering::Release);
         drop(state);
         // A waiter looks at `stable` under the lock before it enters itself.
         self.waiters.wake_up_to(now);
     }
 
-    /// The commit with this stamp could not be applied in full: no stamp from it on becomes stable, and nobody waits
+    /// The commit with this stamp could not be applied in full: no stamp from it on becomes applied, and nobody waits
     /// for that any more.
     pub(crate) fn fail(&self, error: Error) {
         let mut state = self.lock();
@@ -122,14 +122,14 @@ impl Clock {
     ///
     /// # Errors
     /// The failure of a commit before it.
-    pub(crate) async fn wait_stable(&self, stamp: u64) -> Result<()> {
-        if self.stable() >= stamp {
+    pub(crate) async fn wait_applied(&self, stamp: u64) -> Result<()> {
+        if self.applied() >= stamp {
             return Ok(());
         }
         let mut ticket = Ticket::default();
         poll_fn(|context| {
             let state = self.lock();
-            if self.stable() >= stamp {
+            if self.applied() >= stamp {
                 return Poll::Ready(Ok(()));
             }
             if let Some(failure) = &state.failure {
@@ -159,25 +159,25 @@ mod tests {
     use super::*;
     use qpair_format::ErrorKind;
 
-    /// Commits that end in any order: `stable` is always the end of the run without gaps.
+    /// Commits that end in any order: `applied` is always the end of the run without gaps.
     #[test]
     fn stable_has_no_gaps() {
         let mut random = fastrand::Rng::with_seed(7);
-        let clock = Clock::new(100);
+        let oracle = TimestampOracle::new(100);
         let (mut open, mut ended) = (Vec::new(), std::collections::BTreeSet::new());
         for _ in 0..20_000 {
             if random.bool() {
-                open.push(clock.begin_commit().unwrap());
+                open.push(oracle.begin_commit().unwrap());
             } else if !open.is_empty() {
                 let stamp = open.swap_remove(random.usize(..open.len()));
-                clock.end_commit(stamp);
+                oracle.end_commit(stamp);
                 ended.insert(stamp);
             }
             let expected = (101..).find(|stamp| !ended.contains(stamp)).unwrap() - 1;
-            assert_eq!(clock.stable(), expected);
+            assert_eq!(oracle.applied(), expected);
             if ended.len() > 500 {
-                let stable = clock.stable();
-                if stable > 400 {
+                let applied = oracle.applied();
+                if applied > 400 {
                     break;
                 }
             }
@@ -186,20 +186,20 @@ mod tests {
 
     #[test]
     fn waits_end_when_stable_or_failed() {
-        let clock = Clock::new(0);
-        let (first, second) = (clock.begin_commit().unwrap(), clock.begin_commit().unwrap());
+        let oracle = TimestampOracle::new(0);
+        let (first, second) = (oracle.begin_commit().unwrap(), oracle.begin_commit().unwrap());
         let mut context = Context::from_waker(Waker::noop());
-        let mut wait = pin!(clock.wait_stable(second));
-        clock.end_commit(second);
+        let mut wait = pin!(oracle.wait_applied(second));
+        oracle.end_commit(second);
         assert!(wait.as_mut().poll(&mut context).is_pending());
-        clock.end_commit(first);
+        oracle.end_commit(first);
         assert!(wait.as_mut().poll(&mut context).is_ready());
-        let third = clock.begin_commit().unwrap();
-        let mut wait = pin!(clock.wait_stable(third));
+        let third = oracle.begin_commit().unwrap();
+        let mut wait = pin!(oracle.wait_applied(third));
         assert!(wait.as_mut().poll(&mut context).is_pending());
-        clock.fail(Error::new(ErrorKind::Io, "broken"));
+        oracle.fail(Error::new(ErrorKind::Io, "broken"));
         assert!(matches!(wait.as_mut().poll(&mut context), Poll::Ready(Err(_))));
-        assert!(clock.begin_commit().is_err());
-        assert_eq!(clock.stable(), second);
+        assert!(oracle.begin_commit().is_err());
+        assert_eq!(oracle.applied(), second);
     }
 }
