@@ -32,7 +32,7 @@ pub(crate) struct Incarnation {
     /// Whoever gives pages of dropped tables back waits for these until the store is marked open: before, nothing may change.
     pub(crate) first_change: Mutex<Vec<Promise<()>>>,
     /// Held by a task that begins the logs.
-    starting: Arc<Alone>,
+    starting: Arc<AsyncMutex>,
 }
 
 impl Incarnation {

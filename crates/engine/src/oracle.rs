@@ -30,7 +30,7 @@ struct State {
 pub(crate) struct TimestampOracle {
     applied: AtomicU64,
     state: Mutex<State>,
-    /// Tasks that wait for `stable` to reach a stamp.
+    /// Tasks that wait for `applied` to reach a stamp.
     waiters: Waiters,
 }
 
@@ -105,7 +105,7 @@ impl TimestampOracle {
         }
         self.applied.store(now, Ordering::Release);
         drop(state);
-        // A waiter looks at `stable` under the lock before it enters itself.
+        // A waiter looks at `applied` under the lock before it enters itself.
         self.waiters.wake_up_to(now);
     }
 

@@ -94,18 +94,18 @@ pub(crate) struct Shared {
     pub(crate) gate: Arc<Gate>,
     pub(crate) checkpoints: Checkpoints,
     /// Held by a task that makes a checkpoint or drops a table.
-    pub(crate) checkpointing: Arc<Alone>,
+    pub(crate) checkpointing: Arc<AsyncMutex>,
     /// Where large values are that are in several runs of pages.
     pub(crate) lists: KnownLists,
     /// Large values that were replaced, and that nobody reads any more; held until a checkpoint, if the log is not flushed.
     large_held: Mutex<Vec<Box<[u8]>>>,
     /// Held by a task that flushes the device.
-    pub(crate) flushing: Arc<Alone>,
+    pub(crate) flushing: Arc<AsyncMutex>,
     pub(crate) flushes: Flushes,
     /// Leaves that deletes left sparse are being merged.
     pub(crate) merging: Arc<Merging>,
     /// Held by a task that loads the root of a tree.
-    pub(crate) opening: Arc<Alone>,
+    pub(crate) opening: Arc<AsyncMutex>,
     /// Roots of all trees, by tree id; 0 is the catalog. Those that no name leads to are being dropped.
     roots: Mutex<BTreeMap<u32, Root>>,
     /// The id of the next table. None is used twice in a life of the store: handles of a dropped table, and records of it

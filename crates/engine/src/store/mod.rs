@@ -54,7 +54,7 @@ use crate::tree::Tree;
 use crate::tx::{Awaited, Tx};
 
 /// The workers of an open store, for the thread that ends them.
-enum Crew {
+enum WorkerSet {
     Threads(Vec<std::thread::JoinHandle<ChannelStatistics>>),
     /// They are this thread's: see [`crate::task::stepped`].
     Stepped,
@@ -75,7 +75,7 @@ pub(crate) struct StoreInner {
     tables: Mutex<Vec<(String, Tree)>>,
     /// A thread that makes, drops or first opens a table holds this, also while it waits for workers. Workers never wait for it.
     changing_tables: Mutex<()>,
-    crew: Mutex<Crew>,
+    worker_set: Mutex<WorkerSet>,
     /// The outcome of the close. The closing thread holds the lock, so that other closes wait for it.
     closed: Mutex<Option<Result<()>>>,
     next_worker: AtomicUsize,

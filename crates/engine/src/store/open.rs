@@ -454,7 +454,7 @@ fn start(
         let wake = WakeEvent::new().map_err(|error| {
             Error::new(ErrorKind::Limit, format!("creating an eventfd: {error}"))
         })?;
-        remotes.push(Arc::new(Remote::new(Arc::new(wake))));
+        handles.push(Arc::new(WorkerHandle::new(Arc::new(wake))));
     }
     let pool = Pool::new(frames, workers).with_parent_hints(options.parent_hints);
     let mut space = Space::new(device.clone(), page_size, frame_count);

@@ -46,9 +46,9 @@ impl AsyncMutex {
         .await
     }
 
-    fn try_enter(self: &Arc<Self>) -> Option<AloneGuard> {
+    fn try_enter(self: &Arc<Self>) -> Option<AsyncMutexGuard> {
         // SeqCst, with the store in the guard's drop: a task that is not let in is seen there, if it entered itself before.
-        (!self.held.swap(true, Ordering::SeqCst)).then(|| AloneGuard(self.clone()))
+        (!self.held.swap(true, Ordering::SeqCst)).then(|| AsyncMutexGuard(self.clone()))
     }
 
     /// Whether somebody is there.

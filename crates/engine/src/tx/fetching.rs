@@ -41,7 +41,7 @@ async fn fetch(
 }
 
 /// The same for a commit that is not inside the gate.
-pub(super) async fn fetch_outside(shared: &Shared, core: &Core, from: Place) {
+pub(super) async fn fetch_outside(shared: &Shared, core: &TxState, from: Place) {
     fetch(shared, core, from, shared.pool.frames.len() as usize / FRAMES_PART, usize::MAX).await;
 }
 

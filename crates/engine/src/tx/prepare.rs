@@ -85,8 +85,8 @@ impl Preparing {
     ) {
         let before = self.beside(item.tree);
         // The earlier writes count for both halves of a split leaf, since no code looks which half they are in.
-        let before = before.filter(|beside| was_split || beside.leaf.0 == spot.leaf.0);
-        self.reach.add(&shared.pool, item.tree, spot.leaf, was_split);
+        let before = before.filter(|beside| was_split || beside.leaf.0 == cursor_hint.leaf.0);
+        self.reach.add(&shared.pool, item.tree, cursor_hint.leaf, was_split);
         if cut.is_some() {
             self.reach.add_new(shared.page_size, item.key.len());
         }

@@ -70,8 +70,8 @@ impl Recent {
     /// Notes what is committed from here on.
     pub(super) fn begin(self: &Arc<Self>, oracle: &TimestampOracle) -> Comparing {
         let mut state = self.lock();
-        // Under the clock's lock: a commit that takes a later stamp sees it, and is noted.
-        let since = clock.last_given(|| self.comparing.fetch_add(1, Ordering::SeqCst));
+        // Under the oracle's lock: a commit that takes a later stamp sees it, and is noted.
+        let since = oracle.last_given(|| self.comparing.fetch_add(1, Ordering::SeqCst));
         *state.comparing.entry(since).or_default() += 1;
         Comparing { recent: self.clone(), since }
     }

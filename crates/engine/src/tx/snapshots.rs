@@ -1,7 +1,7 @@
 //! Snapshots in use, so that what they need is kept.
 //!
-//! What always holds: a snapshot is entered in its slot under the slot's lock, and reads `stable` there. A search
-//! for the oldest reads `stable` first and takes the locks then. So a snapshot that it did not see is not older than
+//! What always holds: a snapshot is entered in its slot under the slot's lock, and reads `applied` there. A search
+//! for the oldest reads `applied` first and takes the locks then. So a snapshot that it did not see is not older than
 //! its answer.
 
 use std::collections::VecDeque;

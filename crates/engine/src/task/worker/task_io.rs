@@ -25,8 +25,8 @@ pub(super) enum TaskRequest {
 
 /// The own requests of a worker's tasks, by ticket.
 #[derive(Default)]
-pub(super) struct OwnRequests {
-    all: Vec<OwnRequest>,
+pub(super) struct TaskIo {
+    all: Vec<TaskRequest>,
     /// Free tickets.
     vacant: Vec<usize>,
 }
