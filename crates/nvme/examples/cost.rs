@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! cargo run --release -p qpair-nvme --example cost                 ns an I/O, the stub's share in it
+//! cargo run --release -p qpair-nvme --example cost 200000 lists    the same into lists of one page of memory of others; copied: which the
+//!                                                                  controller does not reach
 //! valgrind --tool=callgrind target/release/examples/cost 1000      instructions: those of Stub::step are not the driver's
 //! ```
 //!
@@ -16,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use qpair_block::{
-    Arena, ArenaOptions, BlockDevice, Buffer, ChannelOptions, Completion, Request, Result,
+    Arena, ArenaOptions, BlockDevice, Buffer, ChannelOptions, Completion, Request, Result, Segment,
 };
 use qpair_memory::{DmaMemory, Mapping};
 use qpair_nvme::{Controller, ControllerOptions};
@@ -212,10 +214,20 @@ fn main() {
     let function = Arc::new(InProcess::new("stub", stub.clone()));
     let controller = Controller::open(function, ControllerOptions::default()).unwrap();
     let device = controller.open_default_namespace(None).unwrap();
-    let arena = Arena::new(4096, DEPTH, ArenaOptions::ordinary_pages()).unwrap();
-    let options = ChannelOptions { depth: DEPTH, arenas: vec![arena.clone()], wake: None };
-    let mut channel = device.open_channel(&options).unwrap();
+    let what = std::env::args().nth(2);
+    let arena = match what {
+        None => Arena::new(4096, DEPTH, ArenaOptions::ordinary_pages()).unwrap(),
+        Some(_) => Arena::foreign(vec![Mapping::new_anonymous(1 << 20).unwrap()], DEPTH, 1),
+    };
+    let is_known = what.as_deref() != Some("copied");
+    let arenas = if is_known { vec![arena.clone()] } else { Vec::new() };
+    let mut channel =
+        device.open_channel(&ChannelOptions { depth: DEPTH, arenas, wake: None }).unwrap();
     let mut buffers: Vec<Buffer> = std::iter::from_fn(|| arena.lease()).collect();
+    for (page, list) in buffers.iter_mut().enumerate().filter(|(_, buffer)| buffer.is_list()) {
+        let offset_bytes = page as u64 * 4096;
+        list.fill([Segment { region: 0, offset_bytes, len_bytes: 4096 }]).unwrap();
+    }
     let mut completions: Vec<Completion> = Vec::with_capacity(DEPTH as usize);
     let (mut place, mut done) = (0u64, 0u64);
     let start = Instant::now();
