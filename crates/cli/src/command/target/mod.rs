@@ -45,7 +45,8 @@ const PREDECESSOR: Duration = Duration::from_secs(3);
     after_help = "\
 Each disk has a socket, FOLDER/NAME.sock, at which QEMU finds it (vhost-user-blk). The guest's memory must be shared with \
 this program: that is what memory-backend-memfd is for. Requests go from the guest's rings to the device and back on the \
-workers; a guest that is idle costs nothing, unless --poll is given. One guest at a time has a disk.
+workers; a guest that is idle costs nothing, unless --poll is given. One guest at a time has a disk. A guest with a disk on nvme: or scsi: of \
+this machine must have no balloon, virtio-mem or free page reporting: the drive reaches the memory that it had at first.
 
 DEVICE is a file, a block device, or any device specifier: nvme:0000:3b:00.0, scsi:HOST/UNIT, softnvme:size=1GiB, \
 stripe:..., ram:size=1GiB. The guest sees NAME as the disk's serial number (/dev/disk/by-id/virtio-NAME). Ctrl-C lets all \
