@@ -56,11 +56,7 @@ impl Cursor {
 
     /// Whether the other end has given out the record of this key, or of one before it.
     fn is_past_limit(&self, key: &[u8]) -> bool {
-        match (&self.limit, self.direction) {
-            (None, _) => false,
-            (Some(limit), Direction::Forward) => key >= &**limit,
-            (Some(limit), Direction::Reverse) => key <= &**limit,
-        }
+        self.limit.as_ref().is_some_and(|limit| !self.direction.comes_before(key, limit))
     }
 
     fn end(&mut self) {

@@ -118,7 +118,7 @@ impl Snapshot {
         let tree = table.tree_in(&self.inner)?;
         self.core.check_table(tree)?;
         let (from, to) = bounds(&range)?;
-        let cursor = Some(RangeCursor::new(&self.inner.tx, tree, from, to));
-        Ok(TransactionRange { source: Source::Snapshot(self), cursor })
+        let cursor = RangeCursor::new(&self.inner.tx, tree, from, to);
+        Ok(TransactionRange::new(Source::Snapshot(self), cursor))
     }
 }

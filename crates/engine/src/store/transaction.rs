@@ -227,8 +227,8 @@ impl Transaction {
         let tree = self.tree(table)?;
         let (from, to) = bounds(&range)?;
         self.core()?.check(tree)?;
-        let cursor = Some(RangeCursor::new(&self.inner.tx, tree, from, to));
-        Ok(TransactionRange { source: Source::Transaction(self), cursor })
+        let cursor = RangeCursor::new(&self.inner.tx, tree, from, to);
+        Ok(TransactionRange::new(Source::Transaction(self), cursor))
     }
 
     /// Marks this point, to roll back to.

@@ -64,10 +64,33 @@ impl<'a> TaskTransactionRange<'a> {
     }
 }
 
-/// Records of a range as a transaction or snapshot sees them: a blocking iterator for threads that are no workers.
+/// Records of a range as a transaction or snapshot sees them: a blocking iterator for threads that are no workers. It can be
+/// asked at both ends.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// let scores = store.table("scores")?;
+/// scores.put(b"ada", b"7")?;
+/// store.transact(|tx| {
+///     tx.put(&scores, b"alan", b"9")?;
+///     tx.put(&scores, b"barbara", b"8")?;
+///     let mut range = tx.range(&scores, ..)?;
+///     assert_eq!(range.next().transpose()?.unwrap().0, b"ada");
+///     assert_eq!(range.next_back().transpose()?.unwrap().0, b"barbara");
+///     assert_eq!(range.next().transpose()?.unwrap().0, b"alan");
+///     assert!(range.next_back().is_none());
+///     Ok(())
+/// })?;
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct TransactionRange<'a> {
-    pub(super) source: Source<'a>,
-    pub(super) cursor: Option<RangeCursor>,
+    source: Source<'a>,
+    cursor: Option<RangeCursor>,
+    /// From the other end, once it was asked there.
+    back: Option<RangeCursor>,
 }
 
 /// Whose range it is.
@@ -76,7 +99,11 @@ pub(super) enum Source<'a> {
     Snapshot(&'a Snapshot),
 }
 
-impl TransactionRange<'_> {
+impl<'a> TransactionRange<'a> {
+    pub(super) fn new(source: Source<'a>, cursor: RangeCursor) -> Self {
+        Self { source, cursor: Some(cursor), back: None }
+    }
+
     /// Ends after so many records, and reads no more of the leaves than they need. Better than `take`, of which the range
     /// does not know.
     #[must_use]
@@ -96,9 +123,13 @@ impl TransactionRange<'_> {
         self
     }
 
-    fn advance(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let Some(cursor) = &mut self.cursor else { return Ok(None) };
-        let inline = match &mut self.source {
+    /// The next record of one of its ends.
+    fn advance(
+        source: &mut Source<'_>,
+        end: &mut Option<RangeCursor>,
+    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let Some(cursor) = end else { return Ok(None) };
+        let inline = match source {
             Source::Transaction(transaction) => {
                 next_inline(cursor, &mut View::Transaction(transaction.core()?))?
             }
@@ -108,9 +139,9 @@ impl TransactionRange<'_> {
             return Ok(record);
         }
         // The cursor travels to a worker and back; an error leaves none, and ends the iteration.
-        let Some(mut cursor) = self.cursor.take() else { return Ok(None) };
+        let Some(mut cursor) = end.take() else { return Ok(None) };
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        let (cursor, record) = match &mut self.source {
+        let (cursor, record) = match source {
             Source::Transaction(transaction) => {
                 transaction.on_worker(move |mut core| async move {
                     let mut view = View::Transaction(&mut core);
@@ -127,7 +158,7 @@ impl TransactionRange<'_> {
                 })?
             }
         };
-        self.cursor = Some(cursor);
+        *end = Some(cursor);
         Ok(record)
     }
 }
@@ -136,6 +167,23 @@ impl Iterator for TransactionRange<'_> {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.advance().transpose()
+        let record = Self::advance(&mut self.source, &mut self.cursor).transpose();
+        if let (Some(Ok((key, _))), Some(back)) = (&record, &mut self.back) {
+            back.given_by_other(key);
+        }
+        record
+    }
+}
+
+impl DoubleEndedIterator for TransactionRange<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.back.is_none() {
+            self.back = self.cursor.as_ref().and_then(RangeCursor::other_end);
+        }
+        let record = Self::advance(&mut self.source, &mut self.back).transpose();
+        if let (Some(Ok((key, _))), Some(front)) = (&record, &mut self.cursor) {
+            front.given_by_other(key);
+        }
+        record
     }
 }

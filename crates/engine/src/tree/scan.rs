@@ -22,6 +22,14 @@ impl Direction {
             Self::Reverse => Self::Forward,
         }
     }
+
+    /// Whether a scan this way meets `a` before `b`.
+    pub(crate) fn comes_before(self, a: &[u8], b: &[u8]) -> bool {
+        match self {
+            Self::Forward => a < b,
+            Self::Reverse => a > b,
+        }
+    }
 }
 
 /// One record of a batch, as ends in its bytes.

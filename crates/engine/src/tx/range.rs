@@ -41,6 +41,8 @@ pub(crate) struct RangeCursor {
     history: Reader,
     next: usize,
     pub(crate) pace: Pace,
+    /// What the other end of the range has given out last: it goes no further than that.
+    limit: Option<Vec<u8>>,
 }
 
 impl RangeCursor {
@@ -56,7 +58,36 @@ impl RangeCursor {
             history: Reader::default(),
             next: 0,
             pace: Pace::default(),
+            limit: None,
         }
+    }
+
+    /// One that comes from the other end, for as much as this one has not given out.
+    pub(crate) fn other_end(&self) -> Option<Self> {
+        let left = match self.peek() {
+            Some((key, ..)) => Bound::Included(key.to_vec()),
+            None => self.from.clone()?,
+        };
+        let mut other = Self::new(&self.tx, self.tree, self.to.clone(), left);
+        other.direction = self.direction.opposite();
+        other.pace.at_most(self.pace.left());
+        Some(other)
+    }
+
+    /// The other end has given out the record of a key.
+    pub(crate) fn given_by_other(&mut self, key: &[u8]) {
+        self.limit = Some(key.to_vec());
+        self.pace.given();
+    }
+
+    /// Whether the other end has given out the record of this key, or of one before it.
+    fn is_past_limit(&self, key: &[u8]) -> bool {
+        self.limit.as_ref().is_some_and(|limit| !self.direction.comes_before(key, limit))
+    }
+
+    fn end(&mut self) {
+        self.from = None;
+        self.batch.clear();
     }
 
     pub(crate) fn reverse(&mut self) {
@@ -135,7 +166,7 @@ impl RangeCursor {
             guarded(shared, || tx.rows.deleted(self.tree.id, bounds, self.direction, wanted, most));
         if let Some(upto) = found.upto {
             let is_kept =
-                |index: &usize| !comes_before(self.direction, &upto, self.batch.entry(*index).0);
+                |index: &usize| !self.direction.comes_before(&upto, self.batch.entry(*index).0);
             let kept = (0..self.batch.len()).take_while(is_kept).count();
             self.batch.truncate(kept);
             self.batch.next = Some(Bound::Excluded(upto.to_vec()));
@@ -382,7 +413,7 @@ fn at_snapshot(
         if part.cut.is_some() && !is_within(bounds, key) {
             break;
         }
-        while let Some(gone) = gone.next_if(|gone| comes_before(direction, gone, key)) {
+        while let Some(gone) = gone.next_if(|gone| direction.comes_before(gone, key)) {
             older(output, gone, None);
         }
         gone.next_if(|gone| **gone == key);
@@ -398,13 +429,6 @@ fn push_older(output: &mut Batch, key: &[u8], image: &Image) {
         Image::Absent => {}
         Image::Inline(value) => output.push_record(key, value, false),
         Image::Large(descriptor) => output.push_record(key, descriptor, true),
-    }
-}
-
-fn comes_before(direction: Direction, a: &[u8], b: &[u8]) -> bool {
-    match direction {
-        Direction::Forward => a < b,
-        Direction::Reverse => a > b,
     }
 }
 
@@ -429,7 +453,7 @@ fn with_writes(
     let mut own = own.iter().peekable();
     for index in 0..seen.len() {
         let (key, value, large) = seen.entry(index);
-        while let Some(item) = own.next_if(|item| comes_before(direction, item.key, key)) {
+        while let Some(item) = own.next_if(|item| direction.comes_before(item.key, key)) {
             if let Some((value, large)) = written(item) {
                 output.push_record(item.key, value, large);
             }
@@ -468,6 +492,10 @@ pub(crate) async fn next_into(
     let page_size = cursor.tx.shared.page_size;
     loop {
         if let Some((found, bytes, large)) = cursor.peek() {
+            if cursor.is_past_limit(found) {
+                cursor.end();
+                return Ok(false);
+            }
             key.extend_from_slice(found);
             if !large {
                 value.extend_from_slice(bytes);
@@ -502,6 +530,10 @@ pub(crate) fn next_inline(
     }
     loop {
         if let Some((key, value, large)) = cursor.peek() {
+            if cursor.is_past_limit(key) {
+                cursor.end();
+                return Ok(Some(None));
+            }
             if large {
                 return Ok(None);
             }

@@ -55,7 +55,7 @@ impl ReadSet {
         Ok(())
     }
 
-    /// Adds a part of a range; one that goes on where the last one ended makes that longer.
+    /// Adds a part of a range; one that goes on where one of the last two ended makes that longer.
     pub(super) fn range(
         &mut self,
         tree: Tree,
@@ -70,9 +70,11 @@ impl ReadSet {
             }
             _ => false,
         };
-        if let Some((of, bounds)) = self.ranges.last_mut()
-            && of.id == tree.id
-        {
+        // A range that is read from both ends has two parts that become longer by turns.
+        for (of, bounds) in self.ranges.iter_mut().rev().take(2) {
+            if of.id != tree.id {
+                continue;
+            }
             if touches(&bounds.1, &from) {
                 bounds.1 = own(to);
                 return Ok(());

@@ -232,3 +232,98 @@ fn a_range_is_taken_from_both_ends() {
     assert_eq!(key(few.next_back()), "even/00002");
     assert!(few.next().is_none() && few.next_back().is_none());
 }
+
+/// Takes a range from both ends, every `turn`th record from the back, and gives the whole of it.
+fn from_both_ends(
+    mut range: impl DoubleEndedIterator<Item = qpair_engine::Result<(Vec<u8>, Vec<u8>)>>,
+    turn: usize,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let (mut front, mut back) = (Vec::new(), Vec::new());
+    for at in 1.. {
+        let (record, side) = match at % turn {
+            0 => (range.next_back(), &mut back),
+            _ => (range.next(), &mut front),
+        };
+        let Some(record) = record else { break };
+        side.push(record.unwrap());
+    }
+    assert!(range.next().is_none() && range.next_back().is_none(), "every {turn}");
+    back.reverse();
+    [front, back].concat()
+}
+
+#[test]
+fn a_transactions_range_is_taken_from_both_ends_with_its_own_changes() {
+    let (store, table) = filled();
+    let before: Vec<_> = table.iter().map(Result::unwrap).collect();
+    let snapshot = store.snapshot().unwrap();
+    let mut model: std::collections::BTreeMap<_, _> = before.iter().cloned().collect();
+    let isolation = qpair_engine::Isolation::Serializable;
+    let options = qpair_engine::TransactionOptions { isolation, ..Default::default() };
+    let mut transaction = store.begin_with(&options);
+    for i in 0..RECORDS {
+        let key = name(i).into_bytes();
+        match i % 5 {
+            0 | 1 => {
+                transaction.delete(&table, &key).unwrap();
+                model.remove(&key);
+            }
+            2 => {
+                let key = [&key[..], b"+"].concat();
+                transaction.put(&table, &key, b"own").unwrap();
+                model.insert(key, b"own".to_vec());
+            }
+            _ => {}
+        }
+    }
+    // A large value, which no record has in its leaf.
+    let large = (b"even/99999".to_vec(), vec![7; 8 * PAGE]);
+    transaction.put(&table, &large.0, &large.1).unwrap();
+    model.extend([large]);
+    let model: Vec<_> = model.into_iter().collect();
+    for turn in [2, 3, 7, 4999] {
+        assert!(from_both_ends(transaction.range(&table, ..).unwrap(), turn) == model);
+    }
+    let mut few = transaction.range(&table, "even/".."odd/").unwrap().reverse().at_most(3);
+    let mut key = |back| {
+        let record = if back { few.next_back() } else { few.next() };
+        record.map(|record| String::from_utf8(record.unwrap().0).unwrap())
+    };
+    assert_eq!(key(true).as_deref(), Some("even/00002"));
+    assert_eq!(key(false).as_deref(), Some("even/99999"));
+    assert_eq!(key(true).as_deref(), Some("even/00002+"));
+    assert_eq!((key(true), key(false)), (None, None));
+    transaction.commit().unwrap();
+    for turn in [2, 5, 4999] {
+        assert!(from_both_ends(snapshot.range(&table, ..).unwrap(), turn) == before);
+        assert!(
+            from_both_ends(snapshot.range(&table, ..).unwrap().reverse(), turn)
+                .into_iter()
+                .rev()
+                .eq(before.iter().cloned())
+        );
+    }
+}
+
+/// What is between the two ends is not read; what either end gave out is.
+#[test]
+fn a_serializable_range_read_from_both_ends_conflicts_at_either() {
+    let (store, table) = filled();
+    let read = |changed: u32| {
+        let isolation = qpair_engine::Isolation::Serializable;
+        let options = qpair_engine::TransactionOptions { isolation, ..Default::default() };
+        let mut transaction = store.begin_with(&options);
+        let mut range = transaction.range(&table, ..).unwrap();
+        for _ in 0..300 {
+            range.next().unwrap().unwrap();
+            range.next_back().unwrap().unwrap();
+        }
+        drop(range);
+        transaction.put(&table, b"x", b"").unwrap();
+        table.put(name(changed).as_bytes(), b"new").unwrap();
+        transaction.commit().err().map(|error| error.kind())
+    };
+    assert_eq!(read(2), Some(ErrorKind::Conflict));
+    assert_eq!(read(RECORDS - 3), Some(ErrorKind::Conflict));
+    assert_eq!(read(RECORDS / 2), None);
+}
