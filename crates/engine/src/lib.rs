@@ -45,7 +45,7 @@ pub use shared::Recovered;
 pub use store::{
     BackupReport, BulkLoader, CheckReport, Commit, LogDeviceReport, Observer, Range,
     RecoveryProgress, Snapshot, Store, StoreOptions, StoreReport, StoreStatistics, Table,
-    TableCheck, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
+    TableCheck, TableStatistics, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
     TaskTransactionRange, Transaction, TransactionRange, WarmReport, WeakStore, WriteBatch,
 };
 pub use task::{JoinHandle, yield_now};

@@ -77,10 +77,10 @@ pub use qpair_engine::{
     Isolation, JoinHandle, KEY_LEN_MAX, KeyBounds, LogDeviceReport, LogPlace, Metrics, Observer,
     PAGE_SIZE_MAX, PAGE_SIZE_MIN, Prefix, Range, Recovered, RecoveryProgress, Remedy, Result,
     Sample, SampleValue, Savepoint, Snapshot, Store, StoreOptions, StoreReport, StoreStatistics,
-    Table, TableCheck, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
-    TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions, TransactionRange,
-    TransactionState, VALUE_LEN_MAX, WeakStore, WorkerCycles, WriteBatch, key_len_max,
-    to_prometheus, yield_now,
+    Table, TableCheck, TableStatistics, TaskRange, TaskSnapshot, TaskStore, TaskTable,
+    TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions,
+    TransactionRange, TransactionState, VALUE_LEN_MAX, WeakStore, WorkerCycles, WriteBatch,
+    key_len_max, to_prometheus, yield_now,
 };
 pub use qpair_inspect::{
     KeyRange, LogDump, LogEntry, LogFileEnd, LogOperation, RepairReport, RepairStep, RepairedLog,

@@ -1,15 +1,17 @@
 //! `qpair stat`.
 
 use clap::Args;
-use qpair::{OpenReport, StoreReport};
+use qpair::{OpenReport, StoreReport, TableStatistics};
 use serde_json::json;
 
 use crate::failure::{Exit, Result};
 use crate::output::Output;
 use crate::store_args::{Effort, StoreArgs};
-use crate::text::{count, escape, size_exact, utc};
+use crate::text::{count, counted, escape, size, size_exact, utc};
 
 /// Say what a store is: its sizes, members and tables
+///
+/// How much a table has is estimated from a few of its pages.
 ///
 /// What a store counts while another process has it open: qpair top.
 #[derive(Args, Debug)]
@@ -37,6 +39,14 @@ impl Stat {
         let (report, tables) = (store.report(), store.table_names()?);
         let key_len_max = store.key_len_max();
         let metrics = store.metrics()?;
+        let estimate = |name: &String| {
+            // One that is damaged, or too many for the memory, has a name still; `check` says what is wrong.
+            store.existing_table(name).ok().flatten().and_then(|table| table.statistics().ok())
+        };
+        let estimates: Vec<Option<TableStatistics>> = match self.prometheus {
+            true => Vec::new(),
+            false => tables.iter().map(estimate).collect(),
+        };
         store.close()?;
         let mut out = Output::new();
         if self.prometheus {
@@ -59,6 +69,13 @@ impl Stat {
                 "stripe_unit_bytes": report.stripe_unit_bytes,
                 "log_device": report.log_device.as_ref().map(|log| json!({ "name": log.name, "id": log.id })),
                 "tables": tables,
+                "table_estimates": tables.iter().zip(&estimates).map(|(name, estimate)| json!({
+                    "name": name,
+                    "records": estimate.map(|it| it.records),
+                    "value_bytes": estimate.map(|it| it.value_bytes),
+                    "leaves": estimate.map(|it| it.leaves),
+                    "depth": estimate.map(|it| it.depth),
+                })).collect::<Vec<_>>(),
                 "io": opened.interface,
                 "io_mode": opened.mode,
             });
@@ -67,14 +84,28 @@ impl Stat {
             for (name, value) in lines(&report, &opened, key_len_max) {
                 out.line(format!("{name:<12} {value}"))?;
             }
-            for (index, table) in tables.iter().enumerate() {
+            for (index, (table, estimate)) in tables.iter().zip(&estimates).enumerate() {
                 let name = if index == 0 { "tables" } else { "" };
-                out.line(format!("{name:<12} {}", escape(table.as_bytes())))?;
+                let estimate = estimate.as_ref().map_or_else(String::new, in_words);
+                out.line(format!("{name:<12} {}{estimate}", escape(table.as_bytes())))?;
             }
         }
         out.finish()?;
         Ok(Exit::Done)
     }
+}
+
+fn in_words(table: &TableStatistics) -> String {
+    let leaves = match table.leaves {
+        1 => "1 leaf".to_owned(),
+        leaves => format!("{} leaves", count(leaves)),
+    };
+    format!(
+        ": about {} with {} of keys and values, in {}",
+        counted(table.records, "record"),
+        size(table.value_bytes),
+        leaves
+    )
 }
 
 fn used_bytes(report: &StoreReport) -> u64 {

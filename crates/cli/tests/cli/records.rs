@@ -119,7 +119,7 @@ fn says_what_a_store_is() {
     let directory = letters();
     let stat = directory.run("stat s").done();
     assert!(
-        stat.contains("page size    4096 bytes") && stat.contains("tables       default"),
+        stat.contains("page size    4096 bytes") && stat.contains("tables       default: about "),
         "{stat}"
     );
     assert!(directory.run("stat s --json").done().contains("\"page_size\":4096"));

@@ -171,6 +171,27 @@ impl Table {
         self.inner().block_on(move || async move { table.multi_get(&keys).await })
     }
 
+    /// Removes all records; how many. Not at once: in parts, as [`Table::delete_range`] does. Snapshots still see them.
+    /// [`Store::drop_table`] takes no longer for many records than for few, and its pages become free in the background.
+    ///
+    /// ```
+    /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+    /// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+    /// # let store = qpair_engine::Store::open(vec![device], &options)?;
+    /// let table = store.table("cache")?;
+    /// table.put(b"1", b"ada")?;
+    /// assert_eq!(table.clear()?, 1);
+    /// assert!(table.is_empty()?);
+    /// # store.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Table::delete_range`].
+    pub fn clear(&self) -> Result<u64> {
+        self.delete_range(..)
+    }
+
     /// Counts the records, which reads all leaves.
     ///
     /// # Errors

@@ -327,3 +327,62 @@ fn a_serializable_range_read_from_both_ends_conflicts_at_either() {
     assert_eq!(read(RECORDS - 3), Some(ErrorKind::Conflict));
     assert_eq!(read(RECORDS / 2), None);
 }
+
+#[test]
+fn what_a_table_has_is_estimated() {
+    let (store, table) = filled();
+    let within = |estimate: u64, exact: u64, percent: u64| {
+        assert!(estimate.abs_diff(exact) * 100 <= exact * percent, "{estimate} for {exact}");
+    };
+    let bytes_of = |table: &Table| -> usize {
+        table.iter().map(Result::unwrap).map(|(key, value)| key.len() + value.len()).sum()
+    };
+    let compare = |table: &Table, percent: u64| {
+        let statistics = table.statistics().unwrap();
+        within(statistics.records, table.count().unwrap(), percent);
+        within(statistics.value_bytes, bytes_of(table) as u64, percent);
+        statistics
+    };
+    let statistics = compare(&table, 25);
+    assert_eq!(table.len_estimate().unwrap(), statistics.records);
+    assert!(statistics.depth > 2 && statistics.leaves > 100, "{statistics:?}");
+    assert!(!table.is_empty().unwrap());
+    // Pages of two sizes of records, and a part of the range without any.
+    let mixed = store.table("mixed").unwrap();
+    let mut state = 1u64;
+    for _ in 0..RECORDS {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let key = (state >> 32) as u32;
+        mixed.put(&key.to_be_bytes(), &vec![1; if key < 1 << 31 { 4 } else { 60 }]).unwrap();
+    }
+    compare(&mixed, 25);
+    mixed.delete_range((1u32 << 30).to_be_bytes()..(3u32 << 30).to_be_bytes()).unwrap();
+    compare(&mixed, 25);
+    // Few leaves are counted, large values with all their bytes.
+    let few = store.table("few").unwrap();
+    assert!(few.is_empty().unwrap());
+    assert_eq!(few.statistics().unwrap().records, 0);
+    for i in 0..100 {
+        few.put(name(i).as_bytes(), &vec![2; if i == 50 { 5 * PAGE } else { 8 }]).unwrap();
+    }
+    let statistics = compare(&few, 0);
+    assert!(statistics.depth == 2 && (4..=16).contains(&statistics.leaves), "{statistics:?}");
+    few.clear().unwrap();
+    assert!(few.is_empty().unwrap());
+    assert_eq!(few.len_estimate().unwrap(), 0);
+    store.drop_table("few").unwrap();
+    assert_eq!(few.statistics().unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_table_is_cleared_and_others_are_not() {
+    let (store, table) = filled();
+    let other = store.table("other").unwrap();
+    other.put(b"a", b"1").unwrap();
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(table.clear().unwrap(), u64::from(RECORDS));
+    assert!(table.is_empty().unwrap() && !other.is_empty().unwrap());
+    assert_eq!(snapshot.range(&table, ..).unwrap().count(), RECORDS as usize);
+    table.put(b"a", b"2").unwrap();
+    assert_eq!(table.count().unwrap(), 1);
+}

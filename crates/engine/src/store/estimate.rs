@@ -1,0 +1,101 @@
+//! How much a table has, estimated from a few of its leaves.
+
+use qpair_format::Result;
+
+use super::table::{Table, TaskTable};
+use crate::task::run;
+use crate::tree::Sample;
+
+/// What a table has. All but `depth` are estimates: see [`Table::statistics`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableStatistics {
+    /// Records.
+    pub records: u64,
+    /// Bytes of their keys and values.
+    pub value_bytes: u64,
+    /// Leaf pages. The pages of large values are others.
+    pub leaves: u64,
+    /// Pages from the root to a leaf, both counted.
+    pub depth: u32,
+}
+
+impl Table {
+    /// What the table has, estimated from up to 64 of its leaves, which are read if they are not in memory. The figures are exact for
+    /// a table of up to 64 leaves below one page, and mostly within 20 % for a larger one; they are further off if the sizes of its
+    /// records differ much, or its pages are small: they suit a query's plan, and no invoice. Of one state of the table it gives the same figures each time.
+    ///
+    /// ```
+    /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+    /// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+    /// # let store = qpair_engine::Store::open(vec![device], &options)?;
+    /// let table = store.table("users")?;
+    /// table.put(b"1", b"ada")?;
+    /// table.put(b"2", b"alan")?;
+    /// let statistics = table.statistics()?;
+    /// assert_eq!((statistics.records, statistics.value_bytes), (2, 9));
+    /// assert_eq!((statistics.leaves, statistics.depth), (1, 1));
+    /// # store.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn statistics(&self) -> Result<TableStatistics> {
+        let table = self.task();
+        self.inner().block_on(move || async move { table.statistics().await })
+    }
+
+    /// How many records there are, as [`Table::statistics`] estimates it. [`Table::count`] is exact, and reads all leaves.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn len_estimate(&self) -> Result<u64> {
+        Ok(self.statistics()?.records)
+    }
+
+    /// Whether there are no records. This is no estimate.
+    ///
+    /// ```
+    /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+    /// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+    /// # let store = qpair_engine::Store::open(vec![device], &options)?;
+    /// let table = store.table("users")?;
+    /// assert!(table.is_empty()?);
+    /// table.put(b"1", b"ada")?;
+    /// assert!(!table.is_empty()?);
+    /// # store.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.first()?.is_none())
+    }
+}
+
+impl TaskTable {
+    /// [`Table::statistics`] in a task.
+    ///
+    /// # Errors
+    /// As [`Table::statistics`]; `Invalid` if awaited outside of the store's workers.
+    pub async fn statistics(&self) -> Result<TableStatistics> {
+        let (shared, tree) = (self.shared(), self.table().tree());
+        shared.check_table(tree)?;
+        let (mut sum, mut number) = ([0.0; 3], 0);
+        let depth = loop {
+            let sampled = run(shared, Sample::new(tree, number)).await?;
+            number += 1;
+            sum[0] += sampled.records;
+            sum[1] += sampled.value_bytes;
+            sum[2] += sampled.leaves;
+            if number >= sampled.samples {
+                break sampled.levels;
+            }
+        };
+        shared.check_table(tree)?;
+        let [records, value_bytes, leaves] = sum.map(|sum| (sum / number as f64).round() as u64);
+        Ok(TableStatistics { records, value_bytes, leaves, depth: depth.into() })
+    }
+}

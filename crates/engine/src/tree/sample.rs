@@ -1,0 +1,100 @@
+//! A look at one way down a tree, to estimate the whole of it.
+
+use qpair_format::large::Descriptor;
+use qpair_format::page::Node;
+
+use super::Tree;
+use super::descend::child;
+use crate::task::{Context, Descent, Need, Operation};
+
+/// Ways down that are looked at for one estimate at most.
+const SAMPLES_MAX: usize = 64;
+
+/// What a tree would have if everywhere was as it is on one way down.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sampled {
+    /// Levels, the leaf's among them.
+    pub(crate) levels: u8,
+    pub(crate) leaves: f64,
+    pub(crate) records: f64,
+    /// Of keys and values.
+    pub(crate) value_bytes: f64,
+    /// How many ways to look at; where that is one for each leaf, their mean is exact.
+    pub(crate) samples: usize,
+}
+
+/// Goes down one of several ways that begin at even distances in the root, and go on anywhere. A page with few children is met
+/// oftener than one with many, and its children stand for fewer: the mean is right whatever the shape of the tree is.
+pub(crate) struct Sample {
+    tree: Tree,
+    number: usize,
+    /// A key, or the descriptor of a large value.
+    bytes: Vec<u8>,
+    descent: Descent,
+}
+
+impl Sample {
+    pub(crate) fn new(tree: Tree, number: usize) -> Self {
+        Self { tree, number, bytes: Vec::new(), descent: Descent::default() }
+    }
+
+    /// Bytes of a leaf's keys and values.
+    fn value_bytes(&mut self, leaf: Node<'_>, page_size: usize) -> usize {
+        let mut total = 0;
+        for position in 0..leaf.count() {
+            self.bytes.clear();
+            leaf.key(position, &mut self.bytes);
+            let value = leaf.value(position);
+            total += self.bytes.len();
+            if !value.overflow {
+                total += value.len;
+                continue;
+            }
+            self.bytes.clear();
+            leaf.bytes.append_to(value.offset, value.len, &mut self.bytes);
+            // One that makes no sense counts as nothing: the leaf is being changed, or `check` tells.
+            let descriptor = Descriptor::decode(&self.bytes, page_size);
+            total += descriptor.map_or(0, |descriptor| descriptor.len as usize);
+        }
+        total
+    }
+}
+
+impl Operation for Sample {
+    type Output = Sampled;
+
+    fn step(&mut self, context: Context<'_>) -> Result<Sampled, Need> {
+        /// Steps by the golden ratio are spread evenly, however many there are.
+        const GOLDEN: f64 = 0.618_033_988_749_895;
+        let mut page = self.tree.read_root(context)?;
+        let root = Node::new(page.bytes());
+        let levels = root.level().saturating_add(1);
+        let samples = match levels {
+            1 => 1,
+            2 => SAMPLES_MAX.min(root.count() + 1),
+            _ => SAMPLES_MAX,
+        };
+        let mut at = (self.number as f64 + 0.5) / samples as f64;
+        let mut leaves = 1.0;
+        loop {
+            let node = Node::new(page.bytes());
+            if node.is_leaf() {
+                let (count, bytes) =
+                    (node.count(), self.value_bytes(node, context.shared.page_size));
+                let (records, value_bytes) = (leaves * count as f64, leaves * bytes as f64);
+                let sampled = Sampled { levels, leaves, records, value_bytes, samples };
+                return if page.validate() { Ok(sampled) } else { Err(Need::Retry) };
+            }
+            let children = node.count() + 1;
+            let place = at * children as f64;
+            let position = (place as usize).min(children - 1);
+            at = (place + (self.number + 1) as f64 * GOLDEN).fract();
+            leaves *= children as f64;
+            page = child(context, page, position)?;
+        }
+    }
+
+    fn descent(&mut self) -> &mut Descent {
+        &mut self.descent
+    }
+}
