@@ -1,4 +1,4 @@
-//! A fixed run of lookups or updates in memory, for callgrind to count: `instructions get|put COUNT`. `cargo xtask instructions` calls it.
+//! A fixed run of lookups or updates in memory, for callgrind to count: `instructions get|get_with|put COUNT`. `cargo xtask instructions` calls it.
 
 #![allow(clippy::print_stderr, reason = "an example says how it is called")]
 
@@ -11,7 +11,7 @@ use qpair_engine::{Result, Store, StoreOptions};
 const RECORDS: u64 = 20_000;
 const VALUE: [u8; 120] = [7; 120];
 
-fn run(is_put: bool, count: u64) -> Result<()> {
+fn run(what: &str, count: u64) -> Result<()> {
     let ram = RamDevice::new(RamOptions { size_bytes: 64 << 20, ..RamOptions::default() })
         .map_err(|error| qpair_engine::Error::block(error, "a device in memory"))?;
     let device: Arc<dyn BlockDevice> = Arc::new(ram);
@@ -32,10 +32,12 @@ fn run(is_put: bool, count: u64) -> Result<()> {
         // Knuth's generator: the same keys everywhere.
         key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let record = ((key >> 33) % RECORDS).to_be_bytes();
-        if is_put {
-            table.put(&record, &VALUE)?;
-        } else {
-            std::hint::black_box(table.get(&record)?);
+        match what {
+            "put" => drop(table.put(&record, &VALUE)?),
+            "get_with" => {
+                let _ = table.get_with(&record, |value| *std::hint::black_box(&value.len()))?;
+            }
+            _ => drop(std::hint::black_box(table.get(&record)?)),
         }
     }
     store.close()
@@ -48,10 +50,9 @@ fn main() -> ExitCode {
         _ => None,
     };
     let outcome = match asked {
-        Some(("get", count)) => run(false, count),
-        Some(("put", count)) => run(true, count),
+        Some((what @ ("get" | "get_with" | "put"), count)) => run(what, count),
         _ => {
-            eprintln!("instructions get|put COUNT");
+            eprintln!("instructions get|get_with|put COUNT");
             return ExitCode::from(2);
         }
     };

@@ -1,5 +1,6 @@
 //! Tables: records by key. Blocking calls for any thread, and the same calls for tasks.
 
+use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
@@ -14,6 +15,14 @@ use crate::shared::Shared;
 use crate::task::{check_here, run, run_inline};
 use crate::tree::{Found, Get, Seen, Tree};
 use crate::tx::{self, Inline, KeyBounds, bounds};
+
+/// Bytes that a thread keeps for [`Table::get_with`] at most.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// Where [`Table::get_with`] copies a value to.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// A table of a store: an ordered map from keys to values, both byte strings. Cheap to clone.
 ///
@@ -70,24 +79,61 @@ impl Table {
     /// not become durable, since the log could not be written ([`Durability`](crate::Durability)). `Invalid` on a worker, whether the page is
     /// in memory or not.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        if let Some((value, stamp)) = self.get_inline(key)? {
-            self.inner.block_to_give(self.inner.shared.log.reads_wait, stamp)?;
-            return Ok(value);
-        }
-        let (table, key) = (self.task(), key.to_vec());
-        self.inner.block_on(move || async move { table.get(&key).await })
+        let mut value = Vec::new();
+        Ok(self.get_blocking(key, &mut value)?.then_some(value))
     }
 
-    /// What is in memory: the value, and the commit that it is of, or one after it. `None` if that has to be waited for.
-    fn get_inline(&self, key: &[u8]) -> Result<Option<(Option<Vec<u8>>, u64)>> {
+    /// What `read` makes of a key's value. It gets the value in memory of this thread, which is used again each time: nothing is allocated
+    /// for a value of a page that is in memory. It may call the store.
+    ///
+    /// ```
+    /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+    /// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+    /// # let store = qpair_engine::Store::open(vec![device], &options)?;
+    /// let table = store.table("counts")?;
+    /// table.put(b"a", &7u32.to_be_bytes())?;
+    /// let count = table.get_with(b"a", |value| value.try_into().map(u32::from_be_bytes))?;
+    /// assert_eq!(count, Some(Ok(7)));
+    /// # store.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn get_with<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        // A call within `read` finds none, and makes one of its own. A thread that ends has none either.
+        let mut value = BUFFER.try_with(Cell::take).unwrap_or_default();
+        value.clear();
+        let found = self.get_blocking(key, &mut value)?;
+        let made = found.then(|| read(&value));
+        if value.capacity() <= BUFFER_BYTES_MAX {
+            // A thread that ends keeps nothing.
+            let _ = BUFFER.try_with(|buffer| buffer.set(value));
+        }
+        Ok(made)
+    }
+
+    /// Puts a key's value into `value`, which is empty; `false` if there is none.
+    fn get_blocking(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        if let Some((found, stamp)) = self.get_inline(key, value)? {
+            self.inner.block_to_give(self.inner.shared.log.reads_wait, stamp)?;
+            return Ok(found);
+        }
+        let (table, key) = (self.task(), key.to_vec());
+        let there = self.inner.block_on(move || async move { table.get(&key).await })?;
+        Ok(there.map(|there| *value = there).is_some())
+    }
+
+    /// Puts what is in memory into `value`, which is empty: whether there is a value, and the commit that says so, or one after it.
+    /// `None` if that has to be waited for.
+    fn get_inline(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<(bool, u64)>> {
         let shared = &self.inner.shared;
         shared.check_table(self.tree)?;
-        let mut value = Vec::new();
-        let seen = run_inline(shared, &mut Get::new(self.tree, key, &mut value));
+        let seen = run_inline(shared, &mut Get::new(self.tree, key, value));
         shared.check_table(self.tree)?;
         Ok(match seen {
             Some(Seen { found, stamp, .. }) if found != Found::Overflow => {
-                Some(((found == Found::Value).then_some(value), stamp))
+                Some((found == Found::Value, stamp))
             }
             _ => None,
         })
@@ -208,7 +254,7 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub fn contains_key(&self, key: &[u8]) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
+        Ok(self.get_with(key, |_| ())?.is_some())
     }
 
     /// [`Table::get`] for any asynchronous runtime: the future waits, and its thread does not. What is in memory is there at once.
@@ -217,10 +263,11 @@ impl Table {
     /// As [`Table::get`].
     pub async fn get_async(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let shared = &self.inner.shared;
-        if let Some((value, stamp)) = self.get_inline(key)?
+        let mut value = Vec::new();
+        if let Some((found, stamp)) = self.get_inline(key, &mut value)?
             && shared.may_give(shared.log.reads_wait, stamp)
         {
-            return Ok(value);
+            return Ok(found.then_some(value));
         }
         let (table, key) = (self.task(), key.to_vec());
         self.inner.run_on_worker(move || async move { table.get(&key).await }).await

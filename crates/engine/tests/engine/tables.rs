@@ -386,3 +386,23 @@ fn a_table_is_cleared_and_others_are_not() {
     table.put(b"a", b"2").unwrap();
     assert_eq!(table.count().unwrap(), 1);
 }
+
+#[test]
+fn a_value_is_read_in_place_by_a_closure_that_may_ask_the_store() {
+    let (_store, table) = filled();
+    table.put(b"large", &[3; 20 * PAGE]).unwrap();
+    for i in (0..RECORDS).step_by(17) {
+        let value = table.get_with(name(i).as_bytes(), |value| {
+            // The inner call has memory of its own, and leaves this value as it is.
+            let inner = table.get_with(b"large", <[u8]>::len).unwrap();
+            let other = table.get_with(name(RECORDS - 1).as_bytes(), <[u8]>::to_vec).unwrap();
+            assert_eq!(
+                (inner, other),
+                (Some(20 * PAGE), Some((RECORDS - 1).to_be_bytes().to_vec()))
+            );
+            value.to_vec()
+        });
+        assert_eq!(value.unwrap(), Some(i.to_be_bytes().to_vec()));
+    }
+    assert_eq!(table.get_with(b"nothing", |_| panic!("there is no value")).unwrap(), None);
+}
