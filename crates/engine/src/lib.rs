@@ -43,7 +43,7 @@ pub use qpair_format::{Error, ErrorKind, Remedy, Result};
 pub use qpair_members::{LABEL_OFFSETS, LogPlace, find_content, find_foreign, is_label};
 pub use shared::Recovered;
 pub use store::{
-    BackupReport, BulkLoader, CheckReport, Commit, LogDeviceReport, Observer, Range,
+    BackupReport, BulkLoader, CheckReport, Commit, CompactReport, LogDeviceReport, Observer, Range,
     RecoveryProgress, Snapshot, Store, StoreOptions, StoreReport, StoreStatistics, Table,
     TableCheck, TableStatistics, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
     TaskTransactionRange, Transaction, TransactionRange, WarmReport, WeakStore, WriteBatch,

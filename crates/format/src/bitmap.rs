@@ -130,6 +130,15 @@ impl Bitmap {
         self.parts[part] = other.part(part).cloned();
     }
 
+    /// How many bits are set from a page on.
+    #[must_use]
+    pub fn count_from(&self, page_id: u64) -> u64 {
+        let first = (page_id / 64) as usize;
+        let words = (first + 1).min(self.words_len())..self.words_len();
+        let rest: u64 = words.map(|word| u64::from(self.word(word).count_ones())).sum();
+        rest + u64::from((self.word(first) >> (page_id % 64)).count_ones())
+    }
+
     /// The page behind the last one that is set.
     #[inline]
     pub fn end(&self) -> u64 {

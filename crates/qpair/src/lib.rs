@@ -73,14 +73,14 @@ pub use publish::publish_path;
 pub use qpair_block as block;
 pub use qpair_block::{format_bytes, parse_bytes};
 pub use qpair_engine::{
-    BackupReport, BulkLoader, CheckReport, Commit, Durability, Error, ErrorKind, Histogram,
-    Isolation, JoinHandle, KEY_LEN_MAX, KeyBounds, LogDeviceReport, LogPlace, Metrics, Observer,
-    PAGE_SIZE_MAX, PAGE_SIZE_MIN, Prefix, Range, Recovered, RecoveryProgress, Remedy, Result,
-    Sample, SampleValue, Savepoint, Snapshot, Store, StoreOptions, StoreReport, StoreStatistics,
-    Table, TableCheck, TableStatistics, TaskRange, TaskSnapshot, TaskStore, TaskTable,
-    TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions,
-    TransactionRange, TransactionState, VALUE_LEN_MAX, WeakStore, WorkerCycles, WriteBatch,
-    key_len_max, to_prometheus, yield_now,
+    BackupReport, BulkLoader, CheckReport, Commit, CompactReport, Durability, Error, ErrorKind,
+    Histogram, Isolation, JoinHandle, KEY_LEN_MAX, KeyBounds, LogDeviceReport, LogPlace, Metrics,
+    Observer, PAGE_SIZE_MAX, PAGE_SIZE_MIN, Prefix, Range, Recovered, RecoveryProgress, Remedy,
+    Result, Sample, SampleValue, Savepoint, Snapshot, Store, StoreOptions, StoreReport,
+    StoreStatistics, Table, TableCheck, TableStatistics, TaskRange, TaskSnapshot, TaskStore,
+    TaskTable, TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo,
+    TransactionOptions, TransactionRange, TransactionState, VALUE_LEN_MAX, WeakStore, WorkerCycles,
+    WriteBatch, key_len_max, to_prometheus, yield_now,
 };
 pub use qpair_inspect::{
     KeyRange, LogDump, LogEntry, LogFileEnd, LogOperation, RepairReport, RepairStep, RepairedLog,

@@ -12,6 +12,7 @@ mod bench_tpcc;
 mod bench_ycsb;
 mod carve;
 mod check;
+mod compact;
 mod completions;
 mod delete;
 mod demo;
@@ -56,6 +57,7 @@ pub(crate) enum Command {
     Top(top::Top),
     Tables(tables::Tables),
     Check(check::Check),
+    Compact(compact::Compact),
     Backup(backup::Backup),
     Repair(repair::Repair),
     Log(log::Log),
@@ -89,6 +91,7 @@ impl Command {
             Self::Top(command) => command.run(),
             Self::Tables(command) => command.run(),
             Self::Check(command) => command.run(),
+            Self::Compact(command) => command.run(),
             Self::Backup(command) => command.run(),
             Self::Repair(command) => command.run(),
             Self::Log(command) => command.run(),

@@ -52,6 +52,19 @@ fn a_backup_is_a_store_of_its_own() {
 }
 
 #[test]
+fn a_compacted_store_has_the_same_records() {
+    let directory = filled();
+    let records = directory.run("scan s").done();
+    assert!(directory.run("compact s").done().starts_with("compacted s: "));
+    let json: Value =
+        serde_json::from_str(&directory.run("compact s --json --limit 1GiB").done()).unwrap();
+    assert!(json["bytes_after"].as_u64().unwrap() <= json["bytes_before"].as_u64().unwrap());
+    assert_eq!(directory.run("scan s").done(), records);
+    assert!(directory.run("check s").done().contains("no damage found"));
+    directory.run("compact nothing").failed(3, &["there is no store"]);
+}
+
+#[test]
 fn a_backup_that_fails_leaves_nothing() {
     let directory = filled();
     damage(&directory.path("s"), 2, b"value 1500");

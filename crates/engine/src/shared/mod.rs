@@ -494,7 +494,11 @@ impl Shared {
 
     /// Makes free pages of the segments that are spare, but for one for each log to go on in; whether there were any.
     pub(crate) fn give_spare_segments(&self) -> bool {
-        let keep = self.worker_handles.len();
+        self.give_spare_segments_but(self.worker_handles.len())
+    }
+
+    /// The same, but for so many.
+    pub(crate) fn give_spare_segments_but(&self, keep: usize) -> bool {
         let mut spare = self.spare_segments();
         if self.log_device.is_some() || spare.len() <= keep {
             return false;

@@ -18,9 +18,6 @@ const GROWTH_BYTES_MAX: u64 = 64 << 20;
 /// [`GROWTH_BYTES_MIN`], between them a 64th of its size.
 const ROW_GROWTH_BYTES_MAX: u64 = 64 << 20;
 
-/// Pages that a closed file may have beside those in use and a 16th more.
-const SLACK_PAGES: u64 = 128;
-
 impl Space {
     /// Makes the device larger, so that `free` pages are free.
     pub(super) fn grow(&self, inner: &mut Inner, free: u64, purpose: Purpose) -> Result<()> {
@@ -65,6 +62,7 @@ impl Space {
     #[inline]
     pub(crate) fn grow_ahead(&self) {
         if self.low.load(Ordering::Relaxed) && self.low.swap(false, Ordering::Relaxed) {
+            let Ok(_alone) = self.resizing.try_lock() else { return };
             let size_bytes = self.device.size_bytes();
             let wanted_bytes = size_bytes + step(size_bytes);
             let grown = self.device.grow(wanted_bytes);
@@ -104,43 +102,6 @@ impl Space {
         self.device.grow(wanted_bytes).or_else(|error| {
             if wanted_bytes > needed_bytes { self.device.grow(needed_bytes) } else { Err(error) }
         })
-    }
-
-    /// Gives back what lies behind the last page of the last durable checkpoint. Nothing is allocated any more.
-    ///
-    /// # Errors
-    /// What the device says; it is as large as before then.
-    pub(crate) fn cut_end_off(&self) -> qpair_block::Result<()> {
-        let inner = self.lock();
-        if !inner.held.is_empty() {
-            return Ok(());
-        }
-        self.device.shrink(inner.durable_end().min(self.capacity()) * self.page_size)
-    }
-
-    /// Where the pages of a closed store would end if they were moved to the front, and how many there are behind it; nothing where a file would
-    /// be no shorter than by a half of what is in use.
-    pub(crate) fn front(&self) -> Option<(u64, u64)> {
-        let inner = self.lock();
-        let used = inner.durable.count();
-        let front = used + used / 16 + inner.log + SLACK_PAGES;
-        let is_long = inner.durable_end() > front + used / 2;
-        (is_long && inner.held.is_empty()).then(|| {
-            let words = front.div_ceil(64) as usize..inner.durable.words_len();
-            (front, words.map(|word| u64::from(inner.durable.word(word).count_ones())).sum())
-        })
-    }
-
-    /// From here on what describes a checkpoint ends before this page, and new places come from the front.
-    pub(crate) fn allocate_before(&self, front: u64) {
-        self.front.store(front, Ordering::Relaxed);
-        let mut inner = self.lock();
-        (inner.cursor, inner.row_cursor) = (0, 0);
-    }
-
-    /// Whether a run lies where one of a checkpoint may.
-    pub(crate) fn is_before_front(&self, start: u64, count: u64) -> bool {
-        start + count <= self.front.load(Ordering::Relaxed)
     }
 
     pub(super) fn note_capacity(&self) {

@@ -33,6 +33,8 @@ pub(super) struct Inner {
     /// Word at which the search for pages in a row goes on. They are rare, and what is left of them should not be where single
     /// pages go next.
     pub(super) row_cursor: usize,
+    /// Single pages, and pages in a row, are looked for before these pages first; 0: anywhere.
+    pub(super) fronts: [u64; 2],
     /// The device refused to grow to this many bytes or more.
     pub(super) refused_bytes: Option<u64>,
     /// Reservations that will be kept or given back.
@@ -143,6 +145,27 @@ impl Inner {
             }
         }
         None
+    }
+
+    /// [`Inner::find`] before the front that pages move to. Once there is none the front is full: looking each time would cost much.
+    pub(super) fn find_before_front(&mut self, count: u64, capacity: u64) -> Option<u64> {
+        let of = usize::from(count > 1);
+        let front = self.fronts[of].min(capacity);
+        if front == 0 {
+            return None;
+        }
+        let found = self.find(count, front);
+        if found.is_none() {
+            self.fronts[of] = 0;
+        }
+        found
+    }
+
+    /// The page behind the last one that may not be handed out.
+    pub(super) fn end(&self) -> u64 {
+        let kept = self.held.iter().map(|(_, held)| held).chain(&self.image);
+        let all = kept.chain([&self.attached, &self.detached, &self.durable]);
+        all.map(Bitmap::end).max().unwrap_or(0)
     }
 
     /// Finds the last page of the shortest row near where the last search for a single page ended. On a device that is full single pages come

@@ -4,6 +4,7 @@
 //! checkpoint, not the image of a checkpoint under way, and no image that a backup holds on to. So what a crash would go
 //! back to is never written over. See docs/design/checkpoints.md.
 
+mod front;
 mod gate;
 mod growth;
 mod image;
@@ -83,8 +84,10 @@ pub(crate) struct Space {
     unsaved: AtomicU64,
     /// Pages for which the next checkpoint's description has its run already; a device that was full before it was found has none.
     described: AtomicU64,
-    /// A checkpoint's description ends before it; none does until a close moves what is behind it.
+    /// A checkpoint's description ends before it while pages move to the front.
     front: AtomicU64,
+    /// Whoever makes the device larger or smaller without need of it, so that not both do.
+    resizing: Mutex<()>,
     inner: Mutex<Inner>,
     /// A close waits for those who have entered.
     left: Waiters,
@@ -110,6 +113,7 @@ impl Space {
             unsaved: AtomicU64::new(0),
             described: AtomicU64::new(u64::MAX),
             front: AtomicU64::new(u64::MAX),
+            resizing: Mutex::default(),
             inner: Mutex::new(inner),
             left: Waiters::default(),
         }
@@ -332,7 +336,7 @@ impl Space {
             let is_full = inner.refused_bytes.is_some() && self.is_short_of(inner);
             let found = match count == 1 && is_full {
                 true => inner.find_in_short_row(self.capacity()),
-                false => None,
+                false => inner.find_before_front(count, self.capacity()),
             };
             if let Some(start) = found.or_else(|| inner.find(count, self.capacity())) {
                 inner.take(start, count);

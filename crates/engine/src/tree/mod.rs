@@ -5,6 +5,7 @@
 
 mod below;
 mod descend;
+mod displace;
 mod fill;
 mod get;
 mod merge;
@@ -22,6 +23,7 @@ mod split;
 mod undo;
 
 pub(crate) use below::{Absent, Arrival, Below, Fetch, Fetched, Resident};
+pub(crate) use displace::{Displace, Visit};
 pub(crate) use fill::{Fill, FillRecord, FillSpace, Filled};
 pub(crate) use get::{Found, Get, Seen};
 pub(crate) use merge::{Merge, Merged};

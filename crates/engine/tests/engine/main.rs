@@ -6,6 +6,7 @@ mod backup;
 mod check;
 mod closing;
 mod common;
+mod compact;
 mod concurrency;
 mod damage;
 mod delete_range;

@@ -277,7 +277,6 @@ impl LogWriter {
     }
 
     /// Offsets of all segments that belong to the log: with chunks in them, or to go on in.
-    #[cfg(test)]
     #[inline]
     pub fn segments(&self) -> impl Iterator<Item = u64> + '_ {
         let used = self.segments.iter().map(|segment| segment.offset_bytes);

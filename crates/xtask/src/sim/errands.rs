@@ -1,8 +1,9 @@
 //! What is done to a store beside its tasks, by a thread that is no worker: the tasks go on meanwhile.
 //!
 //! Tables are made and dropped, also while transactions use them and while they are loaded; checkpoints are asked for; the store is read into
-//! memory.
+//! memory, and compacted.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
@@ -38,6 +39,7 @@ impl Run {
         match (self.rng.u8(0..20), state) {
             (0..4, _) => self.ask_for_checkpoint(store),
             (4..6, _) => self.back_up(store),
+            (18, _) => self.compact(store),
             (19, _) => self.warm(store),
             (_, Slot::Free) if self.errands.tables < self.scenario.frames / 4 => {
                 self.errands.tables += 1;
@@ -85,6 +87,35 @@ impl Run {
                 self.say("reading into memory was broken off".to_owned());
             }
             Err(error) => return self.errand_failed("reading into memory", &error),
+        }
+        Ok(())
+    }
+
+    /// Moves pages to the front and cuts the devices off, while tasks go on; at times it is broken off.
+    fn compact(&mut self, store: &Store) -> Result<(), Cut> {
+        let breaks_off = self.rng.bool();
+        let rng = RefCell::new(self.rng.fork());
+        let compacted = store.compact(&|_, _| {
+            let mut rng = rng.borrow_mut();
+            (0..rng.u32(0..60)).for_each(|_| {
+                let _ = store.step();
+            });
+            match breaks_off && rng.u8(0..8) == 0 {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        match compacted {
+            Ok(report) => {
+                self.counts.compactions += 1;
+                self.counts.cut_off += u64::from(report.bytes_after < report.bytes_before);
+                self.counts.moved += report.moved_pages;
+                self.say(format!("compacted: {report:?}"));
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                self.say("a compaction was broken off".to_owned());
+            }
+            Err(error) => return self.errand_failed("a compaction", &error),
         }
         Ok(())
     }

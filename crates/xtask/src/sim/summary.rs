@@ -23,6 +23,9 @@ pub(crate) struct Counts {
     pub(crate) operations: u64,
     pub(crate) errands: u64,
     pub(crate) backups: u64,
+    pub(crate) compactions: u64,
+    pub(crate) cut_off: u64,
+    pub(crate) moved: u64,
     pub(crate) filled: u64,
     pub(crate) damaged: u64,
     pub(crate) noticed: u64,
@@ -46,6 +49,9 @@ impl AddAssign for Counts {
         self.operations += other.operations;
         self.errands += other.errands;
         self.backups += other.backups;
+        self.compactions += other.compactions;
+        self.cut_off += other.cut_off;
+        self.moved += other.moved;
         self.filled += other.filled;
         self.damaged += other.damaged;
         self.noticed += other.noticed;
@@ -78,6 +84,9 @@ impl fmt::Display for Summary {
             operations,
             errands,
             backups,
+            compactions,
+            cut_off,
+            moved,
             filled,
             damaged,
             noticed,
@@ -97,6 +106,10 @@ impl fmt::Display for Summary {
         writeln!(
             f,
             "  {operations} operations, {commits} commits, {errands} errands, {backups} backups"
+        )?;
+        writeln!(
+            f,
+            "  {compactions} compactions, {cut_off} of which cut the store off, {moved} pages moved"
         )?;
         writeln!(f, "  {filled} stores on devices that were filled up, and emptied again")?;
         if !met.is_none() {

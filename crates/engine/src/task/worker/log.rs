@@ -389,6 +389,18 @@ impl Worker {
         Some(position.encode())
     }
 
+    /// Ends the log and gives all of its segments back, unless something of it is still to be written: a durable checkpoint says that there is no
+    /// log behind it, and nobody commits any more.
+    pub(crate) fn end_log(&self) {
+        if self.log.under_way.get().is_some() {
+            return;
+        }
+        let ended = self.log.writer.borrow_mut().take_if(|writer| writer.pending_bytes() == 0);
+        if let Some(writer) = ended {
+            self.shared.keep_spare_segments(writer.segments().collect());
+        }
+    }
+
     /// Gives back the segments before the mark; the checkpoint that made it is durable.
     pub(crate) fn truncate_log(&self) {
         let Some(position) = self.log.begin.take() else { return };

@@ -1,0 +1,102 @@
+//! `qpair compact`.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::store_args::{Effort, StoreArgs, parse_size};
+use crate::text::{counted, size};
+
+/// Make a store's files as short as what is in them, nearly
+///
+/// Pages that lie far behind in the files move to the front, and the files are cut off behind the last one in use. Ctrl-C ends it early; the store
+/// is whole at any time, and what was moved stays so. A store that another process has open is compacted by that process: Store::compact. Block
+/// devices have a fixed size, and a store on them is left as it is.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair compact files.qpair
+  qpair compact files.qpair --limit 50MiB     # reads and writes up to 50 MiB a second each")]
+pub(crate) struct Compact {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Move so many bytes a second at most
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    limit: Option<u64>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// Print no progress and no summary
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Compact {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let interrupt = Interrupt::install()?;
+        let (store, _) = self.store.open_to_write(Effort::Large, None, None)?;
+        let page_size = store.report().page_size as u64;
+        let bar = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
+        if let Ok(style) =
+            ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}, {eta} left")
+        {
+            bar.set_style(style);
+        }
+        let began = Instant::now();
+        let compacted = store.compact(&|moved, all| {
+            bar.set_length(all);
+            bar.set_position(moved);
+            bar.set_message(counted(moved, "page"));
+            if let Some(bytes_per_s) = self.limit.filter(|limit| *limit > 0) {
+                let due = Duration::from_secs_f64((moved * page_size) as f64 / bytes_per_s as f64);
+                while let ControlFlow::Continue(()) = interrupt.flow()
+                    && let Some(left) = due.checked_sub(began.elapsed())
+                {
+                    std::thread::sleep(left.min(Duration::from_millis(100)));
+                }
+            }
+            interrupt.flow()
+        });
+        bar.finish_and_clear();
+        let closed = store.close();
+        let report = compacted.map_err(Failure::from)?;
+        closed?;
+        let name = self.store.store.display();
+        let mut out = Output::new();
+        if self.json {
+            let object = json!({
+                "store": name.to_string(),
+                "bytes_before": report.bytes_before,
+                "bytes_after": report.bytes_after,
+                "moved_pages": report.moved_pages,
+                "bytes_behind": report.bytes_behind,
+                "elapsed_s": report.elapsed.as_secs_f64(),
+            });
+            out.line(object.to_string())?;
+        } else if !self.quiet {
+            out.line(format!(
+                "compacted {name}: {} before, {} after, {} moved",
+                size(report.bytes_before),
+                size(report.bytes_after),
+                counted(report.moved_pages, "page"),
+            ))?;
+            if report.bytes_behind > 0 {
+                out.line(format!(
+                    "{} lie behind free space and were not moved: large values stay where they are",
+                    size(report.bytes_behind)
+                ))?;
+            }
+        }
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}

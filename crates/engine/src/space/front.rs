@@ -1,0 +1,96 @@
+//! Moving pages to the front of the device, and giving back what is behind them.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use qpair_format::place::PAGES_MAX;
+
+use super::Space;
+
+/// Pages that a file may have beside those in use and a 16th more: those that move with each checkpoint need two places.
+const SLACK_PAGES: u64 = 16;
+
+/// A store of so many bytes is made as short as it can be at each close.
+const SMALL_BYTES: u64 = 16 << 20;
+
+/// Bytes that are given back at once: nobody is handed pages meanwhile.
+const CUT_BYTES_MAX: u64 = 64 << 20;
+
+impl Space {
+    /// Gives back what lies behind the last page of the last durable checkpoint. Nothing is allocated any more.
+    ///
+    /// # Errors
+    /// What the device says; it is as large as before then.
+    pub(crate) fn cut_end_off(&self) -> qpair_block::Result<()> {
+        let inner = self.lock();
+        if !inner.held.is_empty() {
+            return Ok(());
+        }
+        self.device.shrink(inner.durable_end().min(self.capacity()) * self.page_size)
+    }
+
+    /// Where the pages of a closed store would end if they were moved to the front, and how many there are behind it; nothing where a file would
+    /// be no shorter than by a half of what is in use, unless that is little.
+    pub(crate) fn front(&self) -> Option<(u64, u64)> {
+        let inner = self.lock();
+        let used = inner.durable.count();
+        let front = used + used / 16 + inner.log + SLACK_PAGES;
+        let is_small = used * self.page_size <= SMALL_BYTES;
+        let is_long = inner.durable_end() > front + if is_small { 0 } else { used / 2 };
+        (is_long && inner.held.is_empty()).then(|| {
+            let words = front.div_ceil(64) as usize..inner.durable.words_len();
+            (front, words.map(|word| u64::from(inner.durable.word(word).count_ones())).sum())
+        })
+    }
+
+    /// From here on what describes a checkpoint ends before this page, and new places come from the front.
+    pub(crate) fn allocate_before(&self, front: u64) {
+        self.front.store(front, Ordering::Relaxed);
+        let mut inner = self.lock();
+        (inner.cursor, inner.row_cursor) = (0, 0);
+        inner.fronts = [front; 2];
+    }
+
+    /// New places are anywhere again.
+    pub(crate) fn allocate_anywhere(&self) {
+        self.front.store(u64::MAX, Ordering::Relaxed);
+        self.lock().fronts = [0; 2];
+    }
+
+    /// Whether a run lies where one of a checkpoint may.
+    pub(crate) fn is_before_front(&self, start: u64, count: u64) -> bool {
+        start + count <= self.front.load(Ordering::Relaxed)
+    }
+
+    /// Where the pages of an open store would end if they were moved to the front; nothing where the device would hardly be smaller.
+    pub(crate) fn front_of_all(&self) -> Option<u64> {
+        let inner = self.lock();
+        let front = inner.used + inner.used / 16 + SLACK_PAGES;
+        (self.capacity() > front).then_some(front)
+    }
+
+    /// Pages in use now that lie at a page or behind it: of the trees, and those that belong to no checkpoint.
+    pub(crate) fn behind(&self, front: u64) -> (u64, u64) {
+        let inner = self.lock();
+        (inner.attached.count_from(front), inner.detached.count_from(front))
+    }
+
+    /// Gives back what lies behind the last page that may not be handed out, or a part of it; whether there may be more.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub(crate) fn cut_some(&self) -> qpair_block::Result<bool> {
+        let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.lock();
+        let (end, capacity) = (inner.end().min(self.capacity()), self.capacity());
+        let least = capacity.saturating_sub(CUT_BYTES_MAX / self.page_size);
+        if end == capacity {
+            return Ok(false);
+        }
+        let cut = self.device.shrink(end.max(least) * self.page_size);
+        // Whole blocks or rows of a stripe stay, and all of it after an error.
+        let pages = (self.device.size_bytes() / self.page_size).min(PAGES_MAX);
+        self.capacity.store(pages, Ordering::Relaxed);
+        cut.map(|()| end < least && pages < capacity)
+    }
+}

@@ -1,0 +1,114 @@
+//! Finding pages that lie behind a place of the device, and having them leave it: they become dirty, and whoever writes them next finds them
+//! another place.
+
+use std::cell::Cell;
+
+use qpair_format::page::Node;
+use qpair_format::place::page_of;
+use qpair_format::swip::Swip;
+use qpair_memory::ExclusiveFrame;
+
+use super::Tree;
+use super::descend::{Route, latch, to_level};
+use crate::task::{Context, Descent, Need, Operation};
+
+/// What a [`Visit`] found.
+#[derive(Debug, Default)]
+pub(crate) struct Visited {
+    /// A key of each leaf right below the page that lies behind.
+    pub(crate) behind: Vec<Vec<u8>>,
+    /// The first key after the page; none at the right edge.
+    pub(crate) next: Option<Vec<u8>>,
+}
+
+/// Goes to the inner page of a level that covers a key, or to a root that is a leaf, makes it leave its place if that is `front` or behind it, and looks which leaves below it
+/// lie there.
+pub(crate) struct Visit<'a> {
+    pub(crate) tree: Tree,
+    pub(crate) key: &'a [u8],
+    pub(crate) level: u8,
+    pub(crate) front: u64,
+    pub(crate) displaced: &'a Cell<u64>,
+    pub(crate) descent: Descent,
+}
+
+/// Makes a page leave its place. A page that a checkpoint under way has yet to save leaves it by that.
+fn displace(context: Context<'_>, page: &ExclusiveFrame<'_>) {
+    let (pool, frame) = (&context.shared.pool, page.index());
+    let epoch = context.shared.checkpoints.epoch();
+    if !pool.is_unsaved(frame, Node::new(page.bytes()), epoch) {
+        // In this order, as with a change: a clean leaf cannot pass for one that is not saved.
+        pool.frames.set_epoch(frame, epoch.number);
+        pool.frames.set_dirty(frame, true);
+    }
+}
+
+impl Operation for Visit<'_> {
+    /// Nothing if the tree is not so high.
+    type Output = Option<Visited>;
+
+    fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need> {
+        let Some(place) = to_level(context, &self.tree, Route::To(self.key), self.level)? else {
+            return Ok(None);
+        };
+        let page = latch(place.page)?;
+        let (pool, node) = (&context.shared.pool, Node::new(page.bytes()));
+        if page_of(pool.frames.page_id(page.index())) >= self.front {
+            displace(context, &page);
+            self.displaced.set(self.displaced.get() + 1);
+        }
+        let mut visited = Visited::default();
+        for position in 0..=node.count() {
+            let child = match Swip::decode(node.child(position)) {
+                _ if self.level != 1 => break,
+                Swip::Hot(child) => pool.frames.page_id(child),
+                Swip::Cold(place) => place,
+            };
+            if page_of(child) >= self.front {
+                let mut key = Vec::new();
+                match position.checked_sub(1) {
+                    None => node.lower_fence(&mut key),
+                    Some(before) => node.key(before, &mut key),
+                }
+                visited.behind.push(key);
+            }
+        }
+        if node.has_upper_fence() {
+            let mut key = Vec::new();
+            node.upper_fence(&mut key);
+            visited.next = Some(key);
+        }
+        Ok(Some(visited))
+    }
+
+    fn descent(&mut self) -> &mut Descent {
+        &mut self.descent
+    }
+}
+
+/// Makes the leaf that covers a key leave its place if that is `front` or behind it.
+pub(crate) struct Displace<'a> {
+    pub(crate) tree: Tree,
+    pub(crate) key: &'a [u8],
+    pub(crate) front: u64,
+    pub(crate) displaced: &'a Cell<u64>,
+    pub(crate) descent: Descent,
+}
+
+impl Operation for Displace<'_> {
+    type Output = ();
+
+    fn step(&mut self, context: Context<'_>) -> Result<(), Need> {
+        let leaf = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
+        let page = latch(leaf)?;
+        if page_of(context.shared.pool.frames.page_id(page.index())) >= self.front {
+            displace(context, &page);
+            self.displaced.set(self.displaced.get() + 1);
+        }
+        Ok(())
+    }
+
+    fn descent(&mut self) -> &mut Descent {
+        &mut self.descent
+    }
+}
