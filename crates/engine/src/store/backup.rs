@@ -121,6 +121,8 @@ impl Store {
                 ));
             }
         }
+        // The copy is whole, be it longer than it need be.
+        let _ = target.shrink(size_bytes);
         Ok(BackupReport {
             stamp: held.record.stamp,
             pages: pages.count(),

@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::common::{Device, assert_sound, options};
+use crate::common::options;
+use qpair_block::BlockDevice;
 use qpair_block::sim::{SimClock, SimDevice, SimOptions};
 use qpair_engine::{ErrorKind, Runtime, Store, StoreOptions, Table, Transaction};
 
@@ -32,18 +33,22 @@ fn put_all(store: &Store, table: &Table, turn: u32) {
     }
 }
 
+/// Options of devices that grow to many times what is on them.
+fn large(seed: u64, clock: &SimClock) -> SimOptions {
+    SimOptions { size_bytes_max: 256 << 20, ..SimOptions::new(seed, clock) }
+}
+
 /// A device with a store whose pages lie all over it, and half of which is free; and its options.
-fn scattered() -> (Device, StoreOptions) {
+fn scattered() -> (SimDevice, StoreOptions) {
     let clock = SimClock::new();
-    let device = SimOptions { size_bytes_max: 256 << 20, ..SimOptions::new(1, &clock) };
-    let device: Device = Arc::new(SimDevice::new(device).unwrap());
+    let device = SimDevice::new(large(1, &clock)).unwrap();
     let new = StoreOptions {
         log_segment_bytes: 8 << 10,
         checkpoint_bytes: 1 << 20,
         runtime: Runtime::Stepped { seed: 1, clock },
         ..options(PAGE, FRAMES)
     };
-    let store = Store::open(vec![device.clone()], &new).unwrap();
+    let store = open(&device, &new).unwrap();
     let table = store.table("t").unwrap();
     put_all(&store, &table, 0);
     put_all(&store, &table, 1);
@@ -53,22 +58,33 @@ fn scattered() -> (Device, StoreOptions) {
     (device, StoreOptions { format: false, ..new })
 }
 
+fn open(device: &SimDevice, options: &StoreOptions) -> qpair_engine::Result<Store> {
+    Store::open(vec![Arc::new(device.clone())], options)
+}
+
+/// Every page of a closed store is whole, and none is lost.
+fn assert_sound(device: &SimDevice, options: &StoreOptions) {
+    let store = open(device, options).unwrap();
+    let report = store.check(&|_, _| ()).unwrap();
+    assert!(report.is_sound() && report.leaked_pages == 0, "{report:#?}");
+    store.close().unwrap();
+}
+
 fn used_bytes(store: &Store) -> u64 {
     let report = store.report();
     (report.pages - report.free_pages - report.retained_pages) * PAGE as u64
 }
 
 fn check(table: &Table) {
-    for i in 0..RECORDS {
-        let expected = (i >= RECORDS / 2).then(|| value(i, 1).to_vec());
-        assert_eq!(table.get(&i.to_be_bytes()).unwrap(), expected, "record {i}");
-    }
+    let found: Vec<_> = table.iter().collect::<Result<_, _>>().unwrap();
+    let expected = (RECORDS / 2..RECORDS).map(|i| (i.to_be_bytes().to_vec(), value(i, 1).to_vec()));
+    assert!(found.into_iter().eq(expected));
 }
 
 #[test]
 fn a_store_ends_where_its_pages_do() {
     let (device, options) = scattered();
-    let store = Store::open(vec![device.clone()], &options).unwrap();
+    let store = open(&device, &options).unwrap();
     let report = store.compact(&on).unwrap();
     let used = used_bytes(&store);
     assert!(report.moved_pages > 100, "{report:?}");
@@ -83,13 +99,13 @@ fn a_store_ends_where_its_pages_do() {
     drop(table);
     store.close().unwrap();
     assert!(device.size_bytes() <= used * 5 / 4, "{used} bytes are in use");
-    assert_sound(std::slice::from_ref(&device), PAGE);
+    assert_sound(&device, &options);
 }
 
 #[test]
 fn others_write_while_it_goes_on() {
     let (device, options) = scattered();
-    let store = Store::open(vec![device.clone()], &options).unwrap();
+    let store = open(&device, &options).unwrap();
     let table = store.table("t").unwrap();
     let turns = Cell::new(0u32);
     let report = store
@@ -106,14 +122,14 @@ fn others_write_while_it_goes_on() {
     check(&table);
     drop(table);
     store.close().unwrap();
-    assert_sound(std::slice::from_ref(&device), PAGE);
+    assert_sound(&device, &options);
 }
 
 #[test]
 fn one_that_is_broken_off_leaves_a_whole_store() {
     for parts in 1..4 {
         let (device, options) = scattered();
-        let store = Store::open(vec![device.clone()], &options).unwrap();
+        let store = open(&device, &options).unwrap();
         let told = Cell::new(0);
         let broken = store.compact(&|_, _| {
             told.set(told.get() + 1);
@@ -122,6 +138,52 @@ fn one_that_is_broken_off_leaves_a_whole_store() {
         assert_eq!(broken.unwrap_err().kind(), ErrorKind::Interrupted);
         check(&store.table("t").unwrap());
         store.close().unwrap();
-        assert_sound(std::slice::from_ref(&device), PAGE);
+        assert_sound(&device, &options);
     }
+}
+
+/// Of the writes, flushes and cuts of a compaction any may be the last that came to be, while commits go on.
+#[test]
+fn a_power_cut_at_any_write_leaves_a_whole_store() {
+    let (device, options) = scattered();
+    let content = device.content();
+    let (mut cuts, mut nth) = (0, 1);
+    loop {
+        let clock = SimClock::new();
+        let device_options = large(nth, &clock);
+        let power = device_options.power.clone();
+        let device = SimDevice::over(device_options, content.clone()).unwrap();
+        let runtime = Runtime::Stepped { seed: nth, clock: clock.clone() };
+        let options = StoreOptions { runtime, ..options.clone() };
+        let store = open(&device, &options).unwrap();
+        let table = store.table("t").unwrap();
+        power.cut_at_change(nth);
+        let turns = Cell::new(0u32);
+        let compacted = store.compact(&|_, _| {
+            turns.set(turns.get() + 1);
+            let key = turns.get() * 7919 % (RECORDS / 2) + RECORDS / 2;
+            match table.put(&key.to_be_bytes(), &value(key, 1)) {
+                Ok(_) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        });
+        drop(table);
+        if !power.is_cut() {
+            assert!(compacted.is_ok(), "{compacted:?}");
+            store.crash();
+            break;
+        }
+        store.crash();
+        cuts += 1;
+        let clock = SimClock::new();
+        let after = SimDevice::over(large(nth, &clock), device.content()).unwrap();
+        let runtime = Runtime::Stepped { seed: nth, clock };
+        let again = StoreOptions { runtime, ..options };
+        let store = open(&after, &again).unwrap();
+        check(&store.table("t").unwrap());
+        store.close().unwrap();
+        assert_sound(&after, &again);
+        nth += 31;
+    }
+    assert!(cuts > 20, "{cuts} cuts");
 }

@@ -39,7 +39,7 @@ impl Run {
         match (self.rng.u8(0..20), state) {
             (0..4, _) => self.ask_for_checkpoint(store),
             (4..6, _) => self.back_up(store),
-            (18, _) => self.compact(store),
+            (16..19, _) => self.compact(store),
             (19, _) => self.warm(store),
             (_, Slot::Free) if self.errands.tables < self.scenario.frames / 4 => {
                 self.errands.tables += 1;
