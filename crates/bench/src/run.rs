@@ -45,7 +45,7 @@ pub struct RunOptions {
     pub warm: bool,
     /// Seconds to run before that, so that memory is as full as it will be.
     pub warm_up_seconds: f64,
-    /// Page size of a store that is made, bytes.
+    /// Page size of a new store, bytes.
     pub page_size: usize,
     /// Go through the page cache.
     pub buffered: bool,
@@ -60,7 +60,7 @@ pub struct RunOptions {
     pub reads: u32,
     /// Completions a busy worker likes to take at once.
     pub batch: u32,
-    /// How long it waits for so many, microseconds.
+    /// Longest wait for that batch, microseconds.
     pub linger_us: u32,
     /// Count where the workers' time goes.
     pub cycles: bool,

@@ -23,7 +23,7 @@ pub(crate) struct StoreArgs {
     /// The store: a file, a block device, or a device specifier
     pub(crate) store: PathBuf,
 
-    /// Further members of a store that is striped over several, in order
+    /// Further members of a striped store, in order
     #[arg(long = "member", value_name = "PATH", help_heading = "Store")]
     members: Vec<PathBuf>,
 
@@ -50,7 +50,7 @@ pub(crate) struct StoreArgs {
 /// Where the log is.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogDeviceArgs {
-    /// The device of its own that the store keeps its write-ahead log on, such as /dev/nvme1n1 or store.log: a file, a block
+    /// Log device of the store, such as /dev/nvme1n1 or store.log: a file, a block
     /// device, or a device specifier. Once a store has one, whoever changes the store names it. A closed store takes another,
     /// or a first one, if that is blank; `none` moves the log into the store. A file that is not there is made, and grows to
     /// 1 GiB at most [default: within the store]
@@ -87,7 +87,7 @@ pub(crate) struct CreateArgs {
     #[arg(long, help_heading = "New store")]
     init: bool,
 
-    /// Make a new store on a block device, or a file that is there; what is on it is lost
+    /// Create a new store on a block device or an existing file; its content is lost
     #[arg(long, help_heading = "New store")]
     init_force: bool,
 }

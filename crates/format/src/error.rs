@@ -85,7 +85,7 @@ pub enum Remedy {
 
 /// The way out of damage.
 pub const SALVAGE: &str =
-    "restore the store from a backup, or salvage what can be read by a repair";
+    "restore the store from a backup, or run a repair, which salvages the readable records";
 
 /// An error: a kind for programs, context for people, the cause, and the way out.
 #[derive(Clone)]

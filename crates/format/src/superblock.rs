@@ -127,7 +127,7 @@ pub fn check_features(features: u64, known: &[(u64, &str)], what: &str) -> Resul
     Err(Error::with_hint(
         ErrorKind::Version,
         format!(
-            "{what} with {}, which this version of qpair does not know{besides}",
+            "{what} with {}, which this version of qpair does not support{besides}",
             unknown.join(", ")
         ),
         "use a newer version of qpair",
@@ -264,9 +264,9 @@ impl Superblock {
                 return Err(Error::with_hint(
                     ErrorKind::NotAStore,
                     format!(
-                        "{name} is not a whole store: the operation that was making it, such as a repair, did not complete"
+                        "{name} is not a whole store: the operation that created it, such as a repair, did not complete"
                     ),
-                    "make it once more",
+                    "run that operation again",
                 ));
             }
             Some(newest) => return Ok(newest),
@@ -277,8 +277,8 @@ impl Superblock {
         Err(match (zero, marked) {
             (true, _) => Error::with_remedy(
                 ErrorKind::NotAStore,
-                format!("{name} is not a qpair store: the place of its label has only zeroes"),
-                "if it was one, restore it from a backup, or salvage it by a repair; to make a new store there, remove it first",
+                format!("{name} is not a qpair store: its superblock is all zeroes"),
+                "if it was a store, restore it from a backup, or salvage it by a repair; to create a new store there, remove it first",
                 Remedy::Make,
             ),
             (_, true) => Error::damaged(format!("both labels of {name} are damaged")),

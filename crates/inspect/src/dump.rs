@@ -112,7 +112,7 @@ pub fn dump_log(
         return Err(Error::with_remedy(
             ErrorKind::Corrupt,
             format!(
-                "no checkpoint can be read, which says where the log begins: {}",
+                "no checkpoint can be read, so the start of the log is unknown: {}",
                 remarks.join("; ")
             ),
             "salvage what can be read by a repair",

@@ -60,10 +60,10 @@ impl LogPlace {
             (Self::Store, Some(log)) => Err(Error::with_remedy(
                 ErrorKind::Member,
                 format!(
-                    "{store_name} was not closed, and its log is on a device of its own, {}: without it commits would be lost",
+                    "{store_name} was not closed, and its log is on the log device {}: without it commits would be lost",
                     log.name
                 ),
-                format!("open it with {}; once it is closed the log can move", log.name),
+                format!("open and close it with {}; then the log can move", log.name),
                 Remedy::NameLog,
             )),
             (Self::Device(device), log) => {
@@ -93,7 +93,9 @@ impl LogPlace {
                             "each store has its own; the log of this one was on {} when it was changed last",
                             log.name
                         ),
-                        None => "each store has its own; give a blank device".to_owned(),
+                        None => {
+                            "each store has a log device of its own; give a blank device".to_owned()
+                        }
                     },
                 ));
             }
@@ -101,7 +103,7 @@ impl LogPlace {
             Found::Member => {
                 return Err(Error::with_hint(
                     ErrorKind::Member,
-                    format!("{name} is a member of a store, and no log device"),
+                    format!("{name} is a member of a store, not a log device"),
                     "give the device that the store's log is on",
                 ));
             }
@@ -122,12 +124,12 @@ impl LogPlace {
             (None, _) if !closed => Err(Error::with_hint(
                 ErrorKind::Member,
                 format!("{store_name} was not closed, and its log is in its own space"),
-                "open it once without a log device, which recovers it; once it is closed the log can move",
+                "open and close it once without a log device, which recovers it; then the log can move",
             )),
             (_, _) if read_only => Err(Error::with_hint(
                 ErrorKind::Member,
                 format!("{name} is not the log device of {store_name}"),
-                "for reading a store that was closed no log device is needed",
+                "leave the log device out: a closed store can be read without it",
             )),
             (_, Some(own)) => {
                 refuse_read_only(device.as_ref())?;

@@ -51,7 +51,7 @@ pub(crate) fn not_the_one(
     Error::with_remedy(
         ErrorKind::Member,
         format!(
-            "{name} is{blank} not the log device of {store_name}, whose log was on {last} when it was changed last"
+            "{name} is{blank} not the log device of {store_name}; its last log device was {last}"
         ),
         format!("give the device that it is on now, such as {last}; {LOST}"),
         Remedy::NameLog,
@@ -63,7 +63,7 @@ pub fn other_moment(store_name: &str, name: &str) -> Error {
     Error::with_hint(
         ErrorKind::Member,
         format!(
-            "{store_name} and its log device {name} are of different moments: one of them was restored alone"
+            "{store_name} and its log device {name} are from different moments: one of them was restored alone"
         ),
         "restore both from one moment, or the store from a backup",
     )

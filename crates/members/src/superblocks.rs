@@ -208,7 +208,7 @@ pub fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generat
                 members.len(),
                 names()
             ),
-            "give all of them, in the order in which the store was made",
+            "give all members, in the order in which they were given when the store was created",
         ));
     }
     for (index, member) in members.iter().enumerate() {

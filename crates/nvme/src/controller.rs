@@ -264,7 +264,7 @@ fn check_function(function: &dyn PciFunction) -> Result<Capabilities> {
         ));
     }
     if capabilities.queue_entries_max() < 2 {
-        return unsupported("has queues of one entry, which cannot be".to_owned());
+        return unsupported("has queues of one entry, which is too few".to_owned());
     }
     Ok(capabilities)
 }

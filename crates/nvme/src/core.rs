@@ -272,7 +272,7 @@ impl Core {
     pub(crate) fn lose_patience(&mut self, to: &str, start: Instant, at_most: Duration) {
         let is_over = || self.patience.is_over(self.function.name(), to, start, at_most);
         if self.state().phase() != Phase::Gone && is_over() {
-            let why = format!("it was waited for {to}, and that was interrupted");
+            let why = format!("the wait for {to} was interrupted");
             self.give_up(ErrorKind::Interrupted, &why);
         }
     }

@@ -73,7 +73,7 @@ impl PrebuiltQueue {
                 _ => Request::read(0, len_bytes, buffer, 0),
             };
             let iova = channel.iova_of(arena.id()).ok_or_else(|| {
-                Error::new(ErrorKind::Unsupported, "the controller does not reach the buffers")
+                Error::new(ErrorKind::Unsupported, "the controller cannot reach the buffers")
             })?;
             let (opcode, flags) = data_opcode(&request);
             // Slots are handed out from 0 on, so a slot's number is its place here.

@@ -143,7 +143,7 @@ impl Bdevs {
     pub fn delete(&mut self, name: &str, products: &[&str]) -> Result<()> {
         let bdev = self.get(name)?;
         if !products.contains(&bdev.product) {
-            let context = format!("{name} is no such device, but a {}", bdev.product);
+            let context = format!("{name} is not such a device but a {}", bdev.product);
             return Err(Error::new(ErrorKind::NotFound, context));
         }
         self.unclaimed(name)?;

@@ -20,7 +20,7 @@ pub struct StoreKvOptions {
     pub io: Mode,
     /// Workers; 0: as many as there are cores.
     pub workers: usize,
-    /// Page size of a store that is made, bytes.
+    /// Page size of a new store, bytes.
     pub page_size: usize,
     /// Go through the page cache.
     pub buffered: bool,

@@ -38,7 +38,7 @@ pub struct TpccOptions {
     pub read_first: bool,
     /// Check the twelve conditions afterwards.
     pub check: bool,
-    /// What data and inputs follow from.
+    /// Seed of the data and the inputs.
     pub seed: u64,
 }
 

@@ -64,7 +64,7 @@ pub(crate) struct Advise {
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
     block: u64,
 
-    /// Write to the devices that are given, to measure writes: what is on them is DESTROYED
+    /// Write to the given devices, to measure writes: their content is DESTROYED
     #[arg(long, requires = "devices")]
     allow_writes: bool,
 
@@ -119,9 +119,9 @@ impl Advise {
         }
         let writes = self.reads < 100 && self.study.is_none();
         if writes && !self.allow_writes && !self.devices.devices.is_empty() {
-            let what = "--reads: measuring writes destroys what is on the devices that are given";
+            let what = "--reads: measuring writes destroys the content of the given devices";
             return Err(Failure::usage(what)
-                .hint("--allow-writes, or leave --device out: a file of its own is measured"));
+                .hint("--allow-writes, or leave --device out, to measure a new file"));
         }
         self.mix().map(|_| ())
     }

@@ -16,12 +16,12 @@ use crate::text::{counted, size};
 
 /// Copy a store, whole and consistent, to another place
 ///
-/// The copy is a store of its own, closed and checked page by page as it is made. A store that a crash left is recovered
+/// The copy is an independent store, closed, and checked page by page while it is written. A store that crashed is recovered
 /// first. The target may be a file, a block device, or several: stripe:unit=64KiB:A+B. Ctrl-C leaves nothing behind that
 /// looks like a store.
 ///
-/// A store that another process has open is copied by that process while it is written to, if it publishes the store as for
-/// `qpair top`: with its rights, and to files, block devices and stripes of these.
+/// If another process has the store open and publishes it as for `qpair top`, that process makes the copy, with its own
+/// rights, onto files, block devices and stripes of these.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +35,7 @@ pub(crate) struct Backup {
     /// Where the copy goes: a file, a block device, or a device specifier
     target: PathBuf,
 
-    /// Write over what is on the target; it is lost
+    /// Overwrite the target; its content is lost
     #[arg(long)]
     force: bool,
 
@@ -111,7 +111,7 @@ impl Backup {
         }
     }
 
-    /// Has the process that has the store open make it; if there is none to be asked, that is the failure.
+    /// Asks the process that has the store open to make the backup; fails if there is no such process.
     fn ask(
         &self,
         progress: &dyn Fn(u64, u64) -> ControlFlow<()>,

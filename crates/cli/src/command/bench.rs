@@ -30,11 +30,11 @@ pub(crate) struct Bench {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Uniformly random lookups; a store that is not there is made and filled first
+    /// Uniformly random lookups; a missing store is created and filled first
     Lookup(RunArgs),
     /// Uniformly random replacements of records
     Update(RunArgs),
-    /// Scans of 100 records from random keys on; an operation is one record
+    /// Scans of 100 records from random keys; one operation is one record
     Scan(RunArgs),
     /// Insert all records in random order into a new store; --seconds does not count
     Insert(RunArgs),
@@ -59,7 +59,7 @@ Examples:
   qpair bench lookup --store b.qpair --records 24000000 --memory 320MiB --rate 50000
   qpair bench update --store b.qpair --records 24000000 --memory 320MiB --interface libaio --json")]
 struct RunArgs {
-    /// The store; made and filled if it is not there
+    /// The store; created and filled if it is missing
     #[arg(long, value_name = "PATH")]
     store: PathBuf,
 
@@ -108,11 +108,11 @@ struct RunArgs {
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_seconds)]
     ceiling: f64,
 
-    /// What updates and inserts wait for: sync, group or async; lookups and scans commit nothing
+    /// Durability that updates and inserts wait for: sync, group or async; lookups and scans commit nothing
     #[arg(long, value_name = "WHEN", default_value = "sync", value_parser = parse_durability)]
     durability: Durability,
 
-    /// Page size of a store that is made
+    /// Page size of a new store
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
     page_size: u64,
 
@@ -128,7 +128,7 @@ struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 32)]
     batch: u32,
 
-    /// How long it waits for so many, microseconds
+    /// Longest wait for that batch, microseconds
     #[arg(long, value_name = "US", default_value_t = 1000)]
     linger_us: u32,
 

@@ -51,7 +51,7 @@ pub(crate) struct Commit {
     #[arg(long)]
     insert: bool,
 
-    /// What commits wait for: sync, group or async
+    /// Durability that commits wait for: sync, group or async
     #[arg(long, value_name = "WHEN", default_value = "sync", value_parser = parse_durability)]
     durability: Durability,
 

@@ -29,7 +29,7 @@ pub(crate) struct Files {
     /// A directory of the file system to be used
     dir: PathBuf,
 
-    /// What is done
+    /// Profile of the file operations
     #[arg(long, value_name = "NAME", value_parser = parse_profile)]
     profile: Profile,
 

@@ -45,7 +45,7 @@ pub(super) fn parts(parts: &[PartReport], of: &str) -> Vec<String> {
 /// Arguments of the workloads of transactions.
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
-    /// The store; made and loaded if it is not there
+    /// The store; created and loaded if it is missing
     #[arg(long, value_name = "PATH")]
     pub(super) store: PathBuf,
 
@@ -81,11 +81,11 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     no_log: bool,
 
-    /// Transactions that write do what they would do one after the other; otherwise each sees a snapshot
+    /// Serializable transactions; otherwise snapshot isolation
     #[arg(long)]
     serializable: bool,
 
-    /// Page size of a store that is made: 4KiB for records read one by one, 16KiB for long scans
+    /// Page size of a new store: 4KiB for records read one by one, 16KiB for long scans
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
     page_size: u64,
 
@@ -99,7 +99,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     log: LogDeviceArgs,
 
-    /// What data and inputs follow from
+    /// Seed of the data and the inputs
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
 

@@ -52,7 +52,7 @@ pub(crate) struct Tpcc {
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     rate: Option<f64>,
 
-    /// What commits wait for: sync, group or async
+    /// Durability that commits wait for: sync, group or async
     #[arg(long, value_name = "WHEN", default_value = "group", value_parser = parse_durability)]
     durability: Durability,
 

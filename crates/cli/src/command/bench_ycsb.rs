@@ -39,7 +39,7 @@ pub(crate) struct Ycsb {
     #[arg(long, value_name = "LETTER", value_parser = parse_workload)]
     workload: YcsbWorkload,
 
-    /// Records of a store that is made
+    /// Records of a new store
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = parse_count::<u64, RECORDS_MAX>)]
     records: u64,
 
@@ -59,7 +59,7 @@ pub(crate) struct Ycsb {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: usize,
 
-    /// What commits wait for: sync, group or async
+    /// Durability that commits wait for: sync, group or async
     #[arg(long, value_name = "WHEN", default_value = "group", value_parser = parse_durability)]
     durability: Durability,
 

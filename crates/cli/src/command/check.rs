@@ -11,16 +11,16 @@ use crate::text::{count, counted, escape, size};
 
 /// Check a store: read every page of it
 ///
-/// Checksums, places, the order of keys, large values, and that nothing is used twice. The store is not changed. Damage
-/// is listed with its page and its place in the file. Of a store that was not closed the pages are checked as its last checkpoint has them, and
-/// then the log behind that, which whoever opens the store recovers from.
+/// Checks checksums, page addresses, the order of keys, large values, and that no page is used twice. The store is not changed. Damage
+/// is listed with its page and its place in the file. If the store was not closed, the pages of its last checkpoint are checked,
+/// and then the log after it, which the next opening recovers from.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   qpair check files.qpair
   qpair check files.qpair --json | jq .faults
 
-Exit code 1 if anything is damaged, be it a label or a checkpoint record of which there is another, so that nothing is lost. \
+Exit code 1 if anything is damaged, even a superblock or a checkpoint record whose second copy is intact. \
 Damage is listed on standard error; with --json, in the object.")]
 pub(crate) struct Check {
     #[command(flatten)]
@@ -156,6 +156,6 @@ impl Check {
         let faults = counted((report.faults.len() + log_faults.len()) as u64, "fault");
         let message = format!("{name} is damaged: {faults}");
         Err(Failure::new(Exit::Negative, message)
-            .hint("records on other pages can still be read; restore the store from a backup, or salvage what can be read: qpair repair"))
+            .hint("records on other pages can still be read; restore the store from a backup, or salvage the readable records: qpair repair"))
     }
 }

@@ -17,7 +17,7 @@ use crate::text::{counted, escape};
 
 /// Remove a record, or all records of a range
 ///
-/// On return the change survives power loss. A range is removed in parts, each of which is there in full or not at all.
+/// On return the change survives power loss. A range is removed in parts; each part is removed whole or not at all.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ Examples:
   qpair delete users.qpair --from 2024 --to 2025
   qpair delete users.qpair --table sessions --force
 
-Exit code 1 if there was no such key. A range may be empty. Whoever interrupts it is told how many records were removed.")]
+Exit code 1 if there was no such key. A range may be empty. If it is interrupted, it prints how many records it removed.")]
 pub(crate) struct Delete {
     #[command(flatten)]
     store: StoreArgs,
@@ -35,7 +35,7 @@ pub(crate) struct Delete {
     #[arg(required_unless_present_any = ["prefix", "from", "to", "force"])]
     key: Option<OsString>,
 
-    /// All keys that begin so
+    /// All keys with this prefix
     #[arg(long, value_name = "KEY", conflicts_with_all = ["key", "from", "to"])]
     prefix: Option<OsString>,
 
@@ -47,7 +47,7 @@ pub(crate) struct Delete {
     #[arg(long, value_name = "KEY", conflicts_with = "key")]
     to: Option<OsString>,
 
-    /// Remove a range that has every key
+    /// Remove every record
     #[arg(long, conflicts_with = "key")]
     force: bool,
 

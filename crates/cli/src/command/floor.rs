@@ -22,7 +22,7 @@ use crate::output::{Output, say};
 use crate::study_lab::Watch;
 use crate::text::utc;
 
-/// What a drive gives with no software in the way, and what each layer adds
+/// The drive's own speed, and the cost of each layer above it
 ///
 /// The floor: commands that were built before the run, a doorbell for each I/O, completions polled. Of a DEVICE that the kernel's driver
 /// has, by a module of the kernel, and then this program's driver (where there is VFIO), its io_uring path, and fio where it is
@@ -88,7 +88,7 @@ pub(crate) struct Floor {
     #[arg(long, value_name = "NAME", value_parser = parse_paper, conflicts_with_all = ["rw", "iodepth", "numjobs"])]
     paper: Option<&'static str>,
 
-    /// Write to the drive: what is on it is DESTROYED
+    /// Write to the drive: its content is DESTROYED
     #[arg(long)]
     allow_writes: bool,
 
@@ -147,7 +147,7 @@ impl Floor {
         let watch = Watch::new(interrupt.clone());
         if self.allow_writes && options.loads.iter().any(|load| load.workload.write) {
             let name = options.drive.name();
-            eprintln!("qpair: writing to {name}: what is on it is destroyed");
+            eprintln!("qpair: writing to {name}: its content is destroyed");
         }
         let outcome = run(&options, &watch);
         watch.end();

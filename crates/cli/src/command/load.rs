@@ -23,9 +23,9 @@ const TASKS_PER_WORKER: usize = 64;
 
 /// Load records from a file or standard input
 ///
-/// Makes the store and the table if they are missing. A record whose key is there already replaces it; of several records
-/// with one key the last one wins. On return all of it survives power loss. Ctrl-C stops reading, and keeps
-/// what was loaded.
+/// Creates the store and the table if they are missing. A record replaces an older one with the same key; of several records
+/// with one key the last one wins. On return all records survive power loss. Ctrl-C stops reading, and keeps
+/// the records loaded so far.
 ///
 /// Input has one record a line; blank lines are left out. Columns are named by their header or numbered from 1; fields of JSON are named, inner
 /// ones as OUTER.INNER. The value is the whole line unless columns are chosen for it.
@@ -74,19 +74,19 @@ pub(crate) struct Load {
     #[arg(long, value_name = "BYTE", value_parser = parse_delimiter, help_heading = "Input")]
     delimiter: Option<u8>,
 
-    /// Take backslashes in TSV as they are, not as escapes
+    /// Read backslashes in TSV as they are, not as escapes
     #[arg(long, help_heading = "Input")]
     raw: bool,
 
-    /// Take an empty key as a key, where it makes a line malformed
+    /// Accept an empty key; otherwise it makes a line malformed
     #[arg(long, help_heading = "Input")]
     empty_key: bool,
 
-    /// The input ascends by key, byte by byte; an empty table is then built much faster
+    /// The input is sorted by key, byte by byte; an empty table is then built much faster
     #[arg(long, help_heading = "Input")]
     sorted: bool,
 
-    /// Leave malformed lines out and count them, where the first would end the load
+    /// Skip and count malformed lines instead of ending the load at the first
     #[arg(long, help_heading = "Input")]
     skip_bad: bool,
 

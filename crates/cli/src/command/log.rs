@@ -13,8 +13,8 @@ use crate::text::counted;
 
 /// Print the write-ahead log of a store
 ///
-/// The commits behind the newest checkpoint, in their order, with what each changed; then how each log ends. The store
-/// is neither recovered nor changed. One that was closed has no log.
+/// Prints the commits after the newest checkpoint in order, with the changes of each, and then how each log ends. The store
+/// is neither recovered nor changed. A closed store has no log.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -22,16 +22,16 @@ Examples:
   qpair log crashed.qpair --table users --json | jq .operations
   qpair log crashed.qpair --verify
 
-Exit code 1 if the log is damaged, or cannot be read to its end: commits are missing that were durable, or may be.")]
+Exit code 1 if the log is damaged, or cannot be read to its end: durable commits are or may be missing.")]
 pub(crate) struct Log {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// Only commits in the log of this number
+    /// Only commits in the log with this number
     #[arg(long, value_name = "N")]
     log: Option<u16>,
 
-    /// Only commits with this stamp and those after it
+    /// Only commits from this commit timestamp on
     #[arg(long, value_name = "STAMP", default_value_t = 0)]
     from: u64,
 
@@ -39,7 +39,7 @@ pub(crate) struct Log {
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
 
-    /// Stop after so many commits, and do not look how the log ends
+    /// Stop after so many commits; do not read to the end of the log
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
 
@@ -105,7 +105,7 @@ impl Log {
             if dump.damaged { "were" } else { "may have been" },
         );
         Err(Failure::new(Exit::Negative, message)
-            .hint("restore the store from a backup, or salvage what can be read: qpair repair"))
+            .hint("restore the store from a backup, or salvage the readable records: qpair repair"))
     }
 
     fn is_asked_for(&self, entry: &LogEntry<'_>) -> bool {

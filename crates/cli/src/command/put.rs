@@ -15,7 +15,7 @@ use crate::store_args::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
 
 /// Insert or replace a record
 ///
-/// Makes the store and the table if they are missing. On return the record survives power loss.
+/// Creates the store and the table if they are missing. On return the record survives power loss.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -33,7 +33,7 @@ pub(crate) struct Put {
     #[arg(required_unless_present = "value_file")]
     value: Option<OsString>,
 
-    /// Take an empty key as a key
+    /// Accept an empty key
     #[arg(long)]
     empty_key: bool,
 

@@ -13,18 +13,18 @@ use crate::output::{Output, insert_bytes};
 use crate::store_args::StoreArgs;
 use crate::text::{counted, escape, size};
 
-/// Save what can be read of a damaged store into a new one
+/// Save the readable records of a damaged store into a new one
 ///
-/// The damaged store is only read. Tables that have lost their names come back as table-N. What is lost, and where only
-/// older copies of pages were found, is told by ranges of keys. If all of the store can be read, nothing is made. Where
-/// the labels at the beginning are gone, all of the device is searched for the store's pages.
+/// The damaged store is not changed. A table that lost its name comes back as table-N. The report lists the ranges of keys
+/// that are lost, and those of which only older copies were found. If the whole store can be read, no new store is created.
+/// If the superblocks are gone, the whole device is searched for the store's pages.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   qpair repair broken.qpair saved.qpair
   qpair repair broken.qpair saved.qpair --json | jq .tables
 
-Exit code 0 if all of the store can be read, or all of it was saved; 1 if something is lost, or may be out of date.")]
+Exit code 0 if all records were readable or saved; 1 if some are lost or may be out of date.")]
 pub(crate) struct Repair {
     #[command(flatten)]
     store: StoreArgs,
@@ -32,7 +32,7 @@ pub(crate) struct Repair {
     /// Where the new store goes: a file, a block device, or a device specifier
     target: PathBuf,
 
-    /// Write over what is on the target; it is lost
+    /// Overwrite the target; its content is lost
     #[arg(long)]
     force: bool,
 
@@ -124,7 +124,7 @@ impl Repair {
             false if is_empty => {
                 format!("no record can be read; {target} is a store without records")
             }
-            false => format!("saved what can be read to {target}"),
+            false => format!("saved the readable records to {target}"),
         })
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Scan {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// Only keys that begin so
+    /// Only keys with this prefix
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
     prefix: Option<OsString>,
 

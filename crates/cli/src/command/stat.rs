@@ -9,11 +9,11 @@ use crate::output::Output;
 use crate::store_args::{Effort, StoreArgs};
 use crate::text::{count, counted, escape, size, size_exact, utc};
 
-/// Say what a store is: its sizes, members and tables
+/// Show a store's sizes, members and tables
 ///
-/// How much a table has is estimated from a few of its pages.
+/// The size of each table is estimated from a few of its pages.
 ///
-/// What a store counts while another process has it open: qpair top.
+/// For the metrics of a store that another process has open, see qpair top.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -28,7 +28,7 @@ pub(crate) struct Stat {
     #[arg(long)]
     json: bool,
 
-    /// Print what the store counts, in the format that Prometheus reads
+    /// Print the store's metrics in the format of Prometheus
     #[arg(long, conflicts_with = "json")]
     prometheus: bool,
 }

@@ -52,7 +52,7 @@ pub(crate) struct Study {
     #[command(flatten)]
     devices: DeviceArgs,
 
-    /// Write to the devices that are given: what is on them is DESTROYED
+    /// Write to the given devices: their content is DESTROYED
     #[arg(long, requires = "devices")]
     allow_writes: bool,
 
@@ -277,7 +277,7 @@ impl Study {
         let watch = Watch::new(interrupt.clone());
         if self.allow_writes {
             for spec in &self.devices.devices {
-                eprintln!("qpair: writing to {spec}: what is on it is destroyed");
+                eprintln!("qpair: writing to {spec}: its content is destroyed");
             }
         }
         let outcome = self.devices.lab(self.effort(), self.allow_writes, &watch).and_then(

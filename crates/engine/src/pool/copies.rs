@@ -59,5 +59,5 @@ impl Copies {
 
 /// A store that is only read has no memory for checkpoints.
 fn none() -> Error {
-    Error::new(ErrorKind::ReadOnly, "a checkpoint of a store that was opened for reading only")
+    Error::new(ErrorKind::ReadOnly, "the store was opened for reading only and takes no checkpoint")
 }

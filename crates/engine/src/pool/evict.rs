@@ -161,7 +161,7 @@ impl Pool {
         Taken::Write(self.write_back(page, tag))
     }
 
-    /// Latches the parent of a page in memory, and finds the reference in it; nothing if that is not to be had now.
+    /// Latches the parent of a page in memory, and finds the reference in it; nothing if that is not available now.
     fn find_parent(
         &self,
         around: Option<Around<'_>>,
@@ -252,7 +252,7 @@ impl Pool {
         self.unlink(None, page).then_some(true)
     }
 
-    /// Turns the parent's reference cold, and the frame free; `false` if the parent is not to be had now.
+    /// Turns the parent's reference cold, and the frame free; `false` if the parent is not available now.
     fn unlink(&self, around: Option<Around<'_>>, page: ExclusiveFrame<'_>) -> bool {
         let frame = page.index();
         let Some((mut parent, position)) = self.find_parent(around, &page) else { return false };

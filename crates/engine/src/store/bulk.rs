@@ -71,7 +71,7 @@ fn not_empty() -> Error {
     Error::with_hint(
         ErrorKind::Invalid,
         "a sorted load into a table that is not empty",
-        "load into a new table, or use a load that is not sorted",
+        "load into a new table, or use an unsorted load",
     )
 }
 
@@ -124,7 +124,7 @@ impl BulkLoader {
                     "record {} of a sorted load has a key that is not greater than the key before it",
                     self.records + 1
                 ),
-                "sort the records by key, bytewise, and drop duplicates; or load without sorted load",
+                "sort the records by key, bytewise, and drop duplicates; or use an unsorted load",
             ));
         }
         let large = needs_overflow(&self.inner.shared, key, value);
@@ -152,7 +152,7 @@ impl BulkLoader {
         }
         Err(Error::with_hint(
             ErrorKind::Invalid,
-            format!("record {} of a sorted load was written in part", self.records.max(1)),
+            format!("record {} of a sorted load was only partly written", self.records.max(1)),
             "a push that fails or is dropped ends the load; begin a new one",
         ))
     }

@@ -33,7 +33,7 @@ impl Attempts {
         Err(Error::with_hint(
             ErrorKind::Conflict,
             format!(
-                "all {} attempts of a transaction failed by conflicts; the last one: {}",
+                "all {} attempts of a transaction met conflicts; the last one: {}",
                 self.made,
                 error.context()
             ),

@@ -351,7 +351,7 @@ pub(crate) fn check_here(shared: &Shared) -> Result<()> {
 fn no_space() -> Error {
     Error::with_hint(
         ErrorKind::NoSpace,
-        "the device has no free page for a page that must move",
+        "the device has no free page to move a page to",
         "make room on the device, and open the store again",
     )
 }
@@ -361,7 +361,7 @@ fn no_space() -> Error {
 pub(crate) fn astray() -> Error {
     Error::with_remedy(
         ErrorKind::Corrupt,
-        "a leaf is not where its tree refers to it",
+        "a leaf is not at the address that its tree has for it",
         format!("a check finds it; {SALVAGE}"),
         Remedy::Check,
     )

@@ -219,7 +219,7 @@ fn close_dropped() {
 pub(crate) fn deadlock() -> Error {
     Error::new(
         ErrorKind::Closed,
-        "deadlock: the result is missing, no task can go on, and no transfer is in flight",
+        "deadlock: the result is missing, no task can run, and no transfer is in flight",
     )
 }
 

@@ -245,7 +245,7 @@ impl Operation for Prepare<'_> {
         }
         let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
         if context.is_unsaved(page.index()) {
-            // Saving it takes space, which is not to be had for certain: the change itself must not ask for it.
+            // Saving it takes space, which is not available for certain: the change itself must not ask for it.
             self.descent.restart();
             let latched = latch(page)?;
             context.begin_change(&latched)?;

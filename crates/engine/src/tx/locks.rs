@@ -72,10 +72,10 @@ impl Future for Wait<'_> {
                 return Poll::Ready(Err(Error::with_hint(
                     ErrorKind::Invalid,
                     format!(
-                        "the transaction whose closure this thread runs holds the lock of {}: the thread would wait for itself",
+                        "the enclosing transaction of this thread holds the lock of {}: the thread would wait for itself",
                         self.tx.names.place(self.tree, self.key)
                     ),
-                    "make the change with the transaction that the closure is given",
+                    "use the transaction that the closure receives",
                 )));
             }
             // SeqCst, as the loads in `is_wait_cycle`: of two that wait for one another one sees the other.

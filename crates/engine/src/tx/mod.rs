@@ -188,7 +188,7 @@ impl Tx {
         Err(Error::with_hint(
             ErrorKind::SnapshotLost,
             format!(
-                "the snapshot of {} was dropped, {age} commits old: its older values exceeded the limits of {} memory and {} disk, or the disk is full",
+                "the snapshot of {} was dropped, {age} commits old: its undo versions exceeded the limits of {} memory and {} disk, or the disk is full",
                 name(),
                 format_bytes(self.versions_bytes_max),
                 format_bytes(self.history.bytes_max()),

@@ -538,7 +538,7 @@ impl TxState {
         {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                "the transaction does not have this savepoint, or no longer has it",
+                "the transaction has no such savepoint, or has dropped it",
             ));
         }
         // What was written before is all that the earlier writes refer to.

@@ -248,7 +248,7 @@ fn records_of_checkpoints_and_labels() {
             let (report, tables) = salvage(&copy);
             assert!(!report.healthy);
             assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{report:#?}");
-            assert!(report.remarks.iter().any(|remark| remark.contains("by what its pages")));
+            assert!(report.remarks.iter().any(|remark| remark.contains("read from its pages")));
             damage(&copy, damaged % 2);
         }
     }

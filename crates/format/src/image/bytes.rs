@@ -49,12 +49,12 @@ impl ImageBytes {
     pub fn finish(mut self) -> Result<Vec<u8>> {
         self.bytes.truncate(self.record.image_bytes as usize);
         if crc_fast::crc32_iscsi(&self.bytes) != self.record.image_checksum {
-            return Err(damaged_image("has another checksum than its record says"));
+            return Err(damaged_image("does not match the checksum in its record"));
         }
         Ok(self.bytes)
     }
 }
 
 fn damaged_image(what: &str) -> Error {
-    Error::damaged(format!("the checkpoint's image {what}"))
+    Error::damaged(format!("the checkpoint snapshot {what}"))
 }

@@ -50,7 +50,7 @@ fn large(descriptor: &[u8; Descriptor::BYTES]) -> String {
     let page = Descriptor::first_page(descriptor).unwrap_or_default();
     let len = super::get_u32(descriptor, 16).unwrap_or_default();
     let pages = super::get_u32(descriptor, 20).unwrap_or_default();
-    format!("{len} bytes in {pages} pages from page {page} on")
+    format!("{len} bytes in {pages} pages from page {page}")
 }
 
 /// Bytes as text in quotes if they are printable, else in hexadecimal; cut if they are many.

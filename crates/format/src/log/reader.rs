@@ -303,7 +303,8 @@ impl LogReader {
             self.payload = payload.start + skipped as usize..payload.end;
             self.lsn = lsn + u64::from(skipped);
         } else if self.partial.is_empty() != (header.first_record == Some(0)) {
-            self.state = State::Tail(EndReason::Damaged("a record begins in its midst"), at);
+            self.state =
+                State::Tail(EndReason::Damaged("a record begins inside another record"), at);
             return None;
         } else {
             self.payload = payload;

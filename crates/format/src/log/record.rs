@@ -227,7 +227,7 @@ impl<'a> Record<'a> {
         let record = Self::checked(bytes)?;
         let (mut rest, mut count) = (record.operations, 0);
         while !rest.is_empty() {
-            let (_, len) = Operation::decode(rest).ok_or("an operation cannot be decoded")?;
+            let (_, len) = Operation::decode(rest).ok_or("cannot decode an operation")?;
             rest = &rest[len..];
             count += 1;
         }
@@ -252,7 +252,7 @@ impl<'a> Record<'a> {
             return Err("the record's checksum is wrong");
         }
         if flags != 0 {
-            return Err("the record has flags that this software does not know");
+            return Err("the record has unknown flags");
         }
         Ok(Self { stamp, operation_count, operations: &bytes[RECORD_HEADER_BYTES..] })
     }

@@ -52,7 +52,7 @@ impl Offline {
             Err(error) => {
                 let label = unlabelled::label_by_pages(members, look)?.ok_or(error)?;
                 remarks
-                    .push(format!("it is read by what its pages of {} bytes say", label.page_size));
+                    .push(format!("it is read from its pages of {} bytes alone", label.page_size));
                 label
             }
         };
@@ -152,7 +152,7 @@ fn read_image(reader: &mut PageReader, record: &Record) -> Result<Result<Image>>
         let taken = match reader.read_page(page_id)? {
             Ok(page) => bytes.take(page_id, &page),
             Err(what) => {
-                let what = format!("the checkpoint's image is damaged: {what}");
+                let what = format!("the checkpoint snapshot is damaged: {what}");
                 Err(Error::new(ErrorKind::Corrupt, what))
             }
         };

@@ -129,7 +129,7 @@ pub fn examine_log(members: &[Arc<dyn BlockDevice>], log_place: &LogPlace) -> Re
             "the log is damaged: commits that were durable are missing".to_owned()
         }
         Ok(log) if log.unreadable => {
-            "the log cannot be read to its end: commits that were durable may be missing".to_owned()
+            "the end of the log cannot be read: commits that were durable may be missing".to_owned()
         }
         Ok(_) if has_large => return large::unreadable(members, log_place),
         Ok(_) => return Ok(Vec::new()),
@@ -146,7 +146,7 @@ pub fn examine_log(members: &[Arc<dyn BlockDevice>], log_place: &LogPlace) -> Re
 /// What is lost with a log device that is not there.
 fn missing_log(error: &Error) -> String {
     format!(
-        "the log is missing, and with it what was committed since the last checkpoint: {}",
+        "the log is missing, and so are the commits since the last checkpoint: {}",
         error.context()
     )
 }

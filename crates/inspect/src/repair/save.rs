@@ -199,7 +199,7 @@ pub(super) fn save_table(
         });
         drop(sender);
         let loaded = loading.join().unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Invalid, "saving records came to an unexpected end"))
+            Err(Error::new(ErrorKind::Invalid, "saving records ended unexpectedly"))
         });
         // If loading failed, reading did for that.
         saved.records = loaded?;

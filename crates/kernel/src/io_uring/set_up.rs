@@ -288,7 +288,7 @@ fn refused(cause: io::Error, asked: &Asked, task_run: TaskRun) -> Error {
         }
     }
     if asked.polling == Polling::Hybrid && works(&Asked { polling: Polling::Poll, ..*asked }) {
-        let what = "hybrid polling (IORING_SETUP_HYBRID_IOPOLL) is not to be had";
+        let what = "hybrid polling (IORING_SETUP_HYBRID_IOPOLL) is not available";
         return Error::new(ErrorKind::Unsupported, what)
             .caused_by(cause)
             .hint("Linux 6.13 or later has it, not for io_uring_cmd; leave hybrid out");

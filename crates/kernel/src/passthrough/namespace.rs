@@ -224,8 +224,7 @@ fn sibling(number: u64) -> Option<String> {
 
 /// Nobody is seen to use the namespace, but mounts of other mount namespaces are not seen, in a container for example.
 fn unclaimed(name: &str, block: &str) -> Error {
-    let what =
-        format!("{name} cannot be written: {block} is out of reach, so it cannot be claimed");
+    let what = format!("{name} cannot be written: {block} is missing, so it cannot be claimed");
     Error::new(ErrorKind::Busy, what)
         .hint("make the block device beside it available here too, or open it read-only")
 }

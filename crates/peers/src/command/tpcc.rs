@@ -21,7 +21,7 @@ pub(crate) struct Tpcc {
     #[arg(long)]
     check: bool,
 
-    /// What data and inputs follow from
+    /// Seed of the data and the inputs
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }

@@ -22,7 +22,7 @@ impl BlockRange {
     }
 }
 
-/// What goes wrong, and how often. Rates are probabilities for each command they fit; `_after` counts commands of I/O queues since the
+/// Faults to inject, and how often. Rates are probabilities for each command they fit; `_after` counts commands of I/O queues since the
 /// plan began, and the command of that number is the one it happens to.
 ///
 /// As text: `seed=7,read_error_rate=0.001,read_error_blocks=100-200,remove_after=5000`.

@@ -143,7 +143,7 @@ fn answer(mut stream: impl Read + Write, target: &Target) -> io::Result<()> {
     }
     let (status, kind, body) = match request.starts_with(b"GET ") {
         true => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text(target)),
-        false => ("405 Method Not Allowed", "text/plain", "GET is what there is\n".to_owned()),
+        false => ("405 Method Not Allowed", "text/plain", "only GET is supported\n".to_owned()),
     };
     let len = body.len();
     write!(

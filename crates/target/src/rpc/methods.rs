@@ -416,7 +416,7 @@ fn bdev_raid_create(manager: &Manager, mut params: Params) -> Result<Value> {
     let (strip, uuid) = (params.number("strip_size_kb")?, params.text("uuid")?);
     params.finish()?;
     if !matches!(level.as_str(), "raid0" | "0") {
-        return Err(Failure::new(-95, format!("raid level {level}: raid0 is what is there")));
+        return Err(Failure::new(-95, format!("raid level {level}: only raid0 is supported")));
     }
     let strip_kb = strip.unwrap_or(64);
     let mut bdevs = manager.bdevs();

@@ -19,7 +19,7 @@ fn address(trtype: &str, traddr: &str) -> Result<String> {
         }
         "vfiouser" => Ok(format!("vfio-user:{traddr}")),
         _ => {
-            Err(Failure::new(-95, format!("trtype {trtype}: PCIe and VFIOUSER are what is there")))
+            Err(Failure::new(-95, format!("trtype {trtype}: only PCIe and VFIOUSER are supported")))
         }
     }
 }

@@ -371,7 +371,11 @@ pub(super) const SCHEMAS: &[Schema] = &[
             may("serial_number", Text, "20 characters at most; made of its name if left out."),
             may("model_number", Text, "40 characters at most."),
             may("max_namespaces", Number, "Up to 1024; 32 if left out."),
-            may("allow_any_host", Flag, "Whoever reaches a socket may have it in any case."),
+            may(
+                "allow_any_host",
+                Flag,
+                "Any process that reaches a socket may have it in any case.",
+            ),
             no("ana_reporting"),
             no("passthrough"),
             no("enable_nssr"),

@@ -166,7 +166,7 @@ impl Server {
     /// Somebody who is no client made no sense.
     fn turn_away(&mut self, ended: Ended) {
         let socket = self.path().display();
-        warn!(name: "refused", %socket, error = %ended, "who came makes no sense");
+        warn!(name: "refused", %socket, error = %ended, "the client does not follow the protocol");
         self.ended = Some(ended);
     }
 

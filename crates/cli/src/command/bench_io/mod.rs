@@ -61,7 +61,7 @@ struct Own {
     #[arg(long, help_heading = "Run")]
     readonly: bool,
 
-    /// Write also to what is mounted or in use, or has a store: what it holds is lost
+    /// Write even to a device that is mounted, in use or holds a store: its content is lost
     #[arg(long, conflicts_with = "readonly", help_heading = "Run")]
     force: bool,
 

@@ -30,7 +30,7 @@ pub(super) struct Create {
     #[command(flatten)]
     target: Target,
 
-    /// What it is called: letters, digits, '-', '_' and '.'
+    /// Name of the slice: letters, digits, '-', '_' and '.'
     name: String,
 
     /// How large it is; as large as the image if left out
@@ -45,7 +45,7 @@ pub(super) struct Create {
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
 
-    /// Carve the device though something else is on it, which is lost
+    /// Carve the device even if it has other content, which is lost
     #[arg(long)]
     force: bool,
 }

@@ -8,7 +8,7 @@ use crate::failure::{Exit, Result};
 use crate::output::{Output, say};
 use crate::text::size;
 
-/// List the slices of a device, and what is free
+/// List the slices and the free space of a device
 #[derive(Args, Debug)]
 pub(super) struct List {
     #[command(flatten)]

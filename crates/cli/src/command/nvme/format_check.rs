@@ -9,7 +9,7 @@ use super::opened::Opened;
 use crate::failure::{Exit, Result};
 use crate::output::Output;
 
-/// Say which formats a drive's namespaces can have, and whether the driver can use the one they have
+/// List the formats of a drive's namespaces, and say whether the driver supports the current one
 ///
 /// Nothing is formatted.
 #[derive(Args, Debug)]

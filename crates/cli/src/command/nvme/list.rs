@@ -9,7 +9,7 @@ use crate::failure::{Exit, Result};
 use crate::output::Output;
 use crate::text::size;
 
-/// List NVMe controllers: driver, IOMMU group, and what is on them
+/// List NVMe controllers: driver, IOMMU group and content
 ///
 /// Nothing is changed, and root is not needed.
 #[derive(Args, Debug)]

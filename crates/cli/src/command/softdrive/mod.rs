@@ -77,7 +77,7 @@ pub(crate) struct SoftDrive {
     #[arg(long)]
     null: bool,
 
-    /// Serve one SAS host bus adapter, with the drives as disks behind it
+    /// Serve one SAS host bus adapter with the drives as its disks
     #[arg(long, conflicts_with_all = ["fault", "trap_doorbells"])]
     hba: bool,
 
@@ -89,11 +89,11 @@ pub(crate) struct SoftDrive {
     #[arg(long, requires = "hba", value_name = "FILE")]
     transcript: Option<PathBuf>,
 
-    /// What a host bus adapter speaks: MPI 2.5, as a SAS3008, or 2.6, as a 9500-8e
+    /// Protocol of the host bus adapter: MPI 2.5, as a SAS3008, or 2.6, as a 9500-8e
     #[arg(long, requires = "hba", value_name = "VERSION", value_parser = ["2.5", "2.6"], default_value = "2.5")]
     mpi: String,
 
-    /// Put the disks of a host bus adapter behind two levels of expanders
+    /// Connect the disks of the host bus adapter through two levels of expanders
     #[arg(long, requires = "hba")]
     expanders: bool,
 
@@ -105,7 +105,7 @@ pub(crate) struct SoftDrive {
     #[arg(long, value_name = "NAME[,OPTION=VALUE]...")]
     profile: Option<String>,
 
-    /// What goes wrong, and how often
+    /// Faults to inject, and how often
     #[arg(long, value_name = "OPTION=VALUE[,...]")]
     fault: Option<String>,
 
@@ -129,7 +129,7 @@ pub(crate) struct SoftDrive {
     #[arg(long, value_name = "HOW", default_value = "nap=1000", value_parser = parse_idle)]
     idle: Idle,
 
-    /// Send a driver away that has done nothing for so many seconds, so that another one can come [default: never]
+    /// Disconnect a driver after so many idle seconds, so that another can connect [default: never]
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     idle_timeout: Option<f64>,
 

@@ -76,11 +76,11 @@ Examples:
   qpair target --config /etc/qpair/target.toml --metrics 127.0.0.1:9100 --log warning,qpair_nvme=debug"
 )]
 pub(crate) struct TargetCommand {
-    /// Read what there is to be from a file, and again at SIGHUP
+    /// Read the configuration from a file, and again at SIGHUP
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Where the sockets are; made if it is not there [default: /run/qpair]
+    /// Folder of the sockets; created if missing [default: /run/qpair]
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 
@@ -92,11 +92,11 @@ pub(crate) struct TargetCommand {
     #[arg(long, value_name = "PATH")]
     rpc: Option<PathBuf>,
 
-    /// Tell Prometheus what is counted, at this address with a port or this path
+    /// Serve metrics for Prometheus at this address with a port, or at this path
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<MetricsAddress>,
 
-    /// Log what is as important as this, by all crates or by some: error, warning, notice, info or debug; info,qpair_nvme=debug
+    /// Log level, for all crates or for some: error, warning, notice, info or debug; info,qpair_nvme=debug
     /// [default: notice]
     #[arg(long, value_name = "LEVEL,CRATE=LEVEL", value_parser = Levels::parse)]
     log: Option<Levels>,

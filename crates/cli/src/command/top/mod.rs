@@ -24,12 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a wish to stop is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Show what a running store or target does
+/// Show the activity of a running store or target
 ///
 /// The process that has the store open publishes it at a socket: `qpair load`, `demo` and `bench` beside the store
 /// (STORE.top), other programs if they ask for it (Options::publish). Rates are those of the last interval. Open
-/// transactions are listed, the oldest first; those that wait for long, or hold old snapshots, keep others from going on, or
-/// older values from being forgotten.
+/// transactions are listed, the oldest first. A transaction that waits long may block others; an old snapshot keeps
+/// undo versions alive.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -59,7 +59,7 @@ pub(crate) struct Top {
     #[arg(long)]
     json: bool,
 
-    /// Look once, and print what the store counts, in the format that Prometheus reads
+    /// Look once, and print the store's metrics in the format of Prometheus
     #[arg(long, conflicts_with = "json")]
     prometheus: bool,
 }
@@ -147,7 +147,7 @@ impl Top {
                 format!(
                     "no program has {name} open: the one that published it at {there} was killed"
                 ),
-                "nothing is wrong with the store: whoever opens it next recovers it",
+                "the store is not damaged: the next opening recovers it",
             ),
             ErrorKind::WouldBlock | ErrorKind::TimedOut => (
                 format!("the process that has {name} open does not answer at {there}"),

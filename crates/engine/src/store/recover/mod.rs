@@ -66,7 +66,7 @@ impl StoreInner {
                 return Err(Error::with_hint(
                     ErrorKind::Unclean,
                     format!(
-                        "{} was not closed: its log has commits that its pages do not have yet",
+                        "{} was not closed: its log has commits that are not in its pages yet",
                         self.incarnation.members[0].info().name
                     ),
                     "open it once for writing, which recovers it",
@@ -147,7 +147,7 @@ impl StoreInner {
         match &self.shared.log_device {
             Some(log_device) => log_device.fits(name, logs),
             None if any_on_log_device(logs) => Err(unreadable(format!(
-                "the log of {name} is on a device of its own that its label does not name"
+                "the log of {name} is on a log device that its superblock does not name"
             ))),
             None => Ok(()),
         }

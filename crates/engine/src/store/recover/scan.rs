@@ -79,7 +79,7 @@ impl Analysis {
         log_runs.dedup();
         let refused = |first: u64, count: u64| {
             unreadable(format!(
-                "the log needs pages {first} to {}, which are something else",
+                "the log needs pages {first} to {}, which have another use",
                 first.saturating_add(count)
             ))
         };

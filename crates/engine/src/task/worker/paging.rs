@@ -149,7 +149,7 @@ impl Worker {
                 format!("is of tree {} below one of tree {tree_id}", node.tree_id())
             }
             Some(Above { is_bound: false, .. }) => {
-                "has other bounds than the page above it says".to_owned()
+                "has other bounds than its parent page gives it".to_owned()
             }
             _ if refers_to_frames() => "refers to memory".to_owned(),
             _ => return None,
@@ -157,9 +157,7 @@ impl Worker {
         Some(Error::with_remedy(
             ErrorKind::Corrupt,
             format!("page {page_id} {what}, though its checksum is right"),
-            format!(
-                "the device lost a write, or something other than this software wrote it; {SALVAGE}"
-            ),
+            format!("the device lost a write, or another program wrote the page; {SALVAGE}"),
             Remedy::Repair,
         ))
     }
@@ -296,7 +294,9 @@ fn corrupt(what: &str, page_size: usize, page_id: u64) -> Error {
             "page {page_id}, at byte {} of the store's pages, {what}",
             page_id * page_size as u64
         ),
-        format!("the device or something else changed it; a check lists all such pages; {SALVAGE}"),
+        format!(
+            "the device or another program changed it; a check lists all such pages; {SALVAGE}"
+        ),
         Remedy::Check,
     )
 }

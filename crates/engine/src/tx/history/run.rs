@@ -223,7 +223,7 @@ impl Run {
         let number = page[field::STAMP..field::STAMP + 8].try_into().map_or(0, u64::from_le_bytes);
         let fault = damage(page, id).or_else(|| {
             (page[field::KIND] != PageKind::History as u8 || number != self.number)
-                .then(|| "is not one of the run's that it should be of".to_owned())
+                .then(|| "is not a page of this run".to_owned())
         });
         if let Some(fault) = fault {
             return Err(Error::new(

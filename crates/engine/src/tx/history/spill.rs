@@ -94,7 +94,7 @@ async fn write(tx: &Arc<Tx>, (sorted, bytes): (Sorted, u64), bound: u64) -> Resu
     if !tx.has_room_for_run(bytes) {
         return Err(Error::new(
             ErrorKind::NoSpace,
-            "older values have reached their limit on the device",
+            "undo versions have reached their limit on the device",
         ));
     }
     // All of them are applied: a snapshot taken from here on needs none.
