@@ -29,7 +29,7 @@ pub(crate) struct Incarnation {
     pub(crate) label: Mutex<Superblock>,
     /// The labels were read after a crash, and of all members the same: some may be in a cache only, if a flush failed before it.
     labels_in_doubt: bool,
-    /// Whoever gives pages of dropped tables back waits for these until the store is marked open: before, nothing may change.
+    /// Tasks that free the pages of dropped tables wait for these until the store is marked open: before, nothing may change.
     pub(crate) first_change: Mutex<Vec<Promise<()>>>,
     /// Held by a task that begins the logs.
     starting: Arc<AsyncMutex>,

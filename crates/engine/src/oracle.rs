@@ -55,7 +55,7 @@ impl TimestampOracle {
     /// The greatest stamp such that all commits at or below it are applied.
     #[inline(always)]
     pub(crate) fn applied(&self) -> u64 {
-        // Acquire: pairs with the store in `end_commit`; whoever sees the stamp sees what was applied.
+        // Acquire: pairs with the store in `end_commit`; a reader that sees the stamp sees the applied changes.
         self.applied.load(Ordering::Acquire)
     }
 

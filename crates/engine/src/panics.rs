@@ -1,7 +1,7 @@
 //! Panics in the engine's own code: what it was changing is half done, so the store fails.
 //!
 //! What always holds: a panic in code of the program, a closure or a task, ends that alone. One that goes through a frame's latch
-//! leaves it latched for ever, and nobody sees the page; whoever meets it is told of the failure.
+//! leaves it latched for ever, and nobody sees the page; a task that waits for the latch gets the failure.
 
 use std::cell::Cell;
 use std::future::poll_fn;

@@ -54,8 +54,8 @@ impl Versions {
         place(page_id, 1 + count)
     }
 
-    /// The version of all pages that go to places of their own for the image of an epoch: whoever chooses one of those places, the page's
-    /// version is the same.
+    /// The version of all pages that go to new places for the image of an epoch: the version does not depend on
+    /// the task that chooses the place.
     #[inline(always)]
     pub fn of_image(&self, epoch: u32) -> u32 {
         HALF | (self.salt.wrapping_add(epoch) % HALF)

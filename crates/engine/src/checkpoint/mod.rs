@@ -1,7 +1,7 @@
 //! Checkpoints: an exact image of all trees on the device, made while they change. See docs/design/checkpoints.md.
 //!
 //! - The image is of one instant, between commits: the gate is closed for a moment, the *epoch* goes on by one, the gate opens.
-//! - From then on whoever first changes a page that belongs to the image saves a copy of it first; the sweep saves the rest.
+//! - From then on the first change of a page that belongs to the image saves a copy of it first; the sweep saves the rest.
 //! - Nothing is written where something of the last durable image is ([`crate::space::Space`]), so a crash finds that one whole.
 
 mod record;

@@ -62,7 +62,7 @@ pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
     made
 }
 
-/// [`checkpoint`] for a change that needs one: it goes on if whoever waits for it goes away, since half of one leaves the gate shut.
+/// [`checkpoint`] for a change that needs one: it goes on if the waiting task is dropped, since half a checkpoint leaves the gate shut.
 ///
 /// # Errors
 /// As [`checkpoint`].
@@ -71,11 +71,11 @@ pub(crate) async fn checkpoint_to_its_end(shared: &Arc<Shared>) -> Result<()> {
     spawn_here(shared, move || async move { checkpoint(&own, false).await }).await?
 }
 
-/// Gives an image up that was not completed: places that were chosen for pages that are not saved become free.
+/// Gives up an incomplete image: the places chosen for pages that are not saved yet become free.
 async fn give_up(shared: &Arc<Shared>) -> Result<()> {
     let epoch = shared.checkpoints.epoch();
     shared.checkpoints.end();
-    // Whoever saved a page for the image is done with that.
+    // Tasks that were saving pages for the image have ended that.
     settle(shared).await?;
     for frame in (0..shared.pool.frames.len()).map(FrameIndex) {
         if let Some(place) = shared.pool.unused_place(frame, epoch) {

@@ -178,7 +178,7 @@ impl Pool {
         };
         let swip = Swip::Hot(frame).encode();
         let node = Node::new(parent.bytes());
-        // Whoever moves a reference to another page corrects the hint, but we may have read it before.
+        // A split or merge that moves the reference corrects the hint, but we may have read the hint before.
         if node.is_leaf() {
             return None;
         }

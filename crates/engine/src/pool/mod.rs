@@ -1,4 +1,4 @@
-//! The buffer pool: frames, who may have one, and which page leaves next. See docs/design/buffer-pool.md.
+//! The buffer pool: frames, their latches, and which page leaves next. See docs/design/buffer-pool.md.
 //!
 //! A page in memory is reached only through the swizzled reference in its parent, so a page whose children
 //! are in memory stays. Replacement is a clock with two hands over all frames: the front hand turns hot frames cooling, the
@@ -61,7 +61,7 @@ pub(crate) struct Pool {
     pub(crate) free_low: usize,
     /// Frames a worker keeps at hand.
     pub(crate) local_max: usize,
-    /// Those who wait for the I/O of a page that somebody else began, each list by frame.
+    /// Tasks that wait for the I/O of a page that another task began, a list for each frame.
     waiters: Box<[Waiters]>,
     pub(crate) evictions: AtomicU64,
     /// Whether parents are found by what frames say; see [`StoreOptions::parent_hints`](crate::StoreOptions).
@@ -155,7 +155,7 @@ impl Pool {
         ticket: &mut Ticket,
         waker: &Waker,
     ) -> bool {
-        // In the list before the latch is told: whoever ends the I/O looks there if it was.
+        // In the list before the latch is marked: the end of the I/O looks into the list only if the latch is marked.
         self.waiters(frame).wait(ticket, frame.0.into(), waker);
         let waits = self.frames.add_waiter(frame);
         if !waits {
@@ -164,7 +164,7 @@ impl Pool {
         waits
     }
 
-    /// Opens a frame that was read into, and wakes who waits for that. Even the memory of a transfer beside the
+    /// Opens a frame that was read into, and wakes the tasks that wait for it. Even the memory of a transfer beside the
     /// trees may have waiters: they came by a reference that was true a moment before.
     pub(crate) fn end_read(&self, page: ExclusiveFrame<'_>) {
         let frame = page.index();
@@ -173,7 +173,7 @@ impl Pool {
         }
     }
 
-    /// Takes back the memory of a write, and wakes who waits for that; the frame.
+    /// Takes back the memory of a write, and wakes the tasks that wait for it; returns the frame.
     pub(crate) fn end_write(&self, buffer: Buffer) -> FrameIndex {
         let (frame, waited) = self.frames.end_write(buffer);
         if waited {

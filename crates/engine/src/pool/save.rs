@@ -33,7 +33,7 @@ impl Pool {
             && (!node.is_leaf() || self.frames.is_dirty(frame))
     }
 
-    /// The place where the image under way has a page: chosen by whoever needs it first, the page itself or its parent.
+    /// The address of a page in the image under way: the page or its parent chooses it, whichever is saved first.
     fn image_place(&self, space: &Space, frame: FrameIndex, epoch: Epoch) -> Result<u64> {
         if let Some(place) = target_of(self.frames.target(frame), epoch) {
             return Ok(place);

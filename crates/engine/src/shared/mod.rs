@@ -512,8 +512,8 @@ impl Shared {
         true
     }
 
-    /// Keeps the cause of a failed write or flush: from now on the store is read-only. Whoever waits for what no longer comes is told:
-    /// workers that sleep look for it in their next turn.
+    /// Keeps the cause of a failed write or flush: from now on the store is read-only. Tasks that wait for commits or pages get the failure:
+    /// sleeping workers look for it in their next turn.
     pub(crate) fn fail(&self, error: Error) {
         if self.failure.set(error).is_ok() {
             self.worker_handles.iter().for_each(|handle| handle.wake_up());

@@ -278,9 +278,9 @@ impl StoreInner {
         }
     }
 
-    /// Frees the pages of a tree that no name leads to any more, as a task, which begins when `when` is there.
+    /// Frees the pages of a dropped tree in a task, which begins when `when` is done.
     pub(super) fn reclaim(self: &Arc<Self>, tree: Tree, when: Option<JoinHandle<()>>) {
-        // It holds no store: whoever drops the last handle closes it then and there.
+        // The task holds no store: the drop of the last handle closes it at once.
         let shared = self.shared.clone();
         shared.note_dropping(tree.id, true);
         drop(spawn_to(&self.shared, 0, move || async move {
@@ -419,7 +419,7 @@ fn drop_root(shared: &Shared, tree: Tree) {
     give_scratch(tree.root);
 }
 
-/// Frees the page of a tree's root, and the frame for whoever asks; the frame is the caller's.
+/// Frees the page of a tree's root, and the frame, which the caller has latched.
 fn give_root(shared: &Shared, tree: Tree, page: ExclusiveFrame<'_>) {
     let place = shared.pool.frames.page_id(tree.root);
     tree.leave(&shared.pool);

@@ -279,7 +279,7 @@ impl TaskTable {
             let all = self.range(..)?.at_most(1);
             let mut all = if last { all.reverse() } else { all };
             let Some((key, _)) = all.next().await? else { return Ok(None) };
-            // The row is locked before it is read: whoever comes second finds no record, and looks for another.
+            // The row is locked before it is read: the second task finds no record, and looks for another.
             let taken = self.transact(async |tx| {
                 let value = tx.get_for_update(table, &key).await?;
                 if value.is_some() {

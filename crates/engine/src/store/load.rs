@@ -79,7 +79,7 @@ impl Table {
             let free = match taken.take().map(JoinHandle::join) {
                 None => Records::default(),
                 Some(Ok(records)) => records,
-                // Whoever does not take it has a reason, and tells it.
+                // The receiver has ended with an error of its own, and reports it.
                 Some(Err(_)) => break,
             };
             let ((tell, told), (next, parts)) = (promise(), promise());

@@ -100,7 +100,7 @@ pub struct Store {
 pub struct WeakStore(std::sync::Weak<StoreInner>);
 
 impl WeakStore {
-    /// The store, as long as somebody else has it. Whoever holds this last closes it.
+    /// The store, as long as another handle is open. The drop of the last handle closes the store.
     #[must_use]
     pub fn upgrade(&self) -> Option<Store> {
         self.0.upgrade().map(|inner| Store { inner })

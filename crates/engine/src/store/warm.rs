@@ -97,7 +97,7 @@ impl Store {
         let roots_max = shared.pool.frames.len() as usize / ROOTS_PART;
         let names = self.table_names()?;
         for name in names.iter().take(roots_max).take_while(|_| room(shared) > 0) {
-            // One that cannot be opened is told of to whoever wants it.
+            // A table that cannot be opened gives its error to the caller that wants it.
             let _ = self.existing_table(name);
         }
         let roots = shared.roots();

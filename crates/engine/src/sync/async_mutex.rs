@@ -18,7 +18,7 @@ pub(crate) struct AsyncMutex {
 #[derive(Debug)]
 pub(crate) struct AsyncMutexGuard(Arc<AsyncMutex>);
 
-/// The place of one who waits. If it was woken and goes away, the next one is.
+/// The place of a waiting task. If the task was woken and is dropped, the next one is woken.
 struct Turn<'a> {
     alone: &'a AsyncMutex,
     ticket: Ticket,

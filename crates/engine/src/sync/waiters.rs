@@ -102,7 +102,7 @@ impl Waiters {
         woken.into_values().for_each(Waker::wake);
     }
 
-    /// Wakes the one who came first.
+    /// Wakes the task that came first.
     pub(crate) fn wake_one(&self) {
         let first = self.lock().wakers.pop_first();
         if let Some((_, waker)) = first {

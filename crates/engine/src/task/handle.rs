@@ -84,7 +84,7 @@ where
     handle
 }
 
-/// Starts a task on this worker: one that comes to its end even if whoever waits for it goes away.
+/// Starts a task on this worker that runs to its end even if the waiting task is dropped.
 pub(crate) fn spawn_here<F, T>(
     shared: &Shared,
     make: impl FnOnce() -> F + Send + 'static,

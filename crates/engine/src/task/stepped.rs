@@ -215,7 +215,7 @@ fn close_dropped() {
     }
 }
 
-/// The error of whoever waits for what can never come.
+/// The error of a wait that can never end.
 pub(crate) fn deadlock() -> Error {
     Error::new(
         ErrorKind::Closed,

@@ -178,7 +178,7 @@ impl Tx {
             && self.versions_bytes() > most
     }
 
-    /// Waits, on a worker, until a slot's oldest images are on the device if those of all have too much of memory: who makes older values faster
+    /// Waits, on a worker, until a slot's oldest images are on the device if all images use too much memory: a commit that makes them faster
     /// than the device takes them would cost a snapshot that has room there. The commit has no stamp yet, and has changed nothing.
     pub(super) async fn let_history_pass(self: &Arc<Self>, slot: usize) {
         // As long as a spill goes on.

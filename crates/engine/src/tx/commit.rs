@@ -416,7 +416,7 @@ impl Committing {
             let bytes_max = record_bytes_max(core);
             current(|worker| worker.expect_commit(bytes_max)).unwrap_or(Ok(()))?;
             self.stamp = clock.begin_commit().inspect_err(|_| {
-                // It never comes; whoever closes the store would wait for it.
+                // The commit never comes; a close would wait for it.
                 current(|worker| worker.expect_no_commit());
             })?;
             self.phase = Phase::Compare;
@@ -671,7 +671,7 @@ impl Drop for Committing {
         };
         // On the worker whose log waits for its stamp: it was dropped there, wherever the transaction began.
         spawn_here(&tx.shared, move || async move {
-            // Whoever asked is gone; a failure has made the store read-only, and is told to all who come.
+            // The task that asked has ended; a failure has made the store read-only, and later calls return it.
             let _ = rest.complete().await;
         });
     }

@@ -1,7 +1,7 @@
 //! Deleted keys that snapshots may still see, in order.
 //!
-//! A tree of its own kind: each part knows the span of commits that its keys were there between, so whoever looks for what one snapshot sees
-//! passes over all that was made after it or was deleted before it, however much that is.
+//! A tree of its own kind: each part knows the span of commits that its keys were there between, so a reader of one snapshot
+//! passes over all keys that were made after it or deleted before it, however many they are.
 //!
 //! What always holds: a part's span covers those of its keys; keys are in order; no part but the root is empty.
 

@@ -103,7 +103,7 @@ pub(crate) struct Tx {
     old_large_bytes: AtomicU64,
     /// The newest commit that replaced one.
     old_large_newest: AtomicU64,
-    /// Those who wait for older values to come to the device, or from run to run.
+    /// Tasks that wait until undo versions are on the device, or move from run to run.
     moved: Waiters,
     /// Snapshots below this stamp are lost.
     lost_below: AtomicU64,
@@ -177,7 +177,7 @@ impl Tx {
     /// Refuses a snapshot that was given up: what it needed may be gone. To be asked after what was read with it.
     #[inline]
     fn check_snapshot(&self, stamp: u64, name: impl FnOnce() -> String) -> Result<()> {
-        // Acquire: the shards' locks make the order: whoever found a before-image missing finds this raised.
+        // Acquire: the shards' locks give the order: a reader that misses an undo version finds this raised.
         if stamp >= self.lost_below.load(Ordering::Acquire) {
             return Ok(());
         }

@@ -1,7 +1,7 @@
-//! Transactions whose closures a thread is in while it blocks: whoever waits for their rows then waits for ever.
+//! Enclosing transactions: a thread that blocks inside their closures and waits for their rows would wait for ever.
 //!
-//! `Store::transact` notes the transaction for its thread. A blocking call takes the note along to the worker, where it is looked at by who
-//! is about to wait for a row.
+//! `Store::transact` notes the transaction for its thread. A blocking call takes the note along to the worker, where a task reads it before
+//! it waits for a row.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -320,7 +320,7 @@ mod tests {
         );
     }
 
-    /// Each that came, or came again, looked at all who waited.
+    /// Once each task that came, or came again, looked at all waiting tasks.
     #[test]
     fn ten_thousand_wait_for_a_row_in_the_order_in_which_they_came() {
         const TASKS: u64 = 10_000;
@@ -358,7 +358,7 @@ mod tests {
         assert!(row.take(4) && row.release().is_none(), "the waiter is awake already");
         row.leave(2, places[0]).expect("the second is woken instead").wake();
         assert_eq!((first.count(), second.count()), (1, 1));
-        // Somebody who leaves while the lock is another's wakes nobody: its release does.
+        // A task that leaves while another holds the lock wakes nobody: the release does.
         assert!(row.take(5) && row.leave(3, places[1]).is_none());
         assert!(row.release().is_none() && row.is_idle());
     }

@@ -61,7 +61,7 @@ struct Part {
 #[derive(Default)]
 struct List {
     keys: Mutex<Gone>,
-    /// The newest commit that deleted one, so that whoever sees all deletions need not lock.
+    /// The newest commit that deleted one, so that a reader that sees all deletions need not lock.
     newest: AtomicU64,
 }
 
@@ -182,7 +182,7 @@ impl Rows {
         None
     }
 
-    /// Gives a row's lock back, and wakes who has waited longest.
+    /// Releases a row's lock, and wakes the task that has waited longest.
     pub(crate) fn unlock(&self, row: RowRef, owner: u64) {
         let mut shard = self.shard(row.shard);
         let Some(entry) = shard.row(row.at).filter(|entry| entry.owner == owner) else { return };
@@ -318,7 +318,7 @@ impl Rows {
         }
     }
 
-    /// Wakes all who wait for a lock, to be told that the store is being closed.
+    /// Wakes all tasks that wait for a lock: they return that the store is being closed.
     pub(crate) fn wake_all(&self) {
         let mut wakers = Vec::new();
         for index in 0..SHARDS as u32 {

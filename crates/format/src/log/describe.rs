@@ -1,4 +1,4 @@
-//! Records in words, for people who look at a log.
+//! Records in words, for the listing of a log.
 
 use std::fmt::Write;
 

@@ -114,7 +114,7 @@ impl LogPosition {
         bytes
     }
 
-    /// A position that can be one. Whoever keeps it has a checksum over it: this is no proof that it is right.
+    /// Decodes a position and checks that it is possible. Only the checksum of its container proves that it is right.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let position = (|| {
             Some(Self {

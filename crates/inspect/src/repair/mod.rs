@@ -66,7 +66,7 @@ pub fn repair(
         report: RepairReport { remarks, ..RepairReport::default() },
     };
     if let Err(error) = salvage.run() {
-        // Whoever closes it must not mark it as whole: it has a part of what there was.
+        // A close must not mark the new store as whole: it has only a part of the records.
         target.fail(error.clone());
         return Err(error);
     }

@@ -192,7 +192,7 @@ pub(super) fn save_table(
             .spawn_scoped(scope, move || table.bulk_load(one_by_one(receiver)))
             .map_err(|error| Error::thread(&error, "saving records"))?;
         let read = read_table(salvage, tree, root, &mut saved, &mut |batch| {
-            // Whoever does not take it has a reason, and tells it.
+            // The receiver has ended with an error of its own, and reports it.
             sender
                 .send(batch)
                 .map_err(|_| Error::new(ErrorKind::Closed, "the new store takes no more records"))

@@ -314,7 +314,7 @@ impl Maker<'_> {
             {
                 self.put(tree, &records).await?;
                 records.clear();
-                // Whoever reads the logs on meanwhile has its turn in time, before its reads have all ended.
+                // The task that reads the logs needs its turn before all its reads have ended.
                 yield_now().await;
             }
             if other {

@@ -600,7 +600,7 @@ impl Worker {
                     body.within.append(&mut self.within.borrow_mut());
                     self.tasks.borrow_mut().put_back(task, body);
                 }
-                // A panic ends its task only; whoever waits for the task is told by its promise.
+                // A panic ends its task only; the promise tells the task that waits for it.
                 Ok(Poll::Ready(())) | Err(_) => {
                     self.within.borrow_mut().clear();
                     drop(body);
@@ -642,7 +642,7 @@ impl Worker {
         }
         let in_flight = self.channel.borrow().in_flight();
         let starving = self.is_starving();
-        // Whoever waits for a commit to be durable should not wait for reads to gather.
+        // A task that waits for a durable commit should not wait for reads to gather.
         let want = match self.log_is_under_way() {
             true => 1,
             false => (in_flight / 4).clamp(1, self.options.batch),

@@ -119,7 +119,7 @@ impl Worker {
         pool.frames.set_epoch(frame, self.shared.checkpoints.epoch().number);
         if let Some(error) = fault {
             pool.frames.set_state(frame, state::BROKEN);
-            // Whoever asked may be gone meanwhile.
+            // The task that asked may have ended meanwhile.
             if self.tasks.borrow().is_alive(task) {
                 self.load_errors.borrow_mut().push((task, place, error));
             }

@@ -64,7 +64,7 @@ async fn merge_all(tx: &Arc<Tx>) {
         && let Some(runs) = tx.history.to_merge(tx)
     {
         if let Err(error) = merge(tx, &runs).await {
-            // They stay as they are: whoever needs the page that cannot be read is told so.
+            // The runs stay as they are: a reader that needs the unreadable page gets the error.
             runs.iter().for_each(|run| run.keep_as_it_is());
             if error.kind() == ErrorKind::Io && shared.failure().is_some() {
                 return;

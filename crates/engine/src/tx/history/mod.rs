@@ -1,6 +1,6 @@
-//! Older values that went to the device, for snapshots that are older than what memory keeps: docs/design/history.md.
+//! The version store on disk: undo versions that snapshots still need and memory has no room for: docs/design/history.md.
 //!
-//! What always holds: an image is in a run, and the run in the list, before it leaves the row table. So who looks into the row table
+//! What always holds: an image is in a run, and the run in the list, before it leaves the row table. So a reader that looks into the row table
 //! first, and into the list then, finds it. A run is in the list as long as a snapshot below its bound is in use.
 
 mod filter;
