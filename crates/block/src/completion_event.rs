@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// An event that polls readable while requests are in flight: a device that is polled says nothing of its completions.
 ///
-/// It exists only once somebody asked for it, so that others pay no system call.
+/// It is made when a caller first asks for it, so that others pay no system call.
 #[derive(Debug, Default)]
 pub struct CompletionEvent {
     event: Option<OwnedFd>,

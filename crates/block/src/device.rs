@@ -343,7 +343,7 @@ pub trait IoChannel {
     /// A descriptor that polls readable when completions may be there, so that a channel made of several can
     /// sleep for all of them. Call it before the first request. `None` if completions never need waiting for.
     ///
-    /// It may stay readable after the last completion was taken, until a [`poll`](Self::poll) finds nothing: whoever sleeps
+    /// It may stay readable after the last completion was taken, until a [`poll`](Self::poll) finds nothing: a thread that sleeps
     /// for it polls once more before, also with nothing in flight.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ pub enum ErrorKind {
     Exists,
     /// Permission denied.
     Denied,
-    /// Somebody else has it open.
+    /// Another process or handle has it open.
     Busy,
     /// No space left.
     NoSpace,
@@ -33,7 +33,7 @@ pub enum ErrorKind {
     Io,
     /// The device is gone.
     Gone,
-    /// Somebody ended the wait for a device that did not answer.
+    /// The wait for a device that did not answer was interrupted.
     Interrupted,
 }
 

@@ -1,6 +1,6 @@
 //! Several channels of one thread, which submits to any of them and waits for all.
 //!
-//! Invariant: nobody goes to sleep on a descriptor that tells of what was taken already. Members with nothing in flight are
+//! Invariant: no thread sleeps on a descriptor that tells of completions that were taken already. Members with nothing in flight are
 //! settled first, and a member that alone has requests sleeps in its own way, as it would without the others.
 
 use std::os::fd::{AsFd, BorrowedFd};

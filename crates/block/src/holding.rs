@@ -41,7 +41,7 @@ pub(crate) fn wait_holding(
         let until = [channel.next_due(), clock.end(taken)].into_iter().flatten().min();
         let count = channel.below().wait(completions, clock.rest(taken, until, now));
         taken += count;
-        // Nothing came and it is not time: somebody wants the worker.
+        // Nothing came and no request is due: another thread wants the worker.
         let early = until.is_none_or(|until| Instant::now() < until);
         if count == 0 && channel.has_wake() && early {
             return taken;
@@ -49,10 +49,10 @@ pub(crate) fn wait_holding(
     }
 }
 
-/// What a channel that holds requests back has for those who sleep on its descriptor: it polls readable when one is due, and with the descriptor
+/// The descriptor of a channel that holds requests back: it polls readable when one is due, and with the descriptor
 /// of the channel below.
 ///
-/// There is nothing of it until somebody wants the descriptor, so that others pay no system call.
+/// It is made when a caller first wants the descriptor, so that others pay no system call.
 #[derive(Default)]
 pub(crate) struct Alarm {
     timer: Option<Timer>,

@@ -211,7 +211,7 @@ impl IoThread {
                     sleeps: 0,
                 });
             });
-            // Whoever asked waits for it.
+            // The caller that asked waits for it.
             let _ = opened.send(outcome);
         }
     }
@@ -228,7 +228,7 @@ impl IoThread {
         self.hub.is_closed.load(Ordering::SeqCst) && self.members.is_empty()
     }
 
-    /// Whether somebody asked for something since the last turn.
+    /// Whether a caller asked for anything since the last turn.
     fn has_work(&self) -> bool {
         let asks = |member: &LaneEnd| {
             let state = locked(&member.lane.state);

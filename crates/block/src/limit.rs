@@ -2,7 +2,7 @@
 //!
 //! Each limit is a bucket that fills with time. It is kept as the moment up to which its time is spent: a request that has its turn moves that
 //! moment by what it costs, and none has its turn while the moment lies ahead. So a large request is let through at once and paid for
-//! afterwards, the rate holds in the long run, and whoever was idle has saved up [`BURST_NS`] at most.
+//! afterwards, the rate holds in the long run, and an idle caller has saved up [`BURST_NS`] at most.
 //!
 //! A channel takes time from the buckets that all share in pieces of [`PIECE_NS`], and spends it without asking the clock or touching what others
 //! write. Reads and writes wait in a queue each, so that a limit of one holds up no other; flushes, discards and write-zeroes never wait.

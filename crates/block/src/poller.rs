@@ -40,7 +40,7 @@ impl AsFd for PollSet {
 
 /// Completions a channel made by itself, without asking the one below, and the event that tells of them.
 ///
-/// The event exists only once somebody wants to sleep for it, so that others pay no system call.
+/// The event is made when a caller first wants to sleep for it, so that others pay no system call.
 pub(crate) struct EarlyQueue {
     ended: Vec<Completion>,
     event: Option<OwnedFd>,

@@ -53,7 +53,7 @@ impl Memory {
         while (chunks.len() as u64) * (CHUNK_BYTES as u64) < size_bytes {
             chunks.push(Arc::new(RwLock::new(vec![0; CHUNK_BYTES].into_boxed_slice())));
         }
-        // Release: whoever reads this size finds the chunks.
+        // Release: a reader of this size finds the chunks.
         self.size_bytes.fetch_max(size_bytes, Ordering::Release);
     }
 }

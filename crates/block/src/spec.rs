@@ -48,7 +48,7 @@ const STRIPE_UNIT_BYTES: u64 = 64 << 10;
 /// The name of a device. `Display` writes it so that [`DeviceSpec::parse`] reads the same device.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DeviceSpec {
-    /// A file or block device; opened by whoever knows the kernel.
+    /// A file or block device; the kernel crate opens it.
     File(PathBuf),
     /// A [`RamDevice`].
     Ram(RamOptions),

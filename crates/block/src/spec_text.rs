@@ -179,7 +179,7 @@ impl<'a> Options<'a> {
         Ok(())
     }
 
-    /// Refuses what nobody took.
+    /// Refuses options that no device took.
     pub(crate) fn finish(self) -> Result<()> {
         let Some((key, _)) = self.pairs.first() else { return Ok(()) };
         let mut known = String::new();

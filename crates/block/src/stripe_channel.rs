@@ -207,7 +207,7 @@ impl IoChannel for StripeChannel {
             if !started && self.parked.is_empty() {
                 break;
             }
-            // What follows from a completion is on its way before anybody sleeps.
+            // Follow-up requests of a completion are on their way before the thread sleeps.
             self.ring();
             if !started {
                 break;
@@ -250,7 +250,7 @@ impl IoChannel for StripeChannel {
             let found =
                 alone.unwrap_or_else(|| self.members.look_and_poll(&mut self.parts, rest.timeout));
             if self.take_parts(completions) {
-                // What follows from a completion is on its way before anybody sleeps.
+                // Follow-up requests of a completion are on their way before the thread sleeps.
                 self.ring();
             }
             taken += completions.len() - before;

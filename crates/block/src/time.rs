@@ -41,7 +41,7 @@ pub fn sleep(duration: Duration) {
     }
 }
 
-/// Gives way to whoever else is to go on.
+/// Yields to other threads.
 pub fn yield_now() {
     if with_virtual(|it| it.clock.pass(TURN.as_nanos() as u64)).is_none() {
         std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! How old a page's content is, for who may not wait for its latch: whether it was changed, and when that was last accounted for.
+//! How old a page's content is, for readers that may not wait for its latch: whether it was changed, and when that was last accounted for.
 
 use crate::sync::Ordering::{Acquire, Release};
 use crate::sync::{AtomicBool, AtomicU32};
@@ -23,7 +23,7 @@ impl Age {
 
     #[inline(always)]
     pub(crate) fn set_dirty(&self, dirty: bool) {
-        // Release: whoever sees it sees the epoch, and the page id, that were set before it.
+        // Release: a reader that sees it sees the epoch and the page id that were set before it.
         self.dirty.store(dirty, Release);
     }
 
@@ -34,7 +34,7 @@ impl Age {
 
     #[inline(always)]
     pub(crate) fn set_epoch(&self, epoch: u32) {
-        // Release: whoever sees the number sees the page id that was set before it.
+        // Release: a reader that sees the number sees the page id that was set before it.
         self.epoch.store(epoch, Release);
     }
 
@@ -70,7 +70,7 @@ mod loom_tests {
         });
     }
 
-    /// A dirty page is saved to another place, and clean once it was written there: whoever does not take it for dirty sees that place.
+    /// A dirty page is saved to another place, and clean once it was written there: a reader that finds it clean sees that place.
     #[test]
     fn a_page_that_gets_clean_is_where_it_was_saved() {
         loom::model(|| {

@@ -65,7 +65,7 @@ pub struct Arena {
     backing: Backing,
     /// The file that is mapped, if it is a shared one.
     file: Option<OwnedFd>,
-    /// Of that file: whoever has it as well can take reserved huge pages out of it, which are not had again.
+    /// Of that file: another process that has the file can take reserved huge pages out of it, which do not come back.
     cover: Option<Cover>,
     /// Of memory of others; there is none of its own then: `mapped_bytes` and `block_size` are 0.
     scatter: Option<Scatter>,

@@ -9,7 +9,7 @@ use crate::racy::{RacyBytes, RacyBytesMut};
 use crate::scatter::{Parts, Pieces, Segment};
 use crate::shared::SharedBytes;
 
-/// The lease on one block: whoever holds it owns the bytes.
+/// The lease on one block: its holder owns the bytes.
 ///
 /// It goes down with a request and comes back with the completion, on errors also.
 /// Dropped, the block returns to its arena.

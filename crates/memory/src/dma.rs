@@ -27,7 +27,7 @@ impl DmaMemory {
     /// Of this process: all that is mapped for an arena.
     ///
     /// # Safety
-    /// Who gets it is a device: it writes only where the driver's commands say, and a driver's commands name only buffers that it
+    /// A device gets it: it writes only where the driver's commands say, and a driver's commands name only buffers that it
     /// holds until the device has answered, and its own queues (point 6).
     #[must_use]
     pub unsafe fn of_arena(arena: Arc<Arena>) -> Self {

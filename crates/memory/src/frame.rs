@@ -116,7 +116,7 @@ impl FrameTable {
         self.header(frame).state.load(Relaxed)
     }
 
-    /// Changes the replacement state byte if it is `from`: for those who have no latch.
+    /// Changes the replacement state byte if it is `from`: for callers without a latch.
     #[inline(always)]
     pub fn change_state(&self, frame: FrameIndex, from: u8, to: u8) {
         let _ = self.header(frame).state.compare_exchange(from, to, Relaxed, Relaxed);
@@ -155,7 +155,7 @@ impl FrameTable {
     }
 
     /// Whether the page was dirty when `epoch` began, and is as it was then. The latch is not needed; without it the page may be
-    /// accounted for a moment later. Whoever is told that it was not dirty sees the page id that it has since.
+    /// accounted for a moment later. A reader that finds it clean sees the page id that it has since.
     #[inline(always)]
     #[must_use]
     pub fn is_dirty_before(&self, frame: FrameIndex, epoch: u32) -> bool {
@@ -172,16 +172,16 @@ impl FrameTable {
     /// Replaces [`FrameTable::target`] if it is still `from`; the word that is there otherwise. No latch is needed.
     ///
     /// # Errors
-    /// The word that somebody else put there.
+    /// The word that another thread put there.
     pub fn change_target(&self, frame: FrameIndex, from: u64, to: u64) -> Result<(), u64> {
         self.header(frame).target.compare_exchange(from, to, AcqRel, Acquire).map(drop)
     }
 
-    /// A word for those who come to the frame past its parent: what it is for now. 0 at first; its meaning is the pool's.
+    /// A word for readers that come to the frame past its parent: what the frame is for now. 0 at first; its meaning is the pool's.
     #[inline(always)]
     #[must_use]
     pub fn owner(&self, frame: FrameIndex) -> u64 {
-        // Acquire: whoever sees an owner sees what was there when it became that.
+        // Acquire: a reader that sees an owner sees what was there when it became that.
         self.header(frame).owner.load(Acquire)
     }
 
@@ -249,7 +249,7 @@ impl FrameTable {
     /// Takes the exclusive latch.
     ///
     /// # Errors
-    /// [`Blocked`] if somebody or a device has it.
+    /// [`Blocked`] if another thread or a device has it.
     pub fn try_exclusive(&self, frame: FrameIndex) -> Result<ExclusiveFrame<'_>, Blocked> {
         self.header(frame).latch.try_exclusive()?;
         Ok(ExclusiveFrame::new(self, frame))
@@ -280,7 +280,7 @@ impl FrameTable {
         ExclusiveFrame::new(self, self.take_back(buffer))
     }
 
-    /// Takes back the buffer of a write-back; the frame is open again. Whether somebody waits for it.
+    /// Takes back the buffer of a write-back; the frame is open again. Returns whether a task waits for it.
     ///
     /// # Panics
     /// If the buffer is of another arena: a bug of the caller.
@@ -347,7 +347,7 @@ impl<'a> OptimisticFrame<'a> {
     /// Takes the exclusive latch if nothing changed since the read began.
     ///
     /// # Errors
-    /// [`Blocked`] if it did, or somebody or a device has it.
+    /// [`Blocked`] if it did, or another thread or a device has it.
     pub fn upgrade(self) -> Result<ExclusiveFrame<'a>, Blocked> {
         self.table.header(self.frame).latch.try_upgrade(self.version)?;
         Ok(ExclusiveFrame::new(self.table, self.frame))
@@ -357,7 +357,7 @@ impl<'a> OptimisticFrame<'a> {
 /// The exclusive latch on a frame; released when dropped.
 ///
 /// It must not be held across anything that waits: tree operations take it, change bytes, and drop it. A panic that goes through it
-/// does not release it: the page may be half changed, and nobody is to see it.
+/// does not release it: the page may be half changed, and no reader may see it.
 pub struct ExclusiveFrame<'a> {
     table: &'a FrameTable,
     frame: FrameIndex,
@@ -406,7 +406,7 @@ impl<'a> ExclusiveFrame<'a> {
         }
     }
 
-    /// Releases the latch; the version an optimistic reader would now see, for those who mean to go on.
+    /// Releases the latch; returns the version that an optimistic reader would now see, for a caller that goes on reading.
     #[must_use]
     pub fn release(self) -> Version {
         let guard = ManuallyDrop::new(self);
@@ -428,7 +428,7 @@ impl<'a> ExclusiveFrame<'a> {
         buffer.expect("an exclusive frame holds its buffer")
     }
 
-    /// Opens a frame that [`FrameTable::end_read`] returned; whether somebody waits for it.
+    /// Opens a frame that [`FrameTable::end_read`] returned; returns whether a task waits for it.
     #[must_use]
     pub fn end_read(self) -> bool {
         let guard = ManuallyDrop::new(self);

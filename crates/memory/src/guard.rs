@@ -1,8 +1,8 @@
-//! Mappings of files that somebody else may cut short.
+//! Mappings of files that another process may cut short.
 //!
 //! Touching a mapped page that its file has no longer ends a process by SIGBUS. So the first mapping of such a file installs a handler
 //! that puts zeroed memory in the place of the whole mapping, and says so, and the process goes on. It is the one signal handler of
-//! these libraries. Faults elsewhere, and signals that were sent, go to whoever had the signal before.
+//! these libraries. Faults elsewhere, and signals that were sent, go to the handler that was there before.
 //!
 //! What always holds: a range in [`RANGES`] is that of a mapping whose owner holds its [`Cover`], and so is mapped; a change of an entry
 //! makes its `version` odd first and even last.
@@ -26,7 +26,7 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// How often a mapping was replaced.
 static HITS: AtomicU64 = AtomicU64::new(0);
-/// Whoever had the signal before; `None`: what a program without a handler has.
+/// The handler that was there before; `None`: the default action.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 struct Range {
@@ -50,7 +50,7 @@ impl Range {
     fn set(&self, start: usize, len: usize) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
-        // Partner of the fence in `get`: whoever sees one of the stores below sees the odd version too.
+        // Partner of the fence in `get`: a reader that sees one of the stores below sees the odd version too.
         fence(Ordering::Release);
         self.start.store(start, Ordering::Relaxed);
         self.len.store(len, Ordering::Relaxed);
@@ -184,7 +184,7 @@ fn replace(address: usize) -> bool {
     false
 }
 
-/// Lets whoever had the signal before have it.
+/// Passes the signal to the handler that was there before.
 fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     type WithInfo = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
     type Plain = extern "C" fn(c_int);

@@ -27,7 +27,7 @@ pub struct Version(u64);
 /// Why a latch was not to be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// Somebody holds it for a few instructions, or the version moved: try again soon.
+    /// Another thread holds it for a few instructions, or the version moved: try again soon.
     Contended,
     /// A device is at work on the bytes: park until it is done ([`Latch::add_waiter`]).
     InFlight,
@@ -84,7 +84,7 @@ impl Latch {
     /// Turns an optimistic read into the exclusive latch, if nothing changed since.
     ///
     /// # Errors
-    /// [`Blocked`] if the version moved, or somebody or a device has it.
+    /// [`Blocked`] if the version moved, or another thread or a device has it.
     #[inline]
     pub fn try_upgrade(&self, version: Version) -> Result<(), Blocked> {
         self.lock(version.0)
@@ -93,7 +93,7 @@ impl Latch {
     /// Takes the exclusive latch if it is open.
     ///
     /// # Errors
-    /// [`Blocked`] if somebody or a device has it.
+    /// [`Blocked`] if another thread or a device has it.
     #[inline]
     pub fn try_exclusive(&self) -> Result<(), Blocked> {
         self.lock(self.word.load(Ordering::Relaxed) & !FLAGS)
@@ -133,7 +133,7 @@ impl Latch {
         self.word.store(word | IN_FLIGHT, Ordering::Release);
     }
 
-    /// *Being filled* to open, the version moved; whether somebody waits.
+    /// *Being filled* to open, the version moved; whether a task waits.
     #[must_use]
     pub fn end_fill(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
@@ -150,7 +150,7 @@ impl Latch {
         self.word.store((word & !FLAGS).wrapping_add(STEP) | IN_FLIGHT, Ordering::Release);
     }
 
-    /// *Being written back* to open; the version stays; whether somebody waits.
+    /// *Being written back* to open; the version stays; whether a task waits.
     #[must_use]
     pub fn end_write_back(&self) -> bool {
         let word = self.word.fetch_and(!(IN_FLIGHT | WAITERS), Ordering::AcqRel);
@@ -160,8 +160,8 @@ impl Latch {
 
     /// Announces a waiter for the end of the I/O.
     ///
-    /// `false` if no I/O is in flight (any more): nobody will wake the caller, who must try again.
-    /// Be in the list of waiters before: the one who ends the I/O looks there
+    /// `false` if no I/O is in flight (any more): nothing will wake the caller, which must try again.
+    /// Be in the list of waiters before: the thread that ends the I/O looks there
     /// after [`Latch::end_fill`] or [`Latch::end_write_back`], so no waiter is missed.
     #[must_use]
     pub fn add_waiter(&self) -> bool {
@@ -289,7 +289,7 @@ mod loom_tests {
         });
     }
 
-    /// The fault path: whoever parks on a page in flight is woken, whatever the interleaving.
+    /// The fault path: a task that parks on a page in flight is woken, whatever the interleaving.
     fn no_waiter_is_missed(write_back: bool) {
         loom::model(move || {
             let shared = Arc::new((Latch::new(), Mutex::new(Vec::<u32>::new())));
@@ -353,8 +353,8 @@ mod loom_tests {
     }
 
     /// A cold page, two tasks that want it, and an evictor on the frame that one of them loads it into. `reference` is the parent's
-    /// word: 0 is cold, 1 says that the page is in the frame. Only the parent's latch changes it. Whoever reads the page
-    /// sees what the device brought, whoever parks is woken, and the page is loaded once for each time it left.
+    /// word: 0 is cold, 1 says that the page is in the frame. Only the parent's latch changes it. A thread that reads the page
+    /// sees what the device brought, a task that parks is woken, and the page is loaded once for each time it left.
     #[test]
     fn two_tasks_fault_one_page_beside_an_evictor() {
         struct Shared {

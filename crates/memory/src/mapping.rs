@@ -112,7 +112,7 @@ impl Mapping {
         Self::of_file(file, offset_bytes, len, writable)
     }
 
-    /// [`Mapping::of_memory_file`], to read and write, which keeps the file if nobody can shrink it: so that it can be passed on
+    /// [`Mapping::of_memory_file`], to read and write, which keeps the file if no process can shrink it: so that it can be passed on
     /// ([`Mapping::file`]).
     ///
     /// # Errors

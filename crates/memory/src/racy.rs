@@ -20,7 +20,7 @@ pub struct RacyBytes<'a> {
     lifetime: PhantomData<&'a [u8]>,
 }
 
-/// [`RacyBytes`] for the one who may write them; its stores may be raced by readers only.
+/// [`RacyBytes`] for their only writer; only readers may race with its stores.
 pub struct RacyBytesMut<'a> {
     base: *mut u8,
     len: usize,

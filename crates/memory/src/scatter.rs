@@ -1,4 +1,4 @@
-//! Memory that somebody else gave, and lists of segments in it.
+//! Memory that the caller gave, and lists of segments in it.
 //!
 //! Invariants:
 //! - a segment that is in a list lies in a region of the same [`Scatter`], which keeps the region mapped;

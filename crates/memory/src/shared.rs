@@ -123,7 +123,7 @@ impl<'a> SharedBytes<'a> {
         Acquire,
         Release,
         "Loads two bytes; what was written before them is seen after.",
-        "Stores two bytes; whoever sees them sees what was written before."
+        "Stores two bytes; a reader that sees them sees what was written before."
     );
     access!(
         load_u32_acquire,
@@ -133,7 +133,7 @@ impl<'a> SharedBytes<'a> {
         Acquire,
         Release,
         "Loads four bytes; what was written before them is seen after.",
-        "Stores four bytes; whoever sees them sees what was written before."
+        "Stores four bytes; a reader that sees them sees what was written before."
     );
 
     access!(
@@ -144,7 +144,7 @@ impl<'a> SharedBytes<'a> {
         Acquire,
         Release,
         "Loads eight bytes; what was written before them is seen after.",
-        "Stores eight bytes; whoever sees them sees what was written before."
+        "Stores eight bytes; a reader that sees them sees what was written before."
     );
 
     /// Fetches the cache line at `offset`.

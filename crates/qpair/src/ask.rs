@@ -87,7 +87,7 @@ impl Answers {
                     format!("failed {} {message}\n", known.map_or("other", |(_, name)| name))
                 }
             };
-            // Whoever went away does not want to know.
+            // A client that has gone needs no answer.
             let _ = (&stream).write_all(line.as_bytes());
         });
     }
@@ -199,7 +199,7 @@ pub fn ask_for_backup(
     stream.set_read_timeout(Some(TELL_EVERY)).map_err(asking)?;
     let mut lines = BufReader::new(stream);
     let (mut line, mut known) = (String::new(), (0, 0));
-    // Whoever makes it finds out that nobody listens any more.
+    // The task that makes the backup finds out that the client has gone.
     let broken_off = || Error::new(ErrorKind::Interrupted, "the backup was interrupted");
     loop {
         line.clear();
@@ -267,7 +267,7 @@ mod tests {
             stream.write_all(b"progress 1").unwrap();
             silent();
             stream.write_all(b"0 20\nfailed busy no\n").unwrap();
-            // Whoever is never answered gives up when asked whether to go on.
+            // A client that gets no answer gives up when it is asked whether to go on.
             let (stream, _) = listener.accept().unwrap();
             let _ = stream.take(LINE_BYTES_MAX).read_to_end(&mut Vec::new());
         });

@@ -29,7 +29,7 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
     let members = Members::of(options)?;
     let was_missing = !members.missing().is_empty();
     let made_meanwhile = |error: &Error| {
-        // A file that somebody else had made already, or had not yet made a store.
+        // Another process had made the file already, or had not made it a store yet.
         let is_others = matches!(error.kind(), ErrorKind::Exists | ErrorKind::NotAStore);
         is_others && was_missing && !options.store.format
     };
@@ -129,8 +129,8 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
     Ok((store, report))
 }
 
-/// Whether a store may be made where there is none: in files that whoever made a store there has left, as far as the error tells, and in those
-/// that he did not come to make. The attempt finds out, when it has locked them.
+/// Whether a store may be made where there is none: in files that an incomplete creation left, as far as the error tells, and in files
+/// that it did not get to make. The attempt finds out when it has locked them.
 fn may_be_made_anew(options: &Options, members: &Members, error: &Error) -> bool {
     let is_file = |path: &&Path| match path.metadata() {
         Ok(metadata) => metadata.is_file(),
@@ -187,7 +187,7 @@ fn check_missing(options: &Options, path: &Path, all_missing: bool) -> Result<()
     Ok(())
 }
 
-/// Whoever only looks at a store makes no log device.
+/// An opening for reading creates no log device.
 fn check_missing_log(options: &Options, members: &Members) -> Result<()> {
     match members.missing_log() {
         Some(path) if options.store.read_only => Err(Error::with_hint(
@@ -249,7 +249,7 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// The same if the program that has the lock has ended: on a machine that has much to do the moment can be seconds.
 const LOCK_PATIENCE_WITH_THE_DEAD: Duration = Duration::from_secs(10);
 
-/// For whoever made the file of a new store to lock it, and make it one.
+/// Time for the process that made the file of a new store to lock it, and make it a store.
 const MAKER_HEAD_START: Duration = Duration::from_millis(20);
 
 /// Opens a file, and gives a lock that is about to go the time to.
@@ -345,7 +345,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Refuses devices with something on them that may be of use to somebody.
+    /// Refuses devices whose content may be of use.
     fn check_blank(
         &self,
         members: &[Arc<dyn BlockDevice>],

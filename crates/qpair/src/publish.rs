@@ -1,7 +1,7 @@
 //! What a store counts, and its open transactions, for other processes to look at: `qpair top`. Beside it, a socket at which backups are
 //! asked for ([`crate::ask`]).
 //!
-//! What always holds: whoever connects is written one line of JSON, and reads nothing else, changes nothing, and keeps nobody waiting but
+//! What always holds: a client that connects gets one line of JSON, and reads nothing else, changes nothing, and keeps nobody waiting but
 //! the one thread that serves it. The sockets go when the store is closed, before its close returns; that thread ends soon after.
 
 use std::collections::BTreeMap;
@@ -122,11 +122,11 @@ impl Publisher {
             let patience = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
             let mut fds =
                 [&self.listener, &self.asked].map(|listener| PollFd::new(listener, PollFlags::IN));
-            // Whatever became of the wait: if nobody is there, accepting says so.
+            // However the wait ended: accepting says if there is no client.
             let _ = poll(&mut fds, Some(&patience));
             self.look();
             if let Ok((stream, _)) = self.listener.accept() {
-                // A reader that goes away misses its line, and nobody else is concerned.
+                // A reader that goes away misses only its own line.
                 let _ = self.tell(stream);
             }
             if let Ok((stream, _)) = self.asked.accept() {

@@ -18,7 +18,7 @@ pub(crate) fn split<'a>(what: &str, text: &'a str) -> Result<Vec<(&'a str, &'a s
         .collect()
 }
 
-/// Refuses what nobody took.
+/// Refuses options that no device took.
 pub(crate) fn finish(what: &str, rest: &[(&str, &str)], known: &[&str]) -> Result<()> {
     let Some((key, _)) = rest.first() else { return Ok(()) };
     let context = format!("unknown option \"{key}\" of {what}");

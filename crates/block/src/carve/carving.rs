@@ -18,7 +18,7 @@ pub struct Carving {
     map: CarveMap,
     /// The slot that has the map; the other is written next.
     slot: usize,
-    /// A change has failed: nobody knows which map is there.
+    /// A change has failed: it is unknown which map is there.
     is_unsure: bool,
 }
 
@@ -62,7 +62,7 @@ impl Carving {
         let info = device.info();
         match (newest, damage) {
             (Some((slot, map)), _) => {
-                // Whoever wrote it may have died before it was durable; slices are given away, and the other slot is written, only behind it.
+                // The process that wrote it may have died before it was durable; slices are given away, and the other slot is written, only behind it.
                 if !info.read_only {
                     SerialChannel::open(device.as_ref())?.flush()?;
                 }

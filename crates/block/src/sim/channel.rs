@@ -1,6 +1,6 @@
 //! The data plane of a simulated device.
 //!
-//! Requests stay in the channel until the doorbell rings: whoever forgets to ring waits for ever.
+//! Requests stay in the channel until the doorbell rings: a caller that forgets to ring waits for ever.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -178,7 +178,7 @@ impl Disk {
         for ((_, number), pending) in pending {
             self.end(now_ns, number, pending);
         }
-        // Whoever sleeps until something ends must look.
+        // A thread that sleeps until a request ends must look.
         self.clock.schedule(now_ns);
     }
 
