@@ -26,7 +26,7 @@ pub enum Canary {
     BackupWithoutCheckpoint,
     /// Pages from the device are taken for what they should be, whatever their checksum says.
     UncheckedPages,
-    /// Of the logs of an earlier life, what was acknowledged to nobody counts beside what has the same stamps in a later life.
+    /// Of the logs of an earlier life, unacknowledged commits count beside those with the same stamps in a later life.
     EndlessLogs,
     /// The end of an earlier life's log is relied on, though it may be in a cache only.
     UnwrittenLogs,

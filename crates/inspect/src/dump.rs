@@ -81,7 +81,7 @@ pub struct LogDump {
     pub tables: BTreeMap<u32, String>,
     /// Commits that recovery would make again; what follows is only known if all was read.
     pub commits: u64,
-    /// Commits behind a gap, which were acknowledged to nobody.
+    /// Unacknowledged commits behind a gap.
     pub dropped: u64,
     /// The ends of the logs.
     pub ends: Vec<LogFileEnd>,

@@ -1,4 +1,4 @@
-//! Whether what is on a device is of use to anybody, before a store or its log is made there.
+//! Whether the content of a device may be of use, before a store or its log is made there.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use qpair_format::{Error, Result};
 use crate::log_label::{LOG_LABEL_MAGIC, is_log_of};
 use crate::superblocks::read_slots;
 
-/// Looks for what may be of use to somebody on devices where a store is to be made: the first of them that has anything, and where. What the
+/// Looks for content that may be of use on devices where a store is to be made: the first of them that has any, and where. What the
 /// making of a store has left that did not come to its end counts as nothing, since nobody can open it, and nothing that was acknowledged is
 /// in it.
 ///

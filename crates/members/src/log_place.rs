@@ -1,4 +1,4 @@
-//! Where a store is told to keep its log, and whether that fits what its label says.
+//! Where a store is to keep its log, and whether that fits its superblock.
 
 use std::sync::Arc;
 

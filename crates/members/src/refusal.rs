@@ -1,4 +1,4 @@
-//! What people are told whose store and log device do not belong together.
+//! Errors for a store and a log device that do not belong together.
 
 use qpair_format::superblock::LogReference;
 use qpair_format::{Error, ErrorKind, Remedy};

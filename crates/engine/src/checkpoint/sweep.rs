@@ -229,7 +229,7 @@ async fn sweep(shared: &Arc<Shared>) -> Result<()> {
 async fn sweep_some(shared: &Shared, next: &AtomicU64, epoch: Epoch) -> Result<()> {
     let mut stage = Stage::new(shared, epoch)?;
     let swept = sweep_with(shared, &mut stage, next).await;
-    // What was begun ends before anybody relies on the image, or gives it up.
+    // Writes that were begun end before the image is used or given up.
     swept.and(stage.finish().await)
 }
 

@@ -12,10 +12,10 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use qpair_format::large::{Descriptor, Extents};
 
-/// What is known of a list that somebody asked for.
+/// What is known of a list that a task asked for.
 #[derive(Debug)]
 enum State {
-    /// Somebody reads it.
+    /// A task reads it.
     Loading(Vec<Waker>),
     /// One that is damaged names nothing: `check` finds the pages that are lost.
     Known(Extents),
@@ -101,7 +101,7 @@ impl KnownLists {
         }
     }
 
-    /// A list that nobody asks for any more, or not soon.
+    /// A list that no task asks for any more, or not soon.
     pub(crate) fn forget(&self, descriptor: Descriptor) {
         self.lock().remove(&descriptor.key());
     }

@@ -8,7 +8,7 @@ use crate::sync::Waiters;
 #[derive(Debug, Default)]
 pub(crate) struct ExpectedRecords {
     count: AtomicU32,
-    /// Somebody waits: a commit that ends looks at no more than this if nobody does.
+    /// A task waits: a commit that ends looks at no more than this if no task does.
     awaited: AtomicBool,
     waiters: Waiters,
 }
@@ -19,7 +19,7 @@ impl ExpectedRecords {
     }
 
     pub(crate) fn end(&self) {
-        // SeqCst, with `wait`: either this sees that somebody waits, or that one sees the count.
+        // SeqCst, with `wait`: either this sees that a task waits, or that task sees the count.
         self.count.fetch_sub(1, Ordering::SeqCst);
         if self.awaited.load(Ordering::SeqCst) && self.awaited.swap(false, Ordering::SeqCst) {
             self.waiters.wake_all();

@@ -1,7 +1,7 @@
 //! What a store counts, and how people and programs get to see it.
 //!
 //! What always holds: counting is an addition without ordering in a place of the worker's own, and on the way of a lookup nothing is counted but
-//! what a task has begun since it was given the worker. What can be had from elsewhere is taken from there, when somebody asks.
+//! what a task has begun since it was given the worker. Figures that exist elsewhere are taken from there when a caller asks.
 
 mod counters;
 mod cycles;

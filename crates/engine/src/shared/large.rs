@@ -36,7 +36,7 @@ impl Shared {
         }
     }
 
-    /// Gives the pages of large values back that nobody reads any more, and whose replacement counts as durable.
+    /// Frees the pages of large values that no reader needs any more, and whose replacement counts as durable.
     pub(crate) fn free_large_once_durable(&self, large: Vec<Box<[u8]>>) {
         if self.log.is_unflushed() {
             // What counts as durable there is only written.
@@ -61,7 +61,7 @@ impl Shared {
         held.iter().for_each(|descriptor| self.free_large(descriptor));
     }
 
-    /// Gives the pages of a large value back that nobody can read any more.
+    /// Frees the pages of a large value that no reader can reach any more.
     pub(crate) fn free_large(&self, encoded: &[u8]) {
         let Some((descriptor, extents)) = self.known_extents(encoded) else { return };
         // Before its pages can be another's.

@@ -60,7 +60,7 @@ impl LogOptions {
 pub struct Recovered {
     /// Commits of the log that were made again.
     pub commits: u64,
-    /// Commits in the log that were acknowledged to nobody, and were left out.
+    /// Unacknowledged commits in the log, which recovery left out.
     pub dropped: u64,
     /// Bytes of log that were read.
     pub bytes: u64,

@@ -62,7 +62,7 @@ enum WorkerSet {
     Threads(Vec<std::thread::JoinHandle<ChannelStatistics>>),
     /// They are this thread's: see [`crate::task::stepped`].
     Stepped,
-    /// They have ended, or somebody is ending them.
+    /// They have ended, or a close is ending them.
     Gone,
 }
 

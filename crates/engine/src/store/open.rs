@@ -375,7 +375,7 @@ pub(super) fn make_room_for_labels(
     Ok(())
 }
 
-/// The label of a store that nobody has seen yet.
+/// The superblock of a new store.
 pub(super) fn new_label(
     members: usize,
     page_size: usize,

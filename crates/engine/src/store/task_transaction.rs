@@ -79,7 +79,7 @@ impl TaskStore {
     }
 }
 
-/// A transaction of a task. What it writes nobody sees before [`TaskTransaction::commit`]; dropped, it is rolled back.
+/// A transaction of a task. Others see its writes only after [`TaskTransaction::commit`]; dropped, it is rolled back.
 ///
 /// It sees the store as it was at its first read, and its own writes. Each write locks its row until the transaction is
 /// over, and waits if another has it locked. If another has changed the row since the first read, the call fails with

@@ -51,7 +51,7 @@ impl AsyncMutex {
         (!self.held.swap(true, Ordering::SeqCst)).then(|| AsyncMutexGuard(self.clone()))
     }
 
-    /// Whether somebody is there.
+    /// Whether a task is inside.
     pub(crate) fn is_held(&self) -> bool {
         self.held.load(Ordering::SeqCst)
     }

@@ -75,7 +75,7 @@ where
     let (promise, handle) = promise();
     // If the worker is gone, the promise is dropped unfilled, and says so.
     let _ = shared.worker_handles[worker].spawn(Box::new(move || {
-        // The future is made as part of the task, whose panics harm nobody else.
+        // The future is made as part of the task, so that a panic ends only the task.
         Box::pin(async move {
             let value = make().await;
             promise.fill(Ok(value));

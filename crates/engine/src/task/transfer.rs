@@ -129,7 +129,7 @@ impl Reserved {
         self.kept.set(true);
     }
 
-    /// The pages are somebody else's to give back; nothing in the trees refers to them yet.
+    /// The caller gives the pages back; nothing in the trees refers to them yet.
     pub(crate) fn keep_detached(&self) {
         self.kept.set(true);
     }

@@ -12,7 +12,7 @@ use crate::task::{Context, Descent, Need, Operation};
 pub(crate) struct Reach<'a> {
     tree: Tree,
     key: &'a [u8],
-    /// Where its loads are counted; it waits for no leaf then that somebody else loads.
+    /// Where its loads are counted; it then waits for no leaf that another task loads.
     loads: Option<&'a Cell<usize>>,
     has_loaded: bool,
     descent: Descent,

@@ -34,7 +34,7 @@ struct State {
 }
 
 impl State {
-    /// Forgets what nobody compares with any more.
+    /// Forgets the commits that no validation compares with any more.
     fn prune(&mut self) {
         let Some((&since, _)) = self.comparing.first_key_value() else {
             (self.changed, self.bytes) = (BTreeMap::new(), 0);

@@ -100,7 +100,7 @@ impl Shard {
         }
     }
 
-    /// Forgets a row that nobody needs any more.
+    /// Forgets a row that is not needed any more.
     #[inline]
     pub(crate) fn remove_if_idle(&mut self, at: u32) {
         let Some(near) = self.near.get_mut(at as usize) else {

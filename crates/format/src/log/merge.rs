@@ -1,7 +1,7 @@
 //! The records of several logs in the order of their stamps.
 //!
 //! A commit was acknowledged only if all stamps up to its own were durable. So what counts ends before the first
-//! stamp that is in no log; the records behind it were acknowledged to nobody.
+//! stamp that is in no log; the records behind it were never acknowledged.
 
 use super::reader::{LogReader, LogStep};
 use super::record::Record;
@@ -36,7 +36,7 @@ pub struct MergeEnd {
     pub taken: u64,
     /// Records before the first stamp that was asked for.
     pub skipped: u64,
-    /// Records behind the gap: of commits that were acknowledged to nobody.
+    /// Records behind the gap: of unacknowledged commits.
     pub dropped: u64,
     /// A log says that all commits up to this stamp were durable; 0: none says anything.
     pub durable_stamp: u64,

@@ -1,6 +1,6 @@
 //! The leaves of a tree in the order of their keys, and the holes between them.
 //!
-//! What always holds: what is told covers all keys, each once: by a leaf whose checksum, id, tree, level and fences are right,
+//! What always holds: the reports cover all keys, each once: by a leaf whose checksum, id, tree, level and fences are right,
 //! or by a hole.
 
 use qpair_format::Result;
@@ -51,10 +51,10 @@ pub(crate) fn entries(node: Node<'_>) -> impl Iterator<Item = Entry> {
     })
 }
 
-/// What is told of a tree's parts.
+/// Receives the leaves and holes of a tree.
 type See<'a> = dyn FnMut(&mut PageReader, Part<'_>) -> Result<()> + 'a;
 
-/// Goes through the tree with this root, and tells `see` all leaves and holes, in order.
+/// Goes through the tree with this root, and gives `see` all leaves and holes, in order.
 pub(crate) fn walk_leaves(
     reader: &mut PageReader,
     tree_id: u32,

@@ -1,7 +1,7 @@
 //! A store as it lies on its members, looked at without opening it: its labels, its newest checkpoint, its trees, its logs.
 //!
 //! What always holds: nothing is written. Of the labels one good slot is enough, and of a store with one member none is needed; everything
-//! else may be damaged, and what is damaged is told.
+//! else may be damaged, and each damage is reported.
 
 mod leaves;
 mod logs;

@@ -116,7 +116,7 @@ impl PageReader {
                 done += 1;
                 let bytes = buffer.as_ref().map(Buffer::as_slice).filter(|_| result.is_ok());
                 let len = ranges[tag as usize].1;
-                // Transfers under way end before an error is told.
+                // Transfers under way end before an error is returned.
                 outcome = outcome.and_then(|()| each(tag as usize, bytes.map(|b| &b[..len])));
             }
         }

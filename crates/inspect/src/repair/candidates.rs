@@ -10,7 +10,7 @@ use super::interrupted;
 use crate::offline::{Hole, PageReader};
 use qpair_format::image::RECORD_PAGES;
 
-/// Ranges that are read before progress is told.
+/// Ranges that are read between two reports of progress.
 const RANGES_AT_ONCE: u64 = 64;
 
 /// A leaf.

@@ -2,7 +2,7 @@
 //!
 //! What always holds: the damaged store is only read. What is saved is as the newest checkpoint has it, with the commits
 //! of the log behind that, as far as they go without a gap. Where a tree's own leaves cannot be read, or be reached, leaves found
-//! elsewhere on the members stand in for them: first those that the checkpoint has in use, then older copies, which is told.
+//! elsewhere on the members stand in for them: first those that the checkpoint has in use, then older copies, which the report names.
 
 mod candidates;
 mod large;
@@ -27,7 +27,7 @@ use qpair_members::LogPlace;
 pub use report::{KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable};
 use save::{Gaps, each_entry, save_table};
 
-/// Faults that are told one by one.
+/// Most faults that the report lists one by one.
 const FAULTS_MAX: usize = 100;
 
 /// Told how far a repair is: done, and all if it is known or else 0. It may break the repair off.

@@ -14,7 +14,7 @@ use crate::offline::{Entry, Hole, PageReader, Part, entries, walk_leaves};
 const BATCH_BYTES: usize = 1 << 20;
 /// Pages of a large value read at once.
 const PARTS: usize = 64;
-/// Keys of lost large values that are told.
+/// Most keys of lost large values that the report lists.
 const KEYS_TOLD: usize = 100;
 
 /// Keys that were not found where they belong.

@@ -90,7 +90,7 @@ impl Ahead {
         Ok(())
     }
 
-    /// Waits for the reads that are under way, which nobody wants.
+    /// Waits for the reads under way, whose pages are not needed any more.
     pub(super) async fn forget(&mut self) -> Result<()> {
         while let Some((_, other)) = self.reads.pop_front() {
             drop(other.done().await?);

@@ -87,7 +87,7 @@ impl LargeValues {
         self.values.get(&descriptor.key())
     }
 
-    /// Whether nobody knows which pages it has, or had.
+    /// Whether it is unknown which pages it has, or had.
     pub(super) fn is_lost(&self, descriptor: Descriptor) -> bool {
         self.lost.contains(&descriptor.key())
     }

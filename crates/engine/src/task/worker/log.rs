@@ -301,7 +301,7 @@ impl Worker {
         let Some((planned, since)) = self.log.under_way.take() else { return };
         self.shared.counters.of(self.number).count_log_write(since.elapsed());
         if let Err(error) = completion.result {
-            // Final: what the device holds now is anybody's guess, and a second try would not tell.
+            // Final: the content of the device is unknown now, and a second try would not tell.
             let name = &self.shared.log_info().name;
             self.shared.fail(Error::io(error, format!("writing the log to {name}")));
             return;
