@@ -92,8 +92,8 @@ impl Table {
     /// # let store = qpair_engine::Store::open(vec![device], &options)?;
     /// let table = store.table("counts")?;
     /// table.put(b"a", &7u32.to_be_bytes())?;
-    /// let count = table.get_with(b"a", |value| value.try_into().map(u32::from_be_bytes))?;
-    /// assert_eq!(count, Some(Ok(7)));
+    /// let count = table.get_with(b"a", |value| value.try_into().map_or(0, u32::from_be_bytes))?;
+    /// assert_eq!(count, Some(7));
     /// # store.close()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
