@@ -23,10 +23,13 @@ struct Span {
     events: u64,
 }
 
+/// The names of crate and event, and the peer's.
+type About = (&'static str, &'static str, String);
+
 #[derive(Clone, Default)]
 pub(super) struct Flood {
-    /// By the names of crate and event, and the peer's. Peers are the target's own disks, devices and sockets: there are no more than of those.
-    spans: Arc<Mutex<BTreeMap<(&'static str, &'static str, String), Span>>>,
+    /// By what they are about. Peers are the target's own disks, devices and sockets: there are no more than of those.
+    spans: Arc<Mutex<BTreeMap<About, Span>>>,
 }
 
 impl Flood {
