@@ -233,7 +233,12 @@ fn damage_of_a_list_behind_the_checkpoint() {
     drop(table);
     store.close().unwrap();
     let pages = (crashed.size_bytes() - LABEL_BYTES) / PAGE as u64;
-    let list = (2..pages).find(|page| read_page(crashed.as_ref(), PAGE, *page)[4] == LIST);
+    // A block of the log has a checksum where a page has its kind, and its id behind that.
+    let is_list = |page: &u64| {
+        let bytes = read_page(crashed.as_ref(), PAGE, *page);
+        bytes[4] == LIST && bytes[8..16] == page.to_le_bytes()
+    };
+    let list = (2..pages).find(is_list);
     let list = list.unwrap();
     damage(&crashed, list);
     let store = Store::open(vec![crashed.clone()], &existing(PAGE, 128)).unwrap();
