@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use qpair_block::{
@@ -250,4 +251,85 @@ fn memory_that_shrinks_ends_its_session_alone() {
     }
     good.works();
     Good::connect(&bad_path).works();
+}
+
+/// Reads what a disk has, four requests at a time.
+struct Reading {
+    good: Good,
+    in_flight: usize,
+    done: u64,
+}
+
+impl Reading {
+    fn connect(path: &Path) -> Self {
+        let mut good = Good::connect(path);
+        (0..64).for_each(|_| good.works());
+        Self { good, in_flight: 0, done: 0 }
+    }
+
+    /// Takes what has come back, and asks for as much again.
+    fn turn(&mut self) {
+        let mut completions = Vec::new();
+        self.good.channel.poll(&mut completions);
+        for completion in completions {
+            completion.result.unwrap();
+            let (buffer, at) = (completion.buffer.unwrap(), completion.tag);
+            // The last round before reading began that wrote there.
+            let round: u64 = if at == 0 { 64 } else { at };
+            assert_eq!(buffer.as_slice(), round.to_le_bytes().repeat(512), "block {at}");
+            (self.in_flight, self.done) = (self.in_flight - 1, self.done + 1);
+        }
+        while self.in_flight < 4 {
+            let at = (self.done + self.in_flight as u64) % 64;
+            let buffer = self.good.arena.lease().unwrap();
+            self.good.channel.submit(Io::read(at * 4096, 4096, buffer, at)).unwrap();
+            self.in_flight += 1;
+        }
+        self.good.channel.kick();
+    }
+}
+
+/// Two guests on the worker of a hostile one, which asks for as much as it can and breaks its sessions: each has its share, and its own data.
+#[test]
+fn guests_beside_a_hostile_one_have_their_share() {
+    let folder = folder();
+    let target = target();
+    let [first, second, bad_path] = ["first", "second", "bad"].map(|name| {
+        let path = folder.path().join(name);
+        target.serve_blk(name, &Disk::new(name, ram()), &path, BlkOptions::default()).unwrap();
+        path
+    });
+    let (mut first, mut second) = (Reading::connect(&first), Reading::connect(&second));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let hostile = std::thread::spawn({
+        let is_over = is_over.clone();
+        move || {
+            let mut sessions = 0u64;
+            while !is_over.load(Ordering::Relaxed) {
+                sessions += 1;
+                let raw = Raw::connect(&bad_path);
+                let guest = raw.start();
+                let mut bytes = [0u8; 4096];
+                fastrand::fill(&mut bytes);
+                // Descriptors and the available ring: chains that go round, addresses outside, an index far ahead.
+                for offset_bytes in [0, 0x1000] {
+                    rustix::io::pwrite(&guest, &bytes, offset_bytes).unwrap();
+                }
+                for _ in 0..20 {
+                    let kick = RingFile { ring: 0, has_file: true }.payload();
+                    raw.tell(Request::SetVringKick as u32, &kick, &[event().as_fd()]);
+                }
+            }
+            sessions
+        }
+    });
+    // One thread turns both, so that only the target decides which of them gets more.
+    while first.done + second.done < 40_000 {
+        first.turn();
+        second.turn();
+    }
+    is_over.store(true, Ordering::Relaxed);
+    assert!(hostile.join().unwrap() > 0);
+    let (least, most) = (first.done.min(second.done), first.done.max(second.done));
+    assert!(10 * least >= 9 * most, "{least} and {most} requests");
 }
