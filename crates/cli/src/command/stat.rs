@@ -60,9 +60,13 @@ impl Stat {
                 "created_s": report.created_s,
                 "page_size": report.page_size,
                 "pages": report.pages,
+                "log_pages": report.log_pages,
                 "free_pages": report.free_pages,
+                "reserve_pages": report.reserve_pages,
                 "retained_pages": report.retained_pages,
                 "used_bytes": used_bytes(&report),
+                "content_bytes": used_bytes(&report) - report.log_pages * report.page_size as u64,
+                "log_bytes": report.log_pages * report.page_size as u64,
                 "free_bytes": report.free_pages * report.page_size as u64,
                 "key_len_max": key_len_max,
                 "members": report.members,
@@ -112,6 +116,10 @@ fn used_bytes(report: &StoreReport) -> u64 {
     used_pages(report) * report.page_size as u64
 }
 
+fn in_pages(pages: u64, report: &StoreReport) -> String {
+    format!("{} pages, {}", count(pages), size_exact(pages * report.page_size as u64))
+}
+
 fn used_pages(report: &StoreReport) -> u64 {
     report.pages - report.free_pages - report.retained_pages
 }
@@ -121,20 +129,19 @@ fn lines(
     opened: &OpenReport,
     key_len_max: usize,
 ) -> Vec<(&'static str, String)> {
-    let free_bytes = report.free_pages * report.page_size as u64;
     let mut lines = vec![
         ("id", report.id.clone()),
         ("created", utc(report.created_s)),
         ("page size", format!("{} bytes", report.page_size)),
-        (
-            "used",
-            format!("{} pages, {}", count(used_pages(report)), size_exact(used_bytes(report))),
-        ),
-        ("free", format!("{} pages, {}", count(report.free_pages), size_exact(free_bytes))),
+        ("used", in_pages(used_pages(report), report)),
+        ("free", in_pages(report.free_pages, report)),
         ("retained", format!("{} pages, for the last checkpoint", count(report.retained_pages))),
         ("longest key", format!("{key_len_max} bytes")),
         ("members", report.members.to_string()),
     ];
+    if report.log_pages > 0 {
+        lines.insert(4, ("of the log", in_pages(report.log_pages, report)));
+    }
     if report.members > 1 {
         lines.push(("stripe unit", format!("{} bytes", report.stripe_unit_bytes)));
     }

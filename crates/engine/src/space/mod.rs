@@ -232,6 +232,17 @@ impl Space {
         inner.taken - inner.used
     }
 
+    /// Pages in use by segments of the logs; rather too few than too many.
+    pub(crate) fn log_pages(&self) -> u64 {
+        self.lock().log
+    }
+
+    /// Pages of those that are free, which only what is in memory may take.
+    pub(crate) fn kept_for_memory(&self) -> u64 {
+        let inner = self.lock();
+        self.kept_by(&inner, 0, Purpose::New).min(inner.free(self.capacity()))
+    }
+
     /// Pages that are not in use now, whether they may be handed out or not.
     pub(crate) fn unused(&self) -> u64 {
         self.capacity().saturating_sub(self.lock().used)

@@ -41,8 +41,12 @@ pub struct StoreReport {
     pub memory_bytes: u64,
     /// Pages that the members have room for now.
     pub pages: u64,
-    /// Pages of those that are free.
+    /// Pages of those that segments of the write-ahead log have; none in a store that was closed.
+    pub log_pages: u64,
+    /// Pages that are free.
     pub free_pages: u64,
+    /// Pages of those that are free, which a store that is open keeps for what is dirty in its memory.
+    pub reserve_pages: u64,
     /// Pages that are in use no more, and are kept for what a crash would go back to, and for backups.
     pub retained_pages: u64,
     /// When it was made, seconds since 1970.
@@ -105,7 +109,9 @@ impl Store {
             stripe_unit_bytes: label.stripe_unit_bytes,
             memory_bytes: u64::from(shared.pool.frames.len()) * shared.page_size as u64,
             pages: shared.space.capacity(),
+            log_pages: shared.space.log_pages(),
             free_pages: shared.space.counts().1,
+            reserve_pages: if shared.read_only { 0 } else { shared.space.kept_for_memory() },
             retained_pages: shared.space.retained(),
             created_s: label.created_s,
             id: digits(&label.store_id),

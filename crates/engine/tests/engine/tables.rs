@@ -406,3 +406,22 @@ fn a_value_is_read_in_place_by_a_closure_that_may_ask_the_store() {
     }
     assert_eq!(table.get_with(b"nothing", |_| panic!("there is no value")).unwrap(), None);
 }
+
+/// Content, log, what is free and what of that is kept: together they are the store. A store that was closed has no log, and one that is read
+/// keeps nothing.
+#[test]
+fn a_report_tells_content_log_and_reserve_apart() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    table.put(b"key", b"value").unwrap();
+    let open = store.report();
+    assert!(open.log_pages > 0 && open.reserve_pages > 0, "{open:?}");
+    let used = open.pages - open.free_pages - open.retained_pages;
+    assert!(open.log_pages < used && open.reserve_pages <= open.free_pages, "{open:?}");
+    drop(table);
+    store.close().unwrap();
+    let reading = qpair_engine::StoreOptions { read_only: true, ..existing(PAGE, 256) };
+    let closed = Store::open(vec![device], &reading).unwrap().report();
+    assert_eq!((closed.log_pages, closed.reserve_pages), (0, 0), "{closed:?}");
+}
