@@ -93,6 +93,18 @@ pub(crate) struct Space {
     left: Waiters,
 }
 
+/// What the pages of a store are.
+pub(crate) struct Shares {
+    pub(crate) capacity: u64,
+    pub(crate) free: u64,
+    /// In use by segments of the logs; rather too few than too many.
+    pub(crate) log: u64,
+    /// Free, and only what is in memory may take them.
+    pub(crate) reserve: u64,
+    /// Not in use, and kept for what a crash would go back to, or for a backup.
+    pub(crate) retained: u64,
+}
+
 impl Space {
     pub(crate) fn new(device: Arc<dyn BlockDevice>, page_size: usize, frames: u32) -> Self {
         let mut inner = Inner::default();
@@ -232,15 +244,18 @@ impl Space {
         inner.taken - inner.used
     }
 
-    /// Pages in use by segments of the logs; rather too few than too many.
-    pub(crate) fn log_pages(&self) -> u64 {
-        self.lock().log
-    }
-
-    /// Pages of those that are free, which only what is in memory may take.
-    pub(crate) fn kept_for_memory(&self) -> u64 {
+    /// How many pages are what, all at the same moment: the device may grow and shrink meanwhile.
+    pub(crate) fn shares(&self) -> Shares {
         let inner = self.lock();
-        self.kept_by(&inner, 0, Purpose::New).min(inner.free(self.capacity()))
+        let capacity = self.capacity().max(inner.taken);
+        let free = inner.free(capacity);
+        Shares {
+            capacity,
+            free,
+            log: inner.log,
+            reserve: self.kept_by(&inner, 0, Purpose::New).min(free),
+            retained: inner.taken - inner.used,
+        }
     }
 
     /// Pages that are not in use now, whether they may be handed out or not.

@@ -103,16 +103,17 @@ impl Store {
         let shared = &self.inner.shared;
         let label =
             self.inner.incarnation.label.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let shares = shared.space.shares();
         StoreReport {
             page_size: shared.page_size,
             members: label.member_count as usize,
             stripe_unit_bytes: label.stripe_unit_bytes,
             memory_bytes: u64::from(shared.pool.frames.len()) * shared.page_size as u64,
-            pages: shared.space.capacity(),
-            log_pages: shared.space.log_pages(),
-            free_pages: shared.space.counts().1,
-            reserve_pages: if shared.read_only { 0 } else { shared.space.kept_for_memory() },
-            retained_pages: shared.space.retained(),
+            pages: shares.capacity,
+            log_pages: shares.log,
+            free_pages: shares.free,
+            reserve_pages: if shared.read_only { 0 } else { shares.reserve },
+            retained_pages: shares.retained,
             created_s: label.created_s,
             id: digits(&label.store_id),
             log_device: label.log.as_ref().map(|log| LogDeviceReport {

@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(lines[1], "  put    tree 3 \"a \\\"key\\\"\" = 0x00ff");
         let (x, ones) = ("x".repeat(48), "01".repeat(24));
         assert_eq!(lines[2], format!("  put    tree 3 \"{x}…\" (60 bytes) = 0x{ones}… (60 bytes)"));
-        assert!(lines[3].contains("bytes in 16843009 pages from page 72340172838076673 on"));
+        assert!(lines[3].contains("bytes in 16843009 pages from page 72340172838076673"));
         assert_eq!(lines[4], "  delete tree 3 \"käse\"");
         assert_eq!(lines[5], "  create tree 4 as table \"orders\"");
         assert_eq!(lines[6], "  drop   tree 5");

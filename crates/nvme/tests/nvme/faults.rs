@@ -58,7 +58,7 @@ fn errors_of_the_medium() {
 fn commands_that_hang() {
     for wait in [WaitMode::Poll, WaitMode::Sleep] {
         let seed = seed();
-        let drive = drive(Plan { seed, timeout_rate: 0.002, ..Plan::default() }, wait);
+        let drive = drive(Plan { seed, timeout_rate: 0.004, ..Plan::default() }, wait);
         let errors = run(&drive, 4000, seed);
         assert!(!errors.is_empty());
         only(&errors, &[IoError::TIMED_OUT, IoError::CANCELED]);
@@ -72,7 +72,7 @@ fn commands_that_hang() {
 fn completions_that_are_lost() {
     for wait in [WaitMode::Poll, WaitMode::Sleep] {
         let seed = seed();
-        let drive = drive(Plan { seed, drop_rate: 0.002, ..Plan::default() }, wait);
+        let drive = drive(Plan { seed, drop_rate: 0.004, ..Plan::default() }, wait);
         let errors = run(&drive, 4000, seed);
         assert!(!errors.is_empty());
         only(&errors, &[IoError::TIMED_OUT, IoError::CANCELED]);

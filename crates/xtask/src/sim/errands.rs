@@ -110,7 +110,11 @@ impl Run {
                 self.counts.compactions += 1;
                 self.counts.cut_off += u64::from(report.bytes_after < report.bytes_before);
                 self.counts.moved += report.moved_pages;
-                self.say(format!("compacted: {report:?}"));
+                // Not how long it took: that is the machine's time, and differs from run to run.
+                self.say(format!(
+                    "compacted: {} to {} bytes, {} pages moved",
+                    report.bytes_before, report.bytes_after, report.moved_pages
+                ));
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {
                 self.say("a compaction was broken off".to_owned());
