@@ -114,6 +114,7 @@ impl Table {
     }
 
     /// Puts a key's value into `value`, which is empty; `false` if there is none.
+    #[inline(always)]
     fn get_blocking(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         if let Some((found, stamp)) = self.get_inline(key, value)? {
             self.inner.block_to_give(self.inner.shared.log.reads_wait, stamp)?;
@@ -126,6 +127,7 @@ impl Table {
 
     /// Puts what is in memory into `value`, which is empty: whether there is a value, and the commit that says so, or one after it.
     /// `None` if that has to be waited for.
+    #[inline(always)]
     fn get_inline(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<(bool, u64)>> {
         let shared = &self.inner.shared;
         shared.check_table(self.tree)?;
