@@ -105,6 +105,13 @@ pub(crate) struct Shares {
     pub(crate) retained: u64,
 }
 
+impl Shares {
+    /// In use now.
+    pub(crate) fn used(&self) -> u64 {
+        self.capacity - self.free - self.retained
+    }
+}
+
 impl Space {
     pub(crate) fn new(device: Arc<dyn BlockDevice>, page_size: usize, frames: u32) -> Self {
         let mut inner = Inner::default();

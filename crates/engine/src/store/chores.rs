@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::checkpoint::checkpoint;
-use crate::shared::Shared;
 use crate::sync::LocalFuture;
 use crate::task::Upkeep;
 use crate::tx::{self, Tx};
@@ -21,10 +20,11 @@ impl Upkeep for Chores {
         Some(Box::pin(tx::spill(self.tx.clone(), slot)))
     }
 
-    fn checkpoint(&self, shared: Arc<Shared>) -> LocalFuture {
+    fn checkpoint(&self) -> LocalFuture {
+        let tx = self.tx.clone();
         Box::pin(async move {
             // If it fails, the store is read-only, and says why.
-            let _ = checkpoint(&shared, false).await;
+            let _ = checkpoint(&tx.shared, false).await;
         })
     }
 

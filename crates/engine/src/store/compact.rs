@@ -27,8 +27,6 @@ const STEP_PART: u64 = 4;
 const STEP_BYTES_MAX: u64 = 256 << 20;
 /// How often all is gone through: what others write meanwhile may have come to lie behind again.
 const ROUNDS_MAX: u32 = 4;
-/// Part of memory that roots may have of tables which are opened for this only.
-const ROOTS_PART: usize = 8;
 
 /// What [`Store::compact`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,8 +111,7 @@ impl Store {
                 total: shared.space.behind(front).0,
                 dirty: 0,
             };
-            let roots_max = shared.pool.frames.len() as usize / ROOTS_PART;
-            for name in self.table_names()?.iter().take(roots_max) {
+            for name in self.table_names()?.iter().take(self.inner.opened_for_all_max()) {
                 self.existing_table(name)?;
             }
             let moved = compaction.all();

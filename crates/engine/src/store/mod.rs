@@ -225,6 +225,13 @@ impl Store {
 }
 
 impl StoreInner {
+    /// Tables that are opened, at most, by a call that goes through all of them: each keeps its root in memory.
+    fn opened_for_all_max(&self) -> usize {
+        /// Part of the memory that their roots may have.
+        const ROOTS_PART: usize = 8;
+        self.shared.pool.frames.len() as usize / ROOTS_PART
+    }
+
     /// Runs a task to its end, from a thread that is no worker.
     pub(crate) fn block_on<F, T>(&self, make: impl FnOnce() -> F + Send + 'static) -> Result<T>
     where

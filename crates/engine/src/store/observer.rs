@@ -87,7 +87,7 @@ fn metrics(tx: &Tx) -> Result<Metrics> {
     let shared = &*tx.shared;
     let device = device_statistics(shared)?;
     let page_size = shared.page_size as u64;
-    let (used, free) = shared.space.counts();
+    let shares = shared.space.shares();
     let (log_used, log_max) = shared.log_device.as_ref().map_or((0, 0), LogDevice::space);
     let mut metrics = Metrics {
         log_bytes: shared.log_bytes_total.load(Ordering::Relaxed),
@@ -109,9 +109,9 @@ fn metrics(tx: &Tx) -> Result<Metrics> {
         oldest_snapshot_age_commits: tx.oldest_snapshot_age(),
         open_transactions: tx.transactions().len() as u64,
         last_stamp: shared.last_stamp(),
-        used_bytes: used * page_size,
-        free_bytes: free * page_size,
-        retained_bytes: shared.space.retained() * page_size,
+        used_bytes: shares.used() * page_size,
+        free_bytes: shares.free * page_size,
+        retained_bytes: shares.retained * page_size,
         log_device_used_bytes: log_used,
         log_device_bytes_max: log_max,
         read_only: shared.check_writable().is_err(),

@@ -15,8 +15,8 @@ pub struct TaskTransactionRange<'a> {
 impl Drop for TaskTransactionRange<'_> {
     fn drop(&mut self) {
         if let View::Transaction(core) = &mut self.view {
-            let RangeCursor { batch, spare, .. } = &mut self.cursor;
-            core.batches = (std::mem::take(batch), std::mem::take(spare));
+            let RangeCursor { end, spare, .. } = &mut self.cursor;
+            core.batches = (std::mem::take(&mut end.batch), std::mem::take(spare));
         }
     }
 }
@@ -24,8 +24,8 @@ impl Drop for TaskTransactionRange<'_> {
 impl<'a> TaskTransactionRange<'a> {
     pub(super) fn new(mut view: View<'a>, mut cursor: RangeCursor) -> Self {
         if let View::Transaction(core) = &mut view {
-            (cursor.batch, cursor.spare) = std::mem::take(&mut core.batches);
-            cursor.batch.clear();
+            (cursor.end.batch, cursor.spare) = std::mem::take(&mut core.batches);
+            cursor.end.batch.clear();
             cursor.spare.clear();
         }
         Self { view, cursor }
@@ -34,14 +34,14 @@ impl<'a> TaskTransactionRange<'a> {
     /// Ends after so many records, and reads no more of the leaves than they need.
     #[must_use]
     pub fn at_most(mut self, records: usize) -> Self {
-        self.cursor.pace.at_most(records);
+        self.cursor.end.pace.at_most(records);
         self
     }
 
     /// Turns the direction round. Call it before the first record is taken.
     #[must_use]
     pub fn reverse(mut self) -> Self {
-        self.cursor.reverse();
+        self.cursor.end.reverse();
         self
     }
 
@@ -109,7 +109,7 @@ impl<'a> TransactionRange<'a> {
     #[must_use]
     pub fn at_most(mut self, records: usize) -> Self {
         if let Some(cursor) = &mut self.cursor {
-            cursor.pace.at_most(records);
+            cursor.end.pace.at_most(records);
         }
         self
     }
@@ -118,7 +118,7 @@ impl<'a> TransactionRange<'a> {
     #[must_use]
     pub fn reverse(mut self) -> Self {
         if let Some(cursor) = &mut self.cursor {
-            cursor.reverse();
+            cursor.end.reverse();
         }
         self
     }
@@ -169,7 +169,7 @@ impl Iterator for TransactionRange<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let record = Self::advance(&mut self.source, &mut self.cursor).transpose();
         if let (Some(Ok((key, _))), Some(back)) = (&record, &mut self.back) {
-            back.given_by_other(key);
+            back.end.given_by_other(key);
         }
         record
     }
@@ -182,7 +182,7 @@ impl DoubleEndedIterator for TransactionRange<'_> {
         }
         let record = Self::advance(&mut self.source, &mut self.back).transpose();
         if let (Some(Ok((key, _))), Some(front)) = (&record, &mut self.cursor) {
-            front.given_by_other(key);
+            front.end.given_by_other(key);
         }
         record
     }

@@ -27,8 +27,6 @@ const BATCH: usize = 1024;
 const BATCHES_PER_WORKER: usize = 2;
 /// Reads of one task under way at once.
 const WINDOW: usize = 64;
-/// Part of memory that roots may have of tables which are opened for this only.
-const ROOTS_PART: usize = 8;
 
 /// What [`Store::warm`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,7 +92,7 @@ impl Store {
     /// The roots of all trees that are open, and of those that can be opened for this; whether some are left out.
     fn roots_to_warm(&self) -> Result<(Vec<Resident>, bool)> {
         let shared = &self.inner.shared;
-        let roots_max = shared.pool.frames.len() as usize / ROOTS_PART;
+        let roots_max = self.inner.opened_for_all_max();
         let names = self.table_names()?;
         for name in names.iter().take(roots_max).take_while(|_| room(shared) > 0) {
             // A table that cannot be opened gives its error to the caller that wants it.

@@ -1,8 +1,5 @@
 //! What workers do for the layers above, which they do not know.
 
-use std::sync::Arc;
-
-use crate::shared::Shared;
 use crate::sync::LocalFuture;
 
 /// The code that starts a worker hands this to it.
@@ -11,7 +8,7 @@ pub(crate) trait Upkeep: Send + Sync {
     fn look(&self) -> Option<LocalFuture>;
 
     /// Makes a checkpoint. If it fails, the store says why.
-    fn checkpoint(&self, shared: Arc<Shared>) -> LocalFuture;
+    fn checkpoint(&self) -> LocalFuture;
 
     /// Gives up the snapshots that need older values on the device, if those have so many pages; whether that frees some, now or with the next
     /// checkpoint.

@@ -32,9 +32,14 @@ pub(crate) struct Visit<'a> {
     pub(crate) descent: Descent,
 }
 
-/// Makes a page leave its place. A page that a checkpoint under way has yet to save leaves it by that.
-fn displace(context: Context<'_>, page: &ExclusiveFrame<'_>) {
+/// Makes a page leave its place if that is `front` or behind it, and counts it. A page that a checkpoint under way has yet to save leaves
+/// it by that.
+fn displace(context: Context<'_>, page: &ExclusiveFrame<'_>, front: u64, displaced: &Cell<u64>) {
     let (pool, frame) = (&context.shared.pool, page.index());
+    if page_of(pool.frames.page_id(frame)) < front {
+        return;
+    }
+    displaced.set(displaced.get() + 1);
     let epoch = context.shared.checkpoints.epoch();
     if !pool.is_unsaved(frame, Node::new(page.bytes()), epoch) {
         // In this order, as with a change: a clean leaf cannot pass for one that is not saved.
@@ -53,10 +58,7 @@ impl Operation for Visit<'_> {
         };
         let page = latch(place.page)?;
         let (pool, node) = (&context.shared.pool, Node::new(page.bytes()));
-        if page_of(pool.frames.page_id(page.index())) >= self.front {
-            displace(context, &page);
-            self.displaced.set(self.displaced.get() + 1);
-        }
+        displace(context, &page, self.front, self.displaced);
         let mut visited = Visited::default();
         for position in 0..=node.count() {
             let child = match Swip::decode(node.child(position)) {
@@ -101,10 +103,7 @@ impl Operation for Displace<'_> {
     fn step(&mut self, context: Context<'_>) -> Result<(), Need> {
         let leaf = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
         let page = latch(leaf)?;
-        if page_of(context.shared.pool.frames.page_id(page.index())) >= self.front {
-            displace(context, &page);
-            self.displaced.set(self.displaced.get() + 1);
-        }
+        displace(context, &page, self.front, self.displaced);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use super::state::{TxState, written};
 use crate::panics::guarded;
 use crate::shared::Shared;
 use crate::task::{run_as, run_inline};
-use crate::tree::{Batch, Direction, Pace, ReadAhead, Scan, Tree};
+use crate::tree::{Batch, Direction, RangeEnd, ReadAhead, Scan, Tree};
 
 /// Records of the first batch at most: many ranges are read at their beginning only.
 const FIRST_RECORDS: usize = 16;
@@ -30,94 +30,36 @@ type GoneKeys = Vec<Arc<[u8]>>;
 pub(crate) struct RangeCursor {
     tx: Arc<Tx>,
     tree: Tree,
-    direction: Direction,
-    /// Where the next batch begins, on the side the range comes from; none at the end.
-    from: Option<Bound<Vec<u8>>>,
-    to: Bound<Vec<u8>>,
-    pub(crate) batch: Batch,
-    /// Another, to put records together in.
+    pub(crate) end: RangeEnd,
+    /// Another batch, to put records together in.
     pub(crate) spare: Batch,
     /// What it has read of the runs of older values.
     history: Reader,
-    next: usize,
-    pub(crate) pace: Pace,
-    /// What the other end of the range has given out last: it goes no further than that.
-    limit: Option<Vec<u8>>,
 }
 
 impl RangeCursor {
     pub(crate) fn new(tx: &Arc<Tx>, tree: Tree, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
-        Self {
-            tx: tx.clone(),
-            tree,
-            direction: Direction::Forward,
-            from: Some(from),
-            to,
-            batch: Batch::default(),
-            spare: Batch::default(),
-            history: Reader::default(),
-            next: 0,
-            pace: Pace::default(),
-            limit: None,
-        }
+        Self::at(tx, tree, RangeEnd::new(from, to))
+    }
+
+    fn at(tx: &Arc<Tx>, tree: Tree, end: RangeEnd) -> Self {
+        Self { tx: tx.clone(), tree, end, spare: Batch::default(), history: Reader::default() }
     }
 
     /// One that comes from the other end, for as much as this one has not given out.
     pub(crate) fn other_end(&self) -> Option<Self> {
-        let left = match self.peek() {
-            Some((key, ..)) => Bound::Included(key.to_vec()),
-            None => self.from.clone()?,
-        };
-        let mut other = Self::new(&self.tx, self.tree, self.to.clone(), left);
-        other.direction = self.direction.opposite();
-        other.pace.at_most(self.pace.left());
-        Some(other)
-    }
-
-    /// The other end has given out the record of a key.
-    pub(crate) fn given_by_other(&mut self, key: &[u8]) {
-        self.limit = Some(key.to_vec());
-        self.pace.given();
-    }
-
-    /// Whether the other end has given out the record of this key, or of one before it.
-    fn is_past_limit(&self, key: &[u8]) -> bool {
-        self.limit.as_ref().is_some_and(|limit| !self.direction.comes_before(key, limit))
-    }
-
-    fn end(&mut self) {
-        self.from = None;
-        self.batch.clear();
-    }
-
-    pub(crate) fn reverse(&mut self) {
-        if let Some(from) = self.from.take() {
-            self.from = Some(std::mem::replace(&mut self.to, from));
-        }
-        self.direction = self.direction.opposite();
-    }
-
-    /// The next record of the batch: key, value, and whether the value is a descriptor. It stays the next one until
-    /// [`RangeCursor::step`].
-    fn peek(&self) -> Option<(&[u8], &[u8], bool)> {
-        (self.next < self.batch.len()).then(|| self.batch.entry(self.next))
-    }
-
-    /// The next record is given out.
-    fn step(&mut self) {
-        self.next += 1;
-        self.pace.given();
+        Some(Self::at(&self.tx, self.tree, self.end.other()?))
     }
 
     fn limit(&self) -> usize {
-        let left = self.pace.left();
-        if self.pace.is_at_first() { FIRST_RECORDS.min(left) } else { left }
+        let left = self.end.pace.left();
+        if self.end.pace.is_at_first() { FIRST_RECORDS.min(left) } else { left }
     }
 
     async fn fetch(&mut self, view: &mut View<'_>) -> Result<()> {
         // A caller may drop this while it waits and finds the range where it was: a batch counts only once it is fetched.
-        let Some(from) = self.from.clone() else { return Ok(()) };
-        self.next = usize::MAX;
+        let Some(from) = self.end.from.clone() else { return Ok(()) };
+        self.end.next = usize::MAX;
         let tx = self.tx.clone();
         let shared = &*tx.shared;
         let tree = self.tree;
@@ -126,14 +68,15 @@ impl RangeCursor {
         }
         view.enter();
         let interleave = view.core().is_none();
-        if let Some(window) = self.pace.window(self.batch.leaf_records) {
-            let ahead = ReadAhead::new(tree, self.direction, &from, &self.to, window);
-            self.pace.asked(run_as(shared, ahead, interleave).await?);
+        if let Some(window) = self.end.pace.window(self.end.batch.leaf_records) {
+            let ahead = ReadAhead::new(tree, self.end.direction, &from, &self.end.to, window);
+            self.end.pace.asked(run_as(shared, ahead, interleave).await?);
         }
         let limit = self.limit();
-        let scan = Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
+        let scan = Scan::new(tree, self.end.direction, &from, &self.end.to, &mut self.end.batch)
+            .limited(limit);
         run_as(shared, scan, interleave).await?;
-        view.wait_to_give(shared, self.batch.stamp).await?;
+        view.wait_to_give(shared, self.end.batch.stamp).await?;
         let gone = self.take_gone(&tx, &from, view.snapshot());
         let mut part = Part::default();
         loop {
@@ -148,28 +91,30 @@ impl RangeCursor {
 
     /// Forgets what it has of a leaf: the next batch begins there again.
     fn undo(&mut self, from: Bound<Vec<u8>>) {
-        self.batch.clear();
-        self.next = 0;
-        self.from = Some(from);
+        self.end.batch.clear();
+        self.end.next = 0;
+        self.end.from = Some(from);
     }
 
     /// What was deleted of the part of the range that the batch is, and the snapshot may see. Where that is much, the batch becomes as much
     /// shorter. The leaf was read before: what had been deleted by then is in the list, or in a run.
     fn take_gone(&mut self, tx: &Tx, from: &Bound<Vec<u8>>, snapshot: u64) -> GoneKeys {
         let shared = &tx.shared;
-        if self.batch.stamp <= snapshot {
+        if self.end.batch.stamp <= snapshot {
             return GoneKeys::new();
         }
-        let bounds = bounds_of(self.direction, from, &self.batch.next, &self.to);
+        let bounds = bounds_of(self.end.direction, from, &self.end.batch.next, &self.end.to);
         let (wanted, most) = (Wanted::seen_at(snapshot), self.limit().clamp(1, GONE_MAX));
-        let found =
-            guarded(shared, || tx.rows.deleted(self.tree.id, bounds, self.direction, wanted, most));
+        let found = guarded(shared, || {
+            tx.rows.deleted(self.tree.id, bounds, self.end.direction, wanted, most)
+        });
         if let Some(upto) = found.upto {
-            let is_kept =
-                |index: &usize| !self.direction.comes_before(&upto, self.batch.entry(*index).0);
-            let kept = (0..self.batch.len()).take_while(is_kept).count();
-            self.batch.truncate(kept);
-            self.batch.next = Some(Bound::Excluded(upto.to_vec()));
+            let is_kept = |index: &usize| {
+                !self.end.direction.comes_before(&upto, self.end.batch.entry(*index).0)
+            };
+            let kept = (0..self.end.batch.len()).take_while(is_kept).count();
+            self.end.batch.truncate(kept);
+            self.end.batch.next = Some(Bound::Excluded(upto.to_vec()));
         }
         found.keys
     }
@@ -182,22 +127,23 @@ impl RangeCursor {
         snapshot: u64,
     ) -> Result<Part> {
         let shared = &tx.shared;
-        let bounds = bounds_of(self.direction, from, &self.batch.next, &self.to);
+        let bounds = bounds_of(self.end.direction, from, &self.end.batch.next, &self.end.to);
         let history = &tx.history;
-        let (tree, direction) = (self.tree.id, self.direction);
+        let (tree, direction) = (self.tree.id, self.end.direction);
         history.part(shared, &mut self.history, tree, direction, bounds, snapshot).await
     }
 
     /// [`RangeCursor::fetch`] on a caller's thread; `false` if it would have to wait.
     fn fetch_inline(&mut self, view: &mut View<'_>) -> Result<bool> {
-        let Some(from) = self.from.take() else { return Ok(true) };
+        let Some(from) = self.end.from.take() else { return Ok(true) };
         let tx = self.tx.clone();
         let shared = &*tx.shared;
         let (tree, limit) = (self.tree, self.limit());
         view.enter();
         let mut scan =
-            Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
-        if run_inline(shared, &mut scan).is_none() || !view.may_give(shared, self.batch.stamp) {
+            Scan::new(tree, self.end.direction, &from, &self.end.to, &mut self.end.batch)
+                .limited(limit);
+        if run_inline(shared, &mut scan).is_none() || !view.may_give(shared, self.end.batch.stamp) {
             self.undo(from);
             return Ok(false);
         }
@@ -207,9 +153,9 @@ impl RangeCursor {
             .fetched(&tx, &from, view, &gone, &part)
             .inspect_err(|_| self.undo(from.clone()))?
         {
-            let bounds = bounds_of(self.direction, &from, &self.batch.next, &self.to);
+            let bounds = bounds_of(self.end.direction, &from, &self.end.batch.next, &self.end.to);
             let (history, snapshot) = (&tx.history, view.snapshot());
-            match history.part_now(&self.history, tree.id, self.direction, bounds, snapshot) {
+            match history.part_now(&self.history, tree.id, self.end.direction, bounds, snapshot) {
                 Ok(Some(read)) => part = read,
                 // The code that waits for the pages reports what is wrong with them.
                 Ok(None) | Err(_) => {
@@ -237,34 +183,41 @@ impl RangeCursor {
         let snapshot = view.snapshot();
         let is_current = || part.is_current(&tx.history, snapshot);
         // To be asked after the row table as well; that it is not yet now can be known before.
-        if self.batch.stamp > snapshot && !is_current() {
+        if self.end.batch.stamp > snapshot && !is_current() {
             return Ok(false);
         }
-        let leaf_records = self.batch.leaf_records;
+        let leaf_records = self.end.batch.leaf_records;
         let next = match &part.cut {
             Some(cut) => Some(Bound::Included(cut.clone())),
-            None => self.batch.next.take(),
+            None => self.end.batch.next.take(),
         };
-        let bounds = bounds_of(self.direction, from, &next, &self.to);
-        if self.batch.stamp > snapshot {
-            let (leaf, output) = (&self.batch, &mut self.spare);
-            at_snapshot(tx, tree, self.direction, bounds, snapshot, leaf, gone, part, output);
+        let bounds = bounds_of(self.end.direction, from, &next, &self.end.to);
+        if self.end.batch.stamp > snapshot {
+            let (leaf, output) = (&self.end.batch, &mut self.spare);
+            at_snapshot(tx, tree, self.end.direction, bounds, snapshot, leaf, gone, part, output);
             if !is_current() {
                 // What was cut stays whole in the batch, and where it ends.
                 if part.cut.is_none() {
-                    self.batch.next = next;
+                    self.end.batch.next = next;
                 }
                 return Ok(false);
             }
-            std::mem::swap(&mut self.batch, &mut self.spare);
+            std::mem::swap(&mut self.end.batch, &mut self.spare);
         }
         view.note(tree, bounds.0, bounds.1)?;
-        if with_writes(view.core(), tree, self.direction, bounds, &self.batch, &mut self.spare) {
-            std::mem::swap(&mut self.batch, &mut self.spare);
+        if with_writes(
+            view.core(),
+            tree,
+            self.end.direction,
+            bounds,
+            &self.end.batch,
+            &mut self.spare,
+        ) {
+            std::mem::swap(&mut self.end.batch, &mut self.spare);
         }
-        (self.next, self.batch.leaf_records) = (0, leaf_records);
-        self.pace.passed();
-        self.from = next;
+        (self.end.next, self.end.batch.leaf_records) = (0, leaf_records);
+        self.end.pace.passed();
+        self.end.from = next;
         view.check()?;
         Ok(true)
     }
@@ -486,33 +439,33 @@ pub(crate) async fn next_into(
     value: &mut Vec<u8>,
 ) -> Result<bool> {
     view.doomed()?;
-    if cursor.pace.is_over() {
+    if cursor.end.pace.is_over() {
         return Ok(false);
     }
     let page_size = cursor.tx.shared.page_size;
     loop {
-        if let Some((found, bytes, large)) = cursor.peek() {
-            if cursor.is_past_limit(found) {
-                cursor.end();
+        if let Some((found, bytes, large)) = cursor.end.peek() {
+            if cursor.end.is_past_limit(found) {
+                cursor.end.finish();
                 return Ok(false);
             }
             key.extend_from_slice(found);
             if !large {
                 value.extend_from_slice(bytes);
-                cursor.step();
+                cursor.end.step(true);
                 return Ok(true);
             }
             let descriptor = Descriptor::decode(bytes, page_size)?;
             let shared = cursor.tx.shared.clone();
             // A caller that drops this while it waits gets the record from the next call.
             let read = read_large(&shared, descriptor, value).await;
-            cursor.step();
+            cursor.end.step(true);
             view.check()?;
             // The pages of a dropped table's values may be others' by now.
             shared.check_table(cursor.tree)?;
             return read;
         }
-        if cursor.from.is_none() {
+        if cursor.end.from.is_none() {
             return Ok(false);
         }
         cursor.fetch(view).await?;
@@ -525,23 +478,23 @@ pub(crate) fn next_inline(
     view: &mut View<'_>,
 ) -> Result<Option<Option<Record>>> {
     view.doomed()?;
-    if cursor.pace.is_over() {
+    if cursor.end.pace.is_over() {
         return Ok(Some(None));
     }
     loop {
-        if let Some((key, value, large)) = cursor.peek() {
-            if cursor.is_past_limit(key) {
-                cursor.end();
+        if let Some((key, value, large)) = cursor.end.peek() {
+            if cursor.end.is_past_limit(key) {
+                cursor.end.finish();
                 return Ok(Some(None));
             }
             if large {
                 return Ok(None);
             }
             let record = (key.to_vec(), value.to_vec());
-            cursor.step();
+            cursor.end.step(true);
             return Ok(Some(Some(record)));
         }
-        if cursor.from.is_none() {
+        if cursor.end.from.is_none() {
             return Ok(Some(None));
         }
         if !cursor.fetch_inline(view)? {

@@ -37,6 +37,12 @@ fn in_pieces() -> StoreOptions {
     StoreOptions { run_pages_max: 2, ..options(PAGE, 256) }
 }
 
+/// Whether a page is one of a list. A block of the log has a checksum where a page has its kind, and its id behind that.
+fn is_list(device: &Device, page: u64) -> bool {
+    let bytes = read_page(device.as_ref(), PAGE, page);
+    bytes[4] == LIST && bytes[8..16] == page.to_le_bytes()
+}
+
 /// Whether the newest label says that large values may be in several runs.
 fn says_so(device: &Device) -> bool {
     let labels = LABELS.map(|at| read_bytes(device.as_ref(), at, 4096));
@@ -169,8 +175,7 @@ fn damage_of_a_list() {
     store.close().unwrap();
     let go_on = |_: u64, _: u64| ControlFlow::Continue(());
     let used = checkpoint_of(device.as_ref(), PAGE).used;
-    let is_list = |page: &u64| read_page(device.as_ref(), PAGE, *page)[4] == LIST;
-    let lists: Vec<u64> = used.into_iter().filter(is_list).collect();
+    let lists: Vec<u64> = used.into_iter().filter(|page| is_list(&device, *page)).collect();
     assert_eq!(lists.len(), 2);
     {
         let store = Store::open(vec![device.clone()], &reading(PAGE, 128)).unwrap();
@@ -233,13 +238,7 @@ fn damage_of_a_list_behind_the_checkpoint() {
     drop(table);
     store.close().unwrap();
     let pages = (crashed.size_bytes() - LABEL_BYTES) / PAGE as u64;
-    // A block of the log has a checksum where a page has its kind, and its id behind that.
-    let is_list = |page: &u64| {
-        let bytes = read_page(crashed.as_ref(), PAGE, *page);
-        bytes[4] == LIST && bytes[8..16] == page.to_le_bytes()
-    };
-    let list = (2..pages).find(is_list);
-    let list = list.unwrap();
+    let list = (2..pages).find(|page| is_list(&crashed, *page)).unwrap();
     damage(&crashed, list);
     let store = Store::open(vec![crashed.clone()], &existing(PAGE, 128)).unwrap();
     let table = store.table("t").unwrap();

@@ -248,7 +248,7 @@ impl Worker {
             return;
         }
         let shared = self.shared.clone();
-        let checkpoint = self.options.upkeep.checkpoint(shared.clone());
+        let checkpoint = self.options.upkeep.checkpoint();
         self.spawn_own(async move {
             checkpoint.await;
             shared.checkpoint_wanted.store(false, Ordering::Release);
