@@ -83,10 +83,11 @@ impl TaskTable {
     pub async fn statistics(&self) -> Result<TableStatistics> {
         let (shared, tree) = (self.shared(), self.table().tree());
         shared.check_table(tree)?;
-        let (mut sum, mut number) = ([0.0; 3], 0);
+        let (mut sum, mut number, mut samples) = ([0.0; 3], 0, None);
         let depth = loop {
-            let sampled = run(shared, Sample::new(tree, number)).await?;
+            let sampled = run(shared, Sample::new(tree, number, samples)).await?;
             number += 1;
+            samples = Some(sampled.samples);
             sum[0] += sampled.records;
             sum[1] += sampled.value_bytes;
             sum[2] += sampled.leaves;

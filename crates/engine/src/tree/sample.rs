@@ -28,14 +28,17 @@ pub(crate) struct Sampled {
 pub(crate) struct Sample {
     tree: Tree,
     number: usize,
+    /// How many ways there are; unknown to the first.
+    samples: Option<usize>,
     /// A key, or the descriptor of a large value.
     bytes: Vec<u8>,
     descent: Descent,
 }
 
 impl Sample {
-    pub(crate) fn new(tree: Tree, number: usize) -> Self {
-        Self { tree, number, bytes: Vec::new(), descent: Descent::default() }
+    /// `samples`: as the first of them said, whatever has become of the tree since, so that they go down at even distances all the same.
+    pub(crate) fn new(tree: Tree, number: usize, samples: Option<usize>) -> Self {
+        Self { tree, number, samples, bytes: Vec::new(), descent: Descent::default() }
     }
 
     /// Bytes of a leaf's keys and values.
@@ -69,11 +72,11 @@ impl Operation for Sample {
         let mut page = self.tree.read_root(context)?;
         let root = Node::new(page.bytes());
         let levels = root.level().saturating_add(1);
-        let samples = match levels {
+        let samples = self.samples.unwrap_or_else(|| match levels {
             1 => 1,
             2 => SAMPLES_MAX.min(root.count() + 1),
             _ => SAMPLES_MAX,
-        };
+        });
         let mut at = (self.number as f64 + 0.5) / samples as f64;
         let mut leaves = 1.0;
         loop {
