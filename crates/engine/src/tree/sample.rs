@@ -10,6 +10,11 @@ use crate::task::{Context, Descent, Need, Operation};
 /// Ways down that are looked at for one estimate at most.
 const SAMPLES_MAX: usize = 64;
 
+/// How far apart two ways, one after the other, go on at each level below the root, as a part of a page: the fractions of the
+/// square roots of 2, 3, 5 and 7. Steps by an irrational number are spread evenly, however many there are; by one of its own for
+/// each level, none of two levels fall into step.
+const STEPS: [f64; 4] = [0.414_213_562, 0.732_050_808, 0.236_067_977, 0.645_751_311];
+
 /// What a tree would have if everywhere was as it is on one way down.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampled {
@@ -67,8 +72,6 @@ impl Operation for Sample {
     type Output = Sampled;
 
     fn step(&mut self, context: Context<'_>) -> Result<Sampled, Need> {
-        /// Steps by the golden ratio are spread evenly, however many there are.
-        const GOLDEN: f64 = 0.618_033_988_749_895;
         let mut page = self.tree.read_root(context)?;
         let root = Node::new(page.bytes());
         let levels = root.level().saturating_add(1);
@@ -77,7 +80,12 @@ impl Operation for Sample {
             2 => SAMPLES_MAX.min(root.count() + 1),
             _ => SAMPLES_MAX,
         });
-        let mut at = (self.number as f64 + 0.5) / samples as f64;
+        let number = self.number as f64 + 0.5;
+        // Not from left to right: a tree that shrinks meanwhile would have its left as it was, and its right as it is.
+        let turn =
+            if samples == SAMPLES_MAX { self.number * 25 % SAMPLES_MAX } else { self.number };
+        let mut at = (turn as f64 + 0.5) / samples as f64;
+        let mut steps = STEPS.iter().cycle();
         let mut leaves = 1.0;
         loop {
             let node = Node::new(page.bytes());
@@ -89,9 +97,8 @@ impl Operation for Sample {
                 return if page.validate() { Ok(sampled) } else { Err(Need::Retry) };
             }
             let children = node.count() + 1;
-            let place = at * children as f64;
-            let position = (place as usize).min(children - 1);
-            at = (place + (self.number + 1) as f64 * GOLDEN).fract();
+            let position = ((at * children as f64) as usize).min(children - 1);
+            at = (number * steps.next().unwrap_or(&0.0)).fract();
             leaves *= children as f64;
             page = child(context, page, position)?;
         }
