@@ -51,6 +51,8 @@ pub enum ErrorKind {
     Closed,
     /// Another transaction changed, or has locked, what this one needs. Roll back and try again.
     Conflict,
+    /// A row was locked by another transaction for longer than this one waits. What was asked is not done; the transaction goes on.
+    TimedOut,
     /// A transaction outgrew the memory it may have.
     TooLarge,
     /// A snapshot was given up, since the older values that it needed took too much memory.

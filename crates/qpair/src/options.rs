@@ -1,6 +1,7 @@
 //! What to open, and how.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use qpair_block::{DeviceSpec, parse_bytes};
 use qpair_engine::{Durability, Error, RecoveryProgress, Result, Store, StoreOptions};
@@ -206,6 +207,13 @@ impl Options {
     /// What a transaction may gather to write before its commit, bytes; 64 MiB if not said.
     pub fn transaction_bytes_max(mut self, bytes: usize) -> Self {
         self.store.transaction_bytes_max = bytes;
+        self
+    }
+
+    /// How long a change waits for a row that a transaction has locked, before it ends with `TimedOut`; as long as it takes if not said.
+    /// [`TransactionOptions::lock_timeout`](crate::TransactionOptions) says it for one transaction.
+    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.store.lock_timeout = Some(timeout);
         self
     }
 

@@ -67,6 +67,9 @@ pub struct StoreOptions {
     pub history_bytes_max: u64,
     /// What a transaction may gather to write before its commit, bytes, unless its own options say otherwise.
     pub transaction_bytes_max: usize,
+    /// How long a change waits for a row that a transaction has locked, before it ends with `TimedOut`, unless the options of its
+    /// transaction say otherwise; none: as long as it takes.
+    pub lock_timeout: Option<Duration>,
     /// Where the write-ahead log is.
     pub log_place: LogPlace,
     /// Keep a write-ahead log: commits survive a crash as their durability says. Without one the store comes back as its
@@ -129,6 +132,7 @@ impl Default for StoreOptions {
             versions_bytes_max: 256 << 20,
             history_bytes_max: 1 << 30,
             transaction_bytes_max: 64 << 20,
+            lock_timeout: None,
             log_place: LogPlace::Unsaid,
             log: true,
             durability: Durability::Sync,
@@ -477,6 +481,7 @@ fn start(
         versions_bytes_max: options.versions_bytes_max,
         history_bytes_max: options.history_bytes_max,
         transaction_bytes_max: options.transaction_bytes_max,
+        lock_timeout: options.lock_timeout,
     };
     // The first checkpoint of a new store is no close: no labels follow it.
     let generation = if options.format { 0 } else { label.generation };
@@ -532,6 +537,10 @@ fn start_workers(shared: &Arc<Shared>, tx: &Arc<Tx>, options: &StoreOptions) -> 
         batch: options.batch.min(depth),
         linger: Duration::from_micros(u64::from(options.linger_us)),
         cycles: options.cycles,
+        clock: match &options.runtime {
+            Runtime::Stepped { clock, .. } => Some(clock.clone()),
+            Runtime::Threads => None,
+        },
         upkeep: Arc::new(Chores { tx: tx.clone() }),
     };
     match &options.runtime {

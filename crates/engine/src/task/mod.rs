@@ -28,4 +28,6 @@ pub(crate) use transfer::{
     Reserved, Transfer, give_scratch, read_page, scratch_frame, scratch_frame_now,
 };
 pub(crate) use upkeep::Upkeep;
-pub(crate) use worker::{Loading, Worker, WorkerOptions, current, latch_free, log_arena, verify};
+pub(crate) use worker::{
+    Deadline, Loading, Worker, WorkerOptions, current, latch_free, log_arena, verify,
+};

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use qpair_format::{Error, ErrorKind, Result};
 
@@ -14,25 +15,29 @@ use super::registry::Info;
 use super::row::{FREE, Place};
 use super::rows::{Locking, RowRef};
 use super::{Tx, outer};
-use crate::task::{Worker, current};
+use crate::task::{Deadline, Worker, current};
 
 /// Transactions in a cycle at most; a longer one is not one that came about by waiting.
 const CIRCLE_MAX: usize = 1000;
 
-/// Takes a row's lock, and waits for it if another has it; the row, and the newest commit known to have changed it, or 0.
+/// Takes a row's lock, and waits for it if another has it, no longer than `timeout`; the row, and the newest commit known to have changed
+/// it, or 0.
 pub(crate) async fn lock(
     tx: &Tx,
     info: &Info,
     tree: u32,
     key: &[u8],
     owner: u64,
+    timeout: Option<Duration>,
 ) -> Result<(RowRef, u64)> {
     match tx.rows.lock(tree, key, owner) {
         Locking::Taken(row, newest) => Ok((row, newest)),
         Locking::Had(row) => Ok((row, 0)),
         Locking::Busy(row) => {
             let (place, looked, done) = (None, false, false);
-            let wait = Wait { tx, info, tree, key, owner, row, place, looked, done };
+            let deadline = timeout
+                .and_then(|timeout| Some((timeout, current(|worker| worker.deadline(timeout))?)));
+            let wait = Wait { tx, info, tree, key, owner, row, place, looked, done, deadline };
             let _waits = current(Worker::wait_for_others);
             let row = wait.await?;
             Ok((row, tx.rows.newest(row)))
@@ -50,6 +55,8 @@ struct Wait<'a> {
     place: Place,
     looked: bool,
     done: bool,
+    /// When it gives up, and how long that is after its beginning.
+    deadline: Option<(Duration, Deadline)>,
 }
 
 impl Future for Wait<'_> {
@@ -93,7 +100,30 @@ impl Future for Wait<'_> {
                 )));
             }
         }
-        Poll::Pending
+        match &self.deadline {
+            Some((timeout, deadline)) if deadline.poll(context.waker()) => {
+                Poll::Ready(Err(self.timed_out(*timeout)))
+            }
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl Wait<'_> {
+    #[cold]
+    fn timed_out(&self, timeout: Duration) -> Error {
+        let place = self.tx.names.place(self.tree, self.key);
+        let context = match self.tx.rows.owner(self.row) {
+            FREE => format!("{place} was locked for {timeout:?}"),
+            owner => {
+                format!("{place} was locked for {timeout:?}, now by {}", self.tx.describe(owner))
+            }
+        };
+        Error::with_hint(
+            ErrorKind::TimedOut,
+            context,
+            "try again later, let transactions end sooner, or raise lock_timeout; Store::transactions lists those that are open",
+        )
     }
 }
 

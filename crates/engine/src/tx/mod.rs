@@ -56,6 +56,7 @@ pub(crate) use snapshot::SnapshotCore;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use qpair_block::format_bytes;
 use qpair_format::{Error, ErrorKind, Result};
@@ -84,6 +85,8 @@ pub(crate) struct TxOptions {
     pub(crate) history_bytes_max: u64,
     /// Bytes that a transaction may gather, unless its own options say otherwise.
     pub(crate) transaction_bytes_max: usize,
+    /// How long a transaction waits for a row, unless its own options say otherwise.
+    pub(crate) lock_timeout: Option<Duration>,
 }
 
 /// What all transactions of a store share.
@@ -111,6 +114,7 @@ pub(crate) struct Tx {
     oldest: AtomicU64,
     pub(crate) versions_bytes_max: u64,
     pub(crate) transaction_bytes_max: usize,
+    lock_timeout: Option<Duration>,
 }
 
 /// A worker's part of it.
@@ -159,6 +163,7 @@ impl Tx {
             oldest: AtomicU64::new(0),
             versions_bytes_max: options.versions_bytes_max,
             transaction_bytes_max: options.transaction_bytes_max,
+            lock_timeout: options.lock_timeout,
         }
     }
 
@@ -216,6 +221,12 @@ impl Tx {
             .collect();
         all.sort_by_key(|info| info.started);
         all
+    }
+
+    /// What people call an open transaction.
+    fn describe(&self, id: u64) -> String {
+        let name = self.transactions().into_iter().find(|it| it.id == id).and_then(|it| it.name);
+        name.map_or_else(|| format!("transaction {id}"), |name| format!("the transaction {name}"))
     }
 
     /// Lets no commit begin, and ends every wait for a lock.

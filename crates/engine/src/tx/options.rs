@@ -1,5 +1,7 @@
 //! How a transaction runs, and what its commit gives.
 
+use std::time::Duration;
+
 use crate::log::Durability;
 
 /// What a transaction must not notice of others.
@@ -26,6 +28,10 @@ pub struct TransactionOptions {
     /// Bytes that it may gather to write, and to compare if it is serializable; large values, which go to the device at once, count as
     /// what leads to them. 0: what the store's options say.
     pub write_set_bytes_max: usize,
+    /// How long it waits for a row that another transaction has locked: the call ends with `TimedOut` then, the transaction goes on as if it
+    /// had not been made (a `delete_range` may have removed the first part: a savepoint before it takes that back), and
+    /// [`Store::transact`](crate::Store::transact) does not run it again. None: what the store's options say.
+    pub lock_timeout: Option<Duration>,
     /// How often [`Store::transact`](crate::Store::transact) runs it, if it meets conflicts each time; 100 by default.
     pub attempts_max: u32,
     /// A name for it, to be found by in [`Store::transactions`](crate::Store::transactions) and in errors.
@@ -39,6 +45,7 @@ impl Default for TransactionOptions {
             durability: Durability::Sync,
             read_only: false,
             write_set_bytes_max: 0,
+            lock_timeout: None,
             attempts_max: 100,
             name: None,
         }

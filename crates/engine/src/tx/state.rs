@@ -6,6 +6,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use qpair_format::large::Descriptor;
 use qpair_format::{Error, ErrorKind, Result};
@@ -79,6 +80,7 @@ pub(crate) struct TxState {
     pub(super) durability: Durability,
     read_only: bool,
     bytes_max: usize,
+    lock_timeout: Option<Duration>,
     name: Option<String>,
     pub(super) slot: usize,
     pub(crate) id: u64,
@@ -123,6 +125,7 @@ impl TxState {
                 0 => tx.transaction_bytes_max,
                 bytes => bytes,
             },
+            lock_timeout: options.lock_timeout.or(tx.lock_timeout),
             name: options.name.clone(),
             slot,
             id: info.id.load(Ordering::Relaxed),
@@ -318,7 +321,7 @@ impl TxState {
         let outcome = {
             let shared = self.tx.shared.clone();
             check_here(&shared)?;
-            let lock = locks::lock(&self.tx, &self.info, tree.id, key, self.id);
+            let lock = locks::lock(&self.tx, &self.info, tree.id, key, self.id, self.lock_timeout);
             guarded_future(&shared, lock).await
         };
         match outcome {

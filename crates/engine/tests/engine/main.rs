@@ -20,6 +20,7 @@ mod growth;
 mod history;
 mod isolation;
 mod layers;
+mod lock_timeouts;
 mod log_device;
 mod log_device_faults;
 mod metrics;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use qpair_block::sim::SimClock;
 use qpair_block::{Arena, ChannelStatistics, Completion, IoChannel, Request, WaitOptions};
 use qpair_format::Error;
 use qpair_memory::FrameIndex;
@@ -22,6 +23,7 @@ use crate::shared::Shared;
 use crate::sync::{LocalFuture, TaskRef, Waiters, WorkerHandle};
 
 mod cycles;
+mod deadlines;
 mod frames;
 mod limiter;
 mod log;
@@ -29,11 +31,13 @@ mod paging;
 mod reads;
 mod task_io;
 
+pub(crate) use deadlines::Deadline;
 pub(crate) use frames::latch_free;
 pub(crate) use log::log_arena;
 pub(crate) use paging::{Loading, verify};
 
 use cycles::Cycles;
+use deadlines::Deadlines;
 use reads::Reads;
 use task_io::TaskIo;
 
@@ -70,6 +74,8 @@ pub(crate) struct WorkerOptions {
     pub(crate) linger: Duration,
     /// Count where the time goes.
     pub(crate) cycles: bool,
+    /// The time of workers that are stepped.
+    pub(crate) clock: Option<SimClock>,
     /// What it does for the layers above.
     pub(crate) upkeep: Arc<dyn Upkeep>,
 }
@@ -143,6 +149,7 @@ pub(crate) struct Worker {
     within: RefCell<Vec<Waker>>,
     /// Tasks that wait for what tasks of other workers give: rows, commits.
     waits_for_others: Cell<u32>,
+    deadlines: Deadlines,
     cycles: Cycles,
     /// Panics of the loop.
     panics: Cell<u32>,
@@ -241,6 +248,7 @@ impl Worker {
             running_waker: Cell::new(std::ptr::null()),
             within: RefCell::default(),
             waits_for_others: Cell::new(0),
+            deadlines: Deadlines::new(options.clock.clone()),
             cycles: Cycles::new(options.cycles),
             panics: Cell::new(0),
             told_of_panic: Cell::new(false),
@@ -401,6 +409,7 @@ impl Worker {
             // What some wait for never comes.
             self.tasks.borrow_mut().make_all_ready();
         }
+        self.deadlines.wake();
         if self.handle.is_pending() {
             pace.stop |= self.take_inbox();
         }
@@ -649,7 +658,8 @@ impl Worker {
         };
         let linger = if want > 1 { self.options.linger } else { Duration::ZERO };
         // Frames may come free on other workers, without a message: look again soon.
-        let timeout = (starving || (stop && in_flight == 0)).then_some(Duration::from_millis(1));
+        let soon = (starving || (stop && in_flight == 0)).then_some(Duration::from_millis(1));
+        let timeout = soon.into_iter().chain(self.deadlines.remaining()).min();
         let outer = self.enter(Part::Wait);
         self.channel.borrow_mut().wait(completions, WaitOptions { want, linger, timeout });
         self.enter(outer);

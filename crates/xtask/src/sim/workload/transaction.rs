@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use qpair_engine::{
     Durability, Error, ErrorKind, Isolation, Result, Savepoint, Table, TaskStore, TaskTransaction,
@@ -108,7 +109,7 @@ impl Transactions {
     fn error(&self, doing: &str, error: &Error) {
         let scenario = &self.context.scenario;
         let expected = match error.kind() {
-            ErrorKind::Conflict => true,
+            ErrorKind::Conflict | ErrorKind::TimedOut => true,
             ErrorKind::SnapshotLost => scenario.bounds_snapshots(),
             ErrorKind::TooLarge => scenario.bounds_transactions(),
             ErrorKind::NotFound => self.context.notes().catalog.has_dropped(),
@@ -190,6 +191,7 @@ impl Transactions {
                 1 => Durability::Group,
                 _ => Durability::Sync,
             },
+            lock_timeout: (rng.u8(0..10) == 0).then(|| Duration::from_micros(rng.u64(0..5000))),
             ..TransactionOptions::default()
         };
         // Some outlive what memory keeps of older values.
@@ -269,9 +271,17 @@ impl Transactions {
         let Some((table, gone)) = self.table(key) else { return Ok(()) };
         let verb = self.context.rng.u8(0..25);
         let outcome = self.act_on(transaction, view, verb, key, &table).await;
-        match verb {
+        let outcome = match verb {
             0..21 | 23 => self.refuses(gone, "a transaction", outcome),
             _ => outcome,
+        };
+        match outcome {
+            // It goes on as if it had not asked; of a range a part may be deleted.
+            Err(error) if error.kind() == ErrorKind::TimedOut && verb != 20 => {
+                self.context.notes().trace.add(error.kind() as u64);
+                Ok(())
+            }
+            outcome => outcome,
         }
     }
 
