@@ -80,6 +80,7 @@ impl Run {
             trace: TraceHash::default(),
             watch: world.watch(),
             operations: 0,
+            timed_out: 0,
         };
         Ok(Self {
             log: vec![format!("{scenario:?}")],
@@ -118,7 +119,8 @@ impl Run {
         hash.add(trace);
         hash.add(self.world.trace());
         hash.add(self.world.clock.now_ns());
-        self.counts.operations = self.notes(|notes| notes.operations);
+        (self.counts.operations, self.counts.timed_out) =
+            self.notes(|notes| (notes.operations, notes.timed_out));
         Ok(hash.value())
     }
 

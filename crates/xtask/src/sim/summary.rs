@@ -21,6 +21,7 @@ pub(crate) struct Counts {
     pub(crate) checks: u64,
     pub(crate) commits: u64,
     pub(crate) operations: u64,
+    pub(crate) timed_out: u64,
     pub(crate) errands: u64,
     pub(crate) backups: u64,
     pub(crate) compactions: u64,
@@ -47,6 +48,7 @@ impl AddAssign for Counts {
         self.checks += other.checks;
         self.commits += other.commits;
         self.operations += other.operations;
+        self.timed_out += other.timed_out;
         self.errands += other.errands;
         self.backups += other.backups;
         self.compactions += other.compactions;
@@ -82,6 +84,7 @@ impl fmt::Display for Summary {
             checks,
             commits,
             operations,
+            timed_out,
             errands,
             backups,
             compactions,
@@ -105,7 +108,7 @@ impl fmt::Display for Summary {
         writeln!(f, "  {opened} opens, {judged} states judged, {checks} checks of every page")?;
         writeln!(
             f,
-            "  {operations} operations, {commits} commits, {errands} errands, {backups} backups"
+            "  {operations} operations, {commits} commits, {timed_out} waits for rows timed out, {errands} errands, {backups} backups"
         )?;
         writeln!(
             f,

@@ -30,6 +30,8 @@ pub(crate) struct Notes {
     /// Tells whether errors of the store are to be expected.
     pub(crate) watch: Watch,
     pub(crate) operations: u64,
+    /// Waits for a row that ended with its time-out.
+    pub(crate) timed_out: u64,
 }
 
 /// What a task is given.

@@ -271,6 +271,9 @@ impl Transactions {
         let Some((table, gone)) = self.table(key) else { return Ok(()) };
         let verb = self.context.rng.u8(0..25);
         let outcome = self.act_on(transaction, view, verb, key, &table).await;
+        if matches!(&outcome, Err(error) if error.kind() == ErrorKind::TimedOut) {
+            self.context.notes().timed_out += 1;
+        }
         let outcome = match verb {
             0..21 | 23 => self.refuses(gone, "a transaction", outcome),
             _ => outcome,
