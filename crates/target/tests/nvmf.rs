@@ -129,6 +129,7 @@ fn cut(base: Arc<dyn BlockDevice>, bounces: bool) {
     let stat = rig.ok("bdev_get_iostat", json!({"names": ["base"]}));
     assert_eq!(stat["bdevs"][0]["bytes_written"], 1 << 20);
     assert_eq!(stat["bdevs"][0]["bytes_read"], 1 << 20);
+    assert_eq!(stat["bdevs"][0]["driver_specific"]["resets"], 3);
     let served = rig.target.namespaces();
     assert!(served[0].has_client && served[0].name == format!("{NQN}/1"));
     let bounced = served[0].disks()[0].counters.bounced.load(Ordering::Relaxed);

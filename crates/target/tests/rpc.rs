@@ -159,6 +159,9 @@ fn faults_are_injected_and_cleared() {
     rig.ok(inject, fault("clear", 0));
     channel.write(0, &bytes).unwrap();
     channel.read(0, &mut bytes).unwrap();
+    // Two reads, a write, a flush.
+    let counted = rig.ok("bdev_get_iostat", json!({"names": ["EE_base"]}));
+    assert_eq!(counted["bdevs"][0]["io_error"], json!({"failed": 4, "timed_out": 0}), "{counted}");
     rig.refused(-19, inject, json!({"name": "base", "io_type": "read", "error_type": "failure"}));
     rig.refused(-95, inject, json!({"name": "EE_base", "io_type": "read", "error_type": "nomem"}));
     rig.refused(

@@ -24,6 +24,11 @@ impl BlockDevice for Narrow {
         self.inner.grow(size_bytes)
     }
 
+    /// Something that no layer makes up.
+    fn resets(&self) -> u64 {
+        3
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
         self.inner.open_channel(options)
