@@ -1,4 +1,4 @@
-//! What a store's bytes mean: pages, logs, checkpoints, superblocks. See docs/design/page-format.md and docs/design/write-ahead-log.md.
+//! What a store's bytes mean: pages, logs, checkpoints, superblocks. See docs/design/page-format.md and docs/design/log-format.md.
 //!
 //! Bytes in, meaning out: nothing here does I/O, waits, or knows what a transaction is. The engine, the tools that look at stores it does not
 //! have open, and the fuzzers stand on it. What reads bytes never panics on any of them.

@@ -1,4 +1,4 @@
-//! The device of its own that a store keeps its write-ahead log on. See docs/design/write-ahead-log.md.
+//! The device of its own that a store keeps its write-ahead log on. See docs/design/log-device.md.
 //!
 //! - The store's label names it by its id, and its own label names the store. Both agree before anything is read or written there.
 //! - Nothing lies behind its label but segments of the logs. Which are free follows from the logs: those that the last durable

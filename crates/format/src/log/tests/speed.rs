@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::*;
 
 #[test]
-#[ignore = "measures; run by hand: cargo test --release -p qpair-engine --lib log::tests::speed -- --ignored --nocapture"]
+#[ignore = "measures; run by hand: cargo test --release -p qpair-format --lib log::tests::speed -- --ignored --nocapture"]
 fn speed() {
     // About a TPC-C new-order: ten rows of 100 bytes and ten of 50.
     let (long, short) = ([5; 100], [6; 50]);
