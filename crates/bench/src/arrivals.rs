@@ -1,7 +1,7 @@
 //! Operations that arrive at random times, whatever the store does: an open loop.
 //!
-//! Always holds: when an operation arrives does not depend on the ones before it. Whoever is free takes the one that is due first; one
-//! that nobody was free for is late, and its latency counts from when it was due.
+//! Always holds: when an operation arrives does not depend on the ones before it. A client that is free takes the one that is due
+//! first; one that no client was free for is late, and its latency counts from when it was due.
 
 use std::sync::{Mutex, PoisonError};
 

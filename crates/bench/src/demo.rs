@@ -105,7 +105,7 @@ const FOLDER: &str = "qpair-demo-";
 /// The store in it.
 const STORE: &str = "store.qpair";
 
-/// Removes what killed demos have left: folders that nobody has locked, with a store and what lies beside it.
+/// Removes what killed demos have left: folders that no process has locked, with a store and what lies beside it.
 fn remove_left(parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| {
@@ -149,7 +149,7 @@ impl Workplace {
 
 impl Drop for Workplace {
     fn drop(&mut self) {
-        // Nothing else is in the folder; if it cannot be removed there is nobody to be told.
+        // Nothing else is in the folder; if it cannot be removed there is no caller to be told.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
@@ -415,7 +415,7 @@ mod tests {
     fn a_small_demo_runs_and_leaves_nothing() {
         let dir = std::env::temp_dir().join(format!("qpair-demo-test-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        // Killed demos have left a store, and nothing; another one is running, and one folder is somebody else's.
+        // Killed demos have left a store, and nothing; another one is running, and one folder is another program's.
         let others = ["1", "2", "3", "4", "x"].map(|pid| dir.join(format!("qpair-demo-{pid}")));
         others.iter().for_each(|other| std::fs::create_dir(other).unwrap());
         for other in [0, 2, 4] {

@@ -1,4 +1,4 @@
-//! Progress of long work, for whoever wants to show it; and the wish to stop.
+//! Progress of long work, for a caller that wants to show it; and the wish to stop.
 
 /// Told of phases and of how far they are. Called a few times a second.
 pub trait Progress: Sync {

@@ -67,7 +67,7 @@ fn main() -> Result<()> {
         {
             let (mut ours, mut more) = (Vec::new(), Vec::new());
             for round in 0..ROUNDS {
-                // Who begins takes turns too.
+                // The two take turns at being the first, too.
                 let first = (round % 2 == 0).then(|| time(channel.as_mut(), request, &mut singles));
                 let list = time(channel.as_mut(), request, &mut of_one);
                 let single = first.unwrap_or_else(|| time(channel.as_mut(), request, &mut singles));

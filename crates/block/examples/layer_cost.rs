@@ -67,7 +67,7 @@ fn main() -> Result<()> {
         let mut channel = device.open_channel(&options)?;
         let (mut ours, mut more) = (Vec::new(), Vec::new());
         for round in 0..ROUNDS {
-            // Who begins takes turns too.
+            // The two take turns at being the first, too.
             let first = (round % 2 == 0).then(|| time(below.as_mut(), &mut buffers));
             let one = time(channel.as_mut(), &mut buffers);
             let base = first.unwrap_or_else(|| time(below.as_mut(), &mut buffers));

@@ -104,8 +104,8 @@ impl DeviceInfo {
         Ok(())
     }
 
-    /// Whether a part of a buffer lies as the device wants it. That of a list of segments may not, and is copied into a block by whoever
-    /// has it: a device that asks for aligned memory takes segments that begin on that alignment and hold whole logical blocks.
+    /// Whether a part of a buffer lies as the device wants it. That of a list of segments may not, and is copied into a block by its
+    /// holder: a device that asks for aligned memory takes segments that begin on that alignment and hold whole logical blocks.
     #[must_use]
     pub fn takes(&self, buffer: &Buffer, offset_bytes: u32, len_bytes: u32) -> bool {
         let address_mask = self.memory_alignment_bytes.max(1) as usize - 1;
@@ -157,8 +157,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Gives back the space behind `size_bytes`, in whole blocks, if the device can: one of fixed size stays as it is. Nobody has a request
-    /// there, and what was there is gone.
+    /// Gives back the space behind `size_bytes`, in whole blocks, if the device can: one of fixed size stays as it is. No caller has
+    /// a request there, and what was there is gone.
     ///
     /// # Errors
     /// What the system says; then it is as large as before.
@@ -166,8 +166,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Its name, or that of a part of it, if it was removed meanwhile: a file without a name goes when the last who has it open closes it, and
-    /// all that is in it with it.
+    /// Its name, or that of a part of it, if it was removed meanwhile: a file without a name goes when the last process that has it open closes
+    /// it, and all that is in it with it.
     fn removed(&self) -> Option<String> {
         None
     }

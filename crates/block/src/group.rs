@@ -152,7 +152,7 @@ impl ChannelGroup {
         limit: Option<Duration>,
     ) -> usize {
         self.kick();
-        // Nobody looks for the wake event.
+        // No member looks for the wake event.
         let unasked = |member: &MemberChannel| {
             member.channel.in_flight() == 0 || member.channel.comes_unasked()
         };

@@ -61,7 +61,7 @@ struct LaneState {
     submitted: Vec<Request>,
     ended: Vec<Completion>,
     statistics: ChannelStatistics,
-    /// The channel sleeps for the event, or somebody may for its descriptor.
+    /// The channel sleeps for the event, or a thread may sleep for its descriptor.
     is_asleep: bool,
     is_watched: bool,
     told: bool,
@@ -69,7 +69,7 @@ struct LaneState {
     is_closed: bool,
 }
 
-/// As long as nobody panics with it held, which would leave it as it was.
+/// As long as no thread panics with it held, which would leave it as it was.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,7 +17,7 @@ pub(crate) struct MemberChannel {
 }
 
 impl MemberChannel {
-    /// A channel that nobody sleeps for but by itself.
+    /// A channel that a thread sleeps for by itself only.
     pub(crate) fn alone(channel: Box<dyn IoChannel>) -> Self {
         Self { channel, prompt: false, dirty: false, stale: false }
     }
@@ -71,7 +71,7 @@ impl MemberChannel {
         if self.channel.in_flight() > 0 { self.channel.poll(completions) } else { 0 }
     }
 
-    /// Makes the descriptor of a channel with nothing in flight not readable: nobody could sleep.
+    /// Makes the descriptor of a channel with nothing in flight not readable: no thread could sleep.
     pub(crate) fn settle(&mut self, completions: &mut Vec<Completion>) {
         if self.stale && self.channel.in_flight() == 0 {
             self.channel.poll(completions);

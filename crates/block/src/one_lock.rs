@@ -1,6 +1,6 @@
 //! One lock for all I/O of a device: threads submit and look for completions one at a time.
 //!
-//! S3 (section 3.5) began with such a lock. It is here to be measured against channels without one. Nobody sleeps with the lock held.
+//! S3 (section 3.5) began with such a lock. It is here to be measured against channels without one. No thread sleeps with the lock held.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -36,7 +36,7 @@ impl WakeEvent {
     /// Announces that the worker is awake, and clears the signal.
     pub fn awake(&self) {
         if !self.sleeping.swap(false, Ordering::SeqCst) {
-            // Somebody woke us: the signal is set, or about to be; what is left of it only costs a turn.
+            // Another thread woke us: the signal is set, or about to be; what is left of it only costs a turn.
             self.clear();
         }
     }

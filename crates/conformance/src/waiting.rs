@@ -144,7 +144,7 @@ pub(crate) fn completion_fd(rig: &mut Rig) -> CheckResult {
         Some(fd) => Some(fd.map_err(|e| e.to_string())?),
         None => None,
     };
-    // Also as a member of an epoll set: some descriptors tell those who poll them, but not a set they are in.
+    // Also as a member of an epoll set: some descriptors tell a thread that polls them, but not a set they are in.
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| e.to_string())?;
     if let Some(fd) = &fd {
         epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
@@ -173,7 +173,7 @@ pub(crate) fn completion_fd(rig: &mut Rig) -> CheckResult {
         let found = line.completions.len();
         ensure(found == count as usize, || format!("{found} completions of {count}"))?;
         line.completions.clear();
-        // Whoever has taken all of them and looks once more can sleep.
+        // A caller that has taken all of them and looks once more can sleep.
         let start = Instant::now();
         while let Some(fd) = &fd {
             line.channel.poll(&mut line.completions);

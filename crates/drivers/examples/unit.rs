@@ -196,7 +196,7 @@ fn resets(name: &str) -> Anything<()> {
     if rounds < 3 { Err("too few rounds to prove anything".into()) } else { Ok(()) }
 }
 
-/// Resets of the unit and of the host, and aborts of reads, while somebody else uses the unit.
+/// Resets of the unit and of the host, and aborts of reads, while another thread uses the unit.
 fn disturb(host: &dyn Host, unit: Unit) -> Anything<(u32, u32)> {
     let arena = Arena::new(4096, 8, qpair_block::ArenaOptions::ordinary_pages())?;
     let mut buffers: Vec<_> = std::iter::from_fn(|| arena.lease()).collect();

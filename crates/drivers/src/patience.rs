@@ -1,4 +1,4 @@
-//! Whom the drivers of this process ask whether to go on waiting for a silent device.
+//! The function that the drivers of this process ask whether to go on waiting for a silent device.
 
 use std::sync::{Mutex, PoisonError};
 

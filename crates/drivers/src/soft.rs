@@ -37,10 +37,10 @@ impl SoftDrive {
     }
 }
 
-/// Drives that others in this process open by name: each is used while whoever lends it has it.
+/// Drives that others in this process open by name: each is used while its lender has it.
 static LENT: Mutex<Vec<(String, Weak<NvmeDevice>)>> = Mutex::new(Vec::new());
 
-/// Lets whoever opens a soft drive of that name have this one, as long as it lives. Otherwise each opening makes another drive.
+/// Lets callers that open a soft drive of that name have this one, as long as it lives. Otherwise each opening makes another drive.
 pub fn lend_soft(name: &str, device: &Arc<NvmeDevice>) {
     let mut lent = LENT.lock().unwrap_or_else(PoisonError::into_inner);
     lent.retain(|(_, device)| device.strong_count() > 0);

@@ -1,6 +1,6 @@
 //! A drive that the kernel's driver has: lent to the module, to this program's driver, and given back, in turns.
 //!
-//! Always holds: while a way has the drive, it is with that way's driver and nobody else; at the end it is with its own, however it ended.
+//! Always holds: while a way has the drive, it is with that way's driver and no other; at the end it is with its own, however it ended.
 
 use std::path::PathBuf;
 use std::time::Duration;

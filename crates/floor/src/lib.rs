@@ -1,7 +1,7 @@
 //! The floor: what a drive gives with no software in the way, and what each layer adds to it (docs/design/floor.md).
 //!
 //! - [`Load`], [`paper`]: what is measured; [`Way`]: how the drive is reached.
-//! - [`run`]: runs every load over every way in turns, on one drive; [`Which`]: by whom it is reached.
+//! - [`run`]: runs every load over every way in turns, on one drive; [`Which`]: by which driver it is reached.
 //! - [`build`]: builds the kernel's module of the floor.
 //! - [`Report`]: what was found, with gaps and their bases; stored as JSON.
 //! - [`table`], [`to_html`]: the same for people.

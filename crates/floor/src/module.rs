@@ -72,7 +72,7 @@ pub fn build(folder: &Path, headers: Option<&Path>) -> Result<PathBuf> {
         .arg("-C")
         .arg(&headers)
         .arg(format!("M={}", folder.display()))
-        // The type information would need pahole, and nobody asks for it.
+        // The type information would need pahole, and nothing asks for it.
         .args(["W=1", "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"])
         .stdin(Stdio::null())
         .stdout(out)

@@ -147,7 +147,7 @@ fn job(spec: &DeviceSpec, mode: Mode, size_bytes: u64, ask: Ask<'_>, number: u32
     job.offset = Extent::Bytes(begin);
     job.size = Some(Extent::Bytes(blocks * u64::from(load.workload.block_bytes)));
     job.read_only = !load.workload.write;
-    // Whoever allows writes knows that what is there is lost.
+    // A user who allows writes knows that what is there is lost.
     job.force = load.workload.write;
     job.verbs = if load.workload.write { Verbs::Write } else { Verbs::Read };
     job.order = if load.workload.random { Order::Random } else { Order::Sequential };

@@ -34,7 +34,7 @@ pub struct Options {
     pub allow_writes: bool,
 }
 
-/// A drive, and by whom it is reached.
+/// A drive, and by which driver it is reached.
 #[derive(Clone, Debug)]
 pub enum Which {
     /// By this program's own driver: `nvme:` or `softnvme:`.

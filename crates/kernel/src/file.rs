@@ -36,7 +36,7 @@ pub struct FileOptions {
     pub create: Option<u64>,
     /// Open for reading only.
     pub read_only: bool,
-    /// Take the advisory lock: exclusive, or shared if read-only. One who has it keeps others who ask out. A block device
+    /// Take the advisory lock: exclusive, or shared if read-only. A process that has it keeps out others that ask. A block device
     /// is refused if it is mounted or held; without this it is opened all the same.
     pub exclusive_lock: bool,
     /// Go around the page cache (O_DIRECT). Without it, writes rest in the cache until a flush.
@@ -104,7 +104,7 @@ impl File {
         }
         Self::take(fd, options, kind, name).inspect_err(|_| {
             if options.create.is_some() {
-                // Made and locked by this call, of no use to anybody.
+                // Made and locked by this call, of no use to any caller.
                 let _ = std::fs::remove_file(&options.path);
             }
         })

@@ -1,4 +1,4 @@
-//! Who has a file locked, as /proc/locks tells.
+//! Which process has a file locked, as /proc/locks tells.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -33,7 +33,7 @@ impl LockHolder {
 /// The process in the first line of /proc/locks that tells of a lock on a file as a whole at this place.
 fn holder_in(locks: &str, place: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
-        // Number, kind, ADVISORY, READ or WRITE, process, place, range; behind "->" is who waits.
+        // Number, kind, ADVISORY, READ or WRITE, process, place, range; behind "->" is a process that waits.
         let mut words = line.split_whitespace().skip(1);
         (words.next() == Some("FLOCK")).then_some(())?;
         let process_id = words.nth(2)?;

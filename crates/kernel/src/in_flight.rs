@@ -133,7 +133,7 @@ impl Slot {
         if moved == rest {
             Some(Ok(()))
         } else if moved == 0 {
-            // The file ends before its recorded size (somebody cut it), or a write makes no way.
+            // The file ends before its recorded size (it was cut), or a write makes no way.
             Some(Err(IoError::IO))
         } else {
             None
@@ -308,7 +308,7 @@ mod tests {
         assert!(done.buffer.is_some());
     }
 
-    /// A file's "Operation canceled", under a limit on threads, told nobody what had happened.
+    /// A file's "Operation canceled", under a limit on threads, did not say what had happened.
     #[test]
     fn a_thread_that_the_kernel_did_not_start_is_a_limit() {
         let (mut in_flight, slot, _) = one_read();

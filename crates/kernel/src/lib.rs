@@ -15,7 +15,7 @@
 //! 1. *Memory in flight.* A request is owned by its channel from `submit` until its completion has been seen
 //!    (`in_flight::InFlight` keeps it in a slot, and with it the [`Buffer`](qpair_block::Buffer) and, through
 //!    that, the mapping). The address given to the kernel is that buffer's, its length is checked
-//!    against the buffer's before (`request::verify`), and nobody else can write to it meanwhile. Where a transfer is a
+//!    against the buffer's before (`request::verify`), and no other code can write to it meanwhile. Where a transfer is a
 //!    vector, its pieces are the slot's, and stay as they are until the slot's next transfer (`vectors`); so does the range of
 //!    an NVMe discard (`passthrough::encode`).
 //! 2. *Drop.* Each channel's `Drop` waits until the kernel has let go of every slot. If the kernel refuses

@@ -19,7 +19,7 @@ pub(crate) struct Vectors {
 }
 
 // SAFETY: the addresses in it are numbers to this module, which never follows them; the transfers they are of are owned by
-// whoever fills a slot.
+// the code that fills a slot.
 unsafe impl Send for Vectors {}
 
 impl Vectors {

@@ -17,7 +17,7 @@ pub struct Adapter {
     pub driver: Option<String>,
     /// The kernel's disks behind it.
     pub disks: Vec<String>,
-    /// Who has those: "sda1 is mounted at /".
+    /// What uses those: "sda1 is mounted at /".
     pub in_use: Vec<String>,
 }
 

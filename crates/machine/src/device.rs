@@ -38,7 +38,7 @@ pub struct Device {
     pub mount: Option<Mount>,
     /// Of a partition: its name.
     pub partition: Option<String>,
-    /// Of a block device: who has it, "mounted at /".
+    /// Of a block device: what uses it, "mounted at /".
     pub in_use: Vec<String>,
     /// The disks below, the uppermost layer first. None for file systems without one.
     pub disks: Vec<Disk>,
@@ -226,7 +226,7 @@ fn gather(root: &Root, name: &str, disks: &mut Vec<Disk>) {
     below.iter().for_each(|name| gather(root, name, disks));
 }
 
-/// Who has a disk or partition; of a disk, also who has its partitions.
+/// What uses a disk or partition; of a disk, also what uses its partitions.
 fn in_use(root: &Root, node: &Node) -> Vec<String> {
     let directory = node.directory();
     let mut nodes = vec![(node.name().to_owned(), directory.clone())];

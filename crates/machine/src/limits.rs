@@ -32,9 +32,9 @@ pub struct Process {
 /// Settings of the kernel that decide about interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelSettings {
-    /// `kernel.io_uring_disabled`: 0 for all, 1 for one group and root, 2 for nobody.
+    /// `kernel.io_uring_disabled`: 0 for all processes, 1 for one group and root, 2 for none.
     pub io_uring_disabled: Option<u32>,
-    /// `kernel.io_uring_group`: who may where it is 1; -1 for no group.
+    /// `kernel.io_uring_group`: the group that may use it where that is 1; -1 for no group.
     pub io_uring_group: Option<i64>,
     /// `fs.aio-max-nr`: requests that all contexts of libaio may hold.
     pub aio_requests_max: Option<u64>,

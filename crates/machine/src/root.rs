@@ -1,6 +1,6 @@
 //! Where `/proc`, `/sys` and `/dev` are read from.
 //!
-//! Whatever cannot be read is `None`: absent, forbidden and empty are the same to those who ask.
+//! Whatever cannot be read is `None`: absent, forbidden and empty are the same to a caller.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

@@ -28,7 +28,7 @@ impl ScratchFile {
 
 impl Drop for ScratchFile {
     fn drop(&mut self) {
-        // Nobody is there to be told; a file with this name says what it was for.
+        // There is no caller to be told; a file with this name says what it was for.
         let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -96,7 +96,7 @@ pub fn try_interfaces(device: &Device) -> Trials {
 pub fn try_interfaces_in(directory: &Path) -> io::Result<Trials> {
     let scratch = ScratchFile::new(directory)?;
     let mut trials = try_interfaces(&Device::read(scratch.path())?);
-    // The file is gone by the time anybody reads of it.
+    // The file is gone by the time that its report is read.
     for trial in &mut trials.modes {
         trial.detail = trial.detail.replace(&trials.path, "a file here");
     }

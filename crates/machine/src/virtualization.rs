@@ -10,7 +10,7 @@ use crate::root::Root;
 pub struct Virtualization {
     /// Whether it is a virtual machine; `None` where that does not show.
     pub is_virtual: Option<bool>,
-    /// Who made the machine, as the firmware says: "QEMU Standard PC", "Amazon EC2 m7i.large".
+    /// The maker of the machine, as the firmware says: "QEMU Standard PC", "Amazon EC2 m7i.large".
     pub vendor: Option<String>,
     /// The container this process is in, if it is in one: `docker`.
     pub container: Option<String>,

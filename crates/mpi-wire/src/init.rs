@@ -38,7 +38,7 @@ pub struct Facts {
     pub version: u16,
     /// Chained segments of a list, at most.
     pub chain_depth_max: u8,
-    /// Who initialised it.
+    /// What initialised it.
     pub who: u8,
     /// Ports.
     pub ports: u8,
@@ -134,7 +134,7 @@ impl Facts {
 pub struct Init {
     /// Version of the interface that the driver speaks.
     pub version: u16,
-    /// Who initialises.
+    /// What initialises it.
     pub who: u8,
     /// Flags: [`FLAG_RDPQ`].
     pub flags: u8,

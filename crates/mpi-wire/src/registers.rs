@@ -1,6 +1,6 @@
 //! The system interface registers, by their offsets, and the fields in them. Each is 4 bytes.
 
-/// State, who initialised it, and a half-word of the handshake.
+/// State, what initialised it, and a half-word of the handshake.
 pub const DOORBELL: u64 = 0x00;
 /// Takes the keys that open the diagnostic register.
 pub const WRITE_SEQUENCE: u64 = 0x04;
@@ -39,7 +39,7 @@ pub const STATE_FAULT: u32 = 0x4000_0000;
 pub const STATE_COREDUMP: u32 = 0x5000_0000;
 /// Doorbell: a handshake is going on.
 pub const DOORBELL_USED: u32 = 1 << 27;
-/// Who initialised it, as a value: a driver of a host.
+/// What initialised it, as a value: a driver of a host.
 pub const WHO_HOST_DRIVER: u8 = 4;
 
 /// Doorbell, written: begin a handshake of as many dwords as bits 23 to 16 say.

@@ -1,7 +1,7 @@
 //! Memory that the controller has for as long as it is driven: frames, sense buffers, reply queues, reply frames.
 //!
-//! Invariant: it is open to the function from before the controller is initialised until after it was reset for the last time. What of
-//! it belongs to whom is who has leased the block.
+//! Invariant: it is open to the function from before the controller is initialised until after it was reset for the last time. Each
+//! part of it belongs to the holder of its block's lease.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -148,7 +148,7 @@ impl Core {
                 _ => {}
             }
         }
-        // Whoever needs to know that the controller is gone learns it from the next register that is read.
+        // A caller that needs to know that the controller is gone learns it from the next register that is read.
         let _ = self.replies.release(&inner.registers);
         self.next_chore(inner);
         reply
@@ -208,7 +208,7 @@ impl Core {
                 self.post(inner, CHORE, &event::acknowledgement(&event), request::DEFAULT)
             }
         };
-        // Not posted: the controller is gone, and nobody asks for its devices.
+        // Not posted: the controller is gone, and no caller asks for its devices.
         self.doing = posted.is_ok().then_some(chore);
     }
 

@@ -27,7 +27,7 @@ const PCI_CLASS: u32 = 0x01_07;
 const ATTEMPTS_MAX: u32 = 3;
 /// Bytes of one command's data: what its length field holds, and no controller chokes on.
 const TRANSFER_BYTES_MAX: u32 = 4 << 20;
-/// Changes that nobody asked for, at most.
+/// Changes that no caller has asked for yet, at most.
 const CHANGES_MAX: usize = 4096;
 
 /// A SAS controller, driven by this program.
@@ -210,12 +210,12 @@ impl Inner {
         let _ = self.task_credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// Keeps frames until nobody can use them any more.
+    /// Keeps frames until the controller can use them no more.
     pub(crate) fn keep_stale(&self, buffers: impl Iterator<Item = Buffer>) {
         locked(&self.stale).extend(buffers);
     }
 
-    /// Looks at events and at the controller's state, for whoever comes by. Never waits.
+    /// Looks at events and at the controller's state, for the thread that comes by. Never waits.
     pub(crate) fn look(self: &Arc<Self>) {
         if let Ok(mut core) = self.core.try_lock()
             && let Some(core) = &mut *core

@@ -424,7 +424,7 @@ impl HostQueue for MptQueue {
         }
         let (pending, registers) = (&self.pending, &self.inner.registers);
         let posted = self.gate.pass(&self.inner.state, self.seen, || {
-            // Whoever does not take it is gone, which the state will say.
+            // A controller that does not take it is gone, which the state will say.
             pending.iter().all(|descriptor| registers.post(*descriptor).is_ok())
         });
         match posted {
@@ -450,11 +450,11 @@ impl HostQueue for MptQueue {
         self.take_all(reports);
         if self.replies.is_ahead() && self.seen.phase() == Phase::Running {
             let (replies, registers) = (&mut self.replies, &self.inner.registers);
-            // Through the gate: told to the next life, it would be a place in another queue. Whoever does not take it is gone, which the
-            // state will say.
+            // Through the gate: told to the next life, it would be a place in another queue. A controller that does not take it
+            // is gone, which the state will say.
             let _ = self.gate.pass(&self.inner.state, self.seen, || replies.release(registers));
         }
-        // Whoever sleeps comes by rarely.
+        // A thread that sleeps comes by rarely.
         self.polls_left =
             self.polls_left.saturating_sub(if self.interrupt.is_some() { 64 } else { 1 });
         if self.polls_left == 0 {
@@ -529,7 +529,7 @@ impl Drop for MptQueue {
         let mark = (self.life & 0xFFFF_FFFF) << 32 | u64::from(self.replies.index());
         self.inner.mark(self.replies.number()).store(mark, Ordering::Release);
         if self.under_way > 0 {
-            // A task that was never answered may be yet: its frame is nobody else's until the controller was reset.
+            // A task that was never answered may be yet: its frame goes to no other task until the controller was reset.
             let lists = self.chained.iter_mut().filter_map(Option::take);
             let frames = self.frames.drain(..).chain(self.sense.drain(..)).chain(lists);
             self.inner.keep_stale(frames);

@@ -152,7 +152,7 @@ impl ReplyPool {
         }
         memory.store_u32(free_at + self.index as usize * 4, low);
         self.index = if self.index + 1 == self.frames { 0 } else { self.index + 1 };
-        // Whoever needs to know that the controller is gone learns it from the next register that is read.
+        // A caller that needs to know that the controller is gone learns it from the next register that is read.
         let _ = self.tell(registers);
         Some(frame)
     }

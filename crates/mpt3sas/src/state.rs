@@ -1,7 +1,7 @@
 //! Where a controller is in its life, and how what is posted is kept apart from its resets.
 //!
-//! The state is one word. A channel posts inside its [`Gate`], if the word is still the one that it knows. Whoever resets stores another word,
-//! and waits until no gate is entered; after that nothing of the old life is posted any more.
+//! The state is one word. A channel posts inside its [`Gate`], if the word is still the one that it knows. The thread that resets the controller
+//! stores another word, and waits until no gate is entered; after that nothing of the old life is posted any more.
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence, yield_now};
 
@@ -16,7 +16,7 @@ impl State {
 
     #[inline(always)]
     pub(crate) fn get(&self) -> Word {
-        // Acquire: whoever sees that the controller is quiet sees what it wrote before. Pairs with `set`.
+        // Acquire: a thread that sees that the controller is quiet sees what it wrote before. Pairs with `set`.
         Word::from_bits(self.0.load(Ordering::Acquire))
     }
 

@@ -2,7 +2,7 @@
 //! that both mean the same by the same name; what each does with them is its own.
 //!
 //! Sources: NVM Express Base Specification 2.0 ("Base"), NVM Command Set Specification 1.0 ("NVM"), PCIe Transport 1.0 ("PCIe").
-//! All integers are little-endian. Nothing here trusts a value: parsing cannot fail, and whoever reads a field checks it.
+//! All integers are little-endian. Nothing here trusts a value: parsing cannot fail, and the code that reads a field checks it.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
 //! What a PCI function of hardware gives a driver, tried from below: registers, memory, interrupts, reset, and that a stray address is
-//! stopped by the IOMMU. For an NVMe controller that vfio-pci has and whose data nobody needs while this runs: it is reset.
+//! stopped by the IOMMU. For an NVMe controller that vfio-pci has and whose data is not needed while this runs: it is reset.
 //!
 //! ```text
 //! function 0000:3b:00.0

@@ -1,4 +1,4 @@
-//! The admin queue: commands as tickets, so that nobody has to wait with a lock held.
+//! The admin queue: commands as tickets, so that no thread has to wait with a lock held.
 //!
 //! Invariants:
 //! - a slot's number is its command's identifier; a slot is taken again only after its command has completed and the outcome was
@@ -40,7 +40,7 @@ enum Slot {
     Pending {
         deadline: Option<Instant>,
     },
-    /// Nobody will.
+    /// No owner will fetch it.
     Unowned {
         deadline: Option<Instant>,
         purpose: Purpose,
@@ -48,7 +48,7 @@ enum Slot {
     Ended(Outcome),
 }
 
-/// Of commands whose outcome nobody fetches.
+/// Of commands whose outcome no caller fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Event,
@@ -88,7 +88,7 @@ impl AdminQueue {
         Some(Ticket { slot, serial: self.serials[usize::from(slot)] })
     }
 
-    /// Sends a command whose outcome nobody needs.
+    /// Sends a command whose outcome no caller needs.
     pub(crate) fn submit_unowned(&mut self, command: Command, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         self.send(command, Slot::Unowned { deadline, purpose: Purpose::Other }).is_some()
@@ -139,7 +139,7 @@ impl AdminQueue {
                         self.events.push(event);
                     }
                 }
-                // Completed without having been asked for: nobody is told.
+                // Completed without having been asked for: no caller is told.
                 Slot::Free | Slot::Ended(_) => {}
             }
         }
@@ -184,7 +184,7 @@ impl AdminQueue {
 
     /// All commands are lost; the controller knows nothing of the rings any more.
     pub(crate) fn lose_all(&mut self) {
-        // Whoever asks for one of them finds its slot free, or taken by another one: lost.
+        // A caller that asks for one of them finds its slot free, or taken by another one: lost.
         self.slots.fill(Slot::Free);
         self.rings.reset();
     }

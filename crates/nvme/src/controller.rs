@@ -186,7 +186,7 @@ impl Controller {
         self.hub.settle().map(|_| ())
     }
 
-    /// Resets so far, whoever wanted them.
+    /// Resets so far, whatever caused them.
     #[must_use]
     pub fn resets(&self) -> u64 {
         self.hub.lock().resets()

@@ -1,7 +1,7 @@
-//! The controller's core: registers, the admin queue, and the way through a reset. One lock guards it; nobody waits with it held.
+//! The controller's core: registers, the admin queue, and the way through a reset. One lock guards it; no thread waits with it held.
 //!
 //! Invariants:
-//! - only [`Core::advance`] moves a reset on, in short steps, on the thread of whoever comes by;
+//! - only [`Core::advance`] moves a reset on, in short steps, on the thread that comes by;
 //! - the state becomes `Quiet` or `Gone` only when the controller can touch no memory: it said that it is not ready (CSTS.RDY = 0), the
 //!   function was reset, or all memory was closed to it;
 //! - the state becomes `Running` only when the admin queue answers.
@@ -89,7 +89,7 @@ impl Core {
         doorbells: &Doorbells,
         options: &CoreOptions,
     ) -> Result<Self> {
-        // A page for what is asked for, and one for logs that nobody asked for.
+        // A page for what is asked for, and one for logs that no caller asked for.
         let bytes = Rings::bytes_of(admin_queue::ENTRIES) + IDENTIFY_BYTES + LOG_BYTES;
         let memory = QueueMemory::new(&maps, bytes)?;
         let rings = Rings::new(memory, doorbells.of(0), admin_queue::ENTRIES);
@@ -268,7 +268,7 @@ impl Core {
         }
     }
 
-    /// Gives the controller up if it was waited for since `start`, and somebody does not want that any more.
+    /// Gives the controller up if it was waited for since `start`, and the program does not want that any more.
     pub(crate) fn lose_patience(&mut self, to: &str, start: Instant, at_most: Duration) {
         let is_over = || self.patience.is_over(self.function.name(), to, start, at_most);
         if self.state().phase() != Phase::Gone && is_over() {
@@ -530,7 +530,7 @@ impl Hub {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The core, unless somebody else is at it.
+    /// The core, unless another thread is at it.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
         match self.core.try_lock() {
             Ok(core) => Some(core),

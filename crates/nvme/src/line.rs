@@ -22,7 +22,7 @@ use crate::state::{Phase, Word};
 /// Longest and shortest period.
 const PERIOD_MAX: Duration = Duration::from_millis(250);
 const PERIOD_MIN: Duration = Duration::from_millis(1);
-/// Silence after which somebody is asked whether to wait on, with commands under way.
+/// Silence after which the program is asked whether to wait on, with commands under way.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Periods of a time-out, at least.
 const PERIODS: u32 = 8;
@@ -204,7 +204,7 @@ impl NvmeChannel {
         self.controller.hub.lock().return_queue(self.queue);
     }
 
-    /// Gives the controller up if that is wanted of those who wait for it since `start`.
+    /// Gives the controller up if that is wanted of the threads that wait for it since `start`.
     fn lose_patience(&self, to: &str, start: Instant) {
         let at_most = self.controller.options.timeout();
         self.controller.hub.lock().lose_patience(to, start, at_most);
@@ -218,7 +218,7 @@ impl NvmeChannel {
         let is_due = now >= self.line.next;
         if is_due {
             self.line.next = now + self.line.period;
-            // By one, however long nobody looked: the controller had its time only while somebody did.
+            // By one, however long no thread looked: the controller had its time only while one did.
             self.epoch = self.epoch.wrapping_add(1);
         }
         if is_due
@@ -406,7 +406,7 @@ impl NvmeChannel {
         if overdue {
             self.abort_overdue();
         }
-        // Also those that nobody could be asked to abort.
+        // Also those that the controller could not be asked to abort.
         if is_stuck || oldest > patience.saturating_mul(2) {
             let (controller, queue) = (self.controller.info().name.as_str(), self.queue);
             warn!(name: "queue_stuck", controller, queue, "commands do not end: their queue is made anew");
@@ -464,7 +464,7 @@ impl NvmeChannel {
         self.ended = ended;
     }
 
-    /// The controller may write to what is under way for ever: nobody gets that memory back.
+    /// The controller may write to what is under way for ever: no owner gets that memory back.
     #[cold]
     fn abandon_buffers(&mut self) {
         for number in 0..self.slots.len() {

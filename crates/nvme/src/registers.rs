@@ -106,7 +106,7 @@ pub(crate) struct DoorbellPair {
 }
 
 impl DoorbellPair {
-    /// Tells the tail of the submission queue: what was written to the queue before is seen by whoever sees this.
+    /// Tells the tail of the submission queue: what was written to the queue before is seen by a controller that sees this.
     #[inline]
     pub(crate) fn ring_submission(&self, tail: u32) -> bool {
         self.doorbells.ring(self.submission, tail)
@@ -135,7 +135,7 @@ impl Doorbells {
     #[cold]
     fn trap(&self, at: usize, value: u32) -> bool {
         let offset = DOORBELLS + at as u64;
-        // Whoever needs the reason gets it from the next register that is read.
+        // A caller that needs the reason gets it from the next register that is read.
         self.function.write_bar(BAR, offset, &value.to_le_bytes()).is_ok()
     }
 }

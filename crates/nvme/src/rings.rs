@@ -1,7 +1,7 @@
 //! A queue pair: the submission and the completion ring in memory that the controller reaches.
 //!
 //! Invariants:
-//! - there are fewer commands under way than entries, so neither ring is ever full, and nobody has to ask;
+//! - there are fewer commands under way than entries, so neither ring is ever full, and no caller has to ask;
 //! - an entry of the completion ring is taken once, when its phase is this round's; what is read of it is read after its phase;
 //! - entries hold zeroes where no command of this driver has anything, and those words are not written again.
 

@@ -1,4 +1,4 @@
-//! A PCI function as whoever serves it sees it: the device side.
+//! A PCI function as its server sees it: the device side.
 
 use std::os::fd::OwnedFd;
 

@@ -128,13 +128,13 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// `Unsupported` where it cannot; see above.
     fn reset(&self) -> Result<()>;
 
-    /// The device's own work, if it has no processor of its own: whoever waits for the device calls it.
+    /// The device's own work, if it has no processor of its own: a thread that waits for the device calls it.
     fn stepper(&self) -> Option<Arc<dyn Step>> {
         None
     }
 }
 
-/// A device that runs on the processor of those who wait for it.
+/// A device that runs on the processor of the threads that wait for it.
 pub trait Step: Send + Sync {
     /// Does what there is to do now for one queue, of the driver's own number (NVMe: 0 for the admin queues). Threads that step
     /// different queues do not wait for each other.

@@ -34,7 +34,7 @@ impl Interrupt {
         self.vector
     }
 
-    /// Takes the signal, if there is one. Whoever serves the device has the event as well: it may have taken the signal first, and have
+    /// Takes the signal, if there is one. The server of the device has the event as well: it may have taken the signal first, and have
     /// made reading wait.
     pub fn clear(&self) {
         let mut count = [0; 8];

@@ -185,7 +185,7 @@ impl Signaller {
 
 impl Drop for Signaller {
     fn drop(&mut self) {
-        // SAFETY: this value's context, which nobody else uses.
+        // SAFETY: this value's context, which no other code uses.
         let _ = unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }

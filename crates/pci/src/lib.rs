@@ -5,7 +5,7 @@
 //! - [`PciDevice`]: the other side, a model of a function; [`InProcess`] joins the two in one process.
 //! - [`Interrupt`]: a vector as an event to sleep for.
 //! - [`IrqEvent`]: how a model interrupts its driver without ever waiting for it.
-//! - [`Patience`]: whom drivers ask whether to go on waiting for a silent device.
+//! - [`Patience`]: the function that drivers ask whether to go on waiting for a silent device.
 //!
 //! # Safety argument
 //!
@@ -17,7 +17,7 @@
 //!    hold one are functions of their own, which make the address from what they borrow.
 //! 2. *What a device reaches.* The IOMMU lets it reach the pages of the arenas and regions that are open to it and no others: without one,
 //!    [`vfio::open`] refuses. The kernel keeps those pages for as long as they are open, whatever becomes of the mapping; so
-//!    a device that runs on when its driver is gone writes into memory that nobody else has been given. Besides, the
+//!    a device that runs on when its driver is gone writes into memory that no other owner has been given. Besides, the
 //!    function holds each of them until it is closed to the device, and takes bus mastering from the device first when it is dropped.
 //! 3. *Where in an arena it writes.* As with a kernel interface that is given addresses, the driver names in its commands only
 //!    buffers that it holds until the answer, and its own queues (qpair-memory, point 6).

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Nobody is asked before: what a device does at once is let be, also when the program is to end.
+/// No question is asked before: what a device does at once is let be, also when the program is to end.
 const GRACE: Duration = Duration::from_millis(250);
 
 /// A wait for a device that has not answered for a while.
@@ -23,9 +23,9 @@ pub struct Waiting<'a> {
 
 type Asked = dyn Fn(&Waiting<'_>) -> ControlFlow<()> + Send + Sync;
 
-/// Who is asked, now and then, whether to go on waiting for a device. By default nobody: drivers wait until their time-outs.
+/// The function that is asked, now and then, whether to go on waiting for a device. By default there is none: drivers wait until their time-outs.
 ///
-/// Whoever answers `Break` ends the wait with an error `Interrupted`, and the device is not used any more.
+/// A function that answers `Break` ends the wait with an error `Interrupted`, and the device is not used any more.
 #[derive(Clone, Default)]
 pub struct Patience(Option<Arc<Asked>>);
 

@@ -108,7 +108,7 @@ pub trait Session {
     /// What the peer says.
     fn get(&mut self, table: u8, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
-    /// The same, and nobody else changes the key until this transaction ends.
+    /// The same, and no other transaction changes the key until this transaction ends.
     ///
     /// # Errors
     /// What the peer says.

@@ -1,6 +1,6 @@
 //! A bound on the memory of this process, with the pages of files that the kernel keeps for it: a cgroup of its own.
 //!
-//! Files that were in memory before count for whoever read them: they are to be dropped from it before they are used.
+//! Files that were in memory before count for the process that read them: they are to be dropped from it before they are used.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ impl MemoryLimit {
 
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
-        // A group that stays is empty when the process is over, and in nobody's way.
+        // A group that stays is empty when the process is over, and in no other's way.
         let _ = fs::write(self.parent.join("cgroup.procs"), std::process::id().to_string());
         let _ = fs::remove_dir(&self.group);
     }

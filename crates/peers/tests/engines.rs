@@ -137,7 +137,7 @@ fn run<E: Engine>(name: &str) {
     }
 }
 
-/// Clients that add to the same numbers lose no addition, and whoever loses a conflict is told so.
+/// Clients that add to the same numbers lose no addition, and a client that loses a conflict is told so.
 fn count<E: Engine>(name: &str) {
     let settings = settings(&format!("{name}-count"), true);
     let kv = Peer::new(E::open(&settings).unwrap());

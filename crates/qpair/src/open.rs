@@ -327,7 +327,7 @@ struct Attempt<'a> {
     new_log: Option<PathBuf>,
     /// Whether what is there was not looked at yet. After that, what is there may be ours.
     must_be_blank: Cell<bool>,
-    /// Nobody asked for a format: it takes what the making of a store has left, and no other file, be it as blank.
+    /// The caller asked for no format: it takes what the making of a store has left, and no other file, however blank it is.
     remade: bool,
     buffered: bool,
 }

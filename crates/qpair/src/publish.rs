@@ -1,8 +1,8 @@
 //! What a store counts, and its open transactions, for other processes to look at: `qpair top`. Beside it, a socket at which backups are
 //! asked for ([`crate::ask`]).
 //!
-//! What always holds: a client that connects gets one line of JSON, and reads nothing else, changes nothing, and keeps nobody waiting but
-//! the one thread that serves it. The sockets go when the store is closed, before its close returns; that thread ends soon after.
+//! What always holds: a client that connects gets one line of JSON, and reads nothing else, changes nothing, and keeps no thread waiting but
+//! the one that serves it. The sockets go when the store is closed, before its close returns; that thread ends soon after.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -14,7 +14,7 @@ use crate::members::Members;
 use crate::open::with_devices;
 use crate::options::Options;
 
-/// Whether a file or block device has the label of a store, or of a store's log, be the rest damaged.
+/// Whether a file or block device has the label of a store, or of a store's log, even if the rest is damaged.
 ///
 /// # Errors
 /// If it cannot be opened or read.
@@ -81,7 +81,7 @@ impl Options {
         repaired
     }
 
-    /// Reads the write-ahead log of the store on these members, which nobody has open, without recovering it; `each` is given
+    /// Reads the write-ahead log of the store on these members, which no process has open, without recovering it; `each` is given
     /// the commits in their order, and may break it off.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Options {
         })
     }
 
-    /// What is wrong with the write-ahead log of the store on these members, which nobody has open; nothing if recovery can read all of it.
+    /// What is wrong with the write-ahead log of the store on these members, which no process has open; nothing if recovery can read all of it.
     ///
     /// # Errors
     /// As [`qpair_inspect::examine_log`].

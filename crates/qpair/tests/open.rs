@@ -157,7 +157,7 @@ fn stores_without_a_file() {
     assert!(Options::new("s").memory("12 parsecs").is_err());
 }
 
-/// Whoever was stopped in the first milliseconds of a store left a file that nobody could open, nor make one in.
+/// A process that was stopped in the first milliseconds of a store left a file that no process could open, nor make one in.
 #[test]
 fn what_the_making_of_a_store_left_is_made_one() {
     let directory = directory();
@@ -199,7 +199,7 @@ fn what_the_making_of_a_store_left_is_made_one() {
     assert_eq!(kind(small(Options::new(&path)).create(false).open()), ErrorKind::NotAStore);
     assert!(open().unwrap().1.created);
 
-    // What may be somebody's is nobody else's: zeroes of another size, and anything else.
+    // What may have an owner is left to that owner: zeroes of another size, and anything else.
     for content in [vec![0; new_bytes as usize + 4096], vec![7; new_bytes as usize]] {
         std::fs::write(&path, &content).unwrap();
         assert_eq!(kind(open().map(|(store, _)| store)), ErrorKind::NotAStore);
@@ -239,7 +239,7 @@ fn cut_while_made(seed: u64, changes: u64) -> (bool, Vec<Vec<u8>>) {
     (power.is_cut(), devices.iter().map(SimDevice::content).collect())
 }
 
-/// Wherever the making of a store was cut, whoever may make one there finishes it, whatever its parts; whoever may not is told.
+/// Wherever the making of a store was cut, a caller that may make one there finishes it, whatever its parts; one that may not is told.
 #[test]
 fn a_store_of_parts_is_made_wherever_its_making_was_cut() {
     let directory = directory();
@@ -291,7 +291,7 @@ fn a_store_of_parts_is_made_wherever_its_making_was_cut() {
     }
 }
 
-/// What is somebody's is not made a store, be it that the other parts are blank.
+/// What has an owner is not made a store, even if the other parts are blank.
 #[test]
 fn parts_of_other_stores_are_left_alone() {
     let directory = directory();
@@ -316,7 +316,7 @@ fn parts_of_other_stores_are_left_alone() {
     of(["a0", "a1"], "alog").unwrap().close().unwrap();
 }
 
-/// A file that is removed while its store is open goes on until it is closed: whoever makes a checkpoint or closes it is told.
+/// A file that is removed while its store is open goes on until it is closed: a caller that makes a checkpoint or closes it is told.
 #[test]
 fn a_file_that_is_removed_while_it_is_open() {
     let directory = directory();

@@ -1,4 +1,4 @@
-//! A logical unit as its initiators see it, for whoever serves disks by SCSI: inquiry and vital product data, capacity, mode pages, the
+//! A logical unit as its initiators see it, for code that serves disks by SCSI: inquiry and vital product data, capacity, mode pages, the
 //! commands that it knows, unit attentions, whether it is started and caches writes. It has no medium and knows no transport: commands that
 //! read and write blocks are handed back to the caller.
 

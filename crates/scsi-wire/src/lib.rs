@@ -31,7 +31,7 @@ pub const CHECK_CONDITION: u8 = 0x02;
 pub const CONDITION_MET: u8 = 0x04;
 /// The unit cannot take a command now.
 pub const BUSY: u8 = 0x08;
-/// Somebody else has reserved the unit.
+/// Another initiator has reserved the unit.
 pub const RESERVATION_CONFLICT: u8 = 0x18;
 /// The unit has no room for another command.
 pub const TASK_SET_FULL: u8 = 0x28;

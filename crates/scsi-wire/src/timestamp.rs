@@ -1,4 +1,4 @@
-//! The timestamp of a unit: milliseconds since somebody set it, and who that was.
+//! The timestamp of a unit: milliseconds since it was set, and what set it.
 
 use crate::bytes::{get, put, u8_at, u16_at};
 
@@ -19,7 +19,7 @@ pub const ORIGIN_SET: u8 = 2;
 pub struct Timestamp {
     /// What it began with.
     pub origin: u8,
-    /// Milliseconds, since 1970 if whoever set it meant that; 48 bits.
+    /// Milliseconds, since 1970 if the initiator that set it meant that; 48 bits.
     pub ms: u64,
 }
 

@@ -91,7 +91,7 @@ pub trait Host: Send + Sync + fmt::Debug {
         0
     }
 
-    /// What happened since this was asked last; with no queue open nobody else looks.
+    /// What happened since this was asked last; with no queue open nothing else looks.
     fn changes(&self) -> Vec<Change>;
 
     /// Lets the lamp at a target's slot shine, or not, so that people find the drive.
@@ -228,8 +228,8 @@ pub trait HostQueue {
     /// Begins a reset of the controller, unless one is going on.
     fn begin_reset(&mut self);
 
-    /// Polls readable when the device has interrupted since [`HostQueue::clear_interrupt`]: whoever polls the queue after that may sleep
-    /// for it. `None`: it does not interrupt.
+    /// Polls readable when the device has interrupted since [`HostQueue::clear_interrupt`]: a thread that polls the queue after that may
+    /// sleep for it. `None`: it does not interrupt.
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {
         None
     }

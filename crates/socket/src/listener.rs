@@ -22,10 +22,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at a path, in the place of a socket that nobody listens at any more.
+    /// Listens at a path, in the place of a socket that no process listens at any more.
     ///
     /// # Errors
-    /// `Exists` if something else is there, `Busy` if somebody listens there; what the system says.
+    /// `Exists` if something else is there, `Busy` if a process listens there; what the system says.
     pub fn bind(path: &Path) -> Result<Self> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let listener = match UnixListener::bind(&path) {
@@ -84,7 +84,7 @@ impl Drop for Listener {
     }
 }
 
-/// Removes a socket that nobody listens at.
+/// Removes a socket that no process listens at.
 fn remove_stale(path: &Path) -> Result<()> {
     let shown = path.display();
     let kind = std::fs::symlink_metadata(path).map(|metadata| metadata.file_type());

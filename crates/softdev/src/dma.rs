@@ -1,6 +1,6 @@
 //! The memory that a driver has opened to a device.
 //!
-//! A table is never changed: opening and closing make another one. Whoever works on a command holds one table from its first look
+//! A table is never changed: opening and closing make another one. A thread that works on a command holds one table from its first look
 //! at an address to its last byte, so what it found stays mapped for as long.
 
 use std::sync::Arc;

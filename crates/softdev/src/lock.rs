@@ -1,4 +1,4 @@
-//! Locks of a model: what is behind one is whole whenever it is free, whoever panicked.
+//! Locks of a model: what is behind one is whole whenever it is free, whichever thread panicked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

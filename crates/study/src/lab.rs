@@ -275,7 +275,7 @@ pub struct Lab {
     pub interfaces: Vec<InterfaceReport>,
     /// How much is run.
     pub effort: Effort,
-    /// Whether there is somebody who runs stores.
+    /// Whether there is a runner of stores.
     pub stores: bool,
     /// The requests of Figure 2 of S1.
     pub mix: Mix,

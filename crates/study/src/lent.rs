@@ -16,7 +16,7 @@ use crate::store::StoreRunner;
 /// The kernel's driver of NVMe drives, and the one that lends a drive to this program.
 const VFIO: &str = "vfio-pci";
 
-/// Who drives the devices while a point runs.
+/// Which driver has the devices while a point runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
     Kernel,
@@ -24,7 +24,7 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
-    /// Whom a point needs; `None`: it uses none of the devices.
+    /// The driver that a point needs; `None`: it uses none of the devices.
     pub(crate) fn of(config: &Config) -> Option<Self> {
         match config.interface.as_str() {
             BARE_CALL => None,

@@ -47,7 +47,7 @@ pub struct Measure {
     /// Seconds of a piece of [`Measure::over_time`].
     #[serde(default)]
     pub sample_s: f64,
-    /// Latencies below which [`QUANTILES`] of the requests lie, microseconds. Not of comparisons, which nobody plots.
+    /// Latencies below which [`QUANTILES`] of the requests lie, microseconds. Not of comparisons, which are not plotted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quantiles_us: Vec<f64>,
     /// Of a store.

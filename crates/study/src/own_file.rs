@@ -52,7 +52,7 @@ impl OwnFile {
 
 impl Drop for OwnFile {
     fn drop(&mut self) {
-        // If it cannot be removed there is nobody to tell; its name says whose it was.
+        // If it cannot be removed there is no caller to tell; its name says whose it was.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -244,7 +244,7 @@ struct Session<'a, F> {
     clock: Instant,
     order: fastrand::Rng,
     settings: Settings,
-    /// Who has the drives, if they go from one driver to another.
+    /// Which driver has the drives, if they go from one driver to another.
     driver: Driver,
     rebinds: bool,
     done: u64,

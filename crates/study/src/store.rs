@@ -1,6 +1,6 @@
 //! Points of a storage engine: a workload of a store in place of a device's.
 //!
-//! A study has no engine. Whoever has one hands in a [`StoreRunner`].
+//! A study has no engine. A caller that has one hands in a [`StoreRunner`].
 
 use std::fmt;
 

@@ -85,7 +85,7 @@ impl GuestMemory {
         (without.regions.len() < self.regions.len()).then_some(without)
     }
 
-    /// Whether somebody took pages out of a file.
+    /// Whether pages were taken out of a file.
     pub(crate) fn is_cut(&self) -> bool {
         self.regions.iter().any(|region| region.mapping.is_cut())
     }

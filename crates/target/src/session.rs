@@ -79,7 +79,7 @@ pub(crate) struct Session {
 
 /// What goes back.
 enum Answer {
-    /// That it was done, if somebody waits for that.
+    /// That it was done, if the front end waits for that.
     Done,
     Payload(Vec<u8>),
     File(Vec<u8>, OwnedFd),

@@ -158,7 +158,7 @@ impl Target {
         Ok(Self { served: Mutex::default(), nvmf, workers, cut })
     }
 
-    /// Gives a disk, under a name, to whoever comes to the socket at `path`: one front end at a time.
+    /// Gives a disk, under a name, to the front ends that come to the socket at `path`: one at a time.
     ///
     /// # Errors
     /// `Invalid` for a number of queues that is none, `Exists` for a disk of that name; what binding the socket says.
@@ -174,7 +174,7 @@ impl Target {
         self.serve(name, path, Kind::Blk(blk), queues)
     }
 
-    /// Gives a SCSI host without targets, under a name, to whoever comes to the socket at `path`: one front end at a time.
+    /// Gives a SCSI host without targets, under a name, to the front ends that come to the socket at `path`: one at a time.
     ///
     /// # Errors
     /// Those of [`Target::serve_blk`].

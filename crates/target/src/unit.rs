@@ -35,13 +35,13 @@ pub(crate) trait Unit {
     /// Does what there is to do. Whether there was something.
     fn turn(&mut self) -> bool;
 
-    /// Asks to be kicked. False: there is something to do already, or nobody would kick.
+    /// Asks to be kicked. False: there is something to do already, or no driver would kick.
     fn listen(&mut self) -> bool;
 
     /// Asks not to be kicked any more.
     fn be_quiet(&mut self);
 
-    /// How soon it is to be turned though nobody kicks; `None`: it need not be.
+    /// How soon it is to be turned though no driver kicks; `None`: it need not be.
     fn nap(&self) -> Option<Duration> {
         None
     }

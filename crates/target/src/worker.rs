@@ -20,7 +20,7 @@ use crate::unit::{Start, Stopped, Unit};
 
 /// Rounds between two looks for queues that were kicked, while others are busy.
 const ROUNDS: u32 = 64;
-/// Longest sleep while requests are under way: channels keep time only while somebody looks.
+/// Longest sleep while requests are under way: channels keep time only while a thread looks.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// What the epoll set calls the event for commands.
 const COMMANDS: u64 = u64::MAX;
@@ -160,7 +160,7 @@ struct Turner {
     idle: HashMap<QueueId, Served>,
     events: Vec<epoll::Event>,
     rounds: u32,
-    /// When idle ones that have requests under way were turned last, though nobody told of their end.
+    /// When idle ones that have requests under way were turned last, though no event told of their end.
     watched_at: Instant,
 }
 
@@ -245,7 +245,7 @@ impl Turner {
         self.visit();
     }
 
-    /// Turns the idle ones that nobody wakes.
+    /// Turns the idle ones that no event wakes.
     fn visit(&mut self) {
         let naps = |served: &&mut Served| served.queue.nap().is_some();
         let mut roused = Vec::new();
@@ -312,7 +312,7 @@ impl Turner {
             };
             match command {
                 None => return true,
-                // Whoever asked may have gone.
+                // The caller may have gone.
                 Some(Command::Start(id, start, answer)) => {
                     let _ = answer.send(self.add(id, start));
                 }

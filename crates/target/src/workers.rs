@@ -97,7 +97,7 @@ impl Workers {
             }
             let mut set = CpuSet::new();
             set.set(*cpu);
-            // It says who it is as soon as it runs.
+            // It tells its thread's number as soon as it runs.
             let tid = loop {
                 let tid = one.worker.times().tid.load(Ordering::Acquire);
                 match Pid::from_raw(tid as i32) {

@@ -152,7 +152,7 @@ fn limits_and_targets_are_made_and_undone() {
     let saved = manager.save();
     assert_eq!(rig_of(&saved).manager.save(), saved);
 
-    // Another limit is nobody else's matter; one that goes is none.
+    // Another limit concerns no other call; one that goes is none.
     let mut second = first.clone();
     second[2] = limit("A", 5000);
     assert_eq!(manager.apply(&calls(&second)).unwrap(), ConfigChange { made: 1, undone: 1 });

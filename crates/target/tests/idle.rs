@@ -1,4 +1,4 @@
-//! What a thousand disks cost that nobody uses, and where workers run.
+//! What a thousand disks cost that no guest uses, and where workers run.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

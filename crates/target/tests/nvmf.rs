@@ -257,7 +257,7 @@ fn drivers_are_told_of_changes() {
     hear("an event of a resize", &controller, &mut channel, 1);
     assert_eq!(rig.ok("nvmf_subsystem_add_ns", namespace("M")), 2);
     hear("an event of a namespace that came", &controller, &mut channel, 2);
-    // The namespace is the driver's as long as nobody says otherwise.
+    // The namespace is the driver's as long as no call says otherwise.
     let remove = json!({"nqn": NQN, "nsid": 1});
     rig.refused(-16, "nvmf_subsystem_remove_ns", remove);
     channel.write(0, &[2; 4096]).unwrap();

@@ -41,7 +41,7 @@ fn target(workers: usize, poll: bool) -> Target {
     Target::new(TargetOptions { workers, poll }).unwrap()
 }
 
-/// As soon as somebody listens.
+/// As soon as a server listens.
 fn open(path: &Path) -> VhostUserBlk {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
@@ -71,7 +71,7 @@ fn our_front_end_on_our_target() {
     }
 }
 
-/// A guest's memory goes to an NVMe drive in user space as it is: nobody copies it on the way.
+/// A guest's memory goes to an NVMe drive in user space as it is: nothing copies it on the way.
 #[test]
 fn an_nvme_drive_reaches_the_guests_memory() {
     let folder = folder();

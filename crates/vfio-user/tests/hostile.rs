@@ -127,7 +127,7 @@ fn descriptors_nobody_asked_for(served: &Served) {
 }
 
 fn slow_ones(served: &Served) {
-    // Half a greeting, and a whole one but for a byte, keep nobody out.
+    // Half a greeting, and a whole one but for a byte, keep no client out.
     let greeting = Header::command(1, Command::Version, 4).message(&[0, 0, 1, 0]);
     let mut slow: Vec<_> = [3, 16, greeting.len() - 1]
         .map(|len| {

@@ -15,7 +15,7 @@ const UNANSWERED: u8 = 0xFF;
 enum Slot {
     Free,
     Sent,
-    /// Sent, and nobody waits for it any more.
+    /// Sent, and no caller waits for it any more.
     Orphan,
     Answered(u8),
 }
@@ -73,7 +73,7 @@ impl Core {
         Some(answer)
     }
 
-    /// Nobody waits for a task any more.
+    /// No caller waits for a task any more.
     pub(crate) fn abandon(&mut self, number: u16) {
         if let Some(slot) = self.slots.get_mut(usize::from(number)) {
             *slot = if *slot == Slot::Sent { Slot::Orphan } else { Slot::Free };

@@ -27,7 +27,7 @@ use crate::virtqueue::Virtqueue;
 
 /// Resets in a row that may fail before the device is given up.
 const ATTEMPTS_MAX: u32 = 3;
-/// Changes that nobody asked for, at most.
+/// Changes that no caller has asked for yet, at most.
 const CHANGES_MAX: usize = 4096;
 
 /// A SCSI host of virtio, driven by this program.
@@ -119,7 +119,7 @@ impl Inner {
 
     #[inline(always)]
     pub(crate) fn state(&self) -> LifeWord {
-        // Acquire: whoever sees that the device is quiet sees what it wrote before. Pairs with `set_state`.
+        // Acquire: a thread that sees that the device is quiet sees what it wrote before. Pairs with `set_state`.
         LifeWord::from_bits(self.state.load(Ordering::Acquire))
     }
 
@@ -160,7 +160,7 @@ impl Inner {
         Ok(core)
     }
 
-    /// Does something with tasks and events, if nobody else does and the device is in the life that the caller knows.
+    /// Does something with tasks and events, if no other thread does and the device is in the life that the caller knows.
     pub(crate) fn with_core<R>(
         &self,
         seen: LifeWord,
@@ -168,7 +168,7 @@ impl Inner {
     ) -> Option<R> {
         let mut held = self.core.try_lock().ok()?;
         let core = held.as_mut()?;
-        // Whoever resets changes the state with the lock held.
+        // A thread that resets changes the state with the lock held.
         (seen.phase() == Phase::Running && self.state() == seen).then(|| work(core))
     }
 
@@ -214,7 +214,7 @@ impl Inner {
         }
     }
 
-    /// Looks at events and at the device's status, for whoever comes by. Never waits.
+    /// Looks at events and at the device's status, for the thread that comes by. Never waits.
     pub(crate) fn look(self: &Arc<Self>) {
         self.with_core(self.state(), |core| self.take_core(core));
         let now_ms = self.start.elapsed().as_millis() as u64;
@@ -243,7 +243,7 @@ impl Inner {
             inner.is_resetting.store(false, Ordering::Release);
         });
         if spawned.is_err() {
-            // No thread to be had, and this one may hold the lock that a reset takes: whoever comes by next begins it.
+            // No thread to be had, and this one may hold the lock that a reset takes: the thread that comes by next begins it.
             self.is_resetting.store(false, Ordering::Release);
         }
     }

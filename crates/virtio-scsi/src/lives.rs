@@ -24,12 +24,12 @@ impl Lives {
         self.free.extend(self.stale.drain(..).map(|(number, _)| number));
     }
 
-    /// A queue that nobody has.
+    /// A queue that no channel has.
     pub(crate) fn lease(&mut self) -> Option<u16> {
         self.free.pop()
     }
 
-    /// The rings of a queue, for who has leased it, if that life is the present one.
+    /// The rings of a queue, for the channel that has leased it, if that life is the present one.
     pub(crate) fn take(&mut self, number: u16, life: u64) -> Option<Virtqueue> {
         if life != self.life {
             return None;

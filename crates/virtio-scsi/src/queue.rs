@@ -363,7 +363,7 @@ impl HostQueue for ScsiQueue {
 impl Drop for ScsiQueue {
     fn drop(&mut self) {
         if let Some(number) = self.task.take() {
-            // If nobody can be told now, the slot stays taken until the next reset.
+            // If the core cannot be told now, the slot stays taken until the next reset.
             self.inner.with_core(self.seen, |core| core.abandon(number));
         }
         let is_idle = !self.active.contains(&true) && !self.is_broken;

@@ -1,6 +1,6 @@
 //! Virtio over PCI, version 1: ids, capabilities, the common configuration.
 
-/// Who assigns the ids.
+/// The vendor that assigns the ids.
 pub const VENDOR: u16 = 0x1AF4;
 /// The capability of a vendor, which virtio's are.
 pub const CAPABILITY_VENDOR: u8 = 0x09;

@@ -1,4 +1,4 @@
-//! Doors for fuzzing: what reads text that anybody may have written. No part of the interface.
+//! Doors for fuzzing: what reads text that any program may have written. No part of the interface.
 
 use std::io;
 use std::path::Path;

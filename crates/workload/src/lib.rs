@@ -5,7 +5,7 @@
 //! - [`run`]: runs jobs.
 //! - [`peak()`]: the stripped loop.
 //! - [`RunReport`]: what the jobs of a run found: latencies, throughput over time, and what each I/O cost.
-//! - [`Observer`]: whoever watches, and may stop it.
+//! - [`Observer`]: watches a run, and may stop it.
 //! - [`output`]: what was found, as text and files.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]

@@ -1,4 +1,4 @@
-//! Whoever watches a run, and may stop it.
+//! The observer: it watches a run, and may stop it.
 
 use std::time::Duration;
 

@@ -116,7 +116,7 @@ pub struct CpuReport {
     pub helpers_system: Duration,
     /// Voluntary context switches, helpers' too: a thread slept.
     pub switches_voluntary: u64,
-    /// Others: somebody else got the processor.
+    /// Others: another thread got the processor.
     pub switches_involuntary: u64,
     /// Page faults that needed the device.
     pub faults_major: u64,
@@ -316,7 +316,7 @@ impl JobReport {
     }
 }
 
-/// What a disk did while a run went on, whoever asked it to.
+/// What a disk did while a run went on, whichever process asked it to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DiskReport {
     /// The kernel's name of it.
@@ -354,6 +354,6 @@ pub struct RunReport {
     pub disks: Vec<DiskReport>,
     /// What people should know: a mode that `auto` chose, a file that was made.
     pub notes: Vec<String>,
-    /// It was stopped by whoever watched.
+    /// It was stopped by its observer.
     pub interrupted: bool,
 }

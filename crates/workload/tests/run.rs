@@ -342,7 +342,7 @@ fn impossible_jobs_are_refused_before_anything_is_touched() {
     let (kind, _) =
         fail(Job::new("t", DeviceSpec::File(folder.path().join("missing")), Mode::default()));
     assert_eq!(kind, ErrorKind::NotFound);
-    // A file in use by somebody who locked it.
+    // A file in use by a process that locked it.
     let path = folder.path().join("held");
     let held = qpair_kernel::open(
         &qpair_kernel::FileOptions {

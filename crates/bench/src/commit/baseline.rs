@@ -20,7 +20,7 @@ const BLOCK: u32 = 4096;
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct BaselineOptions {
-    /// A file or block device that nobody has open. What it holds stays as it is: each block is read, and the same bytes
+    /// A file or block device that no process has open. What it holds stays as it is: each block is read, and the same bytes
     /// are written back.
     pub path: PathBuf,
     /// Interface, and its mode.

@@ -45,7 +45,7 @@ impl<S: KvSession> Client<S> {
             CommitWork::Update => {
                 let random = &mut self.random;
                 self.records.extend((0..common.rows).map(|_| random.u64(0..common.records)));
-                // Everybody takes locks in one order, so that nobody waits in a circle.
+                // All clients take locks in one order, so that none waits in a circle.
                 self.records.sort_unstable();
             }
             CommitWork::Insert => {

@@ -11,7 +11,7 @@ use crate::kv::{Kv, KvResult};
 use crate::progress::Progress;
 use crate::run::{interrupted, watch};
 
-/// What the clients of an errand share with whoever watches it.
+/// What the clients of an errand share with the thread that watches it.
 #[derive(Debug, Default)]
 pub(crate) struct Errand {
     done: AtomicU64,

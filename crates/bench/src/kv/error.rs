@@ -8,7 +8,7 @@ pub type KvResult<T> = Result<T, KvError>;
 /// Why an operation failed.
 #[derive(Clone, Debug)]
 pub enum KvError {
-    /// Somebody else's transaction was in the way: to be rolled back and tried again.
+    /// Another transaction was in the way: to be rolled back and tried again.
     Conflict,
     /// An error of a qpair store.
     Store(qpair::Error),

@@ -199,7 +199,7 @@ pub trait KvSession {
     }
 
     /// Brings the pages of keys into memory. An open transaction will read them next, in this order: called before its first read and its
-    /// first lock, it holds nobody up while it waits for the device. Stores whose clients are threads do nothing.
+    /// first lock, it holds no other transaction up while it waits for the device. Stores whose clients are threads do nothing.
     fn fetch(&mut self, keys: &[(TableId, &[u8])]) -> impl Future<Output = KvResult<()>> {
         let _ = keys;
         std::future::ready(Ok(()))
@@ -233,7 +233,7 @@ pub trait KvSession {
     ) -> impl Future<Output = KvResult<bool>>;
 
     /// Takes a key's lock ahead of time, where the store has such locks, and reads nothing: a transaction that takes
-    /// the locks of all hot keys before its first read is not in anybody's way later. Stores without locks do nothing.
+    /// the locks of all hot keys before its first read is in no other transaction's way later. Stores without locks do nothing.
     fn lock(&mut self, table: TableId, key: &[u8]) -> impl Future<Output = KvResult<()>> {
         let _ = (table, key);
         std::future::ready(Ok(()))

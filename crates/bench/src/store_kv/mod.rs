@@ -31,7 +31,7 @@ pub struct StoreKv {
     commits: Arc<[Commits]>,
 }
 
-/// Refuses a store with tables that are not among a workload's own: whoever named it may have meant another one.
+/// Refuses a store with tables that are not among a workload's own: the user who named it may have meant another one.
 pub(crate) fn check_tables(store: &Store, path: &Path, own: &[&str]) -> Result<()> {
     let there = store.table_names()?;
     let Some(other) = there.iter().find(|name| !own.contains(&name.as_str())) else {

@@ -40,7 +40,7 @@ fn parents_are_found_from_the_root_too_and_the_time_is_told() {
         let options = small_tpcc(0.3, 0.0);
         let report = run_tpcc(&kv, &options, &Silent).unwrap();
         assert!(report.check.as_ref().is_some_and(CheckReport::holds), "{report:#?}");
-        // Whoever finds no parent evicts nothing.
+        // A worker that finds no parent evicts nothing.
         assert!(kv.store().statistics().unwrap().evictions > 100, "{parent_hints}");
         let shares: f64 = report.cycles.iter().map(|part| part.share).sum();
         assert!((shares - 1.0).abs() < 1e-9, "{report:#?}");

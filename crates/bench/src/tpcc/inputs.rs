@@ -44,7 +44,7 @@ impl Type {
     }
 }
 
-/// Who is meant.
+/// Which customer is meant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Who {
     Id(u16),
@@ -66,7 +66,7 @@ pub(crate) struct NewOrder {
     pub(crate) c: u16,
     pub(crate) line_count: u8,
     pub(crate) lines: [Line; LINES_MAX],
-    /// The last item is one that nobody has: the transaction is to be rolled back.
+    /// The last item is one that no table has: the transaction is to be rolled back.
     pub(crate) rolled_back: bool,
 }
 
@@ -142,7 +142,7 @@ impl NewOrder {
                 quantity: random.u8(1..=10),
             };
         }
-        // Everybody takes the locks of stock in one order, so that nobody waits in a circle.
+        // All transactions take the locks of stock in one order, so that none waits in a circle.
         lines[..line_count.into()].sort_unstable_by_key(|line| (line.supply_w, line.item));
         let rolled_back = random.u8(0..100) == 0;
         if rolled_back {

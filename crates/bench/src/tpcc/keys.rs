@@ -54,7 +54,7 @@ pub(crate) fn customer(w: u32, d: u8, c: u16) -> [u8; 5] {
     join(&[&two(w), &[d], &c.to_be_bytes()])
 }
 
-/// History has no key in the standard. Here it is who wrote it, and how many before: run, client, number.
+/// History has no key in the standard. Here its key says which client wrote it, and how many before: run, client, number.
 #[inline]
 pub(crate) fn history(run: u32, client: u32, number: u32) -> [u8; 12] {
     join(&[&run.to_be_bytes(), &client.to_be_bytes(), &number.to_be_bytes()])

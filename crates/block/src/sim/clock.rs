@@ -1,6 +1,6 @@
 //! The virtual clock that simulated devices and stepped workers share.
 //!
-//! Time moves only when somebody says so: a turn of a worker takes a little ([`SimClock::pass`]), and when nobody
+//! Time moves only when a caller says so: a turn of a worker takes a little ([`SimClock::pass`]), and when no worker
 //! has anything to do it jumps to the next thing that is due ([`SimClock::skip`]).
 
 use std::cmp::Reverse;
@@ -55,7 +55,7 @@ impl SimClock {
         self.lock().due_ns.push(Reverse(at_ns));
     }
 
-    /// Jumps to the next time at which something is ready, or stays if something is that nobody was told of;
+    /// Jumps to the next time at which something is ready, or stays if something is that no caller was told of;
     /// `false` if nothing ever will be.
     #[must_use]
     pub fn skip(&self) -> bool {

@@ -1,6 +1,6 @@
 //! A simulated disk at work: requests under way, in the order in which they end.
 //!
-//! - A request ends at a time drawn when it was handed over; what it does happens at that moment, and not before somebody
+//! - A request ends at a time drawn when it was handed over; what it does happens at that moment, and not before a channel
 //!   looks at the disk.
 //! - Once the power was cut nothing changes any more, and every request ends with an error.
 

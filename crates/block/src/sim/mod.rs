@@ -2,8 +2,8 @@
 //! See docs/design/simulation.md.
 //!
 //! - Nothing here looks at the wall clock, at addresses, or at another source of chance than the seed.
-//! - A device does its work when somebody looks at it, up to the virtual time then, in the order in which it is due: what
-//!   it has done depends on the time alone, not on who looked.
+//! - A device does its work when a caller looks at it, up to the virtual time then, in the order in which it is due: what
+//!   it has done depends on the time alone, not on which caller looked.
 
 mod channel;
 mod clock;

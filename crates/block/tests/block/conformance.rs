@@ -106,7 +106,7 @@ fn delay_device() {
 }
 
 /// The story: a request that was due by the time the doorbell rang went to the RAM device and completed there, and as
-/// nothing was held any more the timer was disarmed: whoever slept on the descriptor slept on.
+/// nothing was held any more the timer was disarmed: a thread that slept on the descriptor slept on.
 #[test]
 fn delay_of_nothing() {
     let make = || {

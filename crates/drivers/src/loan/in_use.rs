@@ -1,4 +1,4 @@
-//! What is on a drive, and who uses it.
+//! What is on a drive, and what uses it.
 
 use qpair_machine::Device;
 use qpair_pci::sysfs::{Function, Node, Root};

@@ -23,7 +23,7 @@ use note::{FOLDER, Note, Owed};
 
 /// How long the kernel may take to make block devices of a drive: SAS controllers are reset, and look for what is behind them.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
-/// The way out of a loan that nobody ends any more.
+/// The way out of a loan that no program ends any more.
 const RECOVER: &str =
     "sudo qpair floor --recover gives back what a program that was killed had taken";
 
@@ -176,7 +176,7 @@ impl Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         if !self.ended {
-            // The note stays if it fails, and there is nobody to be told.
+            // The note stays if it fails, and there is no caller to be told.
             let _ = settle(self.address, &self.owed, &self.note);
         }
     }
@@ -251,7 +251,7 @@ fn node_of(function: &Function, unit: Unit) -> Option<PathBuf> {
     Some(Path::new("/dev").join(&node.name))
 }
 
-/// The kernel shows a block device a moment before it lets anybody open it (`ENXIO`), and one that goes a moment longer.
+/// The kernel shows a block device a moment before it lets any program open it (`ENXIO`), and one that goes a moment longer.
 fn opens(path: PathBuf) -> Result<PathBuf> {
     match fs::File::open(&path) {
         Ok(_) => Ok(path),
@@ -299,7 +299,7 @@ fn unload(module: &str) -> Result<()> {
         return Ok(());
     }
     match rustix::system::delete_module(&name, 0) {
-        // Somebody else has unloaded it.
+        // Another program has unloaded it.
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(cause) => Err(Error::os(cause.into(), format!("unloading the module {module}"))
             .hint(format!("sudo rmmod {module}"))),

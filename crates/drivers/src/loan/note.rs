@@ -1,6 +1,7 @@
 //! The note that says to which driver a drive belongs.
 //!
-//! Always holds: whoever has a drive on loan has its note locked. The lock ends with the process; the note stays until the drive is back.
+//! Always holds: a process that has a drive on loan has its note locked. The lock ends with the process; the note stays until the
+//! drive is back.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};

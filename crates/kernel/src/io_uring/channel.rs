@@ -57,7 +57,7 @@ pub(super) struct Channel<D: Dialect, const THREAD: bool> {
     unfinished: bool,
     /// Something was pushed that a sleeping submission thread would not see.
     unseen: bool,
-    /// Set by the kernel for every completion, once somebody wants to poll for them.
+    /// Set by the kernel for every completion, once a caller wants to poll for them.
     event: Option<OwnedFd>,
     /// A no-operation is under way that makes the ring's descriptor readable.
     told: bool,
@@ -255,7 +255,7 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         if let Some(result) = D::answer(&self.target, &request) {
             self.in_flight.answer(request, result);
             if self.event.is_some() && !self.told {
-                // Whoever sleeps on the descriptor must see that there is something to take.
+                // A thread that sleeps on the descriptor must see that there is something to take.
                 let entry = opcode::Nop::new().build().user_data(NOTHING).into();
                 // SAFETY: names no memory.
                 self.told = unsafe { self.ring.push(&entry) }.is_ok();
@@ -295,7 +295,7 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         if completions.len() == before
             && let Some(event) = &self.event
         {
-            // Nothing is here, so whoever sleeps for the event sleeps for what comes from now on; the second look is for
+            // Nothing is here, so a thread that sleeps for the event sleeps for what comes from now on; the second look is for
             // what came before the event was cleared.
             let _ = rustix::io::read(event, &mut [0; 8]);
             self.in_flight.statistics.system_calls += 1;

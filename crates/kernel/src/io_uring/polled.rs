@@ -53,7 +53,7 @@ pub(super) struct Channel<D: Dialect> {
     target: Arc<D::Target>,
     wake: Option<Arc<WakeEvent>>,
     armed: bool,
-    /// Readable while there is something to poll for, once somebody wants to know.
+    /// Readable while there is something to poll for, once a caller wants to know.
     event: Option<OwnedFd>,
     /// Whether it is readable.
     told: bool,
@@ -371,8 +371,8 @@ impl<D: Dialect> IoChannel for Channel<D> {
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        // Nobody but this channel looks at the drive, so nothing could signal a completion: the descriptor is readable as long
-        // as there is something to look for, and whoever sleeps on it polls.
+        // Only this channel looks at the drive, so nothing could signal a completion: the descriptor is readable as long
+        // as there is something to look for, and a thread that sleeps on it polls.
         let event = match self.event.take() {
             Some(event) => event,
             None => eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)

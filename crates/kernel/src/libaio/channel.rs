@@ -50,7 +50,7 @@ pub(super) struct Channel {
     file: Arc<File>,
     wake: Option<Arc<WakeEvent>>,
     armed: bool,
-    /// Signalled by every completion, once somebody has asked for it.
+    /// Signalled by every completion, once a caller has asked for it.
     watched: Option<OwnedFd>,
 }
 
@@ -151,7 +151,7 @@ impl Channel {
             // In bounds: `pending` holds numbers that `push` and `arm` found blocks for.
             self.pointers.extend(self.pending.iter().map(|&slot| base.wrapping_add(slot as usize)));
             self.in_flight.statistics.system_calls += 1;
-            // SAFETY: the pointers are to distinct elements of `blocks`, which nobody else touches during the call; each
+            // SAFETY: the pointers are to distinct elements of `blocks`, which no other code touches during the call; each
             // names memory of its slot's buffer, which the slot owns until it is finished.
             match unsafe { self.context.submit(&mut self.pointers) } {
                 Ok(0) => return,

@@ -113,7 +113,7 @@ impl Context {
     /// Hands control blocks to the kernel; how many it took, from the first on.
     ///
     /// # Safety
-    /// Each points to a control block that is nobody else's for the call; the memory these name must stay
+    /// Each points to a control block that nothing else uses during the call; the memory these name must stay
     /// valid, and the kernel's, until their completions were taken.
     pub(super) unsafe fn submit(&mut self, blocks: &mut [*mut ControlBlock]) -> io::Result<usize> {
         // SAFETY: the caller's promise.

@@ -1,6 +1,6 @@
 //! Opening an NVMe namespace's character device, and what it can do.
 //!
-//! Invariant: while a namespace is open for writing and locked, its block device is claimed too, so that nobody mounts it and
+//! Invariant: while a namespace is open for writing and locked, its block device is claimed too, so that no process mounts it and
 //! no kernel driver takes it. The character device itself knows no such claim.
 
 use std::fs::{self, OpenOptions};
@@ -30,7 +30,7 @@ const DEPTH_MAX: u32 = 16384;
 #[derive(Debug)]
 pub(crate) struct Namespace {
     fd: OwnedFd,
-    /// The block device beside it, held so that nobody else claims it.
+    /// The block device beside it, held so that no other process claims it.
     _claim: Option<OwnedFd>,
     locked: bool,
     /// What it can do; the interface and mode are left empty here.
@@ -222,7 +222,7 @@ fn sibling(number: u64) -> Option<String> {
     Some(format!("nvme{}", name.strip_prefix("ng")?))
 }
 
-/// Nobody is seen to use the namespace, but mounts of other mount namespaces are not seen, in a container for example.
+/// No user of the namespace is seen, but mounts of other mount namespaces are not seen, in a container for example.
 fn unclaimed(name: &str, block: &str) -> Error {
     let what = format!("{name} cannot be written: {block} is missing, so it cannot be claimed");
     Error::new(ErrorKind::Busy, what)

@@ -258,7 +258,7 @@ fn verbs_are_those_of_the_interface() {
     }
 }
 
-/// A file that somebody cuts while it is open gives errors, not short reads.
+/// A file that is cut while it is open gives errors, not short reads.
 #[test]
 fn a_file_cut_from_outside() {
     let scratch = Scratch::new("cut");

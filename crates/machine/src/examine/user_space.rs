@@ -15,7 +15,7 @@ pub(super) fn examine(machine: &Machine) -> Vec<Finding> {
     findings
 }
 
-/// A SAS controller: who has it, and whether it could be taken.
+/// A SAS controller: which driver has it, and whether it could be taken.
 fn controller(machine: &Machine, adapter: &Adapter) -> Finding {
     let Adapter { address, driver, disks, in_use } = adapter;
     let subject = format!("SAS controller {address}");

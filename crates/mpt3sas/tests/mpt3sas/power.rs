@@ -1,4 +1,4 @@
-//! Losses of power under a volatile write cache: no flush succeeds over one, whoever was told of it, or nobody.
+//! Losses of power under a volatile write cache: no flush succeeds over one, whichever channel was told of it, or none.
 
 use std::time::{Duration, Instant};
 
@@ -178,7 +178,7 @@ fn a_flush_over_a_reset_alone() {
     }
 }
 
-/// Whoever sets the clock takes the witness away: that counts as a loss, once.
+/// An initiator that sets the clock takes the witness away: that counts as a loss, once.
 #[test]
 fn a_flush_over_a_clock_that_somebody_else_set() {
     let rig = Rig::new("size=8MiB,cache=on");

@@ -50,7 +50,7 @@ fn resets_lose_no_acknowledged_write() {
     assert_eq!(rig.host.resets(), 20);
 }
 
-/// A reset is everybody's: channels on other threads go on, also those of another disk.
+/// A reset is one of all channels: those on other threads go on, also those of another disk.
 #[test]
 fn channels_side_by_side_over_resets() {
     let rig = Rig::new("size=8MiB,disks=2");
@@ -93,7 +93,7 @@ fn a_disk_that_comes_back_is_the_same() {
     let mut worker = Worker::new(&disk, 8);
     assert_eq!(worker.run(Op::Write, 3, 7), Ok(()));
     assert!(rig.card.pull(1));
-    // Nobody has looked yet: the controller says it.
+    // No thread has looked yet: the controller says it.
     assert_eq!(worker.run(Op::Read, 3, 0).unwrap_err().kind, ErrorKind::Gone);
     let mut changes = Vec::new();
     while !changes.contains(&Change::Removed(1)) {
@@ -170,7 +170,7 @@ fn a_disk_is_reset_by_the_least_that_works() {
     }
 }
 
-/// What nobody polls does not come back, and a reset says so instead of waiting for ever.
+/// What no thread polls for does not come back, and a reset says so instead of waiting for ever.
 #[test]
 fn a_reset_over_a_channel_that_nobody_polls() {
     let rig = Rig::new("size=8MiB");

@@ -1,7 +1,7 @@
 //! Giving a function to programs, and back to the kernel.
 //!
 //! - What fails half-way is undone: the function goes back to the driver that had it.
-//! - What is on a drive is not looked at here: whoever binds has made sure that nobody uses it.
+//! - What is on a drive is not looked at here: the caller that binds has made sure that no program uses it.
 
 use std::io;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub struct Outcome {
     pub now: Option<String>,
 }
 
-/// The files through which programs reach a function that vfio-pci has: whoever may read and write them may drive it.
+/// The files through which programs reach a function that vfio-pci has: a program that may read and write them may drive it.
 #[must_use]
 pub fn access_files(root: &Root, function: &Function) -> Vec<PathBuf> {
     vfio::files_of(root, function).into_iter().map(|path| root.path(path)).collect()
@@ -98,7 +98,7 @@ fn unbind_by(root: &Root, say: Say<'_>, address: PciAddress) -> Result<Outcome> 
 
 fn give_by(root: &Root, say: Say<'_>, address: PciAddress, driver: &str) -> Result<Outcome> {
     let function = Function::read(root, address)?;
-    // The kernel would wait for the program, and whoever asked with it.
+    // The kernel would wait for the program, and the caller with it.
     if let Some(who) = who_has(root, &function) {
         return Err(Error::new(ErrorKind::Busy, format!("{address} is in use by {who}"))
             .hint("end that program first"));

@@ -1,4 +1,4 @@
-//! One function: what it is, who has it, and who shares its IOMMU group.
+//! One function: what it is, which driver has it, and which functions share its IOMMU group.
 
 use qpair_block::{Error, ErrorKind, Result};
 
@@ -12,9 +12,9 @@ pub struct Function {
     pub address: PciAddress,
     /// Class, subclass and programming interface: 0x010802.
     pub class: u32,
-    /// Who made it.
+    /// Its maker.
     pub vendor: u16,
-    /// Which of theirs it is.
+    /// Which of the maker's it is.
     pub device: u16,
     /// The driver that has it: `nvme`, `vfio-pci`.
     pub driver: Option<String>,

@@ -139,7 +139,7 @@ pub(super) fn device_of(group: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd
     // SAFETY: the call reads a text that ends with 0, which `name` is.
     let fd = unsafe { libc::ioctl(group.as_raw_fd(), GROUP_GET_DEVICE_FD as _, name.as_ptr()) };
     answer(fd)?;
-    // SAFETY: the call has made this descriptor, and nobody else knows it.
+    // SAFETY: the call has made this descriptor, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -35,7 +35,7 @@ use function::VfioFunction;
 ///
 /// # Errors
 /// All with the way out: `Invalid`: no address. `NotFound`: no such function. `Unsupported`: no IOMMU, no VFIO in the kernel,
-/// another driver has it, or its group cannot be given away. `Denied`: the files of VFIO are somebody else's. `Busy`: it is open.
+/// another driver has it, or its group cannot be given away. `Denied`: the files of VFIO are another user's. `Busy`: it is open.
 pub fn open(address: &str) -> Result<Arc<dyn PciFunction>> {
     let root = Root::system();
     let address: PciAddress = address.parse()?;

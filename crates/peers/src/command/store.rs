@@ -27,7 +27,7 @@ enum Choice {
 enum Promise {
     /// Commits survive power loss when they return
     Sync,
-    /// Commits are in the log when they return; nobody waits for a flush
+    /// Commits are in the log when they return; no commit waits for a flush
     Async,
     /// There is no log
     None,

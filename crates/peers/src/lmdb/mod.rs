@@ -9,7 +9,7 @@
 //!    gone. Cursors live within `scan`.
 //! 2. *Threads.* An environment may be used from all threads (`lmdb.h`), so `Inner` is `Send` and `Sync`. A transaction that writes
 //!    belongs to its thread: a session holds raw pointers and is neither. `NOTLS` unties readers' slots from threads, so
-//!    that several sessions of a thread do not get in each other's way. The flag `NOSYNC` is changed only by who holds the lock
+//!    that several sessions of a thread do not get in each other's way. The flag `NOSYNC` is changed only by the thread that holds the lock
 //!    of the one writer, between its begin and its commit.
 //! 3. *Bytes.* What `mdb_get` and cursors give points into the map and stays until the transaction ends or writes: it is copied,
 //!    or lent to a closure that cannot reach the transaction.
@@ -83,7 +83,7 @@ unsafe fn bytes<'a>(val: sys::Val) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(val.data.cast(), val.len) }
 }
 
-/// Lets the kernel forget what it kept of the file, which counts for nobody's memory.
+/// Lets the kernel forget what it kept of the file, which counts for no process's memory.
 fn drop_page_cache(path: &Path) {
     // Where it cannot be done, the first seconds of a run are too fast; nothing else depends on it.
     if let Ok(file) = std::fs::File::open(path.join("data.mdb")) {
@@ -129,7 +129,7 @@ impl Engine for Lmdb {
             inner
         };
         let mut txn = null_mut();
-        // SAFETY: the environment is open; the transaction ends here in any case, and nobody else uses the environment yet.
+        // SAFETY: the environment is open; the transaction ends here in any case, and no other code uses the environment yet.
         unsafe {
             check(&doing, sys::mdb_txn_begin(env, null_mut(), 0, &mut txn))?;
             for table in &settings.tables {
@@ -233,7 +233,7 @@ impl Session for LmdbSession {
     }
 
     fn get_for_update(&mut self, table: u8, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        // There is one writer: nobody else changes anything.
+        // There is one writer: no other session changes anything.
         self.get(table, key, value)
     }
 

@@ -17,7 +17,7 @@ pub(super) struct Cursor {
     _private: [u8; 0],
 }
 
-/// `MDB_val`: bytes of whoever made it.
+/// `MDB_val`: bytes of the side that made it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Val {

@@ -499,7 +499,7 @@ impl Drop for ScsiChannel {
         self.queue.kick();
         while self.queue.sent() > 0 {
             self.queue.turn(&mut done);
-            // Before anything is sent again: nobody waits for it.
+            // Before anything is sent again: no caller waits for it.
             self.queue.forget_held();
             self.queue.tend(&mut done);
             done.clear();

@@ -15,7 +15,7 @@ use qpair_scsi_wire::timestamp::{ORIGIN_SET, Timestamp};
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-/// Tokens are times of that many ms and more, in the 43rd century: nobody sets a clock to them who means the time.
+/// Tokens are times of that many ms and more, in the 43rd century: no initiator that means the time sets a clock to them.
 const TOKEN_MIN: u64 = 1 << 46;
 /// What a drive's clock may run ahead, beside running at twice the speed.
 const CLOCK_SLACK: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ impl Power {
     /// Whether there may be a loss that is not counted. To be asked before [`Power::losses`].
     #[inline]
     pub(crate) fn is_unsure(&self) -> bool {
-        // Acquire: whoever sees that they are cleared sees the losses that were counted before; the partner is `clear`.
+        // Acquire: a thread that sees that they are cleared sees the losses that were counted before; the partner is `clear`.
         self.unseen.load(Ordering::Relaxed) > self.cleared.load(Ordering::Acquire)
     }
 

@@ -110,12 +110,12 @@ fn missing(channels: &[Weak<Answers>], number: u64) -> usize {
 
 impl Answers {
     fn owes(&self, number: u64) -> bool {
-        // Acquire: what the channel's thread did with what came back is seen by whoever is told so.
+        // Acquire: what the channel's thread did with what came back is seen by the thread that is told so.
         self.is_busy.load(Ordering::Acquire) && self.answered.load(Ordering::Acquire) < number
     }
 
     fn is_unseen(&self, number: u64) -> bool {
-        // Acquire: what the channel noted is seen by whoever is told so.
+        // Acquire: what the channel noted is seen by the thread that is told so.
         self.is_busy.load(Ordering::Acquire) && self.looked.load(Ordering::Acquire) < number
     }
 
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Whoever waits for a recall sees all that a channel did with what it had under way: that channel answers, or is not busy any more.
+    /// A thread that waits for a recall sees all that a channel did with what it had under way: that channel answers, or is not busy any more.
     #[test]
     fn what_came_back_is_seen() {
         for goes_idle in [false, true] {

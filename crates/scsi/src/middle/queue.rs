@@ -73,7 +73,7 @@ impl Command {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nobody's.
+    /// It has no owner.
     Free,
     /// Its owner's.
     Idle,
@@ -512,7 +512,7 @@ impl Queue {
         self.older
     }
 
-    /// Ends those that wait to be sent: nobody will wait for them.
+    /// Ends those that wait to be sent: no caller will wait for them.
     pub(crate) fn forget_held(&mut self) {
         while let Some(tag) = self.held.pop_front() {
             self.slots[usize::from(tag)].stage = Stage::Idle;

@@ -9,7 +9,7 @@ use qpair_scsi_wire::{
 
 use crate::host::Outcome;
 
-/// Somebody else has reserved the unit: EACCES.
+/// Another initiator has reserved the unit: EACCES.
 const RESERVED: i32 = 13;
 /// How long a unit that is becoming ready is left alone, ms.
 const BECOMING_READY_MS: u32 = 100;

@@ -20,7 +20,7 @@ pub enum Outcome {
     Proceed,
     /// It completes with this status, and nothing else happens.
     Fail(Status),
-    /// It is not executed and not completed, until somebody aborts it or deletes its queue.
+    /// It is not executed and not completed, until the driver aborts it or deletes its queue.
     Never,
     /// It is executed; its completion is never posted, and an abort does not find it.
     Drop,

@@ -58,7 +58,7 @@ impl Calendar {
             if slot.number < number {
                 *slot = Slot { number, used_ns: 0 };
             } else if slot.number > number {
-                // So long ago that the slot is in use again: nobody knows how full it was.
+                // So long ago that the slot is in use again: it is not known how full it was.
                 return from_ns.max(number << SLOT_SHIFT) + left_ns;
             }
             let taken_ns = left_ns.min(SLOT_NS - slot.used_ns);

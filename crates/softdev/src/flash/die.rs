@@ -1,8 +1,8 @@
 //! One die: what it is doing, and what waits for it.
 //!
 //! A die does one thing at a time. Reads go before work that waits (programs, and the reads, programs and erases of garbage collection), but
-//! not before what is under way, unless the die can suspend it. The state is brought up to a time only when somebody asks
-//! ([`Die::advance`]), so that a die that nobody asks costs nothing. What always holds: after `advance(t)`, work that waits could not have
+//! not before what is under way, unless the die can suspend it. The state is brought up to a time only when a caller asks
+//! ([`Die::advance`]), so that a die that is not asked costs nothing. What always holds: after `advance(t)`, work that waits could not have
 //! begun before `t`.
 
 use super::calendar::Calendar;

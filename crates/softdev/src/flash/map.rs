@@ -5,7 +5,7 @@
 //! - Each die has a block that the host's pages go to, and one that collection moves to; both are open, all others closed or free.
 //! - The last free block of a die is collection's, so that collection can always begin.
 //!
-//! The tables are as large as the drive has units, but zeroed memory that nobody touched takes no room.
+//! The tables are as large as the drive has units, but zeroed memory that was never touched takes no room.
 
 use super::die::Collection;
 

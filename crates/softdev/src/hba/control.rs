@@ -206,7 +206,7 @@ impl SoftHba {
         if !control.is_open || value & DIAGNOSTIC_RESET == 0 {
             return;
         }
-        // Nobody reaches memory of the driver after this.
+        // No thread reaches memory of the driver after this.
         self.forget_driver();
         self.forget_fault();
         self.reset_units();

@@ -143,7 +143,7 @@ impl SoftHba {
                 is_empty: false,
             });
         }
-        // Phys that nothing is at have the first disk's unit, which nobody reaches by them.
+        // Phys that nothing is at have the first disk's unit, which no driver reaches by them.
         if let Some((unit, timing)) = phys.first().map(|phy| (phy.unit.clone(), phy.timing.clone()))
         {
             for number in phys.len()..count {
@@ -372,7 +372,7 @@ impl SoftHba {
         self.fault.store(0, Ordering::Release);
     }
 
-    /// Forgets all that a driver has set up. On return nobody reaches its memory.
+    /// Forgets all that a driver has set up. On return no thread reaches its memory.
     pub(crate) fn forget_driver(&self) {
         self.slots.iter().for_each(Slot::forget);
         self.strict.forget();

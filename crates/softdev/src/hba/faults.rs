@@ -17,7 +17,7 @@ pub enum Fault {
     Late(Duration),
     /// It is done, and answered twice.
     DoubleReply,
-    /// It is done, and answered; before that comes an answer to a SMID that nobody used.
+    /// It is done, and answered; before that comes an answer to a SMID that the driver did not use.
     WrongId,
     /// It is not done, and has this SCSI status.
     Status(u8),

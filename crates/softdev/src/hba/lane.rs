@@ -284,10 +284,10 @@ impl SoftHba {
                     ReplyDescriptor::address(queue, smid, low)
                 }
             };
-            // Before it is seen: whoever sees it may use the SMID again.
+            // Before it is seen: a driver that sees it may use the SMID again.
             self.strict().answered(answer.smid);
             if let Some((memory, offset)) = lane.table.bytes(entries) {
-                // Release: data, sense and frame are seen by whoever sees the descriptor.
+                // Release: data, sense and frame are seen by a driver that sees the descriptor.
                 memory.store_u64_release(offset + lane.index as usize * DESCRIPTOR_BYTES, word);
             }
             lane.index = next;

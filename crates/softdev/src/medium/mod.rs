@@ -37,7 +37,7 @@ pub(crate) type MediumResult = std::io::Result<()>;
 /// Bytes for media that cannot reach the driver's memory themselves. Grows to the largest transfer once, and stays.
 pub(crate) type Scratch = Vec<u8>;
 
-/// A medium. Whoever calls has checked that ranges lie inside.
+/// A medium. The caller has checked that ranges lie inside.
 #[derive(Debug)]
 pub(crate) enum Medium {
     Ram(RamMedium),

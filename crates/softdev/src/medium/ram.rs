@@ -24,7 +24,7 @@ impl RamMedium {
         let name = || format!("a namespace of {} in memory", format_bytes(size_bytes));
         let system = rustix::system::sysinfo();
         let machine_bytes = system.totalram.saturating_mul(system.mem_unit.into());
-        // The kernel would promise it, and end somebody later.
+        // The kernel would promise it, and end some process later.
         if size_bytes > machine_bytes {
             let machine = format_bytes(machine_bytes >> 20 << 20);
             return Err(Error::new(ErrorKind::NoSpace, name())

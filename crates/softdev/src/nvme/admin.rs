@@ -151,7 +151,7 @@ impl SoftNvme {
             return Err(Status::INVALID_CQ);
         }
         let ring = new_ring(command, entries, ENTRY_BYTES.0, tools)?;
-        // One after the other: nobody but this command, under the admin queue's lock, makes or deletes queues.
+        // One after the other: no command but this one, under the admin queue's lock, makes or deletes queues.
         if self.lock_pair(number.into()).is_none_or(|pair| pair.side.submission.is_some()) {
             return Err(Status::INVALID_QUEUE_ID);
         }

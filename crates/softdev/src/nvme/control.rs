@@ -84,7 +84,7 @@ impl SoftNvme {
             if self.flush_outer(Ticket::SHUTDOWN) {
                 return self.set_status(CSTS_SHUTDOWN_MASK, CSTS_SHUTDOWN_OCCURRING);
             }
-            // What the caches hold is safe before it says so. An error here is one of the medium, which nobody is left to hear of.
+            // What the caches hold is safe before it says so. An error here is one of the medium, which no driver is left to hear of.
             for namespace in self.namespaces() {
                 let _ = namespace.flush();
             }

@@ -36,7 +36,7 @@ pub(crate) const FIRMWARE: &str = "1.0";
 const DOORBELL_BYTES: u64 = 0x2000;
 /// Size of a volatile write cache if the profile does not say, bytes.
 const CACHE_BYTES: u64 = 64 << 20;
-/// An id that is not assigned to anybody; mass storage, non-volatile memory, NVM Express; registers and doorbells.
+/// An id that is not assigned to any vendor; mass storage, non-volatile memory, NVM Express; registers and doorbells.
 pub(crate) const IDENTITY: Identity = Identity {
     vendor: 0x1234,
     device: 0x5150,
@@ -59,9 +59,9 @@ pub struct SoftNvme {
     /// One more than the highest number of a queue that was made.
     slots_in_use: AtomicU32,
     doorbells: Arc<Mapping>,
-    /// The file behind them; `None`: it could not be made when it had to be, and is to be made when somebody asks for it.
+    /// The file behind them; `None`: it could not be made when it had to be, and is to be made when a caller asks for it.
     doorbell_file: Mutex<Option<OwnedFd>>,
-    /// Whether somebody was given the file, and may have it mapped.
+    /// Whether a caller was given the file, and may have it mapped.
     is_doorbell_file_out: AtomicBool,
     control: Mutex<Control>,
     /// CSTS.
@@ -73,7 +73,7 @@ pub struct SoftNvme {
     pub(crate) write_through: AtomicBool,
     pub(crate) entry_sizes: AtomicU32,
     config: Mutex<Config>,
-    /// BAR 4: what a driver writes there it reads there; who signals is whoever was given the events.
+    /// BAR 4: what a driver writes there it reads there; the code that was given the events signals.
     vector_table: Mutex<Box<[u8]>>,
     events: Box<[Mutex<Option<IrqEvent>>]>,
     flash: Flash,
@@ -110,7 +110,7 @@ impl SoftNvme {
         Self::of(options, namespaces, first_byte, None)
     }
 
-    /// Makes one that has no blocks: whoever steps it is handed its commands ([`Self::step_handing`]).
+    /// Makes one that has no blocks: the thread that steps it is handed its commands ([`Self::step_handing`]).
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -341,7 +341,7 @@ impl SoftNvme {
         }
     }
 
-    /// Sets what is open, everywhere. On return nobody uses another table.
+    /// Sets what is open, everywhere. On return no thread uses another table.
     fn set_table(&self, held: &mut SharedTable, table: DmaTable) {
         *held = Arc::new(table);
         for slot in &self.slots {

@@ -82,7 +82,7 @@ impl Events {
         found.is_some()
     }
 
-    /// Something happened. True: there is somebody to tell.
+    /// Something happened. True: there is a request to be answered.
     pub(crate) fn happen(&mut self, event: Event) -> bool {
         let state = &mut self.states[event as usize];
         if *state == State::Silent {

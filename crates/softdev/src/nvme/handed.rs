@@ -1,8 +1,8 @@
-//! Commands for namespaces whose blocks are elsewhere: they are handed to whoever steps the controller, and answered when they are done.
+//! Commands for namespaces whose blocks are elsewhere: they are handed to the thread that steps the controller, and answered when they are done.
 //!
-//! Invariant: memory is opened and closed, queues are made and deleted, and the controller is reset only while nothing is handed out. Whoever
-//! is handed commands sees to it: it steps the admin queue ([`SoftNvme::has_admin_commands`]), lets a client be heard, and changes namespaces
-//! only then.
+//! Invariant: memory is opened and closed, queues are made and deleted, and the controller is reset only while nothing is handed out. The
+//! thread that is handed commands sees to it: it steps the admin queue ([`SoftNvme::has_admin_commands`]), lets a client be heard, and changes
+//! namespaces only then.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! A soft NVMe controller.
 //!
-//! A driver writes commands into its own memory and rings a doorbell, which is memory too; [`SoftNvme`] reads the doorbell when somebody
+//! A driver writes commands into its own memory and rings a doorbell, which is memory too; [`SoftNvme`] reads the doorbell when a thread
 //! steps it, fetches the commands, moves the data, and writes completions. It has no thread. Queue pairs have a lock each, so that
 //! threads that step different queues do not wait for each other; locks are taken in the order of the queues' numbers.
 

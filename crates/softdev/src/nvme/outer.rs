@@ -1,5 +1,5 @@
-//! Namespaces whose blocks are not here: whoever steps the controller is handed their commands ([`super::handed`]). They come and go while a
-//! driver is there, which is told.
+//! Namespaces whose blocks are not here: the thread that steps the controller is handed their commands ([`super::handed`]). They come and go
+//! while a driver is there, which is told.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ pub struct OuterOptions {
 }
 
 impl OuterOptions {
-    /// What it is as a drive. It always says that it has a volatile write cache, so that drivers flush: whoever has the blocks knows better.
+    /// What it is as a drive. It always says that it has a volatile write cache, so that drivers flush: the holder of the blocks knows better.
     pub(crate) fn of_drive(&self) -> SoftNvmeOptions {
         SoftNvmeOptions {
             namespaces: Vec::new(),
@@ -90,7 +90,7 @@ pub(crate) struct Outer {
     namespaces: Mutex<Vec<OuterNamespace>>,
     /// Flushes of all namespaces that the controller itself wants, and what waits for them.
     pub(crate) flushes: Mutex<Vec<Ticket>>,
-    /// Memory was opened or closed since somebody asked.
+    /// Memory was opened or closed since a caller asked.
     pub(crate) is_memory_new: AtomicBool,
 }
 

@@ -176,7 +176,7 @@ fn store(bytes: SharedBytes<'_>, at: usize, entry: &Completion) {
     let dwords = entry.dwords();
     bytes.store_u64(at, u64::from(dwords[0]) | u64::from(dwords[1]) << 32);
     bytes.store_u32(at + 8, dwords[2]);
-    // Release: whoever sees the phase sees the rest, and the data.
+    // Release: a driver that sees the phase sees the rest, and the data.
     bytes.store_u32_release(at + Completion::LAST_DWORD, dwords[3]);
 }
 

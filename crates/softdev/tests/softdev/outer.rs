@@ -267,7 +267,7 @@ fn deallocation_is_offered_if_one_has_it() {
     assert!(taker.taken.is_empty());
 }
 
-/// Whoever has commands says when admin commands are executed: they may take away what commands work with.
+/// The holder of commands says when admin commands are executed: they may take away what commands work with.
 #[test]
 fn admin_commands_wait_to_be_let() {
     let mut host = host();
@@ -341,7 +341,7 @@ fn the_driver_is_told_of_other_namespaces() {
     let larger = OuterNamespace { blocks: 4096, ..SMALL };
     device.set_namespaces(vec![larger, LARGE]);
     let mut queue = std::mem::replace(&mut host.admin, host_queue());
-    // That needs nobody's leave.
+    // That needs no leave.
     assert!(device.step_admin(false));
     let told = host.pop(&mut queue).unwrap();
     assert_eq!((told.cid, told.result), (77, 0x04_00_02));

@@ -1,4 +1,4 @@
-//! The user-space driver where everybody can run it: on drives made of software.
+//! The user-space driver where every user can run it: on drives made of software.
 
 use super::{Experiment, Plan, Scale, s1, series};
 use crate::config::{Assignment, Config};

@@ -226,7 +226,7 @@ impl Chain {
     /// Reads it; its data's segments go to `segments`.
     ///
     /// # Errors
-    /// There is no byte for the status: nobody could be told.
+    /// There is no byte for the status: the driver could not be told.
     fn read(
         memory: &GuestMemory,
         named: &mut [Named],

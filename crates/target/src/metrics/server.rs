@@ -1,6 +1,6 @@
 //! The endpoint: each request is answered with one look, and the connection ends.
 //!
-//! One client at a time, for a second at most: whoever holds a connection open holds up nobody for longer.
+//! One client at a time, for a second at most: a client that holds a connection open holds up no other for longer.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -113,7 +113,7 @@ fn run(door: &Door, stop: &Stop, target: &Weak<Target>) {
         // However it ends, the door is looked at.
         let _ = rustix::event::poll(&mut fds, None);
         let Some(target) = target.upgrade() else { return };
-        // Whoever breaks off is gone.
+        // A client that breaks off is gone.
         let _ = match door {
             Door::Path(listener) => listener.accept().map_or(Ok(()), |stream| {
                 stream.set_nonblocking(false)?;

@@ -30,7 +30,7 @@ const COMMANDS: u16 = 256;
 const SOCKET_TURNS: u32 = 1024;
 /// Turns in which the socket is looked at each time, after it had something: registers are accessed one after the other.
 const TALK_TURNS: u32 = 256;
-/// Naps of one whose driver may ring doorbells that nobody is told of; each is twice the one before.
+/// Naps of one whose driver may ring doorbells that the controller is not told of; each is twice the one before.
 const NAP_MIN: Duration = Duration::from_micros(20);
 const NAP_MAX: Duration = Duration::from_millis(1);
 
@@ -118,7 +118,7 @@ impl Controller {
         let sockets: Vec<BorrowedFd<'_>> = self.options.server.sockets().collect();
         let mut fds: Vec<_> = sockets.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // What cannot be looked at is looked at by whoever reads it.
+        // What cannot be looked at is looked at by the code that reads it.
         let ready = rustix::event::poll(&mut fds, Some(&at_once)).map_or(true, |ready| ready > 0);
         ready || self.options.server.is_sending()
     }
@@ -242,7 +242,7 @@ impl Unit for Controller {
     }
 
     fn nap(&self) -> Option<Duration> {
-        // Without a driver nobody rings, and its memory is not cut short.
+        // Without a driver no doorbell is rung, and its memory is not cut short.
         self.nap.filter(|_| self.options.post.has_client())
     }
 

@@ -192,7 +192,7 @@ impl Nvmf {
         Ok(namespace.disk)
     }
 
-    /// Puts a controller on a worker, for whoever comes to the socket at `path`: one driver at a time.
+    /// Puts a controller on a worker, for the drivers that come to the socket at `path`: one at a time.
     ///
     /// # Errors
     /// `NotFound` without the subsystem, `Invalid` without a transport, `Exists` for an address that is in use; what binding the socket says.

@@ -7,8 +7,8 @@
 //! 16 + 16 * head: 0 under way u8   6 next u16   8 counter u64
 //! ```
 //!
-//! Heads that are given back are put on a list before the used index is published, and are cleared afterwards: whoever finds the two used
-//! indexes apart knows how many of the list were published and not cleared.
+//! Heads that are given back are put on a list before the used index is published, and are cleared afterwards: a back end that finds the two
+//! used indexes apart knows how many of the list were published and not cleared.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};

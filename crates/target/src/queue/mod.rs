@@ -30,7 +30,7 @@ pub(crate) trait Verbs {
     /// Begins what a head's chain asks for, or answers it.
     ///
     /// # Errors
-    /// The chain makes no sense, and nobody could be told.
+    /// The chain makes no sense, and the driver could not be told.
     fn begin(
         &mut self,
         head: u16,

@@ -153,7 +153,7 @@ impl GuestRing {
         true
     }
 
-    /// A head is busy no more, and is not given back: nobody knows where its answer would go.
+    /// A head is busy no more, and is not given back: it is not known where its answer would go.
     pub(crate) fn drop_head(&mut self, head: u16) {
         self.is_busy[usize::from(head)] = false;
         self.busy -= 1;

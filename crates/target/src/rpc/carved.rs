@@ -51,7 +51,7 @@ pub(super) fn bdev_scsi_create(manager: &Manager, mut params: Params) -> Result<
     let start_bytes = offset.map(|offset| bytes(offset, block)).transpose()?;
     let known = Carving::open(&device)?.and_then(|carving| carving.map().find(&name).cloned());
     let (carving, slice) = match known {
-        // It is on the device already, and is given to whoever asks for it as it is.
+        // It is on the device already, and is given to a caller that asks for it as it is.
         Some(slice) => {
             if size_bytes.is_some_and(|asked| asked != slice.size_bytes)
                 || start_bytes.is_some_and(|asked| asked != slice.start_bytes)

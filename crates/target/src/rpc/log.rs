@@ -10,7 +10,7 @@ use super::params::{Failure, Params, Result};
 pub enum Level {
     /// What went wrong.
     Error,
-    /// What somebody should look at.
+    /// What the operator should look at.
     Warning,
     /// What happened.
     Notice,

@@ -9,7 +9,7 @@ use crate::bdevs::uuid_of;
 use crate::nvmf::{SubsystemInfo, Transport};
 
 const VFIOUSER: &str = "VFIOUSER";
-/// Namespaces of a subsystem, if nobody says how many.
+/// Namespaces of a subsystem, if the call does not say how many.
 const NAMESPACES: u64 = 32;
 const NAMESPACES_MAX: u64 = 1024;
 
@@ -105,7 +105,7 @@ pub(super) fn nvmf_create_subsystem(manager: &Manager, mut params: Params) -> Re
     let nqn = params.name("nqn")?;
     let (serial, model) = (params.text("serial_number")?, params.text("model_number")?);
     let most = params.number("max_namespaces")?;
-    // Whoever reaches a controller's socket may have it: over vfio-user a driver has no name.
+    // A driver that reaches a controller's socket may have the controller: over vfio-user a driver has no name.
     let any_host = params.flag("allow_any_host")?;
     params.finish()?;
     let most = within("max_namespaces", most, NAMESPACES, [1, NAMESPACES_MAX])?;

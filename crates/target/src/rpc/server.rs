@@ -87,7 +87,7 @@ fn accept(listener: &Listener, stop: &Stop, manager: &Arc<Manager>) {
         let (manager, its, number) = (manager.clone(), clients.clone(), next);
         let started =
             std::thread::Builder::new().name("qpair-rpc-client".into()).spawn(move || {
-                // Whoever breaks off is gone.
+                // A client that breaks off is gone.
                 let _ = serve(stream, &manager);
                 let mut streams = its.streams.lock().unwrap_or_else(PoisonError::into_inner);
                 streams.retain(|(other, _)| *other != number);
@@ -147,7 +147,7 @@ fn serve(mut stream: UnixStream, manager: &Manager) -> io::Result<()> {
             stream.write_all(text.as_bytes())?;
         }
         if broken.is_some() {
-            // Nobody knows where the next request begins.
+            // The server does not know where the next request begins.
             return Ok(());
         }
     }

@@ -639,7 +639,7 @@ fn tasks_end_commands() {
         host.offer(0, 4, 0, read(1, 1), (DATA_AT + 512, 512), false);
         host.offer(0, 8, 1, read(2, 1), (DATA_AT + 1024, 512), false);
         host.offer(1, 0, 0, write(3, 1), (DATA_AT + 2048, 512), true);
-        // Nobody has taken a command yet when the task comes.
+        // No queue has taken a command yet when the task comes.
         host.offer_task(0, Task { what, address: unit, id });
         turn(&mut control, &mut queues);
         assert_eq!((responses(&mut host), host.answer()), (vec![], None), "they are under way");

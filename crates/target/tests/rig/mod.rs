@@ -1,4 +1,4 @@
-//! What tests of calls share: a target with JSON-RPC, and who calls.
+//! What tests of calls share: a target with JSON-RPC, and a client that calls.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 

@@ -63,7 +63,7 @@ impl Connection {
         errors::cut_short(&self.name)
     }
 
-    /// The first call of all, with words for those at the other end who are something else.
+    /// The first call of all, with words for a peer at the other end that is something else.
     pub(super) fn greet(&mut self, payload: &[u8]) -> Result<Message> {
         let command = Command::Version;
         self.exchange(command, payload, &[]).map_err(|end| match end {
@@ -146,7 +146,7 @@ enum End {
     Refused(u32),
     Closed,
     TooSlow,
-    /// Somebody did not want to wait for it any more.
+    /// The program did not want to wait for it any more.
     Stopped,
     Wrong(String),
     /// The connection was closed before.

@@ -41,7 +41,7 @@ const BARS: u32 = 6;
 pub struct ClientOptions {
     /// Longest time that an answer may take. A device that shares its processor with others may take a while.
     pub timeout: Duration,
-    /// Who may end a wait before.
+    /// What may end a wait before.
     pub patience: Patience,
 }
 
@@ -115,7 +115,7 @@ impl Client {
     /// Connects to a server at `path`: a socket, or a folder with a socket called `cntrl` in it.
     ///
     /// # Errors
-    /// `NotFound` and `Denied` for the path, `Gone` if nobody listens there, `Busy` if it has a client already, `Unsupported` for what
+    /// `NotFound` and `Denied` for the path, `Gone` if no process listens there, `Busy` if it has a client already, `Unsupported` for what
     /// is not vfio-user, another version of it or no PCI function.
     pub fn connect(path: &Path, options: &ClientOptions) -> Result<Self> {
         let path = connect::socket_path(path);
@@ -166,7 +166,7 @@ impl Client {
         Ok(client)
     }
 
-    /// No interrupts by INTx, which have no way over the socket: a device that raises one waits for somebody to take it.
+    /// No interrupts by INTx, which have no way over the socket: a device that raises one waits for a driver to take it.
     fn set_up(&mut self) -> Result<()> {
         let mut config = [0; 256];
         if self.config_bytes < config.len() as u64 {
@@ -299,7 +299,7 @@ impl PciFunction for Client {
         let in_file = info.file_offset_bytes.wrapping_add(offset);
         let failed = |cause| Error::os(cause, format!("{}: mapping its registers", self.name));
         let size = rustix::fs::fstat(file).map_err(|errno| failed(errno.into()))?.st_size;
-        // Touching it would wait for whoever serves it.
+        // Touching it would wait for its server.
         const FUSE: u64 = 0x6573_5546;
         let kind = rustix::fs::fstatfs(file).map_err(|errno| failed(errno.into()))?.f_type;
         if kind as u64 == FUSE {

@@ -67,7 +67,7 @@ impl Command {
 /// The head of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Chosen by whoever asks, and repeated in the reply.
+    /// Chosen by the side that asks, and repeated in the reply.
     pub id: u16,
     /// The command's number; a peer may send any.
     pub command: u16,
@@ -129,7 +129,7 @@ impl Header {
         self.flags & TYPE_MASK > TYPE_REPLY
     }
 
-    /// Whether nobody waits for a reply.
+    /// Whether the sender waits for no reply.
     #[must_use]
     pub fn wants_no_reply(self) -> bool {
         self.flags & NO_REPLY != 0

@@ -58,7 +58,7 @@ impl RegionInfo {
         Some((argsz, index))
     }
 
-    /// The answer for somebody with room for `argsz` bytes, and whether all of it is there: if not, it says how much room that takes.
+    /// The answer for a client with room for `argsz` bytes, and whether all of it is there: if not, it says how much room that takes.
     #[must_use]
     pub fn payload(&self, argsz: u32) -> (Vec<u8>, bool) {
         let mapped = !self.areas.is_empty();

@@ -1,4 +1,4 @@
-//! Somebody who has connected and has not said all of their first message. Any number of them keep nobody else out.
+//! A connection that has not said all of its first message. Any number of them keep no other out.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};

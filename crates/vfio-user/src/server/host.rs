@@ -1,6 +1,6 @@
 //! Serves devices on the thread of its caller, which they have to themselves.
 //!
-//! A driver that has mapped the doorbells wakes nobody by ringing them: somebody has to look. So as long as there is work, the thread does
+//! A driver that has mapped the doorbells wakes no thread by ringing them: a thread has to look. So as long as there is work, the thread does
 //! nothing but look; then it naps, each time longer, up to a bound; and with no driver there at all it sleeps until one comes. Sockets
 //! cost a system call to look at, and are looked at seldom while there is work without them.
 

@@ -28,7 +28,7 @@ use crate::Message;
 use caller::{Caller, Said};
 use qpair_socket::Listener;
 
-/// Those who have not said their first message, at most: the oldest is dropped.
+/// Connections that have not said their first message, at most: the oldest is dropped.
 const CALLERS_MAX: usize = 16;
 
 /// How a device is served.
@@ -64,10 +64,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`. A socket that nobody listens at any more is replaced.
+    /// Listens at `path`. A socket that no process listens at any more is replaced.
     ///
     /// # Errors
-    /// `Busy` if somebody listens there, `Exists` if something else is there, `NotFound` without its folder, `Denied`, `Invalid` for a
+    /// `Busy` if a process listens there, `Exists` if something else is there, `NotFound` without its folder, `Denied`, `Invalid` for a
     /// path that is too long for a socket.
     pub fn bind(path: &Path, device: Arc<dyn PciDevice>, options: ServerOptions) -> Result<Self> {
         Ok(Self {
@@ -116,7 +116,7 @@ impl Server {
         self.listen_to_callers() | progress
     }
 
-    /// The device did something for its client, which nobody saw at the socket: the client is not idle.
+    /// The device did something for its client, which the server did not see at the socket: the client is not idle.
     pub fn touch(&mut self) {
         self.is_active = true;
     }
@@ -152,18 +152,18 @@ impl Server {
                     caller.refuse(message.header);
                 }
                 Said::All(message) => self.begin(caller, message),
-                // Of those who come beside a client nobody needs to hear.
+                // Connections that come beside a client need not be told of.
                 _ if self.session.is_some() => {}
                 Said::Gone(true) => self.turn_away(Ended::Cut),
                 Said::Wrong(error) => self.turn_away(Ended::Wrong(error)),
-                // Somebody who only tries whether anybody is here is no client.
+                // A connection that only tries whether a server is here is no client.
                 Said::Gone(false) | Said::NotYet => {}
             }
         }
         progress
     }
 
-    /// Somebody who is no client made no sense.
+    /// A connection that is no client's made no sense.
     fn turn_away(&mut self, ended: Ended) {
         let socket = self.path().display();
         warn!(name: "refused", %socket, error = %ended, "the client does not follow the protocol");

@@ -97,7 +97,7 @@ struct Outgoing {
 }
 
 impl Session {
-    /// Serves `device` to who is at the other end of `stream`, which does not block.
+    /// Serves `device` to the client at the other end of `stream`, which does not block.
     #[must_use]
     pub fn new(stream: UnixStream, device: Arc<dyn PciDevice>, options: ServerOptions) -> Self {
         let incoming = Incoming::new(PAYLOAD_BYTES_MAX, MESSAGE_FDS_MAX);
@@ -369,7 +369,7 @@ impl Session {
         }
         match set.index {
             irq_index::MSIX => {}
-            // Devices here signal by MSI-X alone; a line is set up by those who do so for every function, and stays silent.
+            // Devices here signal by MSI-X alone; a line is set up by clients that do so for every function, and stays silent.
             irq_index::INTX => return Reply::empty(),
             _ if set.count == 0 => return Reply::empty(),
             _ => return Err(Errno::INVAL),

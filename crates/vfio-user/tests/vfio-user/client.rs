@@ -18,7 +18,7 @@ fn shared_arena() -> std::sync::Arc<Arena> {
     Arena::new(4096, 16, options).unwrap()
 }
 
-/// SPDK's target sends no message before MSI-X is enabled, and gives a controller up whose INTx nobody takes.
+/// SPDK's target sends no message before MSI-X is enabled, and gives a controller up whose INTx no driver takes.
 #[test]
 fn a_function_is_set_up_for_messages_and_put_back() {
     let served = Served::new();
@@ -159,7 +159,7 @@ fn one_driver_at_a_time_and_nothing_of_it_stays() {
     let mut register = [0xBB; 4];
     second.read_bar(0, 0, &mut register).unwrap();
     assert_eq!(register, [0; 4], "the device was reset");
-    // What the first one still has mapped is nobody's doorbell.
+    // What the first one still has mapped is no client's doorbell.
     let theirs = second.map_bar(0, 0x1000, 0x1000).unwrap().unwrap();
     doorbells.bytes().store_u32(0x10, 7);
     assert_eq!(theirs.bytes().load_u32(0x10), 0);

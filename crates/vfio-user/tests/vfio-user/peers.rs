@@ -282,7 +282,7 @@ fn reads_and_writes_of_regions() {
     let short = access(0, 0, 8).payload(&[1; 4]);
     assert_eq!(raw.ask(Command::RegionWrite, &short, &[]).errno(), INVAL, "less data than said");
     assert_eq!(raw.ask(Command::RegionRead, &short[..15], &[]).errno(), INVAL);
-    // A posted write: nobody answers it, not even if it is refused.
+    // A posted write: the server does not answer it, not even if it is refused.
     for region in [0, 1] {
         let payload = access(region, 0, 4).payload(&[0x77; 4]);
         let mut posted = Header::command(1, Command::RegionWrite, payload.len()).message(&payload);

@@ -42,7 +42,7 @@ struct Job {
 
 pub(super) struct VhostUserChannel {
     link: Arc<Link>,
-    /// Whoever has the channel may have no device any more.
+    /// The owner of the channel may have no device any more.
     _keeper: Arc<Keeper>,
     seen: Word,
     queue: Queue,
@@ -236,7 +236,7 @@ impl VhostUserChannel {
                     return;
                 }
                 self.statistics.resets += 1;
-                // All that was under way is done again: nobody was told that it had been done.
+                // All that was under way is done again: no caller was told that it had been done.
                 self.waiting.clear();
                 for slot in 0..self.jobs.len() as u16 {
                     if let Some(job) = &mut self.jobs[usize::from(slot)] {

@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::codec::{FDS_MAX, Header, PAYLOAD_BYTES_MAX, Request, parse_number};
 
-/// Longest sleep between two looks at whoever may lose patience.
+/// Longest sleep between two looks at the program, which may lose patience.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub(super) struct Connection {
@@ -24,7 +24,7 @@ pub(super) struct Connection {
     name: String,
     timeout: Duration,
     patience: Patience,
-    /// The back end answers whoever asks it to.
+    /// The back end answers a message that asks for an answer.
     pub(super) has_ack: bool,
 }
 
@@ -148,7 +148,7 @@ impl Connection {
     }
 }
 
-/// Connects without waiting for room among those who wait to be let in.
+/// Connects without waiting for room among connections that wait to be let in.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let address = SocketAddrUnix::new(path)?;

@@ -28,7 +28,7 @@ pub struct VhostUserOptions {
     pub timeout: Duration,
     /// How long it may be gone before requests fail.
     pub reconnect: Duration,
-    /// Who is asked whether to wait on.
+    /// What is asked whether to wait on.
     pub patience: Patience,
 }
 

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - `word` says the life of the connection and its phase. It goes up with each new life; channels compare it with what they have seen, and
 //!   set their queues up anew in a life that they have not seen;
-//! - `word` and `up` change together, under the lock of `up`: whoever names the life that it has seen ([`Link::with`]) sets nothing up twice in one;
+//! - `word` and `up` change together, under the lock of `up`: a caller that names the life that it has seen ([`Link::with`]) sets
+//!   nothing up twice in one;
 //! - in a life that is up, the back end knows all arenas of the registry;
 //! - all lives have the same features and blocks, and no less space: what channels know of the disk stays true.
 
@@ -50,7 +51,7 @@ pub(super) struct Up {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Up,
-    /// The back end has gone; somebody connects again.
+    /// The back end has gone; the keeper connects again.
     Lost,
     /// It has not come back.
     Gone,
@@ -160,7 +161,7 @@ impl Link {
         format!("vhost-user:{}", self.path.display())
     }
 
-    /// A queue that nobody uses.
+    /// A queue that no channel uses.
     pub(super) fn take_queue(&self) -> Result<u16> {
         let mut registry = locked(&self.registry);
         let count = registry.queues.len();
@@ -314,7 +315,7 @@ impl Link {
                 }
                 if let (true, Some((back, _))) = (header.needs_reply(), &up.back) {
                     let answer = header.reply(8).message(&number(config.is_none().into()));
-                    // Whoever asks and does not read gets no answer.
+                    // A back end that asks and does not read gets no answer.
                     let _ = send(back, &answer, &[]);
                 }
             }
@@ -454,7 +455,7 @@ fn connect(
         | blk::DISCARD
         | blk::WRITE_ZEROES
         | feature::EVENT_IDX;
-    // Not what is new: with FLUSH a cache that nobody flushes would be agreed on.
+    // Not what is new: with FLUSH a cache that no caller flushes would be agreed on.
     let features = offered & known.map_or(wanted, |known| known.features);
     if let Some(known) = known
         && features != known.features

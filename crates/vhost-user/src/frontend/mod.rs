@@ -1,4 +1,4 @@
-//! A front end: drives a disk that somebody else serves by vhost-user-blk, from this process's own memory.
+//! A front end: drives a disk that another process serves by vhost-user-blk, from this process's own memory.
 //!
 //! - `connection`: one life of the socket: questions and answers.
 //! - `link`: what survives it: memory and queues, and the thread that connects again.

@@ -167,7 +167,7 @@ impl Queue {
         if !self.ring.publish(areas) {
             return 0;
         }
-        // It counts up to 2^64: nobody kicks so often.
+        // It counts up to 2^64: no queue kicks so often.
         let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
         1
     }

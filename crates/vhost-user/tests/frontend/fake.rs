@@ -58,7 +58,7 @@ pub(crate) struct Told {
     pub(crate) kicks: u64,
 }
 
-/// Lives, one after the other, and then nobody.
+/// Lives, one after the other, and then no back end.
 pub(crate) fn begin(path: &Path, lives: Vec<Life>) -> JoinHandle<Vec<Told>> {
     let listener = Listener::bind(path).unwrap();
     std::thread::spawn(move || {
@@ -193,7 +193,7 @@ impl Fake {
         };
         let answer = answer.or_else(|| header.needs_reply().then(|| number(0)));
         if let Some(answer) = answer {
-            // Whoever has gone hears nothing.
+            // A front end that has gone hears nothing.
             let _ = send(&self.stream, &header.reply(answer.len()).message(&answer), &[]);
         }
     }

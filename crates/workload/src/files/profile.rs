@@ -1,6 +1,6 @@
 //! Filebench's personalities (workloads/*.f of its 1.5), and two of whole files.
 
-/// What a thread does next. `Open` and `Create` take a file that nobody uses, until `Close`.
+/// What a thread does next. `Open` and `Create` take a file that no thread uses, until `Close`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileOp {
     /// Opens a file that is there.
@@ -89,7 +89,7 @@ pub struct Profile {
     pub append_bytes: u32,
     /// Bytes of a record.
     pub record_bytes: u32,
-    /// Who does what. The first role is the one that is counted in loops.
+    /// Which threads do what. The first role is the one that is counted in loops.
     pub roles: Vec<Role>,
 }
 

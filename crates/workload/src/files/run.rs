@@ -322,7 +322,7 @@ impl<'a> Thread<'a> {
         Ok(())
     }
 
-    /// Waits for a file that nobody uses.
+    /// Waits for a file that no thread uses.
     fn take(&mut self, is_there: bool) -> Option<u32> {
         loop {
             let taken = self.shared.set.take(is_there, &mut self.random);

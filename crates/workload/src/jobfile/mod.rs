@@ -107,7 +107,7 @@ enum Current {
     Global,
     /// The last of the sections.
     Job,
-    /// A section that nobody asked for.
+    /// A section that the caller did not ask for.
     Skipped,
 }
 

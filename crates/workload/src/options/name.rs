@@ -23,7 +23,7 @@ pub fn find(name: &str) -> Option<Known> {
     option.map(Known::Option).or_else(|| unsupported().map(Known::Unsupported))
 }
 
-/// Nobody knows the name: the error that says so, with the nearest name that is known.
+/// The name is unknown: the error that says so, with the nearest name that is known.
 pub(super) fn unknown(name: &str, before: &str) -> Error {
     let error = Error::new(ErrorKind::Invalid, format!("{before}unknown option \"{name}\""));
     match nearest(name, names()) {

@@ -50,7 +50,7 @@ impl Given {
     /// Takes a name and its value; `None` for an option of fio's that is not supported but whose value asks for nothing.
     ///
     /// # Errors
-    /// `Invalid` for a name that nobody knows, an option of fio's that is not supported, and an option without its value.
+    /// `Invalid` for an unknown name, an option of fio's that is not supported, and an option without its value.
     pub fn new(name: &str, value: Option<&str>, place: Place) -> Result<Option<Self>> {
         let value = value.map(|value| keyword::replace(value.trim()));
         match name::find(name) {

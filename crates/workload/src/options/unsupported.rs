@@ -1,4 +1,4 @@
-//! fio's options that are not supported, so that they are told from words that nobody knows.
+//! fio's options that are not supported, so that they are told from unknown words.
 
 /// An option of fio's.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Values as fio writes them: sizes, times, ranges, lists.
 //!
 //! Invariant: a value is read to its end or it is an error. fio itself reads as far as it understands (`1.5g` is one byte to it).
-//! Errors are reasons without the name of the option: whoever asks knows it, and where it stands.
+//! Errors are reasons without the name of the option: the caller knows it, and where it stands.
 
 use std::time::Duration;
 

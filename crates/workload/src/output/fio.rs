@@ -21,7 +21,7 @@ use super::json::{Json, Object};
 use super::own::{self, nanoseconds};
 use crate::{Direction, DiskReport, Latencies, RunReport, Spread, Tolerance};
 
-/// What `fio version` says: who wrote it, and whose layout it is. Consumers show it and do not take it apart.
+/// What `fio version` says: what wrote it, and whose layout it is. Consumers show it and do not take it apart.
 const VERSION: &str = concat!("fio-3.33 layout, by qpair-", env!("CARGO_PKG_VERSION"));
 
 /// fio's JSON; with `plus`, fio's `json+`: latencies have their histograms' `bins`.

@@ -52,7 +52,7 @@ pub(super) fn bytes(amount: f64) -> String {
     format!("{number} {}", units[unit])
 }
 
-/// A size that somebody chose, exactly: "4 KiB", "1000 B".
+/// A size that the user chose, exactly: "4 KiB", "1000 B".
 pub(super) fn size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = (bytes.max(1).trailing_zeros() / 10).min(units.len() as u32 - 1);

@@ -3,7 +3,7 @@
 use crate::job::{Direction, Job, Rate};
 use crate::report::DirectionReport;
 
-/// Nobody is judged by the first moments: fio's two seconds.
+/// No job is judged by the first moments: fio's two seconds.
 const SETTLING_NS: u64 = 2_000_000_000;
 
 /// What was counted at the last look.

@@ -63,7 +63,7 @@ const FILL_DEPTH: u32 = 8;
 /// Writes random bytes where a file was never written, so that reads of it reach the drive; how many.
 ///
 /// # Errors
-/// What opening and writing say, such as `Busy` where somebody else has it open; that the observer stopped it.
+/// What opening and writing say, such as `Busy` where another process has it open; that the observer stopped it.
 pub fn prefill(path: &Path, seed: u64, observer: &dyn Observer) -> Result<u64> {
     let what = format!("filling {}", path.display());
     let parts = qpair_machine::unwritten(path).map_err(|cause| Error::os(cause, what.clone()))?;

@@ -42,7 +42,7 @@ struct Key {
 #[derive(Default)]
 pub(super) struct Devices {
     open: HashMap<Key, Arc<dyn BlockDevice>>,
-    /// Held from the first to the last request: nobody else works on what is written.
+    /// Held from the first to the last request: no other process works on what is written.
     locks: HashMap<String, Arc<dyn BlockDevice>>,
     pub(super) notes: Vec<String>,
     /// Files made for this run.

@@ -45,7 +45,7 @@ pub(super) struct Chunks {
     in_flight: Vec<u64>,
     scratch: Vec<u8>,
     next_number: u32,
-    /// Nobody else writes to the region: what is read is the last write of this job.
+    /// No other job writes to the region: what is read is the last write of this job.
     alone: bool,
     /// What is read was written by a run with the same seed.
     same_run: bool,
@@ -194,7 +194,7 @@ impl Chunks {
         self.chunk_bytes as usize
     }
 
-    /// What the chunk at an offset should hold, if that is known: this job wrote it, and nobody else.
+    /// What the chunk at an offset should hold, if that is known: this job wrote it, and no other.
     pub(super) fn expected(&self, offset: u64) -> Option<Vec<u8>> {
         let at = ((offset - self.begin_bytes) / u64::from(self.chunk_bytes)) as usize;
         let number = *self.numbers.get(at)?;

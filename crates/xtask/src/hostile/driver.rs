@@ -124,7 +124,7 @@ pub(super) fn options() -> ControllerOptions {
     ControllerOptions { wait: WaitMode::Sleep, ..ControllerOptions::default() }
 }
 
-/// Connects, as one who waits until the one before has gone.
+/// Connects, as a client that waits until the one before has gone.
 pub(super) fn connect(path: &Path) -> Result<Client, String> {
     let mut last = String::new();
     for _ in 0..5000 {

@@ -39,7 +39,7 @@ pub(crate) struct Options {
     end: Option<End>,
 }
 
-/// Who is attacked.
+/// Which end is attacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum End {
     /// The server, by hostile clients

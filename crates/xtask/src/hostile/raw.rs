@@ -28,7 +28,7 @@ impl Raw {
         Some(Self { stream, fds: Vec::new() })
     }
 
-    /// Connected and agreed, as one who waits until the one before has gone.
+    /// Connected and agreed, as a client that waits until the one before has gone.
     pub(super) fn agreed(path: &Path) -> Option<Self> {
         for _ in 0..5000 {
             let mut raw = Self::connect(path)?;
@@ -99,7 +99,7 @@ impl Raw {
         self.ask(Command::DmaMap, &map.payload(), &[file.as_fd()])
     }
 
-    /// The same, and nobody answers.
+    /// The same, and the server does not answer.
     pub(super) fn map_posted(&self, iova: u64, len: u64, file: &OwnedFd) -> bool {
         const NO_REPLY: u8 = 0x10;
         let map = DmaMap { readable: true, writable: true, file_offset_bytes: 0, iova, len };

@@ -69,7 +69,7 @@ impl Served {
         self.shared.undelivered.load(Ordering::Relaxed)
     }
 
-    /// Waits until the server has seen that nobody is there.
+    /// Waits until the server has seen that no client is there.
     pub(super) fn wait_until_alone(&self) -> Result<(), String> {
         let start = self.shared.rounds.load(Ordering::Acquire);
         for _ in 0..30_000 {

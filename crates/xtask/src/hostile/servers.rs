@@ -43,7 +43,7 @@ pub(super) fn attack(random: &mut Rng, name: impl Fn(&str)) -> std::result::Resu
     };
     let driven = drive(&path, random);
     stop.store(true, Ordering::Relaxed);
-    // One that still waits for somebody.
+    // A server that still waits for a driver.
     drop(UnixStream::connect(&path));
     thread.join().map_err(|_| "a thread of the server's panicked".to_owned())?;
     let _ = std::fs::remove_dir_all(&folder);

@@ -14,7 +14,7 @@ impl Run {
     /// Makes a backup, and notes what is in it for the oracle.
     pub(super) fn back_up(&mut self, store: &Store) -> Result<(), Cut> {
         if self.scenario.members > 1 {
-            // Whoever reads beside the workers would wait for several devices in real time.
+            // A thread that reads beside the workers would wait for several devices in real time.
             return Ok(());
         }
         let asked = self.notes(|notes| notes.oracle.begins());

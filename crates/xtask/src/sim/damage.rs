@@ -91,7 +91,7 @@ impl Run {
             Err(error) => error,
         };
         self.refused(&refusal)?;
-        // Whoever only reads may see what is wrong with it.
+        // A caller that only reads may see what is wrong with it.
         let options = StoreOptions { read_only: true, at_checkpoint: true, ..options };
         let store = match Store::open(self.world.members(), &options) {
             Ok(store) => store,
@@ -202,7 +202,7 @@ impl Run {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    // Which of them it is nobody knows.
+                    // It is not known which of them it is.
                     let any = all.iter().filter(|key| usize::from(key.table) >= TABLES.len());
                     let unknown = any.copied().filter(|key| key.table != key_of(slot).table);
                     readable.fail(error, unknown.chain([key_of(slot)]))?;

@@ -1,4 +1,4 @@
-//! A full device: whoever deletes makes room, and is not refused for ever.
+//! A full device: a task that deletes makes room, and is not refused for ever.
 
 use qpair_engine::{ErrorKind, Store, Table};
 
@@ -30,7 +30,7 @@ impl Run {
             Err(error) => Err(format!("a table: {error}")),
         };
         let closed = |error| format!("closing what was full: {error}");
-        // Whoever deletes is often another than who filled it.
+        // The process that deletes is often another than the one that filled it.
         let store = match (&filled, self.rng.u8(0..4)) {
             (Ok(_), 0) => {
                 store.close().map_err(closed)?;

@@ -124,7 +124,7 @@ impl Run {
         Ok(hash.value())
     }
 
-    /// Plants a panic of the engine in some lives: what was acknowledged survives it, and nobody waits for ever.
+    /// Plants a panic of the engine in some lives: what was acknowledged survives it, and no task waits for ever.
     fn plant_panic(&mut self) {
         if self.canary.is_none() && self.panics.u8(0..8) == 0 {
             let canary = Canary::PANICS[self.panics.usize(0..Canary::PANICS.len())];

@@ -30,7 +30,7 @@ pub(crate) fn take_panics() -> Vec<String> {
     PANICS.with(RefCell::take)
 }
 
-/// Keeps what panics say for whoever runs on that thread, instead of printing it.
+/// Keeps what panics say for the code that runs on that thread, instead of printing it.
 fn keep_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -104,7 +104,7 @@ pub(crate) fn run_seed(seed: u64, plan: Plan) -> Report {
     };
     let (sender, receiver) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
-        // Nobody is there any more if it took too long.
+        // The receiver is gone if it took too long.
         let _ = sender.send(work());
     });
     let outcome = match thread.map(|_| receive(&receiver)) {

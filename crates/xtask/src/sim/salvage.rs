@@ -41,7 +41,7 @@ enum Trouble {
     Write,
     /// The new one loses power at this write or flush.
     Cut(u64),
-    /// Somebody has had enough.
+    /// The caller has had enough.
     BrokenOff,
 }
 
@@ -109,7 +109,7 @@ impl Run {
             Ok(report) => report,
             Err(error) => return self.not_repaired(condition, trouble, &error),
         };
-        // A read that failed is damage as well, as far as anybody can tell.
+        // A read that failed is damage as well, as far as the repair can tell.
         let is_read = trouble == Trouble::Read;
         match (report.healthy, condition) {
             (true, _) if made.get() => {

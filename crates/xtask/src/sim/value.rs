@@ -1,4 +1,4 @@
-//! Keys and values that say who they are, so that every byte that is read can be judged.
+//! Keys and values that say which they are, so that every byte that is read can be judged.
 
 /// A key of the simulation: a table and a number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -19,7 +19,7 @@ pub(crate) struct World {
     /// What has them instead.
     hba: Option<Hba>,
     rng: fastrand::Rng,
-    /// Whoever waits for several devices lets time pass by looking at them.
+    /// A thread that waits for several devices lets time pass by looking at them.
     free_running: bool,
     /// Over what the devices did, and those before them.
     trace: TraceHash,
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// From here on devices are also for those who are not stepped, and wait for several of them; whether they were replaced for
+    /// From here on devices are also for threads that are not stepped, and wait for several of them; whether they were replaced for
     /// that, by others with the same content.
     pub(crate) fn free_run(&mut self) -> Result<bool, String> {
         self.free_running =
@@ -281,7 +281,7 @@ impl Watch {
             // Read-only since a write failed; a device that is full fails none. After a panic what was read and is not durable may be lost.
             ErrorKind::ReadOnly => self.has_failed() || self.damaged || self.panics,
             ErrorKind::Corrupt => self.damaged || self.has_lost(),
-            // Whoever waited for a task that panicked is told that it is gone.
+            // A caller that waited for a task that panicked is told that it is gone.
             ErrorKind::Panicked | ErrorKind::Closed => self.panics,
             _ => false,
         }

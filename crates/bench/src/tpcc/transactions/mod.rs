@@ -6,7 +6,7 @@
 //! - A transaction locks what is hot before its first read: the snapshot is then as new as the locks, and only what is
 //!   rarely shared can conflict.
 //! - What may have to be read from the device is fetched together, where the store can, and before the lock of a row that is hot:
-//!   nobody waits for it while its holder waits for the device.
+//!   no other transaction waits for it while its holder waits for the device.
 
 mod delivery;
 mod new_order;

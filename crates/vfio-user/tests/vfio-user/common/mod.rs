@@ -45,7 +45,7 @@ impl TestDevice {
         let (doorbells, file) = Mapping::new_file(0x2000).unwrap();
         let mut config = vec![0; 256];
         config[..4].copy_from_slice(&[0x36, 0x1B, 0x10, 0x00]);
-        // Its command register, as somebody left it; one capability, that of messages.
+        // Its command register, as a driver left it; one capability, that of messages.
         (config[4], config[6], config[0x34]) = (0x02, 0x10, 0x40);
         config[0x40..0x44].copy_from_slice(&[0x11, 0x00, 0x03, 0x40]);
         Arc::new(Self {

@@ -20,7 +20,7 @@ pub(super) fn ends(reader: &Reader<'_>) -> Result<Option<EndsWith>> {
     }))
 }
 
-/// Who is waited for comes before.
+/// A job that is waited for comes before.
 pub(super) fn check_waits(sections: &[Section]) -> Result<()> {
     for (at, section) in sections.iter().enumerate() {
         let given = section.global.iter().chain(&section.own);

@@ -425,7 +425,7 @@ impl<'a> Thread<'a> {
                     Next::Go(candidate) => {
                         self.submit(candidate, now);
                         if !barrier && self.pending.len() as u32 >= self.job.batch_submit {
-                            // Alone at the end of a queue that is full, it goes with the wait if nobody wants to know
+                            // Alone at the end of a queue that is full, it goes with the wait if it is not measured
                             // how long submitting takes.
                             if self.measured.slat || !self.free.is_empty() {
                                 now = self.kick();

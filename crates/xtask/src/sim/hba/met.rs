@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     DiskReset,
     Pull,
     Stall,
-    /// Of the controller, by whoever: the ladder, the watch, the control plane.
+    /// Of the controller, by any of these: the ladder, the watch, the control plane.
     Reset,
     FailedFlush,
     FailedRequest,

@@ -64,7 +64,7 @@ struct State {
     errors: u64,
     /// The disks have been without power since the driver was plugged in.
     was_dark: bool,
-    /// A disk has lost what its cache held, under whoever used it since then.
+    /// A disk has lost what its cache held, under the users that it has had since then.
     has_lost: bool,
 }
 
@@ -83,7 +83,7 @@ impl Bench {
         self.card.power_cut(seed);
     }
 
-    /// A disk is without power, and whoever uses it goes on.
+    /// A disk is without power, and its users go on.
     fn note_loss(&self) {
         self.state().has_lost |= self.card.options().volatile_write_cache;
     }

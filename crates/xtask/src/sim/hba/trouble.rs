@@ -33,7 +33,7 @@ enum Event {
     ResetDisk(usize),
     Pull(usize),
     Plug(usize),
-    /// Nobody does anything for a while.
+    /// No thread does anything for a while.
     Stall(Duration),
 }
 
@@ -196,7 +196,7 @@ fn happen(bench: &Bench, event: Event) {
         Event::ResetDisk(disk) => {
             count(Kind::DiskReset);
             let disk = bench.state().trouble.disks.get(disk).and_then(Weak::upgrade);
-            // It waits for channels that nobody polls meanwhile, and says so.
+            // It waits for channels that no thread polls meanwhile, and says so.
             let _ = disk.map(|disk: Arc<ScsiDisk>| disk.reset());
         }
         Event::Pull(disk) => {

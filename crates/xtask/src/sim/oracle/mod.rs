@@ -22,7 +22,7 @@ pub(crate) type Verdict = Result<(), String>;
 /// How far a commit got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Asked for; nobody knows.
+    /// Asked for; it is not known.
     Doubt,
     /// Refused: it did not happen.
     Refused,
@@ -75,12 +75,12 @@ pub(crate) struct Oracle {
     events: u64,
     values: u64,
     backups: Vec<Backup>,
-    /// All that anybody ever asked to be there.
+    /// All that any task ever asked to be there.
     ever: BTreeSet<(Key, Value)>,
 }
 
 impl Oracle {
-    /// A value that nobody has written.
+    /// A value that no task has written.
     pub(crate) fn fresh_value(&mut self, len: u32) -> Value {
         self.values += 1;
         Value { id: self.values, len: len.max(Value::LEN_MIN) }
@@ -170,7 +170,7 @@ impl Oracle {
         self.backups.clear();
     }
 
-    /// Who wrote a value to a key.
+    /// Which writer wrote a value to a key.
     fn writer_of(&self, key: Key, value: Value) -> Option<Writer> {
         if self.base.get(&key) == Some(&value) {
             return Some(Writer::Base);

@@ -219,7 +219,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// What was found of those who changed a key.
+    /// What was found of the writers that changed a key.
     fn evidence(&self, key: Key, found: &BTreeMap<Key, Value>, happened: &Happened) -> String {
         let mut text = String::new();
         let id = |value: Option<Value>| value.map(|value| value.id);

@@ -102,7 +102,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Refuses values that nobody committed, or that nobody wrote at all.
+    /// Refuses values that no task committed, or that no task wrote at all.
     fn check_source(&self, key: Key, value: Option<Value>) -> Verdict {
         let Some(value) = value else { return Ok(()) };
         match self.writer_of(key, value) {
