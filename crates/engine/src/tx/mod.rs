@@ -226,7 +226,7 @@ impl Tx {
     /// What people call an open transaction.
     fn describe(&self, id: u64) -> String {
         let name = self.transactions().into_iter().find(|it| it.id == id).and_then(|it| it.name);
-        name.map_or_else(|| format!("transaction {id}"), |name| format!("the transaction {name}"))
+        registry::describe(id, name.as_deref())
     }
 
     /// Lets no commit begin, and ends every wait for a lock.

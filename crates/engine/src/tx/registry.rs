@@ -62,6 +62,11 @@ impl Info {
     }
 }
 
+/// What people call a transaction.
+pub(super) fn describe(id: u64, name: Option<&str>) -> String {
+    name.map_or_else(|| format!("transaction {id}"), |name| format!("the transaction {name}"))
+}
+
 const INDEX_BITS: u32 = 22;
 const GENERATION_BITS: u32 = 26;
 

@@ -18,7 +18,7 @@ use super::locks;
 use super::options::{Isolation, TransactionOptions};
 use super::prefetch_set::PrefetchSet;
 use super::reading::{find_at, older_now, read_large, resolve};
-use super::registry::Info;
+use super::registry::{Info, describe};
 use super::row::{INLINE_KEY_BYTES, Row};
 use super::rows::{Locking, RowRef};
 use super::serializable::ReadSet;
@@ -161,10 +161,7 @@ impl TxState {
 
     /// What people call it.
     pub(super) fn describe(&self) -> String {
-        match &self.name {
-            Some(name) => format!("the transaction {name}"),
-            None => format!("transaction {}", self.id),
-        }
+        describe(self.id, self.name.as_deref())
     }
 
     pub(crate) fn check(&self, tree: Tree) -> Result<()> {

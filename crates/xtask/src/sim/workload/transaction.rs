@@ -271,17 +271,20 @@ impl Transactions {
         let Some((table, gone)) = self.table(key) else { return Ok(()) };
         let verb = self.context.rng.u8(0..25);
         let outcome = self.act_on(transaction, view, verb, key, &table).await;
-        if matches!(&outcome, Err(error) if error.kind() == ErrorKind::TimedOut) {
-            self.context.notes().timed_out += 1;
-        }
         let outcome = match verb {
             0..21 | 23 => self.refuses(gone, "a transaction", outcome),
             _ => outcome,
         };
         match outcome {
-            // It goes on as if it had not asked; of a range a part may be deleted.
-            Err(error) if error.kind() == ErrorKind::TimedOut && verb != 20 => {
-                self.context.notes().trace.add(error.kind() as u64);
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                let mut notes = self.context.notes();
+                notes.timed_out += 1;
+                // Of a range a part may be deleted.
+                if verb == 20 {
+                    return Err(error);
+                }
+                // It goes on as if it had not asked.
+                notes.trace.add(error.kind() as u64);
                 Ok(())
             }
             outcome => outcome,
