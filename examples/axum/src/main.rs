@@ -13,7 +13,7 @@ mod server;
 use std::process::ExitCode;
 
 /// What goes wrong beside the store: ports, signals, threads.
-type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -1,13 +1,11 @@
 //! `get_async` beside a task on the store's workers: called by itself, and in a handler over HTTP.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::get;
-use qpair::{Options, Store, Table};
+use qpair::{Options, Store, Table, WriteBatch};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -31,17 +29,6 @@ fn key(number: u64) -> String {
     format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Keys in an order that repeats late, another for each client.
-struct Keys(u64);
-
-impl Keys {
-    fn next(&mut self) -> String {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        key((self.0 >> 33) % RECORDS)
-    }
-}
-
 /// What a turn came to: requests, and microseconds of the processor for each.
 struct Turn {
     requests_per_s: f64,
@@ -56,15 +43,13 @@ fn cpu() -> Duration {
 }
 
 /// Runs `client` for each client for the time of a turn; it gives the requests that it made before the instant it is told.
-async fn turn<F>(
-    client: impl Fn(Keys, Instant) -> F,
-) -> Result<Turn, Box<dyn std::error::Error + Send + Sync>>
+async fn turn<F>(client: impl Fn(fastrand::Rng, Instant) -> F) -> Outcome<Turn>
 where
-    F: Future<Output = Result<u64, Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    F: Future<Output = Outcome<u64>> + Send + 'static,
 {
     let (start, before) = (Instant::now(), cpu());
     let clients: Vec<_> = (0..CLIENTS)
-        .map(|number| tokio::spawn(client(Keys(number as u64), start + TURN)))
+        .map(|number| tokio::spawn(client(fastrand::Rng::with_seed(number as u64), start + TURN)))
         .collect();
     let mut requests = 0;
     for client in clients {
@@ -77,17 +62,13 @@ where
     })
 }
 
-async fn calls(
-    store: &Store,
-    table: &Table,
-    way: Way,
-) -> Result<Turn, Box<dyn std::error::Error + Send + Sync>> {
-    turn(|mut keys, until| {
+async fn calls(store: &Store, table: &Table, way: Way) -> Outcome<Turn> {
+    turn(|mut rng, until| {
         let (store, table) = (store.clone(), table.clone());
         async move {
             let mut requests = 0;
             while Instant::now() < until {
-                let key = keys.next();
+                let key = key(rng.u64(..RECORDS));
                 let value = match way {
                     Way::Await => table.get_async(key.as_bytes()).await?,
                     Way::Spawn => {
@@ -119,13 +100,14 @@ async fn listen(app: Router) -> Result<SocketAddr, std::io::Error> {
 }
 
 /// One request at a time over a connection that stays.
-async fn http(address: SocketAddr) -> Result<Turn, Box<dyn std::error::Error + Send + Sync>> {
-    turn(|mut keys, until| async move {
+async fn http(address: SocketAddr) -> Outcome<Turn> {
+    turn(|mut rng, until| async move {
         let mut connection = TcpStream::connect(address).await?;
         connection.set_nodelay(true)?;
         let (mut answer, mut requests) = (Vec::new(), 0);
         while Instant::now() < until {
-            let request = format!("GET /kv/{} HTTP/1.1\r\nhost: localhost\r\n\r\n", keys.next());
+            let request =
+                format!("GET /kv/{} HTTP/1.1\r\nhost: localhost\r\n\r\n", key(rng.u64(..RECORDS)));
             connection.write_all(request.as_bytes()).await?;
             answer.clear();
             // The value is the end of the answer, and its bytes are in no header.
@@ -175,26 +157,17 @@ async fn compare(place: &str, store: &Store, table: &Table) -> Outcome {
     Ok(())
 }
 
-fn fill(path: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+fn fill(path: &str) -> Outcome {
+    /// Records of a batch, which is one commit.
+    const BATCH: u64 = 1000;
     let store = Options::new(path).format(true).open()?;
     let table = store.table("kv")?;
-    let (next, threads) = (Arc::new(AtomicU64::new(0)), 64);
-    let tasks: Vec<_> = (0..threads)
-        .map(|_| {
-            let (task, next) = (table.task(), next.clone());
-            store.spawn(move || async move {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= RECORDS {
-                        return Ok::<(), qpair::Error>(());
-                    }
-                    task.put(key(number).as_bytes(), &VALUE).await?;
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.join()??;
+    for first in (0..RECORDS).step_by(BATCH as usize) {
+        let mut batch = WriteBatch::default();
+        for number in first..(first + BATCH).min(RECORDS) {
+            batch.put(&table, key(number).as_bytes(), &VALUE);
+        }
+        store.write(&batch)?;
     }
     drop(table);
     Ok(store.close()?)
