@@ -109,7 +109,7 @@ impl TimestampOracle {
         self.waiters.wake_up_to(now);
     }
 
-    /// The commit with this stamp could not be applied in full: no stamp from it on becomes applied, and nobody waits
+    /// The commit with this stamp could not be applied in full: no stamp from it on becomes applied, and no task waits
     /// for that any more.
     pub(crate) fn fail(&self, error: Error) {
         let mut state = self.lock();

@@ -1,7 +1,7 @@
 //! Panics in the engine's own code: what it was changing is half done, so the store fails.
 //!
 //! What always holds: a panic in code of the program, a closure or a task, ends that alone. One that goes through a frame's latch
-//! leaves it latched for ever, and nobody sees the page; a task that waits for the latch gets the failure.
+//! leaves it latched for ever, and no thread sees the page; a task that waits for the latch gets the failure.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -54,7 +54,7 @@ pub(crate) fn of_program<T>(run: impl FnOnce() -> T) -> T {
 }
 
 impl Shared {
-    /// The engine has panicked: nothing in memory is relied on from here on, and nobody waits for what does not come.
+    /// The engine has panicked: nothing in memory is relied on from here on, and no thread or task waits for what does not come.
     #[cold]
     pub(crate) fn fail_by_panic(&self) {
         let error = Error::with_hint(

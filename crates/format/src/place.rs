@@ -2,7 +2,7 @@
 //!
 //! A place is a word: the page's id in bits 0 to 39, the *version* in bits 40 to 61. The page has it in its header; the reference to it, or the
 //! image of a checkpoint, has the same word. A device that loses a write gives back what lay there before, with another version.
-//! What nobody refers to by a place has version 0, and so has every page of a store from before there were versions.
+//! A page to which nothing refers by a place has version 0, and so has every page of a store from before there were versions.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

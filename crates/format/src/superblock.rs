@@ -75,7 +75,7 @@ pub struct Superblock {
     pub generation: u64,
     /// Seconds since 1970.
     pub created_s: u64,
-    /// It is of use as a whole only, and was not closed yet: nobody opens it.
+    /// It is of use as a whole only, and was not closed yet: no process opens it.
     pub unfinished: bool,
     /// Large values may be in several runs of pages.
     pub extents: bool,

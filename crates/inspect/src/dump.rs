@@ -89,13 +89,13 @@ pub struct LogDump {
     pub durable_stamp: u64,
     /// Something that was durable is missing.
     pub damaged: bool,
-    /// A log ends where the device could not be read: whether there were commits behind it nobody knows.
+    /// A log ends where the device could not be read: the dump does not know whether there were commits behind that place.
     pub unreadable: bool,
     /// What is wrong elsewhere.
     pub remarks: Vec<String>,
 }
 
-/// Reads the logs of the store on these members, which nobody has open, from the newest checkpoint on, in the place where the
+/// Reads the logs of the store on these members, which no process has open, from the newest checkpoint on, in the place where the
 /// store's labels say that they are: of a device of its own `log_place` has to be that device. `each` is given the
 /// commits in their order, and may break it off. Nothing is written, and nothing recovered.
 ///

@@ -10,8 +10,8 @@ use crate::log_label::{LOG_LABEL_MAGIC, is_log_of};
 use crate::superblocks::read_slots;
 
 /// Looks for content that may be of use on devices where a store is to be made: the first of them that has any, and where. What the
-/// making of a store has left that did not come to its end counts as nothing, since nobody can open it, and nothing that was acknowledged is
-/// in it.
+/// making of a store has left that did not come to its end counts as nothing, since no process can open it, and nothing that was acknowledged
+/// is in it.
 ///
 /// # Errors
 /// What the device says, and `Version` for the label of a later version.

@@ -81,7 +81,7 @@ pub(crate) fn refuse_too_small(device: &dyn BlockDevice) -> Result<()> {
     Ok(())
 }
 
-/// Has the label name a log device.
+/// Makes the label name a log device.
 pub(crate) fn attach(
     device: &Arc<dyn BlockDevice>,
     own: LogLabel,
@@ -106,7 +106,7 @@ pub(crate) fn attach_new(
     Ok(attached)
 }
 
-/// Has the label name a log device that is to be one: its own label is not written.
+/// Makes the label name a log device that is to be one: its own label is not written.
 pub(crate) fn appoint(device: &Arc<dyn BlockDevice>, label: &mut Superblock) -> Result<Attached> {
     let mut id = [0; 16];
     fastrand::fill(&mut id);

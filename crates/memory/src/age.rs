@@ -3,8 +3,8 @@
 use crate::sync::Ordering::{Acquire, Release};
 use crate::sync::{AtomicBool, AtomicU32};
 
-/// Two words of a frame. They are set by the holder of its exclusive latch, the epoch before the page gets dirty by a change of that
-/// epoch, and read by anybody.
+/// Two words of a frame. The holder of its exclusive latch sets them, the epoch before the page gets dirty by a change of that epoch, and
+/// any thread may read them.
 #[derive(Debug)]
 pub(crate) struct Age {
     epoch: AtomicU32,

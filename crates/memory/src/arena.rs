@@ -199,7 +199,7 @@ impl Arena {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether somebody who has its file, or a file of memory that others gave, took pages out of it: the memory is zeroed memory of this
+    /// Whether a process that has its file, or a file of memory that others gave, took pages out of it: the memory is zeroed memory of this
     /// program alone now.
     #[must_use]
     pub fn is_cut(&self) -> bool {
@@ -222,7 +222,7 @@ impl Arena {
         self.mapped_bytes
     }
 
-    /// Has the kernel give memory for some blocks now instead of at their first use: the huge pages that they lie in. What is
+    /// Makes the kernel give memory for some blocks now instead of at their first use: the huge pages that they lie in. What is
     /// in them stays as it is.
     ///
     /// # Errors
@@ -275,12 +275,12 @@ impl fmt::Debug for Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // Before the mapping: its addresses may be somebody else's then.
+        // This goes before the mapping: another mapping may have its addresses then.
         self.cover = None;
         if self.mapped_bytes == 0 {
             return;
         }
-        // SAFETY: every lease holds an `Arc` of this arena, so none is left, and nobody else has the address.
+        // SAFETY: every lease holds an `Arc` of this arena, so none is left, and no other code has the address.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
     }
 }

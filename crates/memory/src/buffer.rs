@@ -23,7 +23,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// `block` is nobody else's.
+    /// No other lease has `block`.
     pub(crate) fn new(arena: Arc<Arena>, block: u32) -> Self {
         Self { arena, block }
     }

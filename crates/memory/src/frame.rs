@@ -45,7 +45,7 @@ pub struct FrameTable {
 }
 
 // SAFETY: the only field that is not `Sync` by itself is `Header::buffer`, which is touched only by the holder
-// of the frame's exclusive latch, or by the one who returns the buffer that is missing from it: each is one
+// of the frame's exclusive latch, or by the thread that returns the buffer that is missing from it: each is one
 // thread at a time, ordered by the latch's acquire and release.
 unsafe impl Sync for FrameTable {}
 

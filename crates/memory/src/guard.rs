@@ -148,7 +148,7 @@ fn checked(status: c_int) -> io::Result<()> {
 extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes the signal's data.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    // Not one that somebody sent, which has no address.
+    // Not a signal that a process sent, which has no address.
     if code > 0 && replace(address) {
         return;
     }
@@ -165,7 +165,7 @@ fn replace(address: usize) -> bool {
         }
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: a mapping of ours takes the place of the whole of one that is there: the thread that faulted is in the midst of an
-        // access to it, and so somebody holds it (point 8 of the crate).
+        // access to it, and so a thread holds it (point 8 of the crate).
         let mapped = unsafe {
             rustix::mm::mmap_anonymous(
                 ptr::with_exposed_provenance_mut(start),

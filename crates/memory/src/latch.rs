@@ -161,7 +161,7 @@ impl Latch {
     /// Announces a waiter for the end of the I/O.
     ///
     /// `false` if no I/O is in flight (any more): nothing will wake the caller, which must try again.
-    /// Be in the list of waiters before: the thread that ends the I/O looks there
+    /// The caller must be in the list of waiters before: the thread that ends the I/O looks there
     /// after [`Latch::end_fill`] or [`Latch::end_write_back`], so no waiter is missed.
     #[must_use]
     pub fn add_waiter(&self) -> bool {

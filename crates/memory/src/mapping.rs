@@ -133,13 +133,13 @@ impl Mapping {
     }
 
     /// The file, and where in it the range begins, bytes, if it can be passed on to those that the owner of the memory does not know of:
-    /// nobody can cut it short under them.
+    /// no process can cut it short under them.
     #[must_use]
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         self.file.as_ref().map(|(file, offset_bytes)| (file.as_fd(), *offset_bytes))
     }
 
-    /// A new file in memory of `len` bytes, zeroed, and its mapping: to be shared by passing the file on. Those who have the file can
+    /// A new file in memory of `len` bytes, zeroed, and its mapping: to be shared by passing the file on. Processes that have the file can
     /// neither shrink nor grow it, nor seal it further.
     ///
     /// # Errors
@@ -158,8 +158,8 @@ impl Mapping {
         Ok((Arc::new(mapping), file))
     }
 
-    /// Puts another new file, zeroed, in the place of that of [`Mapping::new_file`]: those who have the old one share nothing with this
-    /// mapping any more. What threads of this process store meanwhile is in one or the other.
+    /// Puts another new file, zeroed, in the place of that of [`Mapping::new_file`]: processes that have the old one share nothing with
+    /// this mapping any more. What threads of this process store meanwhile is in one or the other.
     ///
     /// # Errors
     /// What memfd_create, ftruncate or mmap said. The old file is cut off then too: the mapping is zeroed memory of this program alone.
@@ -172,7 +172,7 @@ impl Mapping {
             .and_then(|file| self.replace(Some(file.as_fd())).map(|()| file));
         if renewed.is_err() && self.replace(None).is_err() {
             // The kernel has no memory for as much as a note of a mapping, and may have taken the old one away. Going on would be a
-            // crash at the next access, or letting somebody share what they should not.
+            // crash at the next access, or letting a process share what it should not.
             std::process::abort();
         }
         renewed
@@ -279,7 +279,7 @@ impl fmt::Debug for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // Before the mapping: its addresses may be somebody else's then.
+        // This goes before the mapping: another mapping may have its addresses then.
         self.cover = None;
         // SAFETY: mapped by this value, and every view of it borrows `self`.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
@@ -291,8 +291,8 @@ pub(crate) fn memory_file(len_bytes: u64, kind: MemfdFlags) -> io::Result<OwnedF
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind;
     let file = rustix::fs::memfd_create("qpair", flags)?;
     rustix::fs::ftruncate(&file, len_bytes)?;
-    // Whoever it is handed to can neither take pages away from those who map it, nor make it hold memory that nobody knows of; nor
-    // seal it against being mapped again.
+    // A process that is handed the file can neither take pages away from the processes that map it, nor make it hold memory that no process
+    // knows of; nor seal it against being mapped again.
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&file, seals)?;
     Ok(file)
@@ -336,7 +336,7 @@ pub(crate) fn map_file(
     // Small ones (registers) need no such address.
     let hint = if len >= HUGE_PAGE { free_address(len)? } else { std::ptr::null_mut() };
     // SAFETY: a fresh mapping at an address of the kernel's choice: it takes the hint if that is free, and replaces nothing. A mapping that
-    // is to replace another one (MAP_FIXED) may have unmapped it when it fails, and then the place is anybody's.
+    // is to replace another one (MAP_FIXED) may have unmapped it when it fails, and then any other mapping may take the place.
     let address =
         unsafe { rustix::mm::mmap(hint, len, protection, MapFlags::SHARED, file, offset_bytes)? };
     if len >= HUGE_PAGE {

@@ -18,7 +18,7 @@ const STRING_BYTES: usize = 1024;
 /// Loads eight bytes as a little-endian integer.
 ///
 /// # Safety
-/// They can be read, and so can the aligned words that they lie in; whoever may write them meanwhile does so by stores of this module,
+/// They can be read, and so can the aligned words that they lie in; every writer that may write them meanwhile does so by stores of this module,
 /// by atomic ones or from outside the program.
 #[inline(always)]
 pub(crate) unsafe fn load_u64(source: *const u8) -> u64 {
@@ -83,8 +83,8 @@ pub(crate) unsafe fn copy_out(source: *const u8, target: *mut u8, len: usize) {
 /// Copies to bytes that others may be reading.
 ///
 /// # Safety
-/// `source` can be read for `len` bytes and nobody writes it; `target` can be written for as many, nobody else writes it, and who
-/// reads it meanwhile does so by loads of this module, by atomic ones or from outside the program.
+/// `source` can be read for `len` bytes and nothing writes it; `target` can be written for as many, nothing else writes it, and every reader
+/// that reads it meanwhile does so by loads of this module, by atomic ones or from outside the program.
 #[inline]
 pub(crate) unsafe fn copy_in(source: *const u8, target: *mut u8, len: usize) {
     // SAFETY: what is read is within `len` bytes of `source`, what is written within as many of `target`.

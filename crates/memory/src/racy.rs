@@ -210,7 +210,7 @@ impl<'a> RacyBytesMut<'a> {
     #[inline(always)]
     #[must_use]
     pub fn read(&self) -> RacyBytes<'_> {
-        // SAFETY: the same memory; for the borrow of `self` nobody writes.
+        // SAFETY: the same memory; for the borrow of `self` nothing writes it.
         unsafe { RacyBytes::new(self.base, self.len) }
     }
 

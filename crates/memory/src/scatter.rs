@@ -67,7 +67,7 @@ impl Scatter {
     /// # Safety
     /// The caller has the lease on list `number`, and borrows it for as long as the result lives.
     unsafe fn list(&self, number: u32) -> &List {
-        // SAFETY: nobody changes it while the lease is borrowed (the second invariant).
+        // SAFETY: nothing changes it while the lease is borrowed (the second invariant).
         unsafe { &*self.lists[number as usize].get() }
     }
 
@@ -87,7 +87,7 @@ impl Scatter {
         number: u32,
         segments: impl IntoIterator<Item = Segment>,
     ) -> io::Result<()> {
-        // SAFETY: nobody else reads or changes it (the second invariant).
+        // SAFETY: nothing else reads or changes it (the second invariant).
         let list = unsafe { &mut *self.lists[number as usize].get() };
         list.segments.clear();
         list.len_bytes = 0;

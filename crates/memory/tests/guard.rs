@@ -52,7 +52,7 @@ fn the_case() {
     cut.bytes().store_u64(LEN - 8, 7);
     whole.bytes().store_u64(LEN - 8, 8);
     if case == "other" {
-        // Mapped by somebody else in this process.
+        // Other code in this process maps the file.
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice, read once.
         unsafe {

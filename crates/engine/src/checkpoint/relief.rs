@@ -118,7 +118,7 @@ impl Relief {
     /// made the store read-only.
     ///
     /// # Errors
-    /// `ReadOnly` once a write or a flush failed: pages are given to nobody then, as a checkpoint that failed may count after all.
+    /// `ReadOnly` once a write or a flush failed: no task is given pages then, as a checkpoint that failed may count after all.
     /// What the change says; as [`checkpoint`].
     pub(crate) async fn tried<T>(
         shared: &Shared,

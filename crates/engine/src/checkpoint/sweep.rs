@@ -91,7 +91,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let begun = Instant::now();
     shared.close_gate().await?;
     shared.strike(Canary::PanicInCheckpoint);
-    // Nobody changes the trees; this is the instant.
+    // No task changes the trees; this is the instant.
     shared.space.begin_image(|| shared.checkpoints.begin());
     shared.log_bytes.store(0, Ordering::Relaxed);
     let stamp = shared.last_stamp();

@@ -1,7 +1,7 @@
 //! How far the logs of all workers together are durable.
 //!
 //! What always holds: a log's entry is not above the smallest stamp that is in the log, or about to be, and not durable. So
-//! every commit below all entries is durable, and so is everything it may have read. Nobody takes a lock for it.
+//! every commit below all entries is durable, and so is everything it may have read. No thread takes a lock for it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

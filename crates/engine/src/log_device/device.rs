@@ -78,7 +78,7 @@ impl LogDevice {
         PAIR_SECOND_BYTES + self.device.size_bytes()
     }
 
-    /// Nobody else takes segments for a commit as long as this is kept.
+    /// No other worker takes segments for a commit as long as the caller keeps this.
     pub(crate) fn begin_taking(&self) -> MutexGuard<'_, ()> {
         self.taking.lock().unwrap_or_else(PoisonError::into_inner)
     }

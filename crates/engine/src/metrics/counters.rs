@@ -92,7 +92,7 @@ impl Counters {
         }
     }
 
-    /// A worker's counters; the last ones are everybody else's.
+    /// A worker's counters; the last ones are those of all other threads.
     pub(crate) fn of(&self, slot: usize) -> &Cell {
         &self.cells[slot.min(self.cells.len() - 1)]
     }

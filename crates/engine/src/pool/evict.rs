@@ -243,7 +243,7 @@ impl Pool {
     }
 
     /// Takes a broken page out of its parent; `Some(true)` if its frame is free now and the caller's, `Some(false)`
-    /// if somebody else did it, `None` if it must be tried again.
+    /// if another worker did it, `None` if it must be tried again.
     pub(crate) fn drop_broken(&self, frame: FrameIndex) -> Option<bool> {
         let page = self.frames.try_exclusive(frame).ok()?;
         if self.frames.state(frame) != state::BROKEN {

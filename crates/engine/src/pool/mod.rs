@@ -2,7 +2,7 @@
 //!
 //! A page in memory is reached only through the swizzled reference in its parent, so a page whose children
 //! are in memory stays. Replacement is a clock with two hands over all frames: the front hand turns hot frames cooling, the
-//! back hand, half of the pool behind, takes those nobody has touched since. Touching a cooling page makes it hot again
+//! back hand, half of the pool behind, takes those that no thread has touched since. Touching a cooling page makes it hot again
 //! with one store; no list is kept.
 
 mod copies;
@@ -118,7 +118,7 @@ impl Pool {
         self.frames.arena().prefault(begin(part)..begin(part + 1))
     }
 
-    /// Takes memory from the kernel for frames that were never used: it clears that, which takes long, and nobody is to wait
+    /// Takes memory from the kernel for frames that were never used: it clears that, which takes long, and no thread is to wait
     /// for a latch meanwhile.
     fn take_memory(&self, frames: &[FrameIndex]) {
         let end = frames.iter().map(|frame| frame.0 + 1).max().unwrap_or(0);

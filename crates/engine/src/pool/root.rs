@@ -1,6 +1,6 @@
 //! Roots: a tree's name and frame, and how an operation that comes with them notices that the tree is gone.
 //!
-//! A root is the one page that is reached by the number of its frame alone, for as long as somebody has a handle. What always holds:
+//! A root is the one page that is reached by the number of its frame alone, for as long as a handle to it exists. What always holds:
 //! a frame's owner word names a tree exactly while its root is in that frame; it is set and cleared under the frame's latch, and ids of
 //! trees are not used twice. An operation begins to read the frame, then looks at the word. If the word names the expected tree,
 //! the read began before the frame's release, and its version tells of that release. Any other word means that the tree is gone for good.

@@ -25,7 +25,7 @@ impl Shared {
         runs.for_each(|run| self.space.detach(run.start, run.end - run.start));
     }
 
-    /// Gives the pages of a large value of a table that was dropped back. Where nobody flushes the log, a power cut may take the drop back, as
+    /// Gives the pages of a large value of a table that was dropped back. Where no worker flushes the log, a power cut may take the drop back, as
     /// long as no checkpoint has it: its values must be whole then.
     pub(crate) fn give_large_up(&self, descriptor: &[u8]) {
         if self.log.is_unflushed() && !self.space.is_urgent() {

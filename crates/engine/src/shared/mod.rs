@@ -49,7 +49,7 @@ pub(crate) struct LogOptions {
 }
 
 impl LogOptions {
-    /// Whether there is a log that nobody flushes: a power cut may bring any commit since the last checkpoint back.
+    /// Whether there is a log that no worker flushes: a power cut may bring any commit since the last checkpoint back.
     pub(crate) fn is_unflushed(&self) -> bool {
         self.enabled && !self.flushed
     }
@@ -97,7 +97,7 @@ pub(crate) struct Shared {
     pub(crate) checkpointing: Arc<AsyncMutex>,
     /// Where large values are that are in several runs of pages.
     pub(crate) lists: KnownLists,
-    /// Large values that were replaced, and that nobody reads any more; held until a checkpoint, if the log is not flushed.
+    /// Large values that were replaced, and that no reader needs any more; held until a checkpoint, if the log is not flushed.
     large_held: Mutex<Vec<Box<[u8]>>>,
     /// Held by a task that flushes the device.
     pub(crate) flushing: Arc<AsyncMutex>,
@@ -522,7 +522,7 @@ impl Shared {
     }
 
     /// Whether a commit that has its stamp, and was told this, tries again: it found no frame, and the device is well. Its pages have
-    /// places; there are more for them from here on, should that not have been enough. It does not where no frame will ever come.
+    /// places; if those were not enough, there are more for them from here on. It does not try again where no frame will ever come.
     pub(crate) fn waits_on(&self, error: &Error, patience: &mut Patience) -> bool {
         if error.kind() != ErrorKind::NoMemory || self.failure().is_some() {
             return false;

@@ -13,7 +13,7 @@ const SLACK_PAGES: u64 = 16;
 /// A store of so many bytes is made as short as it can be at each close.
 const SMALL_BYTES: u64 = 16 << 20;
 
-/// Bytes that are given back at once: nobody is handed pages meanwhile.
+/// Bytes that are given back at once: no task is handed pages meanwhile.
 const CUT_BYTES_MAX: u64 = 64 << 20;
 
 impl Space {

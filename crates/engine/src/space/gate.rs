@@ -9,11 +9,11 @@ use qpair_format::{Error, Result};
 
 use crate::sync::{Ticket, Waiters};
 
-/// Bits of the word that counts who is inside; those above them count promised pages.
+/// Bits of the word that counts the changes inside; those above them count promised pages.
 const INSIDE_BITS: u32 = 24;
 const INSIDE: u64 = (1 << INSIDE_BITS) - 1;
 
-/// Counts who changes the trees, and lets nobody in while it is closed.
+/// Counts the changes to the trees that are under way, and lets no change in while it is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     /// Those inside, and the pages that are promised to them: what the one leaves, the other is given back with.
@@ -21,7 +21,7 @@ pub(crate) struct Gate {
     closed: AtomicBool,
     /// Closed for good: the store is being closed.
     shut: AtomicBool,
-    /// Those who wait to enter.
+    /// The tasks that wait to enter.
     waiters: Waiters,
     /// The waker of the checkpoint that waits until no commit is inside.
     closer: Mutex<Option<Waker>>,
@@ -79,7 +79,7 @@ impl Gate {
     /// Enters if the gate is open.
     #[inline]
     pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Result<GateGuard>> {
-        // Counted first: who closes either sees the count, or is seen.
+        // This change is counted first: the task that closes the gate either sees the count, or this change sees that the gate is closed.
         self.inside.fetch_add(1, Ordering::SeqCst);
         let guard = GateGuard { gate: self.clone(), promised: 0 };
         if !self.closed.load(Ordering::SeqCst) {
@@ -113,7 +113,7 @@ impl Gate {
         self.closer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets nobody in from now on, and waits until nobody is inside; `false` if the gate was opened meanwhile, as a panic does.
+    /// Lets no change in from now on, and waits until no change is inside; `false` if the gate was opened meanwhile, as a panic does.
     pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::SeqCst);
         let outcome = || match self.closed.load(Ordering::SeqCst) {
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use crate::sync::Wakes;
 
-    /// A panic opens the gate. A checkpoint that waited for a commit to leave was woken by nobody then, and its store never closed.
+    /// A panic opens the gate. Nothing woke a checkpoint then that waited for a commit to leave, and its store never closed.
     #[test]
     fn who_closes_a_gate_that_is_opened_goes_on() {
         let gate = Arc::new(Gate::default());

@@ -6,7 +6,7 @@ use qpair_format::bitmap::PART_WORDS;
 /// Words of the bitmaps in which the shortest row is looked for: 16,384 pages.
 const SHORT_ROW_WORDS: usize = 256;
 
-/// Which pages are in use, by whom, and how many.
+/// Which pages are in use, by what, and how many.
 #[derive(Debug, Default)]
 pub(super) struct Inner {
     /// In use now, and part of a checkpoint that begins now.

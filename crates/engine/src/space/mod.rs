@@ -86,10 +86,10 @@ pub(crate) struct Space {
     described: AtomicU64,
     /// A checkpoint's description ends before it while pages move to the front.
     front: AtomicU64,
-    /// Whoever makes the device larger or smaller without need of it, so that not both do.
+    /// Held by a thread that makes the device larger or smaller without need of it, so that not both happen at once.
     resizing: Mutex<()>,
     inner: Mutex<Inner>,
-    /// A close waits for those who have entered.
+    /// A close waits for the tasks that have entered.
     left: Waiters,
 }
 
@@ -433,7 +433,7 @@ impl Space {
         }
     }
 
-    /// Notes that somebody is about to allocate pages, and to refer to them or give them back: a close waits for
+    /// Notes that the caller is about to allocate pages, and to refer to them or give them back: a close waits for
     /// [`Space::leave`].
     ///
     /// # Errors
@@ -459,7 +459,7 @@ impl Space {
         }
     }
 
-    /// Waits until nobody is inside that entered; after [`Space::begin_closing`].
+    /// Waits until no task is inside that entered; after [`Space::begin_closing`].
     pub(crate) async fn wait_until_left(&self) {
         while self.lock().pending > 0 {
             self.left.woken(|| self.lock().pending == 0).await;
@@ -479,7 +479,7 @@ impl Space {
         Ok(start)
     }
 
-    /// Lets nobody enter from now on.
+    /// Lets no task enter from now on.
     pub(crate) fn begin_closing(&self) {
         self.lock().closing = true;
     }

@@ -18,7 +18,7 @@ pub(crate) struct Promised {
 }
 
 impl Space {
-    /// The gate of those whose pages find places here.
+    /// The gate of the changes whose pages find places here.
     pub(crate) fn gate(&self) -> Arc<Gate> {
         self.gate.clone()
     }
@@ -33,8 +33,8 @@ impl Space {
         self.gate.promised().saturating_sub(self.promised_freely())
     }
 
-    /// Promises who is inside the gate, and has no stamp yet, places for so many pages that its commit may change or make: with them it comes
-    /// to its end, whichever pages have to leave memory meanwhile.
+    /// Promises a change that is inside the gate, and has no stamp yet, places for so many pages that its commit may change or make: with them
+    /// it comes to its end, whichever pages have to leave memory meanwhile.
     ///
     /// # Errors
     /// `NoSpace`; nothing is promised then.
@@ -46,8 +46,8 @@ impl Space {
             }
             inside.take_back();
         }
-        // Whoever asks for that much asks under the lock: of several that have no room beside each other one has it. Added before it
-        // is looked at, so that nobody beside it is promised pages without a look.
+        // A change that asks for that much asks under the lock: of several that have no room beside each other one has it. The pages are
+        // added before the sum is looked at, so that no change beside it is promised pages without a look.
         let mut inner = self.lock();
         let all = inside.promise(pages);
         let needed = self.needed_for(&inner, promised, all - pages);
@@ -84,7 +84,7 @@ impl Space {
         to_change.max(to_make)
     }
 
-    /// Whether so much could be promised if nobody else had anything, and nothing was kept for images.
+    /// Whether so much could be promised if no other change had anything, and nothing was kept for images.
     pub(crate) fn could_promise(&self, promised: Promised) -> bool {
         let inner = self.lock();
         promised.made == 0 && promised.changed <= self.promised_freely()

@@ -287,7 +287,7 @@ fn an_image_costs_what_changed_since_the_last() {
     check();
 }
 
-/// A close waits for those who have reserved pages, and costs nothing until the last of them is done.
+/// A close waits for the tasks that have reserved pages, and costs nothing until the last of them is done.
 #[test]
 fn who_waits_for_the_last_to_leave_is_woken_by_that_one() {
     let space = fixed(1024);

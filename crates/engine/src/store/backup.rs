@@ -42,7 +42,7 @@ pub struct BackupReport {
     pub id: String,
 }
 
-/// An image whose pages nobody may use again.
+/// An image whose pages the store must not use again.
 struct Held {
     shared: Arc<Shared>,
     hold: u64,
@@ -121,7 +121,7 @@ impl Store {
                 ));
             }
         }
-        // The copy is whole, be it longer than it need be.
+        // The copy is whole, even if it is longer than it need be.
         let _ = target.shrink(size_bytes);
         Ok(BackupReport {
             stamp: held.record.stamp,

@@ -276,7 +276,7 @@ impl BulkLoader {
     /// power loss; how many there are.
     ///
     /// # Errors
-    /// `Invalid` if somebody put records into the table meanwhile, or a push was not done; what the device says. The table is then as
+    /// `Invalid` if another caller put records into the table meanwhile, or a push was not done; what the device says. The table is then as
     /// it was, unless it was the checkpoint that failed: then the records are there, and a crash may take them.
     pub async fn finish(mut self) -> Result<u64> {
         match self.complete().await {

@@ -130,7 +130,7 @@ impl Store {
             Worker::wait_durable(stamp).await
         });
         if self.inner.shared.check_table(tree).is_err() {
-            // Gone for everybody, and perhaps not durably: the store is read-only then.
+            // The table is gone for every caller, and perhaps not durably: the store is read-only then.
             let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
             tables.retain(|(_, known)| known.id != tree.id);
             drop(tables);
@@ -350,7 +350,7 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
             let key = batch.entry(index).0.to_vec();
             let removed = run(shared, Remove::new(tree, &key, change)).await?;
             if !removed.found {
-                // Nobody else removes anything: the tree does not lead to the leaf that has the key.
+                // No other task removes anything: the tree does not lead to the leaf that has the key.
                 return Err(astray());
             }
             if removed.sparse.is_some() {

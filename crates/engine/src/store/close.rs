@@ -19,7 +19,7 @@ impl Store {
     /// their changes are refused with `Closed` from here on, and one that never ends by itself keeps this from returning.
     /// A file is cut off behind the last page in use; up to 256 MiB of pages that lie behind free space, and are in memory, move for that.
     /// Other clones of the store and its tables report `Closed` from here on; its devices are let go, and so can be opened again, when the
-    /// last of these is dropped. Of several who close it at once, all wait and get the
+    /// last of these is dropped. Of several callers that close it at once, all wait and get the
     /// same outcome.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Drop for StoreInner {
             return;
         }
         if refuse_on_worker().is_ok() {
-            // Nobody is there to be told; the label stays open, and the next open says so.
+            // No caller is there to be told; the label stays open, and the next open says so.
             let _ = self.close();
             return;
         }
@@ -76,7 +76,7 @@ impl Drop for StoreInner {
         }
         let closer = std::thread::Builder::new().name("qpair-close".to_owned());
         if closer.spawn(move || drop(take(&closing))).is_err() {
-            // Without a thread nobody closes: the label stays open, as after a crash.
+            // Without a thread nothing closes the store: the label stays open, as after a crash.
             std::mem::forget(take(&rest));
         }
     }

@@ -1,7 +1,7 @@
 //! Compaction of an open store: pages that lie far behind move to the front, and the device is cut off behind the last one in use.
 //! See docs/design/space.md.
 //!
-//! - A page moves as any page that was changed does: it becomes dirty, and whoever writes it next finds it a new place. So a crash leaves what
+//! - A page moves as any page that was changed does: it becomes dirty, and its next writer finds it a new place. So a crash leaves what
 //!   a crash leaves at any time.
 //! - The caller's thread hands out small parts, one at a time, to one worker; so what others read and write goes on between them.
 

@@ -50,7 +50,7 @@ pub struct StoreOptions {
     pub linger_us: u32,
     /// Make a new store on the members; what is on them is lost.
     pub format: bool,
-    /// A new store is of use as a whole only: until it is closed nobody else opens it, should this process end before.
+    /// A new store is of use as a whole only: if this process ends before it has closed the store, no other process opens it.
     pub whole_when_closed: bool,
     /// Page size of a new store, bytes: a power of two from 512 to 65,536.
     pub page_size: usize,

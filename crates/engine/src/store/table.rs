@@ -147,7 +147,7 @@ impl Table {
     ///
     /// # Errors
     /// `Invalid` as said; `KeyTooLong`, `ValueTooLong`, `NoSpace`, `ReadOnly`, and what the device says. After an error the record is as it was before,
-    /// unless it is the write of the log that failed (`ReadOnly`, and the store is from then on): then nobody knows whether the new value
+    /// unless it is the write of the log that failed (`ReadOnly`, and the store is from then on): then the caller cannot know whether the new value
     /// is there once the store is opened again.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.inner.shared.check_caller()?;

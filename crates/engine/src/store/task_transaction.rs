@@ -49,8 +49,8 @@ impl TaskStore {
     }
 
     /// Reads the pages that these keys are in, or would be in, into memory, all at the same time. To be called before a
-    /// transaction begins that will need them: it then finds them there, and keeps nobody waiting for its rows while it waits for
-    /// the device. A hint: pages may leave memory again before they are used. Large values are not read.
+    /// transaction begins that will need them: it then finds them there, and keeps no other transaction waiting for its rows while it
+    /// waits for the device. A hint: pages may leave memory again before they are used. Large values are not read.
     ///
     /// # Errors
     /// `Invalid` for a table of another store, or if awaited outside of the store's workers; `Io`, `Corrupt` if a page cannot
@@ -142,7 +142,7 @@ impl TaskTransaction {
 
     /// Says which keys will be read next, in this order, and reads their pages into memory, all at the same time: then as
     /// [`TaskTransaction::prefetch`]. Best before the first read and the first lock: a transaction has no snapshot then, and keeps
-    /// nobody waiting while it waits for the device. A hint: pages may leave memory again before they are used. Large values
+    /// no other transaction waiting while it waits for the device. A hint: pages may leave memory again before they are used. Large values
     /// are not read.
     ///
     /// # Errors
@@ -266,12 +266,12 @@ impl TaskTransaction {
         self.core.rollback_to(savepoint)
     }
 
-    /// Makes all writes seen by everybody, at once.
+    /// Makes all writes visible to every reader, at once.
     ///
     /// # Errors
     /// `Conflict`; `NoSpace`; `TooLarge` if its record is larger than one may be, or than a log device; `Closed`; `ReadOnly` if the store was before; what the
     /// device says of reads: then nothing was written. A write that fails when the commit has its stamp makes the store read-only, and that is the error
-    /// then: the commit may be seen until the store is closed, and nobody knows whether it is there once it is opened again.
+    /// then: the commit may be seen until the store is closed, and the caller cannot know whether it is there once the store is opened again.
     pub async fn commit(self) -> Result<Commit> {
         let Self { core, inner } = self;
         let stamp = commit(core).await?;

@@ -247,7 +247,7 @@ impl Transaction {
         self.core()?.rollback_to(savepoint)
     }
 
-    /// Makes all writes seen by everybody, at once.
+    /// Makes all writes visible to every reader, at once.
     ///
     /// # Errors
     /// As [`TaskTransaction::commit`](crate::TaskTransaction::commit); `Invalid` on a worker.

@@ -156,7 +156,7 @@ impl Warming<'_> {
         Ok(())
     }
 
-    /// Has the workers read pages, batch by batch.
+    /// Makes the workers read pages, batch by batch.
     fn load(&mut self, absent: &[Absent]) -> Result<()> {
         let shared = &self.inner.shared;
         let workers = shared.worker_handles.len();

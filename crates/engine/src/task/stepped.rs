@@ -51,7 +51,7 @@ struct Member {
     worker: Rc<Worker>,
     pace: Pace,
     done: bool,
-    /// Had nothing to do when it was stepped last, and nobody else has done anything since.
+    /// The worker had nothing to do when it was stepped last, and no other worker has done anything since.
     idle: bool,
 }
 
@@ -270,7 +270,7 @@ impl WorkerSet {
         Step::Progress
     }
 
-    /// Everybody waits: for the device, for frames, or for ever.
+    /// Every worker waits: for the device, for frames, or for ever.
     fn all_idle(&self) -> Step {
         let mut members = self.members.borrow_mut();
         let mut waiting = members.iter().filter(|member| !member.done).peekable();

@@ -1,6 +1,6 @@
 //! What lies below inner pages: for code that reads trees into memory in the order of the device instead of the order of keys.
 //!
-//! A page is named by its frame here, as its parent names it, and was latched by nobody since it was seen. So the frame may have another page
+//! A page is named by its frame here, as its parent names it, and no task has kept it latched since it was seen. So the frame may have another page
 //! by now. It is believed only as far as all of this was true at one version: its state is that of a page of a tree, and that tree is the one
 //! it is taken for. Whatever is in a frame has come there with the latch, and its state with it.
 

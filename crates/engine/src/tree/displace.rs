@@ -1,4 +1,4 @@
-//! Finding pages that lie behind a place of the device, and having them leave it: they become dirty, and whoever writes them next finds them
+//! Finding pages that lie behind a place of the device, and having them leave it: they become dirty, and the worker that writes them next finds them
 //! another place.
 
 use std::cell::Cell;

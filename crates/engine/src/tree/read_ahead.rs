@@ -12,7 +12,7 @@ use crate::task::{Context, Descent, LoadPlan, Loading, Need, Operation};
 
 /// Leaves a scan asks for ahead of itself at most.
 const AHEAD_MAX: usize = 32;
-/// Leaves it reads one by one before it looks ahead, if nobody said how far it goes: short scans should not read what they do not want.
+/// Leaves it reads one by one before it looks ahead, if the caller did not say how far it goes: short scans should not read what they do not want.
 const LEAVES_BEFORE_AHEAD: u64 = 4;
 
 /// How far a scan goes, and how far it looks ahead.

@@ -51,7 +51,7 @@ async fn merge(shared: &Arc<Shared>, tree: Tree, key: &[u8]) -> Result<()> {
         // Other tasks run first, because no task waits for this.
         take_turn().await;
         let mut inside = shared.gate.enter().await?;
-        // Nobody merges leaves of a tree that is being emptied.
+        // No task merges leaves of a tree that is being emptied.
         shared.check_table(tree)?;
         // Two pages that become one, and those above, which may come back for others.
         let changed = 2 + 2 * tree.levels(&shared.pool);

@@ -20,7 +20,7 @@ pub(crate) trait UndoSink: Copy {
     ) -> usize;
 }
 
-/// Nobody reads what was there: its pages are given back.
+/// No reader needs what was there: its pages are given back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoUndo;
 

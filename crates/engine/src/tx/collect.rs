@@ -295,7 +295,7 @@ impl Tx {
                 if !self.is_too_much(oldest) {
                     break;
                 }
-                // Before a snapshot is given up all goes that nobody needs, whosever it is.
+                // Before a snapshot is given up, everything goes that no snapshot needs, whichever slot has it.
                 let upto = oldest.min(durable);
                 let mut all = 0..self.slots.len();
                 if all.any(|other| self.forget_upto(other, upto, &mut budget).0) {
@@ -346,7 +346,7 @@ impl Tx {
         (done, next)
     }
 
-    /// Gives the pages of large values back of which there was an image, that nobody reads any more, and whose replacement is durable.
+    /// Gives the pages of large values back of which there was an image, that no reader needs any more, and whose replacement is durable.
     pub(crate) fn give_large_back(&self, large: Vec<Box<[u8]>>) {
         let bytes = large.iter().map(|descriptor| large_bytes(&self.shared, descriptor)).sum();
         self.old_large_bytes.fetch_sub(bytes, Ordering::Relaxed);

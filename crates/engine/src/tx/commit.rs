@@ -1,4 +1,4 @@
-//! Committing: a stamp, the record in the log, the changes in the trees, and then everybody may see it.
+//! Committing: a stamp, the record in the log, the changes in the trees, and then every reader may see it.
 //!
 //! What always holds: until the stamp is taken nothing is changed and the commit may fail. From then on it goes to its
 //! end, whatever becomes of the task that asked for it; if the device does not let it, the store is read-only.
@@ -278,7 +278,7 @@ impl Committing {
                 tx.let_history_pass(core.slot).await;
                 self.inside = Some(core.tx.incarnation.clone().begin_commit().await?);
             }
-            // Nobody prepares leaves of a tree that is being emptied.
+            // No commit prepares leaves of a tree that is being emptied.
             core.check_tables()?;
             let from = match self.prepare(shared, outside > 0).await? {
                 Ok(promised) => break promised,
@@ -609,7 +609,7 @@ impl Committing {
         shared.oracle.end_commit(self.stamp);
     }
 
-    /// Everybody sees the commit: gives back what the transaction holds, and leaves its before-images to be forgotten.
+    /// Every reader sees the commit. This gives back what the transaction holds, and leaves its before-images to be forgotten.
     fn finish(&mut self, tx: &Tx) {
         let shared = &tx.shared;
         let Some(core) = &mut self.core else { return };
@@ -655,7 +655,7 @@ impl Drop for Committing {
         let Some(mut core) = self.core.take() else { return };
         let tx = core.tx.clone();
         if tx.shared.panicked().is_some() {
-            // Nobody goes on with what a panic left. A leaf may refer to these.
+            // No task goes on with what a panic left. A leaf may refer to these.
             core.large.drain(..).for_each(super::large::LargeValue::keep);
             return;
         }

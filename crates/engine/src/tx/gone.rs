@@ -46,7 +46,7 @@ impl Wanted {
         Self { gone_above: snapshot, born_upto: snapshot }
     }
 
-    /// Those that were deleted after a snapshot, be it that they were made after it as well.
+    /// Those that were deleted after a snapshot, even if they were made after it as well.
     pub(crate) fn deleted_after(snapshot: u64) -> Self {
         Self { gone_above: snapshot, born_upto: u64::MAX }
     }

@@ -179,7 +179,7 @@ mod tests {
         assert!(recent.lock().changed.is_empty());
     }
 
-    /// Somebody compares all the time, and nobody for long: only what is needed still is kept.
+    /// Some transaction compares all the time, and none compares for long: only what is needed still is kept.
     #[test]
     fn what_was_committed_before_all_who_compare_is_forgotten() {
         let (recent, oracle) = (Arc::new(Recent::default()), TimestampOracle::new(10));

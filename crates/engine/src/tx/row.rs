@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use super::old_bytes::OldBytes;
 
-/// Nobody holds the lock.
+/// No transaction holds the lock.
 pub(crate) const FREE: u64 = 0;
 /// Older values beside the first for which a row that is used again keeps room.
 const VERSIONS_KEPT: usize = 8;
@@ -358,7 +358,7 @@ mod tests {
         assert!(row.take(4) && row.release().is_none(), "the waiter is awake already");
         row.leave(2, places[0]).expect("the second is woken instead").wake();
         assert_eq!((first.count(), second.count()), (1, 1));
-        // A task that leaves while another holds the lock wakes nobody: the release does.
+        // A task that leaves while another holds the lock wakes no task: the release does.
         assert!(row.take(5) && row.leave(3, places[1]).is_none());
         assert!(row.release().is_none() && row.is_idle());
     }

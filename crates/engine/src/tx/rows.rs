@@ -223,7 +223,7 @@ impl Rows {
         entry.versions.push(Version { stamp, image });
         if delete {
             entry.listed = true;
-            // What the row held before its oldest value is in the runs, or nobody needs it.
+            // What the row held before its oldest value is in the runs, or no snapshot needs it.
             let born = match entry.versions.iter().next() {
                 Some(Version { stamp, image: Image::Absent }) => *stamp,
                 _ => 0,

@@ -1,6 +1,6 @@
 //! One part of the row table: rows by tree and key, in places that are used again.
 //!
-//! What always holds: a row is there as long as somebody holds its lock, waits for it, or an older value of it is kept;
+//! What always holds: a row is there as long as a transaction holds its lock or waits for it, or an older value of it is kept;
 //! then its place in the shard stays the same.
 //!
 //! Workers take turns in a part, and each cache line that they both touch travels between their cores. So the first few rows of a part are

@@ -151,7 +151,7 @@ impl TxState {
         &self.tx.shared
     }
 
-    /// Lets others run if the task has had its share, as long as that costs nobody anything: a row that is locked makes others
+    /// Lets others run if the task has had its share, as long as that costs no other transaction anything: a row that is locked makes others
     /// wait, and a snapshot keeps what others replace. From the first of either on it goes on as far as it can.
     pub(super) async fn begin_turn(&self) {
         if self.snapshot.is_none() && self.locks.is_empty() {

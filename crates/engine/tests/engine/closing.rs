@@ -76,7 +76,7 @@ fn a_drop_that_did_not_go_on() {
     }
 }
 
-/// Whoever observes a store is told of its end, also if it could not be closed well.
+/// An observer of a store is told of its end, also if the store could not be closed well.
 #[test]
 fn a_store_that_failed_and_was_closed() {
     let (device, _, control) = common::faulty();

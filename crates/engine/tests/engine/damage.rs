@@ -577,7 +577,7 @@ impl BlockDevice for ReadOnly {
     }
 }
 
-/// The process is gone in the middle: who only reads is told what to do, unless the last checkpoint is all there is.
+/// The process is gone in the middle: a caller that opens the store only to read is told what to do, unless the last checkpoint is all there is.
 #[test]
 fn a_store_that_was_not_closed() {
     let device = ram();

@@ -1,7 +1,7 @@
 //! Tables that are made and dropped without end, and handles of them that outlive it.
 //!
 //! The root of each stayed in its frame until the store was closed: a hundred of them, and a small pool had no frame left. Now the
-//! frame is somebody else's at once, and handles lead to it still.
+//! frame is free for another page at once, and handles lead to it still.
 
 use crate::common;
 use std::ops::Bound;
@@ -39,7 +39,7 @@ fn wait_until_emptied(store: &Store) {
     }
 }
 
-/// A handle, the number of its table, how many records that has, and whether it was dropped: true once nobody may be answered.
+/// A handle, the number of its table, how many records that has, and whether it was dropped: true once no call may be answered.
 struct Handle {
     table: Table,
     number: u64,
@@ -407,7 +407,7 @@ fn values_may_be_overwritten(run_pages_max: u64) {
         Some((crashed, table.overflow_pages))
     };
     let (crashed, overflow_pages) = (0..100).find_map(|_| recovered_and_closed()).unwrap();
-    // Where its list is gone, nobody knows of a value's pages.
+    // Where a value's list is gone, the store does not know of the value's pages.
     let in_one_run = 8 * (VALUE_BYTES / PAGE) as u64;
     assert!(run_pages_max == 2 || overflow_pages >= in_one_run);
     // With the first change they go.

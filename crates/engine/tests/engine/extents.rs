@@ -110,7 +110,7 @@ fn a_value_of_most_of_what_is_free_between_values() {
     for (i, value) in &model {
         assert_eq!(table.get(&key(*i)).unwrap().as_ref(), Some(value));
     }
-    // By who never saw its list.
+    // The store that deletes the value never saw its list.
     table.delete(b"large").unwrap();
     drop(table);
     store.close().unwrap();

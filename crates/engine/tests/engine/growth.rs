@@ -104,7 +104,7 @@ fn one_transaction_that_replaces_large_records_grows_a_store_by_a_few_times_what
 /// A large value, bytes.
 const LARGE: usize = 256 << 10;
 
-/// What is replaced for a snapshot has its bounds, also where it has pages of its own: the snapshot goes, and whoever writes goes on.
+/// What is replaced for a snapshot has its bounds, also where it has pages of its own: the snapshot goes, and the writer goes on.
 #[test]
 fn large_values_that_snapshots_need_have_bounds() {
     for (history_bytes_max, drops) in [(2 << 20, false), (0, false), (2 << 20, true)] {

@@ -236,7 +236,7 @@ fn a_full_device_gives_older_values_up_first() {
     assert!(records > without / 10 * 9, "{records} records, and {without} without a snapshot");
 }
 
-/// What the device says of older values is said to who reads them, and a write that fails is final, as all are.
+/// A reader of older values is told what the device says of them, and a write that fails is final, as all are.
 #[test]
 fn errors_of_the_device() {
     let (device, _, control) = faulty();
@@ -268,7 +268,7 @@ fn errors_of_the_device() {
     assert_eq!(snapshot.get(&table, &key(3)).unwrap().unwrap(), b"before");
 }
 
-/// Who is faster than the device waits for it: an open snapshot was lost to a deletion of a range, though all of it had room there.
+/// A writer that is faster than the device waits for it: an open snapshot was lost to a deletion of a range, though all of it had room there.
 #[test]
 fn who_outruns_the_device_waits() {
     for log in [true, false] {

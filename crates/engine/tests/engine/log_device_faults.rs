@@ -74,7 +74,7 @@ fn a_log_device_that_vanishes() {
     let table = store.table("t").unwrap();
     assert_eq!(put_until_refused(&table, 0..100), 100);
     log_control.fail_all(true);
-    // Those who wait are told, whichever worker has their commits.
+    // The threads that wait are told, whichever worker has their commits.
     let waiting: Vec<_> = (0..4)
         .map(|_| {
             let table = table.clone();
@@ -225,7 +225,7 @@ fn tools_with_and_without_the_log_device() {
         assert_eq!(error.kind(), ErrorKind::Member, "{error}");
     }
 
-    // A log that cannot be read may have had commits that somebody relies on, whatever of it is there.
+    // A log that cannot be read may have had commits that a program relies on, whatever of it is there.
     let bad = FaultDevice::new(left_log.clone(), FaultOptions::default()).unwrap();
     bad.control().fail_range(Op::Read, common::LABEL_BYTES..left_log.size_bytes());
     let bad = LogPlace::Device(Arc::new(bad));

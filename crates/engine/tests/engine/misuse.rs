@@ -493,7 +493,7 @@ fn changes_beside_ones_own_transaction() {
             refused(table.put(b"third", b"3").map(drop));
             inner.lock(&table, b"key")
         }));
-        // What it has not changed is anybody's.
+        // Any other transaction may change what it has not changed.
         table.put(b"other", b"1")?;
         // Another thread waits for its turn.
         let waiting = table.clone();
@@ -516,7 +516,7 @@ fn changes_beside_ones_own_transaction() {
     assert_sound(&[device], 512);
 }
 
-/// A blocking call on a worker is refused, be all of it in memory: else it would pass with little data only.
+/// A blocking call on a worker is refused, even if all of it is in memory: else it would pass with little data only.
 #[test]
 fn blocking_calls_on_a_worker_are_refused_with_all_in_memory() {
     for log in [true, false] {

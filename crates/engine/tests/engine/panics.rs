@@ -1,4 +1,4 @@
-//! A panic of the engine fails the store, and everybody is told; a panic of the program ends what panicked.
+//! A panic of the engine fails the store, and every caller is told; a panic of the program ends what panicked.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};

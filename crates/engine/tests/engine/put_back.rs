@@ -1,4 +1,4 @@
-//! Lost writes: a page with an older version of itself put back in its place, whose checksum and id are right. Nobody is told what it has,
+//! Lost writes: a page with an older version of itself put back in its place, whose checksum and id are right. No reader is told what it has,
 //! and scans, `check` and `backup` end with an error.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Sorted loads, and those who read the table meanwhile.
+//! Sorted loads, and readers of the table meanwhile.
 
 use std::panic::AssertUnwindSafe;
 
@@ -67,7 +67,7 @@ fn a_table_that_was_changed_meanwhile_is_refused() {
     assert_sound(&[device], PAGE);
 }
 
-/// The caller's iterator runs where the caller is: it may read this store, wait for somebody who changes it, and panic.
+/// The caller's iterator runs where the caller is: it may read this store, wait for another thread that changes it, and panic.
 #[test]
 fn records_come_from_the_callers_thread() {
     let device = ram();

@@ -148,7 +148,7 @@ fn commits_with_large_values_share_flushes() {
     }
 }
 
-/// Whoever waits for the device is woken by its end. Each that looked again and again made tens of thousands of turns.
+/// A task that waits for the device is woken by the end of the request. Tasks that looked again and again made tens of thousands of turns.
 #[test]
 fn waits_for_the_device_keep_no_worker_awake() {
     let delays = DelayOptions { write_us: 20_000, ..DelayOptions::default() };

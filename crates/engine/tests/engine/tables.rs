@@ -37,7 +37,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Somebody else's runtime: it knows nothing of the store.
+/// A runtime of another library: it knows nothing of the store.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(future);

@@ -180,7 +180,7 @@ fn a_table_dropped_under_a_transaction() {
     let mut range = gone.range(..).unwrap();
     assert!(range.next().unwrap().is_ok());
     store.drop_table("gone").unwrap();
-    // Nothing half empty is read, and nothing goes where nobody finds it.
+    // Nothing half empty is read, and nothing goes where no reader finds it.
     let kind = |outcome: qpair_engine::Result<Option<Vec<u8>>>| outcome.unwrap_err().kind();
     assert_eq!(kind(gone.get(&[3])), ErrorKind::NotFound);
     assert_eq!(kind(snapshot.get(&gone, &[3])), ErrorKind::NotFound);

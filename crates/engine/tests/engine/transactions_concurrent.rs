@@ -307,7 +307,7 @@ fn a_commit_that_is_dropped_is_whole() {
             .unwrap()
         });
         let finished = finished.join().unwrap();
-        // The locks come free, whoever goes on with the commit.
+        // The locks come free, whichever task goes on with the commit.
         let tag = |tx: &mut qpair_engine::Transaction, index: u32| {
             tx.get_for_update(&table, &index.to_be_bytes()).unwrap().unwrap()[0]
         };

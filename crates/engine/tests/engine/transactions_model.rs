@@ -204,7 +204,7 @@ fn transaction(
     index: usize,
 ) -> bool {
     let key = random_key(random);
-    // A lock that another has would be waited for, and nobody else runs.
+    // The transaction would wait for a lock that another one has, and no other transaction runs meanwhile.
     let busy = |key: &Vec<u8>| {
         all.iter().enumerate().any(|(other, open)| other != index && open.locks.contains(key))
     };

@@ -45,7 +45,7 @@ pub struct MergeEnd {
 }
 
 impl MergeEnd {
-    /// Is something missing that was durable once? A crash leaves no such logs.
+    /// Whether something is missing that was durable once. A crash leaves no such logs.
     pub fn is_damaged(&self) -> bool {
         self.lost || self.durable_stamp >= self.next_stamp
     }

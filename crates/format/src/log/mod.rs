@@ -60,7 +60,7 @@ fn seal(header: &mut [u8], magic: [u8; 4]) {
     set(header, 4, &sum.to_le_bytes());
 }
 
-/// Is this a whole header with this magic number?
+/// Whether this is a whole header with this magic number.
 fn is_sealed(header: &[u8], magic: [u8; 4]) -> bool {
     header.starts_with(&magic)
         && header

@@ -214,7 +214,7 @@ impl LogWriter {
         self.appended_stamp
     }
 
-    /// Is another segment due? Without one the log comes to a stop soon, or has.
+    /// Whether another segment is due. Without one the log comes to a stop soon, or has.
     #[inline]
     pub fn needs_segment(&self) -> bool {
         let left = self.left_bytes();
@@ -309,7 +309,7 @@ impl LogWriter {
     #[inline]
     pub fn next_write(&mut self, buffer: &mut (impl WriteBuffer + ?Sized)) -> Option<PlannedWrite> {
         let block = self.geometry.block_bytes as usize;
-        // A segment has room for two chunks at least: the second tells of the first, should it get damaged.
+        // A segment has room for two chunks at least: the second tells of the first, if it gets damaged.
         let half = (self.geometry.segment_bytes as usize / 2).max(2 * block);
         let capacity = buffer.capacity_bytes().min(half) / block * block;
         debug_assert!(capacity >= 2 * block, "a segment's header and its first chunk go together");

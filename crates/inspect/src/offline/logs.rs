@@ -15,7 +15,7 @@ pub(crate) struct MergedLogs {
     pub(crate) end: MergeEnd,
     /// The end of each.
     pub(crate) ends: Vec<LogEnd>,
-    /// One ends where the device could not be read: what follows there nobody knows.
+    /// One ends where the device could not be read: the reader does not know what follows there.
     pub(crate) unreadable: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Reading pages past pool and workers, on the caller's thread: for tools that look at a store as it lies there.
 //!
-//! What always holds: nothing is written, and every page is judged by its own checksum and id before anybody sees it.
+//! What always holds: nothing is written, and every page is judged by its own checksum and id before any caller sees it.
 
 use std::sync::Arc;
 

@@ -368,7 +368,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Has the next page of a list read, which `referrer` names.
+    /// Queues the read of the next page of a list, which `referrer` names.
     fn read_list(&mut self, table: usize, referrer: u64, descriptor: Descriptor) {
         let next = self.lists.get(&descriptor.key()).and_then(ListReader::next);
         // Of a table that is being dropped it may have been given back before a crash: it is claimed once it is known to be the list.
@@ -425,7 +425,7 @@ impl<'a> Walk<'a> {
         self.first_dropped.is_some_and(|first| table >= first)
     }
 
-    /// Has the pages of a value read, which `referrer` names.
+    /// Queues the reads of the pages of a value, which `referrer` names.
     fn add_parts(
         &mut self,
         table: usize,

@@ -70,7 +70,7 @@ impl Ahead {
     pub(super) async fn ask(&mut self, extent: Extent, chain: &Chain) -> Result<()> {
         while self.reads.front().is_some_and(|(front, _)| *front != extent) {
             if let Some((_, other)) = self.reads.pop_front() {
-                // Nobody wants it; its memory is needed.
+                // No caller wants that read; its memory is needed.
                 drop(other.done().await?);
             }
         }

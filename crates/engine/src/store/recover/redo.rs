@@ -213,7 +213,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// The same; the memory of what was made before, which nobody has any more.
+    /// The same; the memory of what was made before, which no task has any more.
     async fn hand_out(&mut self, gathered: Gathered) -> Result<Vec<u8>> {
         if self.room == Room::Little {
             self.work.drain().await;

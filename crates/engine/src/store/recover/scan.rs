@@ -55,8 +55,8 @@ pub(super) struct Analysis {
 }
 
 impl Analysis {
-    /// Takes what the logs are in, and what they refer to: it must not be given to anybody before it is done with. The logs' runs of
-    /// pages.
+    /// Takes what the logs are in, and what they refer to: no other owner may be given it before it is done with. The logs'
+    /// runs of pages.
     ///
     /// A large value that was put and replaced while the image was written may have lost its pages to that: they are given back once the commit
     /// that replaced it is durable. It is no value of the logs' any more.

@@ -55,7 +55,7 @@ impl Worker {
             });
         }
         let task = self.running.get();
-        // A task may have several operations that wait. Each entry that is nobody's any more has a page evicted.
+        // A task may have several operations that wait. Each entry that belongs to no operation any more has a page evicted.
         if !self.tasks.borrow_mut().set_wants_frame(task, true) {
             self.frame_waiters.borrow_mut().push_back(task);
         }

@@ -390,7 +390,7 @@ impl Worker {
     }
 
     /// Ends the log and gives all of its segments back, unless something of it is still to be written: a durable checkpoint says that there is no
-    /// log behind it, and nobody commits any more.
+    /// log behind it, and no transaction commits any more.
     pub(crate) fn end_log(&self) {
         if self.log.under_way.get().is_some() {
             return;

@@ -321,7 +321,7 @@ impl Worker {
         self.tasks.borrow_mut().make_ready(task);
     }
 
-    /// Notes that the running task begins an operation; whether it must yield first. `may_wait`: nobody can be waiting for it.
+    /// Notes that the running task begins an operation; whether it must yield first. `may_wait`: no other task can be waiting for it.
     #[inline(always)]
     pub(crate) fn charge(&self, may_wait: bool) -> bool {
         let charged = self.charged.get() + 1;
@@ -503,7 +503,7 @@ impl Worker {
     fn take_completions(&self, completions: &mut Vec<Completion>) {
         let outer = self.enter(Part::Complete);
         self.prefetch(completions);
-        // Should one panic, the others are still there.
+        // If one panics, the others are still there.
         completions.reverse();
         while let Some(completion) = completions.pop() {
             self.complete(completion);
@@ -590,7 +590,7 @@ impl Worker {
             if budget.is_multiple_of(TASKS_PER_LOOK) {
                 self.look_if_late(pace);
             }
-            // Whom another worker wakes has what others wait for.
+            // A task that another worker wakes has what other tasks wait for.
             if self.handle.is_pending() {
                 pace.stop |= self.take_inbox();
             }

@@ -89,7 +89,7 @@ impl Worker {
         Loading::Started(frame, version)
     }
 
-    /// Forgets the loads of the running task that failed, of which nobody has asked again; how many.
+    /// Forgets the failed loads of the running task for which no operation has asked again; how many.
     pub(crate) fn forget_load_errors(&self) -> usize {
         let (task, mut errors) = (self.running.get(), self.load_errors.borrow_mut());
         let before = errors.len();
@@ -115,7 +115,7 @@ impl Worker {
                 .or_else(|| self.misplaced(Node::new(page.bytes()), frame, page_of(place))),
             Err(error) => Some(Error::io(error, format!("reading page {}", page_of(place)))),
         };
-        // Nobody has seen it yet: whatever image is under way has it where it was read from.
+        // No task has seen the page yet: whatever image is under way has it where it was read from.
         pool.frames.set_epoch(frame, self.shared.checkpoints.epoch().number);
         if let Some(error) = fault {
             pool.frames.set_state(frame, state::BROKEN);
@@ -186,7 +186,7 @@ impl Worker {
         let frame = FrameIndex(buffer.block().0);
         if let Err(error) = result {
             let page_id = page_of(pool.frames.page_id(frame));
-            // Nobody else can change the page yet: it stays in memory, where its content is.
+            // No other task can change the page yet: it stays in memory, where its content is.
             pool.frames.set_dirty(frame, true);
             self.shared.fail(Error::io(error, format!("writing page {page_id}")));
         }

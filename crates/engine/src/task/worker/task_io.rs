@@ -41,7 +41,7 @@ impl TaskIo {
         ticket
     }
 
-    /// Takes a request out; its ticket is anybody's, unless another request is put in its place.
+    /// Takes a request out; any other request may get its ticket, unless one is put back in its place.
     fn take(&mut self, ticket: usize) -> TaskRequest {
         self.vacant.push(ticket);
         std::mem::replace(&mut self.all[ticket], TaskRequest::Vacant)
@@ -94,7 +94,7 @@ impl Worker {
         if completion.op == Op::Flush
             && let Err(error) = completion.result
         {
-            // Whether anybody waits for it or not: the device tells of what it lost only once.
+            // Whether a task waits for it or not: the device tells of what it lost only once.
             self.shared.fail(Error::io(error, "flushing the store"));
         }
         let mut own = self.task_io.borrow_mut();

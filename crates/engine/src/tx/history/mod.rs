@@ -141,7 +141,7 @@ impl History {
         large
     }
 
-    /// Lets go of the runs that no snapshot at or above `oldest` needs; their pages come free when nobody reads them any more.
+    /// Lets go of the runs that no snapshot at or above `oldest` needs; their pages come free when no task reads them any more.
     pub(super) fn forget(&self, oldest: u64) {
         if self.newest.load(Ordering::Relaxed) == 0 {
             return;

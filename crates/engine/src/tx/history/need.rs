@@ -16,7 +16,7 @@ impl Needs {
     }
 
     /// Whether a snapshot needs what a commit replaced: one that is below it, and not below the commit before it that changed the row.
-    /// What came before the first of a row nobody knows here.
+    /// `Needs` does not know what came before the first commit of a row.
     pub(super) fn has(&mut self, tree: u32, key: &[u8], stamp: u64) -> bool {
         if (self.tree, self.key.as_slice()) != (tree, key) {
             (self.tree, self.stamp) = (tree, 0);

@@ -108,7 +108,8 @@ impl Run {
         self.level
     }
 
-    /// Owns those of these large values from now on that it has images of; the others, which nobody needs. Nobody else owns them.
+    /// From now on the run owns those of these large values that it has images of; returns the others, which no snapshot needs. Nothing else
+    /// owns them.
     pub(super) fn settle(&self, large: Vec<Box<[u8]>>) -> Vec<Box<[u8]>> {
         let (own, others) = large.into_iter().partition(|of| self.descriptors.contains(of));
         *self.large.lock().unwrap_or_else(PoisonError::into_inner) = own;

@@ -90,7 +90,7 @@ impl IoChannel for HoldingChannel {
         if self.held.is_none() {
             return self.below.wait(completions, options);
         }
-        // Whoever lets go does not wake this thread.
+        // The thread that lets go of the write does not wake this one.
         let end = options.timeout.map(|timeout| Instant::now() + timeout);
         loop {
             let got = self.poll(completions);

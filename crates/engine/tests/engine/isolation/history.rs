@@ -1,6 +1,6 @@
 //! Histories of transactions on lists, and what no isolation level allows in them.
 //!
-//! Each transaction appends elements that nobody else appends, and reads whole lists. So a list tells in which order its
+//! Each transaction appends elements that no other transaction appends, and reads whole lists. So a list tells in which order its
 //! writers came, and a read tells which of them it saw. Between two transactions there is an edge if one wrote what the
 //! other wrote over (ww), if one read what the other wrote (wr), or if one read what the other wrote over next (rw).
 //!
