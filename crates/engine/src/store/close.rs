@@ -83,7 +83,7 @@ impl Drop for StoreInner {
 }
 
 impl StoreInner {
-    fn close(&self) -> Result<()> {
+    pub(super) fn close(&self) -> Result<()> {
         self.shared.check_caller()?;
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         closed.get_or_insert_with(|| self.close_once()).clone()

@@ -326,10 +326,16 @@ impl Store {
             && !generations.is_ahead();
         let labels = (label, labels_in_doubt);
         let inner = Arc::new(start(members, device, log_device, labels, options, read_only)?);
-        if options.format {
-            inner.begin_new(options.whole_when_closed)?;
-        } else {
-            inner.take_up(options, &generations, room, more_memory).map_err(Failed::TakingUp)?;
+        let begun = match options.format {
+            true => inner.begin_new(options.whole_when_closed).map_err(Failed::from),
+            false => {
+                inner.take_up(options, &generations, room, more_memory).map_err(Failed::TakingUp)
+            }
+        };
+        if let Err(failed) = begun {
+            // Tasks of the recovery may still hold the store: without this it would end, and let go of its devices, when they do.
+            let _ = inner.close();
+            return Err(failed);
         }
         Ok(Self { inner })
     }

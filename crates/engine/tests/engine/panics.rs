@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-use crate::common::{assert_sound, existing, key, options, ram};
+use crate::common::{assert_sound, existing, key, options, ram, ram_of};
 use qpair_block::sim::SimClock;
 use qpair_engine::{Canary, ErrorKind, Runtime, Store, StoreOptions};
 
@@ -137,4 +137,38 @@ fn a_panic_of_the_program_ends_what_panicked() {
     drop(table);
     store.close().unwrap();
     assert_sound(&[device], PAGE);
+}
+
+#[test]
+fn a_store_that_fails_to_open_lets_go_of_its_devices() {
+    for seed in 0..20 {
+        let device = ram_of(64 << 20);
+        let runtime = || Runtime::Stepped { seed, clock: SimClock::new() };
+        let stepped = StoreOptions {
+            workers: 3,
+            runtime: runtime(),
+            checkpoint_bytes: 8 << 20,
+            ..options(PAGE, 4 * FRAMES)
+        };
+        let store = Store::open(vec![device.clone()], &stepped).unwrap();
+        let tables: Vec<_> = (0..3).map(|i| store.table(&format!("t{i}")).unwrap()).collect();
+        for i in 0..RECORDS {
+            tables[i as usize % 3].put(&key(i * 37 % RECORDS), &value(i)).unwrap();
+        }
+        drop(tables);
+        store.crash();
+        // One of the tasks that recover panics; others are still under way.
+        let planted = StoreOptions {
+            format: false,
+            canary: Some(Canary::PanicInSplit),
+            runtime: runtime(),
+            ..stepped
+        };
+        let error = Store::open(vec![device.clone()], &planted).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Panicked, "{error}");
+        assert_eq!(Arc::strong_count(&device), 1, "seed {seed}");
+        let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES)).unwrap();
+        store.close().unwrap();
+        assert_sound(&[device], PAGE);
+    }
 }
