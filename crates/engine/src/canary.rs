@@ -1,5 +1,7 @@
 //! Bugs that can be planted in a store, to prove that the simulation sees such bugs. Never set outside of it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// A bug to plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -42,6 +44,39 @@ pub enum Canary {
     PanicInLoop,
     /// A panic in the row table, when a transaction locks a row.
     PanicInLock,
+}
+
+/// The bug that is planted in a store, if one is.
+#[derive(Debug, Default)]
+pub(crate) struct Planted {
+    canary: Option<Canary>,
+    /// How often a panic is still passed.
+    passes: AtomicU64,
+}
+
+impl Planted {
+    pub(crate) fn new(canary: Option<Canary>, passes: u64) -> Self {
+        Self { canary, passes: passes.into() }
+    }
+
+    /// Whether it is this one.
+    pub(crate) fn is(&self, canary: Canary) -> bool {
+        self.canary == Some(canary)
+    }
+
+    /// Panics if that is planted, and was passed as often as it says.
+    #[inline]
+    #[expect(clippy::panic, reason = "it was asked for")]
+    pub(crate) fn strike(&self, canary: Canary) {
+        if !self.is(canary) {
+            return;
+        }
+        let passes = |left: u64| left.checked_sub(1);
+        let passed = self.passes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, passes).is_ok();
+        if !passed {
+            panic!("planted: {canary:?}");
+        }
+    }
 }
 
 impl Canary {

@@ -62,16 +62,16 @@ impl Incarnation {
     /// Refuses changes to a store that does not take them; before the first change, marks the store open on its
     /// members, durably, so that a crash from here on shows.
     pub(crate) fn begin_change(&self) -> Result<()> {
-        self.shared.check_writable()?;
-        if self.shared.is_marked_open() {
+        self.shared.lifecycle.check_writable()?;
+        if self.shared.lifecycle.is_marked_open() {
             return Ok(());
         }
-        self.shared.check_process()?;
+        self.shared.lifecycle.check_process()?;
         let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.shared.is_closing() {
+        if self.shared.lifecycle.is_closing() {
             return Err(Error::closed());
         }
-        if self.shared.is_marked_open() {
+        if self.shared.lifecycle.is_marked_open() {
             return Ok(());
         }
         if self.labels_in_doubt {
@@ -88,7 +88,7 @@ impl Incarnation {
             ..label.clone()
         };
         self.write_open_labels(&mut label, next)?;
-        self.shared.mark_open();
+        self.shared.lifecycle.mark_open();
         self.take_first_change().into_iter().for_each(|promise| promise.fill(Ok(())));
         Ok(())
     }
@@ -96,14 +96,14 @@ impl Incarnation {
     fn write_open_labels(&self, label: &mut Superblock, next: Superblock) -> Result<()> {
         // The log device follows: until its label is written, nothing of this life is there.
         let written = qpair_members::write_all(&self.members, &next).and_then(|()| {
-            let log_device = self.shared.log_device.as_ref();
+            let log_device = self.shared.wal.device.as_ref();
             log_device.map_or(Ok(()), |log_device| log_device.mark(next.generation))
         });
         if let Err(error) = written {
             self.shared.fail(error.clone());
             return Err(error);
         }
-        self.shared.generation.store(next.generation, Ordering::Release);
+        self.shared.lifecycle.generation.store(next.generation, Ordering::Release);
         *label = next;
         Ok(())
     }
@@ -124,11 +124,11 @@ impl Incarnation {
 
     /// Before anything refers to a value in several runs, the labels say that there may be some: older software would not find its pages.
     pub(crate) fn note_listed(&self, descriptor: Descriptor) -> Result<()> {
-        if !descriptor.listed || self.shared.lists.may_be() {
+        if !descriptor.listed || self.shared.large.lists.may_be() {
             return Ok(());
         }
         let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.shared.is_closing() {
+        if self.shared.lifecycle.is_closing() {
             return Err(Error::closed());
         }
         if !label.extents {
@@ -136,7 +136,7 @@ impl Incarnation {
             let next = Superblock { extents: true, generation, ..label.clone() };
             self.write_open_labels(&mut label, next)?;
         }
-        self.shared.lists.expect();
+        self.shared.large.lists.expect();
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Incarnation {
     /// `ReadOnly`, `Closed`, `NoSpace`, and what the device says.
     pub(crate) async fn begin_commit(self: &Arc<Self>) -> Result<GateGuard> {
         self.begin_change()?;
-        if !self.shared.logs_begun() {
+        if !self.shared.wal.has_begun() {
             // Runs to its end even if the committing task is dropped.
             let incarnation = self.clone();
             spawn_here(
@@ -162,22 +162,22 @@ impl Incarnation {
             .await??;
         }
         // A full device: with the log that a checkpoint makes obsolete, changes that take no space, and deletes, go on.
-        let bytes = LOG_ROOM_BYTES.min(self.shared.log_geometry().room_bytes() as usize);
+        let bytes = LOG_ROOM_BYTES.min(self.shared.wal.geometry().room_bytes() as usize);
         Relief::tried(&self.shared, async || {
             current(|worker| worker.make_log_room(bytes)).unwrap_or(Ok(()))
         })
         .await?;
-        self.shared.gate.enter().await
+        self.shared.checkpointing.gate.enter().await
     }
 
     /// Begins a log on every worker, and makes the checkpoint that says where they begin; or the last one says so, if that is
     /// what `behind` tells of. `smaller`: as [`Shared::take_first_segments`].
     pub(crate) async fn begin_logs(&self, smaller: bool, behind: Option<Behind>) -> Result<()> {
         let _alone = self.starting.enter().await;
-        if self.shared.logs_begun() {
+        if self.shared.wal.has_begun() {
             return Ok(());
         }
-        if self.shared.log.enabled {
+        if self.shared.wal.options.enabled {
             self.shared.take_first_segments(smaller)?;
             let incarnation = self.label.lock().unwrap_or_else(PoisonError::into_inner).generation;
             let begun = on_every_worker(&self.shared, move || {
@@ -192,7 +192,7 @@ impl Incarnation {
                 None => checkpoint(&self.shared, false).await?,
             }
         }
-        self.shared.set_logs_begun();
+        self.shared.wal.set_begun();
         Ok(())
     }
 }

@@ -6,11 +6,9 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::Ordering;
 
 use qpair_format::{Error, ErrorKind};
 
-use crate::canary::Canary;
 use crate::shared::Shared;
 
 thread_local! {
@@ -62,32 +60,11 @@ impl Shared {
             "the engine panicked and the store cannot be used until it is opened again; standard error of the process has the panic message",
             "close the store and open it again: it recovers every acknowledged commit; report the panic",
         );
-        let _ = self.panicked.set(error.clone());
+        self.lifecycle.set_panicked(error.clone());
         self.fail(error.clone());
         self.oracle.fail(error);
-        self.gate.open();
+        self.checkpointing.gate.open();
         // Also where a write had failed before.
         self.worker_handles.iter().for_each(|handle| handle.wake_up());
-    }
-
-    /// That the engine has panicked, if it has.
-    #[inline]
-    pub(crate) fn panicked(&self) -> Option<&Error> {
-        self.panicked.get()
-    }
-
-    /// Panics if that is planted, and was passed as often as it says.
-    #[inline]
-    #[expect(clippy::panic, reason = "it was asked for")]
-    pub(crate) fn strike(&self, canary: Canary) {
-        if !self.has_canary(canary) {
-            return;
-        }
-        let passes = |left: u64| left.checked_sub(1);
-        let passed =
-            self.canary_passes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, passes).is_ok();
-        if !passed {
-            panic!("planted: {canary:?}");
-        }
     }
 }

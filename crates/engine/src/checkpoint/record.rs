@@ -47,7 +47,8 @@ async fn write_pages(
     kind: PageKind,
     content: &[u8],
 ) -> Result<()> {
-    let (arena, per_page) = (shared.copies.beside()?, image_bytes_per_page(shared.page_size));
+    let (arena, per_page) =
+        (shared.checkpointing.copies.beside()?, image_bytes_per_page(shared.page_size));
     let pages_max = arena.block_size() / shared.page_size;
     let extents = (first_page..).step_by(pages_max).zip(content.chunks(per_page * pages_max));
     let (mut extents, mut writing, mut outcome) = (extents.peekable(), VecDeque::new(), Ok(()));
@@ -157,7 +158,7 @@ mod tests {
             SimLatency { read_ns: REQUEST_NS, write_ns: REQUEST_NS, flush_ns: 0, spike: 0.0 };
         device.set_latency(latency);
         let rounds = |from: u64| (clock.now_ns() - from) / REQUEST_NS;
-        let pages = store.inner.shared.record().image_bytes / 448;
+        let pages = store.inner.shared.checkpointing.record().image_bytes / 448;
         assert!(pages > 30);
         let begun = clock.now_ns();
         store.checkpoint().unwrap();

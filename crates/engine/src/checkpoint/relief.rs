@@ -41,8 +41,8 @@ pub(crate) struct Relief {
 impl Relief {
     /// Takes note that a try begins.
     fn note_try(&mut self, shared: &Shared) {
-        self.completed = shared.checkpoints.completed.load(Ordering::Relaxed);
-        self.given = shared.spare_given.load(Ordering::Relaxed);
+        self.completed = shared.checkpointing.epochs.completed.load(Ordering::Relaxed);
+        self.given = shared.wal.spare_given.load(Ordering::Relaxed);
     }
 
     /// The try found no space: makes a checkpoint if that may free some. Whether to try again. The gate must not be entered.
@@ -54,20 +54,20 @@ impl Relief {
         else {
             return Ok(false);
         };
-        if shared.spare_given.load(Ordering::Relaxed) != self.given
+        if shared.wal.spare_given.load(Ordering::Relaxed) != self.given
             || self.gave_after.replace(self.completed) != Some(self.completed)
                 && shared.give_spare_segments()
         {
             return Ok(true);
         }
-        if shared.merging.is_busy()
+        if shared.forest.merging.is_busy()
             && self.merged_after.replace(self.completed) != Some(self.completed)
         {
             // Pages that deletes left sparse come free.
-            shared.merging.wait().await;
+            shared.forest.merging.wait().await;
             return Ok(true);
         }
-        let is_log_full = || shared.log_device.as_ref().is_some_and(LogDevice::is_full);
+        let is_log_full = || shared.wal.device.as_ref().is_some_and(LogDevice::is_full);
         // Old snapshots never make a change fail, and none is given up while it is the log device that is full: they have nothing of that.
         if !is_log_full() {
             // Where what they need is not as much as the change lacks, they have a better use for it.
@@ -83,9 +83,9 @@ impl Relief {
         if self.came(&shared) {
             return Ok(true);
         }
-        if shared.checkpointing.is_held() {
+        if shared.checkpointing.alone.is_held() {
             // One is under way, and may free what is needed.
-            drop(shared.checkpointing.enter().await);
+            drop(shared.checkpointing.alone.enter().await);
             if self.came(&shared) {
                 return Ok(true);
             }
@@ -97,15 +97,15 @@ impl Relief {
             // What moved since the last one was free at the try after it.
             && self.unused.is_none_or(|unused| shared.space.unused() > unused);
         // Values whose replacement no checkpoint has come free with the next one.
-        let frees_values = !is_log_full && shared.count_large_held() > 0;
-        if frees_pages || frees_values || shared.log_bytes.load(Ordering::Relaxed) > 0 {
+        let frees_values = !is_log_full && shared.large.count_held() > 0;
+        if frees_pages || frees_values || shared.wal.bytes.load(Ordering::Relaxed) > 0 {
             checkpoint_to_its_end(&shared).await?;
             self.unused = Some(shared.space.unused());
             return Ok(true);
         }
-        if is_log_full && shared.log_expected.is_any() {
+        if is_log_full && shared.wal.expected.is_any() {
             // What that commit holds is behind a mark once it is appended.
-            shared.log_expected.wait().await;
+            shared.wal.expected.wait().await;
             return Ok(true);
         }
         if is_log_full && !std::mem::replace(&mut self.forced, true) {
@@ -126,7 +126,7 @@ impl Relief {
     ) -> Result<T> {
         let mut relief = Self::default();
         loop {
-            shared.check_writable()?;
+            shared.lifecycle.check_writable()?;
             relief.note_try(shared);
             let error = match change().await {
                 Err(error) if error.kind() == ErrorKind::NoSpace => error,
@@ -150,10 +150,12 @@ impl Relief {
     /// Notes a try that found no frame; whether that was for want of places on the device, and another may find one.
     fn may_find_frames(&mut self, shared: &Shared) -> bool {
         self.squeezed += 1;
-        self.squeezed <= SQUEEZED_MAX && shared.space.is_squeezed() && shared.failure().is_none()
+        self.squeezed <= SQUEEZED_MAX
+            && shared.space.is_squeezed()
+            && shared.lifecycle.failure().is_none()
     }
 
     fn came(&self, shared: &Arc<Shared>) -> bool {
-        shared.checkpoints.completed.load(Ordering::Relaxed) != self.completed
+        shared.checkpointing.epochs.completed.load(Ordering::Relaxed) != self.completed
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct Stage<'a> {
 impl<'a> Stage<'a> {
     pub(super) fn new(shared: &'a Shared, epoch: Epoch) -> Result<Self> {
         let worker = current(|worker| worker.number).unwrap_or(0);
-        let arena = shared.copies.of_worker(worker)?.clone();
+        let arena = shared.checkpointing.copies.of_worker(worker)?.clone();
         let pages_max = arena.block_size() / shared.page_size;
         let (spare, open, writing) = (0..0, None, VecDeque::new());
         Ok(Self { shared, epoch, arena, pages_max, spare, open, writing })

@@ -31,31 +31,33 @@ const FRAMES_PER_TURN: u32 = 512;
 /// # Errors
 /// What the device says: the store is read-only then, and the checkpoint before counts.
 pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
-    let _alone = shared.checkpointing.enter().await;
-    if !last && shared.is_closing() {
+    let _alone = shared.checkpointing.alone.enter().await;
+    if !last && shared.lifecycle.is_closing() {
         // The close makes the last one.
         return Ok(());
     }
-    if let Some(failure) = shared.failure() {
+    if let Some(failure) = shared.lifecycle.failure() {
         return Err(failure.clone());
     }
-    let log_bytes = shared.log_bytes.load(Ordering::Relaxed);
+    let log_bytes = shared.wal.bytes.load(Ordering::Relaxed);
     let made = make(shared, last).await;
     match &made {
         // The device was full. The one before still counts, the log has all that came since, and pages in memory do not depend on
         // what was written for this one.
-        Err(error) if error.kind() == ErrorKind::NoSpace && shared.failure().is_none() => {
+        Err(error)
+            if error.kind() == ErrorKind::NoSpace && shared.lifecycle.failure().is_none() =>
+        {
             give_up(shared).await?;
             // The log in front of it is needed as before.
-            shared.log_bytes.fetch_add(log_bytes, Ordering::Relaxed);
-            shared.checkpoints.refused.fetch_add(1, Ordering::Relaxed);
+            shared.wal.bytes.fetch_add(log_bytes, Ordering::Relaxed);
+            shared.checkpointing.epochs.refused.fetch_add(1, Ordering::Relaxed);
         }
         Err(error) => {
             shared.fail(error.clone());
             // Its record may be on the device: what the image has is not given away any more.
             shared.space.keep_nothing_for_unsaved();
-            shared.checkpoints.end();
-            shared.gate.open();
+            shared.checkpointing.epochs.end();
+            shared.checkpointing.gate.open();
         }
         Ok(()) => {}
     }
@@ -73,8 +75,8 @@ pub(crate) async fn checkpoint_to_its_end(shared: &Arc<Shared>) -> Result<()> {
 
 /// Gives up an incomplete image: the places chosen for pages that are not saved yet become free.
 async fn give_up(shared: &Arc<Shared>) -> Result<()> {
-    let epoch = shared.checkpoints.epoch();
-    shared.checkpoints.end();
+    let epoch = shared.checkpointing.epochs.epoch();
+    shared.checkpointing.epochs.end();
     // Tasks that were saving pages for the image have ended that.
     settle(shared).await?;
     for frame in (0..shared.pool.frames.len()).map(FrameIndex) {
@@ -83,55 +85,55 @@ async fn give_up(shared: &Arc<Shared>) -> Result<()> {
         }
     }
     shared.space.drop_image();
-    shared.gate.open();
+    shared.checkpointing.gate.open();
     Ok(())
 }
 
 async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let begun = Instant::now();
     shared.close_gate().await?;
-    shared.strike(Canary::PanicInCheckpoint);
+    shared.planted.strike(Canary::PanicInCheckpoint);
     // No task changes the trees; this is the instant.
-    shared.space.begin_image(|| shared.checkpoints.begin());
-    shared.log_bytes.store(0, Ordering::Relaxed);
+    shared.space.begin_image(|| shared.checkpointing.epochs.begin());
+    shared.wal.bytes.store(0, Ordering::Relaxed);
     let stamp = shared.last_stamp();
-    let large_held = shared.count_large_held();
-    let phase = shared.checkpoints.flip();
+    let large_held = shared.large.count_held();
+    let phase = shared.checkpointing.epochs.flip();
     let roots = shared.begin_image_of_roots();
-    let mut logs = shared.old_logs.places();
+    let mut logs = shared.wal.old_logs.places();
     // Every worker has ended the step it was in: from here on all go by the new epoch.
     if !last && logs.is_empty() {
         logs = mark_logs(shared).await?;
     } else {
         on_every_worker(shared, || Box::pin(async {})).await?;
     }
-    shared.log_room.wake_all();
+    shared.wal.room.wake_all();
     if !last {
-        shared.gate.open();
+        shared.checkpointing.gate.open();
         shared.counters.stalls.record(begun.elapsed());
     }
     drain(shared, phase).await?;
     sweep(shared).await?;
     settle(shared).await?;
-    if let Some(failure) = shared.failure() {
+    if let Some(failure) = shared.lifecycle.failure() {
         return Err(failure.clone());
     }
     let roots = shared.places_of_roots(roots);
-    shared.checkpoints.end();
-    if shared.has_canary(Canary::ReuseBeforeRecord) {
+    shared.checkpointing.epochs.end();
+    if shared.planted.is(Canary::ReuseBeforeRecord) {
         shared.space.image_is_durable();
     }
-    if shared.has_canary(Canary::ReuseLogBeforeRecord) {
+    if shared.planted.is(Canary::ReuseLogBeforeRecord) {
         truncate_logs(shared).await?;
     }
     let record = write_out(shared, stamp, roots, logs, last).await?;
     shared.space.image_is_durable();
-    shared.replace_record(record);
+    shared.checkpointing.replace_record(record);
     shared.free_large_held(large_held);
     truncate_logs(shared).await?;
     shared.give_back_old_logs();
     // What it freed is free: tasks that wait for free pages look at this counter.
-    shared.checkpoints.completed.fetch_add(1, Ordering::Relaxed);
+    shared.checkpointing.epochs.completed.fetch_add(1, Ordering::Relaxed);
     shared.counters.checkpoints.record(begun.elapsed());
     Ok(())
 }
@@ -146,15 +148,15 @@ pub(crate) async fn name_logs(
     roots: BTreeMap<u32, u64>,
     mut logs: Vec<Vec<u8>>,
 ) -> Result<()> {
-    let _alone = shared.checkpointing.enter().await;
+    let _alone = shared.checkpointing.alone.enter().await;
     logs.extend(mark_logs(shared).await?);
-    let before = shared.record();
+    let before = shared.checkpointing.record();
     shared.space.begin_same_image(before.runs());
     let record = write_out(shared, before.stamp, roots, logs, false)
         .await
         .inspect_err(|_| shared.space.drop_image())?;
     shared.space.image_is_durable();
-    shared.replace_record(record);
+    shared.checkpointing.replace_record(record);
     Ok(())
 }
 
@@ -187,7 +189,7 @@ pub(crate) async fn on_every_worker<T: Send + 'static>(
 
 /// Lets every worker end the step it is in, and waits until the page transfers that began before are over.
 async fn settle(shared: &Arc<Shared>) -> Result<()> {
-    let phase = shared.checkpoints.flip();
+    let phase = shared.checkpointing.epochs.flip();
     drain(shared, phase).await
 }
 
@@ -213,7 +215,7 @@ async fn mark_logs(shared: &Arc<Shared>) -> Result<Vec<Vec<u8>>> {
 
 /// Writes every page that the image needs and that is not saved yet, on all workers.
 async fn sweep(shared: &Arc<Shared>) -> Result<()> {
-    let epoch = shared.checkpoints.epoch();
+    let epoch = shared.checkpointing.epochs.epoch();
     let next = Arc::new(AtomicU64::new(0));
     let shared_by_all = shared.clone();
     let swept = on_every_worker(shared, move || {
@@ -262,7 +264,7 @@ async fn save_some(
     some: impl Iterator<Item = FrameIndex>,
     again: &mut Vec<FrameIndex>,
 ) -> Result<()> {
-    if shared.failure().is_some() {
+    if shared.lifecycle.failure().is_some() {
         return Ok(());
     }
     let mut leaves: Vec<(u64, FrameIndex)> = Vec::new();
@@ -347,7 +349,7 @@ async fn write_out(
     last: bool,
 ) -> Result<Record> {
     let mut image = Image { roots, logs, ..Image::default() };
-    let before = shared.record();
+    let before = shared.checkpointing.record();
     let (image_page, image_pages) = find_run(shared, &before, &image)?;
     image.pages = shared
         .space
@@ -355,11 +357,11 @@ async fn write_out(
     let bytes = image.encode();
     write_image(shared, image_page, &bytes).await?;
     // All pages of the image, and what describes it, before the record that makes it count.
-    if !(last && shared.has_canary(Canary::CloseBeforeFlush)) {
+    if !(last && shared.planted.is(Canary::CloseBeforeFlush)) {
         flush(shared).await?;
     }
     let record = Record {
-        store_id: shared.store_id,
+        store_id: shared.lifecycle.store_id,
         sequence: before.sequence + 1,
         stamp,
         image_page,
@@ -367,7 +369,7 @@ async fn write_out(
         image_bytes: bytes.len() as u64,
         image_checksum: crc_fast::crc32_iscsi(&bytes),
         closed: last,
-        generation: shared.generation.load(Ordering::Acquire),
+        generation: shared.lifecycle.generation.load(Ordering::Acquire),
         spare_page: before.image_page,
         spare_pages: before.image_pages,
     };

@@ -1,10 +1,31 @@
 //! The pages of large values whose records go: no longer of the trees, or free.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use qpair_format::large::{Descriptor, Extents};
 
 use super::Shared;
+use crate::large::KnownLists;
+
+/// The part of an open store that knows its large values.
+#[derive(Default)]
+pub(crate) struct LargeValues {
+    /// Where those are that are in several runs of pages.
+    pub(crate) lists: KnownLists,
+    /// Those that were replaced, and that no reader needs any more; held until a checkpoint, if the log is not flushed.
+    held: Mutex<Vec<Box<[u8]>>>,
+}
+
+impl LargeValues {
+    fn held(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many replaced large values are held until a checkpoint is durable.
+    pub(crate) fn count_held(&self) -> usize {
+        self.held().len()
+    }
+}
 
 impl Shared {
     /// The pages of the value that an encoded descriptor leads to, as far as is known. One that makes no sense leads to none; `check` finds
@@ -13,7 +34,7 @@ impl Shared {
         let descriptor = Descriptor::decode(encoded, self.page_size).ok()?;
         let extents = match descriptor.run() {
             Some(run) => (run.end <= self.space.capacity()).then_some(Extents::Run(run)),
-            None => self.lists.get(descriptor),
+            None => self.large.lists.get(descriptor),
         };
         extents.map(|extents| (descriptor, extents))
     }
@@ -28,9 +49,9 @@ impl Shared {
     /// Gives the pages of a large value of a table that was dropped back. Where no worker flushes the log, a power cut may take the drop back, as
     /// long as no checkpoint has it: its values must be whole then.
     pub(crate) fn give_large_up(&self, descriptor: &[u8]) {
-        if self.log.is_unflushed() && !self.space.is_urgent() {
+        if self.wal.options.is_unflushed() && !self.space.is_urgent() {
             self.detach_large(descriptor);
-            self.large_held().push(descriptor.into());
+            self.large.held().push(descriptor.into());
         } else {
             self.free_large(descriptor);
         }
@@ -38,26 +59,17 @@ impl Shared {
 
     /// Frees the pages of large values that no reader needs any more, and whose replacement counts as durable.
     pub(crate) fn free_large_once_durable(&self, large: Vec<Box<[u8]>>) {
-        if self.log.is_unflushed() {
+        if self.wal.options.is_unflushed() {
             // What counts as durable there is only written.
-            self.large_held().extend(large);
+            self.large.held().extend(large);
         } else {
             large.iter().for_each(|descriptor| self.free_large(descriptor));
         }
     }
 
-    fn large_held(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
-        self.large_held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How many replaced large values are held until a checkpoint is durable.
-    pub(crate) fn count_large_held(&self) -> usize {
-        self.large_held().len()
-    }
-
     /// Gives the pages of the first so many of them back: a checkpoint is durable that began when there were these.
     pub(crate) fn free_large_held(&self, count: usize) {
-        let held: Vec<_> = self.large_held().drain(..count).collect();
+        let held: Vec<_> = self.large.held().drain(..count).collect();
         held.iter().for_each(|descriptor| self.free_large(descriptor));
     }
 
@@ -66,7 +78,7 @@ impl Shared {
         let Some((descriptor, extents)) = self.known_extents(encoded) else { return };
         // Before its pages can be another's.
         if descriptor.listed {
-            self.lists.forget(descriptor);
+            self.large.lists.forget(descriptor);
         }
         self.free_extents(&extents);
     }

@@ -104,7 +104,7 @@ impl Store {
         let suspects =
             copy_pages(&inner.shared.device, &target, page_size, &pages, roots, progress)?;
         let mut label = open::new_label(members.len(), page_size, unit, created_s);
-        label.extents = inner.shared.lists.may_be();
+        label.extents = inner.shared.large.lists.may_be();
         seal(&target, page_size, &held, label.store_id)?;
         open::write_new_labels(&members, &label)?;
         if let Some(suspect) = suspects.first() {
@@ -135,23 +135,23 @@ impl Store {
 impl StoreInner {
     /// Makes a checkpoint, unless nothing was changed, and holds on to its image.
     fn hold_image(&self) -> Result<Held> {
-        if self.shared.is_closing() {
+        if self.shared.lifecycle.is_closing() {
             return Err(Error::closed());
         }
-        let (shared, changed) = (self.shared.clone(), self.shared.is_marked_open());
+        let (shared, changed) = (self.shared.clone(), self.shared.lifecycle.is_marked_open());
         self.block_on(move || async move {
-            if changed && !shared.has_canary(Canary::BackupWithoutCheckpoint) {
-                let before = shared.checkpoints.completed.load(Ordering::Relaxed);
+            if changed && !shared.planted.is(Canary::BackupWithoutCheckpoint) {
+                let before = shared.checkpointing.epochs.completed.load(Ordering::Relaxed);
                 checkpoint(&shared, false).await?;
-                if shared.checkpoints.completed.load(Ordering::Relaxed) == before {
+                if shared.checkpointing.epochs.completed.load(Ordering::Relaxed) == before {
                     // The store is being closed, and the image there is has not what was committed.
                     return Err(Error::closed());
                 }
             }
             // No checkpoint comes between the image and its record.
-            let _alone = shared.checkpointing.enter().await;
+            let _alone = shared.checkpointing.alone.enter().await;
             let (hold, pages) = shared.space.hold();
-            let record = shared.record();
+            let record = shared.checkpointing.record();
             let mut held =
                 Held { shared: shared.clone(), hold, pages, record, image: Image::default() };
             held.image = Image::decode(&read_image(&shared, &record).await?)?;

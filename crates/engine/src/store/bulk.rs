@@ -212,7 +212,7 @@ impl BulkLoader {
     /// Builds the page gathered on a level in its extent; its place.
     async fn write_page(&mut self, level: u8, upper: Option<&[u8]>) -> Result<u64> {
         // A load of an hour gets an error when the store fails, not at its end.
-        self.inner.shared.check_writable()?;
+        self.inner.shared.lifecycle.check_writable()?;
         let kind = usize::from(level > 0);
         let page_size = self.inner.shared.page_size;
         if self.extents[kind].is_none() {
@@ -233,7 +233,7 @@ impl BulkLoader {
             return Err(Error::new(ErrorKind::Invalid, "a new extent is missing"));
         };
         let page_id = extent.run.page_id() + extent.filled as u64;
-        let place = self.inner.shared.checkpoints.versions.moved(page_id);
+        let place = self.inner.shared.checkpointing.epochs.versions.moved(page_id);
         let offset = extent.filled * page_size;
         let staged = &self.levels[usize::from(level)];
         let mut node = NodeMut::new(extent.buffer.part_mut(offset, page_size));
@@ -280,14 +280,14 @@ impl BulkLoader {
     /// it was, unless it was the checkpoint that failed: then the records are there, and a crash may take them.
     pub async fn finish(mut self) -> Result<u64> {
         match self.complete().await {
-            Ok(()) if self.inner.shared.has_canary(Canary::LoadWithoutCheckpoint) => {
+            Ok(()) if self.inner.shared.planted.is(Canary::LoadWithoutCheckpoint) => {
                 Ok(self.records)
             }
             Ok(()) => {
                 let shared = self.inner.shared.clone();
-                let before = shared.checkpoints.completed.load(Ordering::Relaxed);
+                let before = shared.checkpointing.epochs.completed.load(Ordering::Relaxed);
                 checkpoint_to_its_end(&shared).await?;
-                if shared.checkpoints.completed.load(Ordering::Relaxed) == before {
+                if shared.checkpointing.epochs.completed.load(Ordering::Relaxed) == before {
                     // The store is being closed: its last checkpoint has them, if that comes to be.
                     return Err(Error::closed());
                 }

@@ -62,7 +62,7 @@ impl Store {
                 ),
             ));
         }
-        if self.inner.shared.has_ended() {
+        if self.inner.shared.lifecycle.has_ended() {
             return Err(Error::closed());
         }
         if let Some(table) = self.opened_table(name) {
@@ -117,7 +117,7 @@ impl Store {
         let alone = self.inner.begin_changing_tables()?;
         // Another may have dropped it meanwhile.
         let tree = self.opened_table(name).ok_or_else(none)?.tree();
-        if self.inner.shared.has_canary(Canary::EmptyBeforeDrop) {
+        if self.inner.shared.planted.is(Canary::EmptyBeforeDrop) {
             self.inner.reclaim(tree, None);
         }
         let (inner, key) = (self.inner.clone(), name.to_owned());
@@ -138,7 +138,7 @@ impl Store {
         }
         outcome?;
         drop(alone);
-        if !self.inner.shared.has_canary(Canary::EmptyBeforeDrop) {
+        if !self.inner.shared.planted.is(Canary::EmptyBeforeDrop) {
             self.inner.reclaim(tree, None);
         }
         Ok(())
@@ -148,7 +148,7 @@ impl Store {
     /// goes on with the first change.
     #[must_use]
     pub fn tables_being_dropped(&self) -> usize {
-        self.inner.shared.dropping()
+        self.inner.shared.forest.dropping()
     }
 
     fn make_table(&self, name: &str) -> Result<Table> {
@@ -157,7 +157,7 @@ impl Store {
         if let Some(table) = self.opened_table(name) {
             return Ok(table);
         }
-        let id = self.inner.shared.new_tree_id();
+        let id = self.inner.shared.forest.new_tree_id();
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let tree = self.inner.block_on(move || async move {
             let (tree, stamp) = Relief::tried(&inner.shared, async || {
@@ -225,7 +225,7 @@ impl StoreInner {
         shared.space.promise(inside, promise)?;
         let bytes_max = 256 + name.len();
         // Records come in the order of stamps, and a serializable commit may have its stamp and not its record.
-        let stamping = &shared.stamping[current(|worker| worker.number).unwrap_or(0)];
+        let stamping = &shared.wal.stamping[current(|worker| worker.number).unwrap_or(0)];
         if stamping.is_held() {
             drop(stamping.enter().await);
         }
@@ -282,7 +282,7 @@ impl StoreInner {
     pub(super) fn reclaim(self: &Arc<Self>, tree: Tree, when: Option<JoinHandle<()>>) {
         // The task holds no store: the drop of the last handle closes it at once.
         let shared = self.shared.clone();
-        shared.note_dropping(tree.id, true);
+        shared.forest.note_dropping(tree.id, true);
         drop(spawn_to(&self.shared, 0, move || async move {
             if let Some(when) = when
                 && when.await.is_err()
@@ -318,12 +318,12 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
     let mut fewer = false;
     {
         // Commits that may still prepare or merge leaves of the tree are over; those to come see that it was dropped.
-        let _alone = shared.checkpointing.enter().await;
+        let _alone = shared.checkpointing.alone.enter().await;
         shared.close_gate().await?;
-        shared.gate.open();
+        shared.checkpointing.gate.open();
     }
     loop {
-        let _inside = shared.gate.enter().await?;
+        let _inside = shared.checkpointing.gate.enter().await?;
         run(shared, Scan::new(tree, Direction::Forward, &from, &to, &mut batch)).await?;
         if batch.len() == 0 {
             if merge_levels(shared, tree, &from).await? {
@@ -403,7 +403,7 @@ impl Step for DropRoot {
             give_root(shared, self.tree, page);
             worker.give_frame(root);
         }
-        shared.note_dropping(self.tree.id, false);
+        shared.forest.note_dropping(self.tree.id, false);
         Ok(())
     }
 
@@ -414,7 +414,7 @@ impl Step for DropRoot {
 
 /// Gives back the root of a tree that was just made, and that nothing refers to.
 fn drop_root(shared: &Shared, tree: Tree) {
-    shared.roots().remove(&tree.id);
+    shared.forest.roots().remove(&tree.id);
     give_root(shared, tree, latch_free(shared, tree.root));
     give_scratch(tree.root);
 }
@@ -431,7 +431,7 @@ fn give_root(shared: &Shared, tree: Tree, page: ExclusiveFrame<'_>) {
 fn check_room_for_root(shared: &Shared) -> Result<()> {
     let (frames, workers) = (shared.pool.frames.len() as usize, shared.worker_handles.len());
     let most = tables_open_max(frames, workers);
-    let roots = shared.roots();
+    let roots = shared.forest.roots();
     let is_open = |root: &&Root| matches!(root, Root::Open(_));
     if roots.len() < most || roots.values().filter(is_open).count() < most {
         return Ok(());
@@ -472,19 +472,19 @@ pub(super) async fn make_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     });
     frames.set_page_id(frame, page_id);
     frames.set_dirty(frame, true);
-    frames.set_epoch(frame, shared.checkpoints.epoch().number);
+    frames.set_epoch(frame, shared.checkpointing.epochs.epoch().number);
     frames.set_state(frame, state::PINNED);
     let tree = Tree { id, root: frame };
     tree.settle(&shared.pool);
     drop(page);
-    shared.roots().insert(id, Root::Open(frame));
+    shared.forest.roots().insert(id, Root::Open(frame));
     Ok(tree)
 }
 
 /// Loads the root of a tree, which stays in memory from then on; on a worker.
 pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
-    let _alone = shared.opening.enter().await;
-    let root = shared.roots().get(&id).copied();
+    let _alone = shared.forest.opening.enter().await;
+    let root = shared.forest.roots().get(&id).copied();
     let root_place = match root {
         Some(Root::Open(root)) => return Ok(Tree { id, root }),
         Some(Root::Closed(place)) => place,
@@ -525,11 +525,11 @@ pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     };
     frames.set_state(frame, if fault.is_none() { state::PINNED } else { state::SCRATCH });
     frames.set_dirty(frame, false);
-    frames.set_epoch(frame, shared.checkpoints.epoch().number);
+    frames.set_epoch(frame, shared.checkpointing.epochs.epoch().number);
     let tree = Tree { id, root: frame };
     if fault.is_none() {
         tree.settle(&shared.pool);
-        shared.roots().insert(id, Root::Open(frame));
+        shared.forest.roots().insert(id, Root::Open(frame));
     }
     shared.pool.end_read(page);
     match fault {

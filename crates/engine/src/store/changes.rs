@@ -208,7 +208,7 @@ impl TaskTable {
         run: impl AsyncFnMut(&mut TaskTransaction) -> Result<T>,
     ) -> Result<T> {
         check_here(self.shared())?;
-        let durability = self.shared().log.durability;
+        let durability = self.shared().wal.options.durability;
         let options = TransactionOptions { durability, ..TransactionOptions::default() };
         TaskStore::new(self.table().inner().clone()).transact_with(&options, run).await
     }

@@ -91,10 +91,10 @@ impl Store {
 
 impl StoreInner {
     fn refuse_changed(&self) -> Result<()> {
-        if self.shared.has_ended() {
+        if self.shared.lifecycle.has_ended() {
             return Err(Error::closed());
         }
-        if self.shared.is_marked_open() {
+        if self.shared.lifecycle.is_marked_open() {
             return Err(Error::with_hint(
                 ErrorKind::Invalid,
                 "the store was changed since it was opened and cannot be checked",

@@ -31,13 +31,13 @@ impl Store {
 
     /// Keeps something that is of no use without the store, and drops it when the store has been closed.
     pub fn keep_until_closed(&self, companion: impl Send + 'static) {
-        self.inner.shared.keep(Box::new(companion));
+        self.inner.shared.lifecycle.keep(Box::new(companion));
     }
 }
 
 impl Drop for StoreInner {
     fn drop(&mut self) {
-        if self.shared.check_process().is_err() {
+        if self.shared.lifecycle.check_process().is_err() {
             // The threads are another process's.
             let worker_set = self.worker_set.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(std::mem::replace(worker_set, WorkerSet::Gone));
@@ -117,14 +117,14 @@ impl StoreInner {
             WorkerSet::Gone => {}
         }
         let outcome = outcome.and_then(|()| self.check_not_removed());
-        self.shared.end();
-        self.shared.end_companions();
+        self.shared.lifecycle.end();
+        self.shared.lifecycle.end_companions();
         outcome
     }
 
     /// Brings the device up to date and marks the store clean.
     fn settle(&self) -> Result<()> {
-        if let Some(failure) = self.shared.failure() {
+        if let Some(failure) = self.shared.lifecycle.failure() {
             return Err(failure.clone());
         }
         // Commits under way are made in full.
@@ -133,23 +133,23 @@ impl StoreInner {
         self.block_on(move || async move {
             // If one failed, the checkpoint below says so.
             let _ = shared.oracle.wait_applied(shared.oracle.last()).await;
-            shared.merging.wait().await;
+            shared.forest.merging.wait().await;
             Ok(())
         })?;
         self.shared.begin_closing();
         // The code that marks the store open holds this lock, and looks first whether the store is being closed.
         let unfinished =
             self.incarnation.label.lock().unwrap_or_else(PoisonError::into_inner).unfinished;
-        if !self.shared.is_marked_open() {
+        if !self.shared.lifecycle.is_marked_open() {
             return if unfinished { self.incarnation.mark_clean() } else { Ok(()) };
         }
-        self.shared.gate.shut();
+        self.shared.checkpointing.gate.shut();
         let (shared, tx) = (self.shared.clone(), self.tx.clone());
         self.block_on(move || async move {
             shared.space.wait_until_left().await;
             // Of a large value that a commit replaced, the pages are free from here on. A crash that loses the commit has the value
             // again: until the commit survives one they must not be written over.
-            if shared.log.enabled && shared.log.flushed {
+            if shared.wal.options.enabled && shared.wal.options.flushed {
                 Worker::wait_durable(shared.last_stamp()).await?;
             }
             tx.collect_all();
@@ -179,7 +179,7 @@ async fn move_to_the_front(shared: &Arc<Shared>) -> Result<()> {
     let Some((front, behind)) = shared.space.front() else { return Ok(()) };
     let frames = || (0..shared.pool.frames.len()).map(FrameIndex);
     let in_memory = frames().filter(|frame| shared.pool.is_behind(*frame, front)).count() as u64;
-    let described: u64 = shared.record().runs().map(|(_, pages)| pages).sum();
+    let described: u64 = shared.checkpointing.record().runs().map(|(_, pages)| pages).sum();
     if behind * shared.page_size as u64 > MOVED_BYTES_MAX || behind > in_memory + described {
         return Ok(());
     }
@@ -219,7 +219,7 @@ mod tests {
         table.put(b"k", b"v").unwrap();
         let mut transaction = store.begin();
         transaction.put(&table, b"k", b"w").unwrap();
-        store.inner.shared.pretend_fork();
+        store.inner.shared.lifecycle.pretend_fork();
         for outcome in [
             table.put(b"k", b"w").map(|_| ()),
             table.delete(b"k").map(|_| ()),

@@ -146,7 +146,7 @@ impl Compaction<'_> {
     /// Goes through all trees that are open, the catalog among them.
     fn all(&mut self) -> Result<()> {
         let shared = &self.inner.shared;
-        let roots = shared.roots().clone();
+        let roots = shared.forest.roots().clone();
         for (id, root) in roots {
             let Root::Open(root) = root else { continue };
             let tree = Tree { id, root };

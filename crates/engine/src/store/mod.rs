@@ -145,7 +145,7 @@ impl Store {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
-        if let Err(error) = self.inner.shared.check_process() {
+        if let Err(error) = self.inner.shared.lifecycle.check_process() {
             let (promise, handle) = promise();
             promise.fill(Err(error));
             return handle;
@@ -162,7 +162,7 @@ impl Store {
     /// Whether the store refuses changes: opened so, or made so by a failed write.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.inner.shared.check_writable().is_err()
+        self.inner.shared.lifecycle.check_writable().is_err()
     }
 
     /// Longest key this store takes, bytes.
@@ -209,7 +209,7 @@ impl Store {
             *worker_set = WorkerSet::Gone;
             self.inner.shared.begin_closing();
             stepped::crash(&self.inner.shared);
-            self.inner.shared.end();
+            self.inner.shared.lifecycle.end();
         }
     }
 
@@ -257,7 +257,7 @@ impl StoreInner {
         T: Send + 'static,
     {
         self.shared.check_caller()?;
-        if let Some(panicked) = self.shared.panicked() {
+        if let Some(panicked) = self.shared.lifecycle.panicked() {
             return Err(panicked.clone());
         }
         let handle = match Awaited::here() {
@@ -265,7 +265,7 @@ impl StoreInner {
             Some(awaited) => self.start_on(worker, move || awaited(make()))?,
         };
         // Whatever it came to when the engine panicked.
-        let panicked = |error| self.shared.panicked().cloned().unwrap_or(error);
+        let panicked = |error| self.shared.lifecycle.panicked().cloned().unwrap_or(error);
         handle.join().and_then(|outcome| outcome).map_err(panicked)
     }
 
@@ -278,7 +278,7 @@ impl StoreInner {
         F: Future<Output = Result<T>> + 'static,
         T: Send + 'static,
     {
-        self.shared.check_process()?;
+        self.shared.lifecycle.check_process()?;
         self.start(make)?.await?
     }
 
@@ -288,7 +288,7 @@ impl StoreInner {
     /// As that; `Invalid` on a worker.
     pub(crate) fn block_to_give(&self, waits: bool, stamp: u64) -> Result<()> {
         let shared = &self.shared;
-        if shared.may_give(waits, stamp) {
+        if shared.wal.may_give(waits, stamp) {
             return Ok(());
         }
         let shared = shared.clone();
@@ -297,7 +297,7 @@ impl StoreInner {
 
     /// Says it if a file of the store has no name any more.
     fn check_not_removed(&self) -> Result<()> {
-        let log_device = self.shared.log_device.as_ref().and_then(|log| log.device.removed());
+        let log_device = self.shared.wal.device.as_ref().and_then(|log| log.device.removed());
         let Some(name) = log_device.or_else(|| self.shared.device.removed()) else { return Ok(()) };
         Err(Error::with_hint(
             ErrorKind::NotFound,
@@ -326,7 +326,7 @@ impl StoreInner {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
-        if self.shared.has_ended() {
+        if self.shared.lifecycle.has_ended() {
             return Err(Error::closed());
         }
         Ok(spawn_to(&self.shared, worker, make))

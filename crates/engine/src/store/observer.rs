@@ -43,7 +43,8 @@ impl Store {
 
 impl Observer {
     fn tx(&self) -> Result<Arc<Tx>> {
-        let is_open = |tx: &Arc<Tx>| !tx.shared.is_closing() && !tx.shared.has_ended();
+        let is_open =
+            |tx: &Arc<Tx>| !tx.shared.lifecycle.is_closing() && !tx.shared.lifecycle.has_ended();
         self.tx.upgrade().filter(is_open).ok_or_else(Error::closed)
     }
 
@@ -88,12 +89,12 @@ fn metrics(tx: &Tx) -> Result<Metrics> {
     let device = device_statistics(shared)?;
     let page_size = shared.page_size as u64;
     let shares = shared.space.shares();
-    let (log_used, log_max) = shared.log_device.as_ref().map_or((0, 0), LogDevice::space);
+    let (log_used, log_max) = shared.wal.device.as_ref().map_or((0, 0), LogDevice::space);
     let mut metrics = Metrics {
-        log_bytes: shared.log_bytes_total.load(Ordering::Relaxed),
-        log_since_checkpoint_bytes: shared.log_bytes.load(Ordering::Relaxed),
-        log_writes: shared.log_writes.load(Ordering::Relaxed),
-        checkpoints: shared.checkpoints.completed.load(Ordering::Relaxed),
+        log_bytes: shared.wal.bytes_total.load(Ordering::Relaxed),
+        log_since_checkpoint_bytes: shared.wal.bytes.load(Ordering::Relaxed),
+        log_writes: shared.wal.writes.load(Ordering::Relaxed),
+        checkpoints: shared.checkpointing.epochs.completed.load(Ordering::Relaxed),
         device_reads: device.reads,
         device_read_bytes: device.read_bytes,
         device_writes: device.writes,
@@ -101,7 +102,11 @@ fn metrics(tx: &Tx) -> Result<Metrics> {
         device_flushes: device.flushes,
         device_errors: device.errors,
         pages_evicted: shared.pool.evictions.load(Ordering::Relaxed),
-        recovered_commits: shared.recovered.get().map_or(0, |recovered| recovered.commits),
+        recovered_commits: shared
+            .lifecycle
+            .recovered
+            .get()
+            .map_or(0, |recovered| recovered.commits),
         frames: u64::from(shared.pool.frames.len()),
         frames_free: shared.pool.free_count() as u64,
         versions_bytes: tx.versions_bytes(),
@@ -114,7 +119,7 @@ fn metrics(tx: &Tx) -> Result<Metrics> {
         retained_bytes: shares.retained * page_size,
         log_device_used_bytes: log_used,
         log_device_bytes_max: log_max,
-        read_only: shared.check_writable().is_err(),
+        read_only: shared.lifecycle.check_writable().is_err(),
         ..Metrics::default()
     };
     shared.counters.add_to(&mut metrics);

@@ -16,7 +16,7 @@ use qpair_memory::FrameTable;
 use super::chores::Chores;
 use super::recover::Room;
 use super::{Store, StoreInner, WorkerSet};
-use crate::canary::Canary;
+use crate::canary::{Canary, Planted};
 use crate::incarnation::Incarnation;
 use crate::log::Durability;
 use crate::log_device::LogDevice;
@@ -494,15 +494,14 @@ fn start(
     let mut shared = Shared::new(pool, space, device, page_size, handles, log);
     if !read_only {
         let device = shared.device.info();
-        shared.copies = Copies::new(device, page_size, frame_count, workers)?;
+        shared.checkpointing.copies = Copies::new(device, page_size, frame_count, workers)?;
     }
-    shared.log_device = log_device;
-    shared.canary = options.canary;
-    shared.canary_passes = options.canary_passes.into();
-    (shared.read_only, shared.store_id) = (read_only, store_id);
-    shared.generation = generation.into();
+    shared.wal.device = log_device;
+    shared.planted = Planted::new(options.canary, options.canary_passes);
+    (shared.lifecycle.read_only, shared.lifecycle.store_id) = (read_only, store_id);
+    shared.lifecycle.generation = generation.into();
     if label.extents {
-        shared.lists.expect();
+        shared.large.lists.expect();
     }
     let shared = Arc::new(shared);
     let incarnation = Incarnation::new(shared.clone(), members, label, labels_in_doubt);
@@ -580,13 +579,13 @@ fn open_channel(
     handle: &WorkerHandle,
     options: &WorkerOptions,
 ) -> Result<(Box<dyn IoChannel>, Arc<Arena>)> {
-    let log = log_arena(shared.log_info(), shared.log.geometry.block_bytes)?;
+    let log = log_arena(shared.log_info(), shared.wal.options.geometry.block_bytes)?;
     let mut channel_options = ChannelOptions {
         depth: options.depth,
         arenas: vec![shared.pool.frames.arena().clone(), log.clone()],
         wake: Some(handle.wake.clone()),
     };
-    let channel = match &shared.log_device {
+    let channel = match &shared.wal.device {
         None => shared.device.open_channel(&channel_options),
         Some(log_device) => {
             let device = log_device.device.as_ref();

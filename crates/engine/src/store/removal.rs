@@ -33,7 +33,7 @@ impl RangeRemoval {
     /// Removes some of them; whether there may be more.
     pub(crate) async fn part(&mut self) -> Result<bool> {
         let inner = self.table.inner();
-        let durability = inner.shared.log.durability;
+        let durability = inner.shared.wal.options.durability;
         let options = TransactionOptions { durability, ..TransactionOptions::default() };
         let store = TaskStore::new(inner.clone());
         loop {

@@ -84,15 +84,15 @@ impl Store {
     /// `Closed` if the store is.
     pub fn statistics(&self) -> Result<StoreStatistics> {
         let shared = &self.inner.shared;
-        if shared.has_ended() {
+        if shared.lifecycle.has_ended() {
             return Err(Error::closed());
         }
         Ok(StoreStatistics {
             device: device_statistics(shared)?,
             evictions: self.inner.evictions(),
-            log_writes: shared.log_writes.load(Ordering::Relaxed),
-            log_bytes: shared.log_bytes_total.load(Ordering::Relaxed),
-            checkpoints: shared.checkpoints.completed.load(Ordering::Relaxed),
+            log_writes: shared.wal.writes.load(Ordering::Relaxed),
+            log_bytes: shared.wal.bytes_total.load(Ordering::Relaxed),
+            checkpoints: shared.checkpointing.epochs.completed.load(Ordering::Relaxed),
             cycles: shared.counters.cycles(),
         })
     }
@@ -112,17 +112,17 @@ impl Store {
             pages: shares.capacity,
             log_pages: shares.log,
             free_pages: shares.free,
-            reserve_pages: if shared.read_only { 0 } else { shares.reserve },
+            reserve_pages: if shared.lifecycle.read_only { 0 } else { shares.reserve },
             retained_pages: shares.retained,
             created_s: label.created_s,
             id: digits(&label.store_id),
             log_device: label.log.as_ref().map(|log| LogDeviceReport {
                 name: log.name.clone(),
                 id: digits(&log.id),
-                space_bytes: shared.log_device.as_ref().map(LogDevice::space),
+                space_bytes: shared.wal.device.as_ref().map(LogDevice::space),
             }),
-            read_only: shared.check_writable().is_err(),
-            recovered: shared.recovered.get().copied(),
+            read_only: shared.lifecycle.check_writable().is_err(),
+            recovered: shared.lifecycle.recovered.get().copied(),
         }
     }
 }

@@ -117,7 +117,7 @@ impl Table {
     #[inline(always)]
     fn get_blocking(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         if let Some((found, stamp)) = self.get_inline(key, value)? {
-            self.inner.block_to_give(self.inner.shared.log.reads_wait, stamp)?;
+            self.inner.block_to_give(self.inner.shared.wal.options.reads_wait, stamp)?;
             return Ok(found);
         }
         let (table, key) = (self.task(), key.to_vec());
@@ -267,7 +267,7 @@ impl Table {
         let shared = &self.inner.shared;
         let mut value = Vec::new();
         if let Some((found, stamp)) = self.get_inline(key, &mut value)?
-            && shared.may_give(shared.log.reads_wait, stamp)
+            && shared.wal.may_give(shared.wal.options.reads_wait, stamp)
         {
             return Ok(found.then_some(value));
         }
@@ -343,7 +343,7 @@ impl TaskTable {
 
     async fn wait_to_give(&self, stamp: u64) -> Result<()> {
         let shared = self.shared();
-        shared.wait_to_give(shared.log.reads_wait, stamp).await
+        shared.wait_to_give(shared.wal.options.reads_wait, stamp).await
     }
 
     /// Goes on with a lookup that found a descriptor at a stamp, which it appended to `value`; whether there is a value, and the stamp of

@@ -98,7 +98,7 @@ impl Store {
             // A table that cannot be opened gives its error to the caller that wants it.
             let _ = self.existing_table(name);
         }
-        let roots = shared.roots();
+        let roots = shared.forest.roots();
         let open = roots.iter().filter_map(|(tree_id, root)| match root {
             Root::Open(frame) => Some(Resident { tree_id: *tree_id, frame: *frame }),
             Root::Closed(_) => None,

@@ -26,8 +26,8 @@ pub(crate) async fn flush(shared: &Shared) -> Result<()> {
 
 /// Flushes, unless one did that began after the one numbered `after`.
 async fn flush_alone(shared: &Shared, after: u64) -> Result<()> {
-    let _alone = shared.flushing.enter().await;
-    if let Some(failure) = shared.failure() {
+    let _alone = shared.flushes.alone.enter().await;
+    if let Some(failure) = shared.lifecycle.failure() {
         return Err(failure.clone());
     }
     if shared.flushes.ended.load(Ordering::SeqCst) > after {

@@ -36,5 +36,5 @@ pub(crate) async fn extents_of(shared: &Shared, descriptor: Descriptor) -> Resul
 /// Reads a list that is to be known.
 pub(crate) async fn load(shared: Arc<Shared>, descriptor: Descriptor) {
     let read = extents_of(&shared, descriptor).await;
-    shared.lists.note(descriptor, read);
+    shared.large.lists.note(descriptor, read);
 }

@@ -104,7 +104,7 @@ impl Context<'_> {
     /// what is there now.
     #[inline(always)]
     pub(crate) fn begin_change(&self, page: &ExclusiveFrame<'_>) -> Result<(), Need> {
-        let epoch = self.shared.checkpoints.epoch();
+        let epoch = self.shared.checkpointing.epochs.epoch();
         let frames = &self.shared.pool.frames;
         if frames.epoch(page.index()) != epoch.number {
             self.first_change(page, epoch)?;
@@ -115,7 +115,7 @@ impl Context<'_> {
     /// Whether the first change of a leaf would have to save it: a hint, until the leaf is latched.
     #[inline]
     pub(crate) fn is_unsaved(&self, leaf: FrameIndex) -> bool {
-        let epoch = self.shared.checkpoints.epoch();
+        let epoch = self.shared.checkpointing.epochs.epoch();
         let frames = &self.shared.pool.frames;
         epoch.saving && frames.is_dirty_before(leaf, epoch.number)
     }
@@ -135,7 +135,7 @@ impl Context<'_> {
     #[inline]
     pub(crate) fn want_list(&self, node: Node<'_>, value: Option<LeafValue>) -> Result<(), Need> {
         match value {
-            Some(value) if value.overflow && self.shared.lists.may_be() => {
+            Some(value) if value.overflow && self.shared.large.lists.may_be() => {
                 self.want_list_of(node, value)
             }
             _ => Ok(()),
@@ -147,7 +147,7 @@ impl Context<'_> {
         let mut encoded = Vec::with_capacity(Descriptor::BYTES);
         node.bytes.append_to(value.offset, value.len, &mut encoded);
         match Descriptor::decode(&encoded, self.shared.page_size) {
-            Ok(found) if found.listed && self.shared.lists.get(found).is_none() => {
+            Ok(found) if found.listed && self.shared.large.lists.get(found).is_none() => {
                 Err(Need::List(found))
             }
             _ => Ok(()),
@@ -213,7 +213,7 @@ pub(crate) async fn run_as<O: Operation>(
             if !std::ptr::eq(worker.shared(), shared) {
                 return Poll::Ready(Err(elsewhere()));
             }
-            if let Some(panicked) = shared.panicked() {
+            if let Some(panicked) = shared.lifecycle.panicked() {
                 return Poll::Ready(Err(panicked.clone()));
             }
             let waker = context.waker();
@@ -273,7 +273,7 @@ pub(crate) async fn run_all<O: Operation<Output = ()>>(
             if !std::ptr::eq(worker.shared(), shared) {
                 return Poll::Ready(Err(elsewhere()));
             }
-            if let Some(panicked) = shared.panicked() {
+            if let Some(panicked) = shared.lifecycle.panicked() {
                 return Poll::Ready(Err(panicked.clone()));
             }
             let (mut at, mut more) = (0, true);
@@ -336,7 +336,7 @@ impl Shared {
     /// Refuses a blocking call where it would never return: on a worker, and in a process that is a fork of the one that has the workers.
     pub(crate) fn check_caller(&self) -> Result<()> {
         refuse_on_worker()?;
-        self.check_process()
+        self.lifecycle.check_process()
     }
 }
 
@@ -416,7 +416,7 @@ fn turn<O: Operation>(
             Need::NoSpace => return Poll::Ready(Err(no_space())),
             Need::Sound => return Poll::Ready(Err(astray())),
             Need::Table => return Poll::Ready(Err(Error::table_dropped())),
-            Need::List(descriptor) => match worker.shared().lists.want(descriptor, waker) {
+            Need::List(descriptor) => match worker.shared().large.lists.want(descriptor, waker) {
                 Want::Known => {}
                 Want::Load => {
                     worker.spawn_own(load(worker.shared_arc(), descriptor));
@@ -447,7 +447,10 @@ fn turn<O: Operation>(
 /// Runs an operation on a caller's thread as far as it goes without waiting; `None` if it must wait for more
 /// than a latch, the store was closed, or the thread is a worker, where no call may block, whether it would have to or not.
 pub(crate) fn run_inline<O: Operation>(shared: &Shared, operation: &mut O) -> Option<O::Output> {
-    if shared.has_ended() || shared.panicked().is_some() || refuse_on_worker().is_err() {
+    if shared.lifecycle.has_ended()
+        || shared.lifecycle.panicked().is_some()
+        || refuse_on_worker().is_err()
+    {
         return None;
     }
     guarded(shared, || spin_inline(shared, operation))

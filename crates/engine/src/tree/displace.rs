@@ -40,7 +40,7 @@ fn displace(context: Context<'_>, page: &ExclusiveFrame<'_>, front: u64, displac
         return;
     }
     displaced.set(displaced.get() + 1);
-    let epoch = context.shared.checkpoints.epoch();
+    let epoch = context.shared.checkpointing.epochs.epoch();
     if !pool.is_unsaved(frame, Node::new(page.bytes()), epoch) {
         // In this order, as with a change: a clean leaf cannot pass for one that is not saved.
         pool.frames.set_epoch(frame, epoch.number);

@@ -79,7 +79,7 @@ impl Operation for Fill<'_> {
         let mut page = latch(place.page)?;
         let covered = covered(Node::new(page.bytes()), self.records);
         let records = &self.records[..covered];
-        if context.shared.lists.may_be() {
+        if context.shared.large.lists.may_be() {
             let node = Node::new(page.bytes());
             for record in records {
                 let (position, found) = node.lower_bound(record.key);

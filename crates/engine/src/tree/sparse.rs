@@ -32,12 +32,14 @@ pub(crate) fn merge_later(shared: &Shared, sparse: &mut Sparse) {
     if keys.is_empty() {
         return;
     }
-    let under_way = shared.merging.begin();
+    let under_way = shared.forest.merging.begin();
     drop(spawn_here(shared, move || async move {
         let _under_way = under_way;
         let Some(shared) = current(|worker| worker.shared_arc()) else { return };
         for (tree, key) in keys {
-            if merge(&shared, tree, &key).await.is_err() && shared.check_writable().is_err() {
+            if merge(&shared, tree, &key).await.is_err()
+                && shared.lifecycle.check_writable().is_err()
+            {
                 return;
             }
         }
@@ -50,7 +52,7 @@ async fn merge(shared: &Arc<Shared>, tree: Tree, key: &[u8]) -> Result<()> {
     loop {
         // Other tasks run first, because no task waits for this.
         take_turn().await;
-        let mut inside = shared.gate.enter().await?;
+        let mut inside = shared.checkpointing.gate.enter().await?;
         // No task merges leaves of a tree that is being emptied.
         shared.check_table(tree)?;
         // Two pages that become one, and those above, which may come back for others.
@@ -119,14 +121,16 @@ mod tests {
                     transaction.delete(&of, &i.to_be_bytes()).await.unwrap();
                 }
                 transaction.commit().await.unwrap();
-                shared.merging.is_busy()
+                shared.forest.merging.is_busy()
             });
             assert!(deleted.join().unwrap(), "seed {seed}: merged before it was acknowledged");
             let (shared, mut left_open) = (store.inner.shared.clone(), 0);
             // It is closed while they are under way, and ends them.
             for _ in 0..leaves / 2 {
                 let _ = store.step();
-                left_open += u64::from(shared.merging.is_busy() && shared.gate.is_empty());
+                left_open += u64::from(
+                    shared.forest.merging.is_busy() && shared.checkpointing.gate.is_empty(),
+                );
             }
             assert!(left_open > 0, "seed {seed}: nobody could close the gate");
             drop((table, shared));

@@ -97,7 +97,7 @@ impl<'a> Split<'a> {
             lower: &lower,
             upper: Some(&cut.separator),
         });
-        context.shared.strike(Canary::PanicInSplit);
+        context.shared.planted.strike(Canary::PanicInSplit);
         node.append_range(old, 0, cut.position);
         node.set_stamp(old.stamp());
         if level > 0 {
@@ -232,7 +232,7 @@ pub(super) fn fresh<'a>(
     frames.set_page_id(frame, page_id);
     frames.set_parent_hint(frame, Some(parent));
     frames.set_dirty(frame, true);
-    frames.set_epoch(frame, context.shared.checkpoints.epoch().number);
+    frames.set_epoch(frame, context.shared.checkpointing.epochs.epoch().number);
     frames.set_state(frame, state::HOT);
     page
 }

@@ -126,12 +126,14 @@ impl Tx {
     /// The oldest commit of a slot whose images are kept, if it does not survive a crash yet.
     fn not_durable(&self, slot: usize) -> Option<u64> {
         let front = self.slots[slot].queue().commits.front().map(|front| front.stamp);
-        front.filter(|stamp| self.shared.log.enabled && *stamp > self.shared.durable.horizon())
+        front.filter(|stamp| {
+            self.shared.wal.options.enabled && *stamp > self.shared.wal.durable.horizon()
+        })
     }
 
     /// A snapshot taken now sees all commits up to this one, and these survive a crash.
     fn settled(&self) -> u64 {
-        self.shared.oracle.applied().min(self.shared.durable.horizon())
+        self.shared.oracle.applied().min(self.shared.wal.durable.horizon())
     }
 
     /// Takes the oldest commits of a slot out of its queue whose images may go to the device, as many as make a run.
@@ -182,7 +184,8 @@ impl Tx {
     /// than the device takes them would cost a snapshot that has room there. The commit has no stamp yet, and has changed nothing.
     pub(super) async fn let_history_pass(self: &Arc<Self>, slot: usize) {
         // As long as a spill goes on.
-        let is_open = || self.shared.failure().is_none() && !self.shared.oracle.is_closed();
+        let is_open =
+            || self.shared.lifecycle.failure().is_none() && !self.shared.oracle.is_closed();
         let spills = || self.slots[slot].spills.load(Ordering::Acquire);
         while self.is_history_behind(slot) && is_open() {
             if spills() {
@@ -195,7 +198,10 @@ impl Tx {
                     Some(stamp) => Worker::wait_durable(stamp).await,
                     None => return,
                 },
-                Some(stamp) if self.shared.log.enabled && stamp > self.shared.durable.horizon() => {
+                Some(stamp)
+                    if self.shared.wal.options.enabled
+                        && stamp > self.shared.wal.durable.horizon() =>
+                {
                     Worker::wait_durable(stamp).await
                 }
                 Some(_) if self.begin_spill(slot) => {
@@ -365,7 +371,7 @@ impl Tx {
             }
         }
         // If the log was not flushed they are held until the last checkpoint counts, which has them in no image.
-        if !self.shared.log.is_unflushed() {
+        if !self.shared.wal.options.is_unflushed() {
             large.iter().for_each(|descriptor| self.shared.free_large(descriptor));
         }
         self.large.free_all(&self.shared);

@@ -132,7 +132,7 @@ fn append(
         }
         Ok(stamp)
     })
-    .unwrap_or_else(|| match core.shared().log.enabled {
+    .unwrap_or_else(|| match core.shared().wal.options.enabled {
         true => {
             Err(qpair_format::Error::new(ErrorKind::Invalid, "a commit outside of the workers"))
         }
@@ -142,8 +142,8 @@ fn append(
 
 /// Waits until all commits up to this stamp survive power loss.
 pub(crate) async fn wait_durable(shared: &Shared, stamp: u64) -> Result<()> {
-    if !shared.log.enabled {
-        return match shared.failure() {
+    if !shared.wal.options.enabled {
+        return match shared.lifecycle.failure() {
             Some(failure) => Err(failure.clone()),
             None => Ok(()),
         };
@@ -263,9 +263,9 @@ impl Committing {
         }
         let Some(core) = &self.core else { return Err(qpair_format::Error::closed()) };
         if !core.large.is_empty()
-            && shared.log.enabled
+            && shared.wal.options.enabled
             && !self.is_flushed
-            && !shared.has_canary(Canary::LargeBeforeFlush)
+            && !shared.planted.is(Canary::LargeBeforeFlush)
         {
             // The record refers to their pages: those survive first.
             flush(shared).await?;
@@ -295,12 +295,12 @@ impl Committing {
             && let Err(refused) = shared.space.promise(inside, promised)
         {
             if !shared.space.could_promise(promised) {
-                let completed = shared.checkpoints.completed.load(Ordering::Relaxed);
+                let completed = shared.checkpointing.epochs.completed.load(Ordering::Relaxed);
                 self.is_hopeless = *self.without_room.get_or_insert(completed) != completed;
             }
             return Err(refused);
         }
-        let stamping = &shared.stamping[current(|worker| worker.number).unwrap_or(0)];
+        let stamping = &shared.wal.stamping[current(|worker| worker.number).unwrap_or(0)];
         if self.isolation() == Isolation::Serializable {
             self.stamping = Some(stamping.enter().await);
         } else if stamping.is_held() {
@@ -320,20 +320,20 @@ impl Committing {
         let shared = &tx.shared;
         let Some(core) = &self.core else { return Ok(false) };
         if core.isolation == Isolation::Serializable
-            || shared.log.enabled
-            || !shared.logs_begun()
+            || shared.wal.options.enabled
+            || !shared.wal.has_begun()
             || tx.is_history_behind(core.slot)
         {
             return Ok(false);
         }
-        match shared.gate.try_enter() {
+        match shared.checkpointing.gate.try_enter() {
             Some(entered) => self.inside = Some(entered?),
             None => return Ok(false),
         }
         let context = Context { shared, worker: None, interleave: false };
         let mut preparing = Preparing::default();
-        if shared.has_ended()
-            || shared.panicked().is_some()
+        if shared.lifecycle.has_ended()
+            || shared.lifecycle.panicked().is_some()
             || preparing.go_on(core, &mut self.cursor_hints, context) != Stop::Over
         {
             self.cursor_hints.clear();
@@ -410,7 +410,7 @@ impl Committing {
     fn take_stamp(&mut self) -> Result<()> {
         let Some(core) = &self.core else { return Ok(()) };
         let shared = core.shared();
-        shared.check_writable()?;
+        shared.lifecycle.check_writable()?;
         let clock = &shared.oracle;
         if core.isolation == Isolation::Serializable {
             let bytes_max = record_bytes_max(core);
@@ -430,7 +430,7 @@ impl Committing {
             given_up.set(there.is_err());
             Ok(stamp)
         };
-        self.stamp = match shared.log.enabled {
+        self.stamp = match shared.wal.options.enabled {
             true => append(core, begin, &given_up)?,
             false => begin()?,
         };
@@ -451,7 +451,7 @@ impl Committing {
         let Some(snapshot) = core.snapshot else { return Ok(()) };
         let comparing = tx.recent.begin(&shared.oracle);
         shared.oracle.wait_applied(comparing.since).await?;
-        if !shared.has_canary(Canary::UncheckedReads) {
+        if !shared.planted.is(Canary::UncheckedReads) {
             let compared = core.reads.compare(tx, snapshot, comparing.since + 1).await;
             compared.and_then(|()| core.check_snapshot(snapshot)).inspect_err(|error| {
                 if error.kind() == ErrorKind::Conflict {
@@ -472,7 +472,7 @@ impl Committing {
         let compared = self.compared.take();
         let Some(core) = &mut self.core else { return Ok(()) };
         let outcome = match (core.snapshot, compared) {
-            (Some(snapshot), Some(compared)) if !shared.has_canary(Canary::UncheckedReads) => {
+            (Some(snapshot), Some(compared)) if !shared.planted.is(Canary::UncheckedReads) => {
                 let since = compared.since;
                 let same = match compared.changed(stamp) {
                     Some(changed) => core.reads.compare_with(tx, &changed, since, stamp),
@@ -505,7 +505,7 @@ impl Committing {
         let shared = &tx.shared;
         let worker = worker.map(|worker| &**worker);
         let context = Context { shared, worker, interleave: false };
-        shared.strike(Canary::PanicInCommit);
+        shared.planted.strike(Canary::PanicInCommit);
         let Some(core) = &mut self.core else { return Ok(Stop::Turn) };
         // The leaf changed last. Others were prepared at the version before.
         let mut last: Option<(u32, Leaf)> = None;
@@ -654,7 +654,7 @@ impl Drop for Committing {
         // The task that asked for it went away. The stamp is taken: another task goes on.
         let Some(mut core) = self.core.take() else { return };
         let tx = core.tx.clone();
-        if tx.shared.panicked().is_some() {
+        if tx.shared.lifecycle.panicked().is_some() {
             // No task goes on with what a panic left. A leaf may refer to these.
             core.large.drain(..).for_each(super::large::LargeValue::keep);
             return;

@@ -122,7 +122,7 @@ mod tests {
         op: Op,
         over: &AtomicBool,
     ) -> (u64, u64, u64) {
-        let gate = &store.inner.shared.gate;
+        let gate = &store.inner.shared.checkpointing.gate;
         let begun = control.seen(op);
         let (mut inside, mut most, mut seen) = (0, 0, Vec::new());
         while !over.load(Ordering::Relaxed) {

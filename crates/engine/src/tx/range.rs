@@ -277,7 +277,9 @@ impl View<'_> {
                 core.note_stamp(stamp);
                 true
             }
-            Self::Snapshot(core) => shared.may_give(shared.log.reads_wait, stamp.min(core.stamp())),
+            Self::Snapshot(core) => {
+                shared.wal.may_give(shared.wal.options.reads_wait, stamp.min(core.stamp()))
+            }
         }
     }
 

@@ -81,7 +81,7 @@ pub(super) async fn find_at(
     // To be asked after the row table was: what is gone from there is in the runs.
     if seen.stamp > snapshot
         && history.is_behind(snapshot)
-        && !shared.has_canary(Canary::UnreadHistory)
+        && !shared.planted.is(Canary::UnreadHistory)
         && let Some(version) = history
             .find(shared, tree.id, key, snapshot)
             .await
@@ -105,7 +105,7 @@ pub(super) async fn read_at(
     let shared = &tx.shared;
     let seen = find_at(tx, tree, key, snapshot, value, None, true).await?;
     let found = resolve(shared, seen.found, start, value).await;
-    let given = shared.wait_to_give(shared.log.reads_wait, seen.stamp.min(snapshot)).await;
+    let given = shared.wait_to_give(shared.wal.options.reads_wait, seen.stamp.min(snapshot)).await;
     given.inspect_err(|_| value.truncate(start))?;
     found
 }

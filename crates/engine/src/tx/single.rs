@@ -44,7 +44,7 @@ pub(crate) enum Inline {
 
 /// [`put`] on a caller's thread, as far as it goes without waiting.
 pub(crate) fn put_inline(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> Result<Inline> {
-    if tx.shared.log.enabled {
+    if tx.shared.wal.options.enabled {
         // The log is a worker's.
         return Ok(Inline::Nothing);
     }
@@ -63,6 +63,6 @@ pub(crate) fn put_inline(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> 
 }
 
 fn begin(tx: &Arc<Tx>) -> TxState {
-    let durability = tx.shared.log.durability;
+    let durability = tx.shared.wal.options.durability;
     TxState::begin(tx, &TransactionOptions { durability, ..TransactionOptions::default() })
 }

@@ -68,7 +68,7 @@ impl SnapshotCore {
         let Some(found) = run_inline(shared, &mut Get::new(tree, key, &mut value)) else {
             return Ok(None);
         };
-        if !shared.may_give(shared.log.reads_wait, found.stamp.min(self.0.stamp)) {
+        if !shared.wal.may_give(shared.wal.options.reads_wait, found.stamp.min(self.0.stamp)) {
             return Ok(None);
         }
         let found = older_now(&self.0.tx, tree, key, self.0.stamp, found, 0, &mut value);

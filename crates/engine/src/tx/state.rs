@@ -173,7 +173,7 @@ impl TxState {
 
     /// Refuses what was written to tables that were dropped since.
     pub(super) fn check_tables(&self) -> Result<()> {
-        if !self.shared().has_dropped() {
+        if !self.shared().forest.has_dropped() {
             return Ok(());
         }
         self.writes.iter().try_for_each(|item| self.shared().check_table(item.tree))
@@ -187,7 +187,7 @@ impl TxState {
                 format!("{} is read-only", self.describe()),
             ));
         }
-        self.shared().check_writable()?;
+        self.shared().lifecycle.check_writable()?;
         check_sizes(self.shared(), key, value)
     }
 
@@ -218,7 +218,7 @@ impl TxState {
         }
         let shared = &self.tx.shared;
         let locking = guarded(shared, || {
-            shared.strike(Canary::PanicInLock);
+            shared.planted.strike(Canary::PanicInLock);
             self.tx.rows.lock(tree.id, key, self.id)
         });
         match locking {
@@ -236,7 +236,7 @@ impl TxState {
         self.recent.of(tree.id, key).row = Some(row);
         self.check_locks()?;
         let Some(snapshot) = self.snapshot else { return Ok(row) };
-        if newest > snapshot && !self.tx.shared.has_canary(Canary::LostUpdate) {
+        if newest > snapshot && !self.tx.shared.planted.is(Canary::LostUpdate) {
             return Err(self.conflict(tree, key, newest, snapshot));
         }
         // What a lost snapshot needed to tell may be gone.
@@ -297,7 +297,7 @@ impl TxState {
             return Ok(row);
         };
         let shared = self.tx.shared.clone();
-        if shared.has_canary(Canary::LostUpdate) {
+        if shared.planted.is(Canary::LostUpdate) {
             return Ok(row);
         }
         let changed = self.tx.history.find(&shared, tree.id, key, snapshot).await?;

@@ -19,7 +19,7 @@ impl Walk<'_> {
                 }
             }
         }
-        let used = self.inner.shared.record();
+        let used = self.inner.shared.checkpointing.record();
         let shared = self.inner.shared.clone();
         let records = self
             .inner

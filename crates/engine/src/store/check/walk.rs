@@ -147,7 +147,7 @@ impl<'a> Walk<'a> {
 
     /// The pages that are no tree's: checkpoint records, the image's description.
     fn claim_own(&mut self) {
-        let record = self.inner.shared.record();
+        let record = self.inner.shared.checkpointing.record();
         let own = record.runs().flat_map(|(first, pages)| first..first + pages);
         for page_id in (0..RECORD_PAGES).chain(own) {
             if let Err(what) = self.claim(page_id) {
@@ -160,7 +160,7 @@ impl<'a> Walk<'a> {
     /// there are any. They are being dropped, unless the record that names them is what is damaged.
     fn add_nameless(&mut self) -> bool {
         let known = &self.tree_ids;
-        let roots = self.inner.shared.roots();
+        let roots = self.inner.shared.forest.roots();
         let nameless: Vec<u32> = roots.keys().filter(|id| !known.contains(id)).copied().collect();
         drop(roots);
         let before = self.roots.len();
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
 
     /// The place where the checkpoint has the root of a tree. The store was not changed since it was opened.
     fn root_of(&mut self, tree_id: u32) -> Option<u64> {
-        match self.inner.shared.roots().get(&tree_id) {
+        match self.inner.shared.forest.roots().get(&tree_id) {
             Some(Root::Open(frame)) => Some(self.inner.shared.pool.frames.page_id(*frame)),
             Some(Root::Closed(place)) => Some(*place),
             None => None,
@@ -451,7 +451,7 @@ impl<'a> Walk<'a> {
     /// What is left once all that can be reached was: free pages and lost ones.
     fn finish(&mut self) {
         let mut attached = self.inner.shared.space.attached();
-        let record = self.inner.shared.record();
+        let record = self.inner.shared.checkpointing.record();
         record.runs().for_each(|(first, pages)| attached.change(first, pages, true));
         let mut unknown = 0;
         let mut doubles = Vec::new();

@@ -24,10 +24,10 @@ pub(super) async fn begin(
 ) -> Result<bool> {
     let shared = &inner.shared;
     inner.incarnation.begin_change()?;
-    let stays = room == Room::Enough && shared.log.enabled && logs.may_stay();
+    let stays = room == Room::Enough && shared.wal.options.enabled && logs.may_stay();
     let begun = match stays {
         true => {
-            let ended = match shared.has_canary(Canary::EndlessLogs) {
+            let ended = match shared.planted.is(Canary::EndlessLogs) {
                 true => behind.logs,
                 false => logs.ended_at(found.end.next_stamp - 1),
             };
@@ -43,10 +43,10 @@ pub(super) async fn begin(
             Ok(false)
         }
         Err(error) => Err(error),
-        Ok(()) if !shared.log.enabled => checkpoint(shared, false).await.map(|()| false),
+        Ok(()) if !shared.wal.options.enabled => checkpoint(shared, false).await.map(|()| false),
         Ok(()) => {
             if stays {
-                shared.log_bytes.fetch_add(found.bytes, Ordering::Relaxed);
+                shared.wal.bytes.fetch_add(found.bytes, Ordering::Relaxed);
             }
             Ok(stays)
         }

@@ -68,7 +68,7 @@ impl Analysis {
         let mut log_runs: Vec<(u64, u64)> = Vec::new();
         for Extent { offset_bytes, len_bytes } in self.segments.iter().copied() {
             let len_bytes = u64::from(len_bytes);
-            match &shared.log_device {
+            match &shared.wal.device {
                 Some(log_device) if is_on_log_device(offset_bytes) => {
                     log_device.claim(offset_bytes, len_bytes);
                 }
@@ -181,7 +181,7 @@ impl Logs {
 
     /// The logs from their places on.
     fn whole(&self, shared: &Shared) -> LogMerge {
-        let store = LogIdentity::new(shared.store_id, 0, 0).store;
+        let store = LogIdentity::new(shared.lifecycle.store_id, 0, 0).store;
         let readers =
             self.positions.iter().map(|position| LogReader::new(store, *position, self.read_bytes));
         LogMerge::new(readers, self.first_stamp)

@@ -35,7 +35,7 @@ impl Worker {
     /// Parks the running task until a frame for a page that it makes may be free. Where nothing is written any more it is told so at once:
     /// the frame could be that of the clean page which it is about to split, over and over.
     pub(crate) fn wait_for_new_frame(&self) -> Poll<Error> {
-        match (self.shared.failure(), self.shared.check_writable()) {
+        match (self.shared.lifecycle.failure(), self.shared.lifecycle.check_writable()) {
             (Some(_), Err(error)) => Poll::Ready(error),
             _ => self.wait_for_frame(),
         }
@@ -44,9 +44,9 @@ impl Worker {
     /// Parks the running task until a frame may be free; an error if that is hopeless.
     pub(crate) fn wait_for_frame(&self) -> Poll<Error> {
         if self.is_hopeless() {
-            return Poll::Ready(match self.shared.failure() {
+            return Poll::Ready(match self.shared.lifecycle.failure() {
                 // No page will be written any more, so every waiting task gets the error at once.
-                Some(_) => self.shared.check_writable().err().unwrap_or_else(no_memory),
+                Some(_) => self.shared.lifecycle.check_writable().err().unwrap_or_else(no_memory),
                 None => {
                     // What this one gives back may do for the others.
                     self.starved.set(0);
@@ -64,7 +64,7 @@ impl Worker {
 
     /// Whether no frame has come free for so long that none will.
     fn is_hopeless(&self) -> bool {
-        let turns_max = match self.shared.failure() {
+        let turns_max = match self.shared.lifecycle.failure() {
             Some(_) => STARVED_READ_ONLY_MAX,
             None => STARVED_MAX,
         };
@@ -89,9 +89,9 @@ impl Worker {
         let mut freed = std::mem::take(&mut *self.free.borrow_mut());
         let before = freed.len();
         // As many writes in flight as the pool can spare; reads must find room on the device too.
-        let may_write = self.shared.failure().is_none() && pending < pool.local_max;
+        let may_write = self.shared.lifecycle.failure().is_none() && pending < pool.local_max;
         // Read once: a write is counted in the phase that its tag names.
-        let phase = self.shared.checkpoints.phase();
+        let phase = self.shared.checkpointing.epochs.phase();
         let write_tag = tag(Tag::WriteBack, phase);
         pool.sweep(
             self.shared.around(),
@@ -101,7 +101,7 @@ impl Worker {
             &mut freed,
             &mut writes,
         );
-        if self.shared.space.is_squeezed() && self.shared.failure().is_none() {
+        if self.shared.space.is_squeezed() && self.shared.lifecycle.failure().is_none() {
             // Pages that were written for an image can leave without taking space, and what only the last one needs is free.
             self.begin_checkpoint();
         }
@@ -112,7 +112,9 @@ impl Worker {
         let progress = made > 0
             || !writes.is_empty()
             || self.channel.borrow().in_flight() > 0
-            || (waiting > 0 && self.shared.failure().is_none() && self.shared.space.has_image());
+            || (waiting > 0
+                && self.shared.lifecycle.failure().is_none()
+                && self.shared.space.has_image());
         if !writes.is_empty() && self.shared.space.wants_checkpoint() {
             self.begin_checkpoint();
         }

@@ -61,12 +61,12 @@ impl Worker {
             return Ok(());
         }
         let shared = &self.shared;
-        let identity = LogIdentity::new(shared.store_id, incarnation, self.number as u16);
+        let identity = LogIdentity::new(shared.lifecycle.store_id, incarnation, self.number as u16);
         let current = shared.new_segment()?;
         let next =
             shared.new_segment().inspect_err(|_| shared.keep_spare_segments(vec![current]))?;
-        let writer = LogWriter::new(identity, shared.log_geometry(), current, next)?;
-        *self.log.writer.borrow_mut() = Some(writer.flushed(shared.log.flushed));
+        let writer = LogWriter::new(identity, shared.wal.geometry(), current, next)?;
+        *self.log.writer.borrow_mut() = Some(writer.flushed(shared.wal.options.flushed));
         Ok(())
     }
 
@@ -100,15 +100,15 @@ impl Worker {
         self.log.open.borrow_mut().append(stamp);
         self.publish_open();
         let appended = end - before;
-        self.shared.log_bytes_total.fetch_add(appended, Ordering::Relaxed);
+        self.shared.wal.bytes_total.fetch_add(appended, Ordering::Relaxed);
         self.count_log(appended);
         Ok(stamp)
     }
 
     /// The logs have so many bytes more.
     fn count_log(&self, bytes: u64) {
-        let total = self.shared.log_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if total >= self.shared.log.checkpoint_bytes {
+        let total = self.shared.wal.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if total >= self.shared.wal.options.checkpoint_bytes {
             self.begin_checkpoint();
         }
     }
@@ -121,12 +121,12 @@ impl Worker {
         while let Some(stamp) = super::current(|worker| worker.pending_from()).flatten() {
             Self::wait_durable(stamp).await?;
         }
-        let refused = shared.checkpoints.refused.load(Ordering::Relaxed);
+        let refused = shared.checkpointing.epochs.refused.load(Ordering::Relaxed);
         let is_blocked = || {
-            shared.are_logs_long()
+            shared.wal.are_logs_long()
                 // A checkpoint that found no space makes no room: the commit is told so itself, if it needs some.
-                && shared.checkpoints.refused.load(Ordering::Relaxed) == refused
-                && shared.failure().is_none()
+                && shared.checkpointing.epochs.refused.load(Ordering::Relaxed) == refused
+                && shared.lifecycle.failure().is_none()
                 && !shared.oracle.is_closed()
                 && !shared.space.is_urgent()
         };
@@ -135,7 +135,7 @@ impl Worker {
             if !is_blocked() {
                 return Poll::Ready(());
             }
-            shared.log_room.wait(&mut ticket, 0, context.waker());
+            shared.wal.room.wait(&mut ticket, 0, context.waker());
             // If one is under way, its end wakes this one, which begins the next.
             super::current(|worker| worker.begin_checkpoint());
             if is_blocked() { Poll::Pending } else { Poll::Ready(()) }
@@ -176,8 +176,8 @@ impl Worker {
     fn set_expected(&self, bytes: usize) {
         let before = self.log.expected_bytes.replace(bytes);
         match (before, bytes) {
-            (0, 1..) => self.shared.log_expected.begin(),
-            (1.., 0) => self.shared.log_expected.end(),
+            (0, 1..) => self.shared.wal.expected.begin(),
+            (1.., 0) => self.shared.wal.expected.end(),
             _ => {}
         }
     }
@@ -203,7 +203,7 @@ impl Worker {
                 "split it into smaller transactions",
             ));
         }
-        let Some(log_device) = &self.shared.log_device else {
+        let Some(log_device) = &self.shared.wal.device else {
             while writer.needs_segment() || writer.room_bytes() < bytes_max {
                 match self.shared.new_segment() {
                     Ok(segment) => writer.give_segment(segment),
@@ -232,7 +232,7 @@ impl Worker {
             }
         }
         // Only if a checkpoint can free something: otherwise each further attempt would begin another one.
-        if log_device.wants_checkpoint() && self.shared.log_bytes.load(Ordering::Relaxed) > 0 {
+        if log_device.wants_checkpoint() && self.shared.wal.bytes.load(Ordering::Relaxed) > 0 {
             self.begin_checkpoint();
         }
         Ok(())
@@ -244,15 +244,15 @@ impl Worker {
         if self.shared.space.is_urgent() {
             return;
         }
-        if self.shared.checkpoint_wanted.swap(true, Ordering::AcqRel) {
+        if self.shared.checkpointing.wanted.swap(true, Ordering::AcqRel) {
             return;
         }
         let shared = self.shared.clone();
         let checkpoint = self.options.upkeep.checkpoint();
         self.spawn_own(async move {
             checkpoint.await;
-            shared.checkpoint_wanted.store(false, Ordering::Release);
-            shared.log_room.wake_all();
+            shared.checkpointing.wanted.store(false, Ordering::Release);
+            shared.wal.room.wake_all();
         });
     }
 
@@ -263,13 +263,13 @@ impl Worker {
         }
         let mut writer = self.log.writer.borrow_mut();
         let Some(writer) = writer.as_mut() else { return };
-        if writer.pending_bytes() == 0 || self.shared.failure().is_some() {
+        if writer.pending_bytes() == 0 || self.shared.lifecycle.failure().is_some() {
             return;
         }
         let Some(mut buffer) = self.log_arena.lease() else { return };
         // In this order: a commit that begins and ends between the two is not durable, and must not be among those said to be.
         let last = self.shared.last_stamp();
-        writer.note_all_durable(last.min(self.shared.durable.horizon()));
+        writer.note_all_durable(last.min(self.shared.wal.durable.horizon()));
         let pending_bytes = writer.pending_bytes();
         let mut planned = writer.next_write(&mut buffer);
         if planned.is_none() {
@@ -287,10 +287,10 @@ impl Worker {
         self.count_log(u64::from(planned.len_bytes) - record_bytes as u64);
         let mut request =
             Request::write(planned.offset_bytes, planned.len_bytes, buffer, tag(Tag::Log, 0));
-        request.force_unit_access =
-            self.shared.log.flushed && !self.shared.has_canary(Canary::AcknowledgeBeforeFlush);
+        request.force_unit_access = self.shared.wal.options.flushed
+            && !self.shared.planted.is(Canary::AcknowledgeBeforeFlush);
         self.log.under_way.set(Some((planned, Instant::now())));
-        self.shared.log_writes.fetch_add(1, Ordering::Relaxed);
+        self.shared.wal.writes.fetch_add(1, Ordering::Relaxed);
         self.submit(request);
         self.channel.borrow_mut().kick();
         self.staged.set(0);
@@ -312,7 +312,7 @@ impl Worker {
         }
         drop(completion);
         self.publish_open();
-        for log in self.shared.durable.satisfied(self.number) {
+        for log in self.shared.wal.durable.satisfied(self.number) {
             self.shared.worker_handles[log].wake_up();
         }
         self.wake_durable();
@@ -326,7 +326,7 @@ impl Worker {
 
     fn publish_open(&self) {
         let open = self.log.open.borrow().first();
-        self.shared.durable.set_open(self.number, open);
+        self.shared.wal.durable.set_open(self.number, open);
     }
 
     /// Waits until a commit, and all before it, survive power loss.
@@ -346,30 +346,30 @@ impl Worker {
 
     fn poll_durable(&self, stamp: u64, ticket: &mut Ticket, waker: &Waker) -> Poll<Result<()>> {
         let shared = &self.shared;
-        if shared.durable.has(stamp) {
+        if shared.wal.durable.has(stamp) {
             return Poll::Ready(Ok(()));
         }
-        if shared.failure().is_some() {
-            return Poll::Ready(shared.check_writable());
+        if shared.lifecycle.failure().is_some() {
+            return Poll::Ready(shared.lifecycle.check_writable());
         }
         self.log.waiters.wait(ticket, stamp, waker);
         self.publish_awaited();
         // It may have become durable on another worker before that was published.
-        if shared.durable.horizon() >= stamp {
+        if shared.wal.durable.horizon() >= stamp {
             return Poll::Ready(Ok(()));
         }
         Poll::Pending
     }
 
     fn publish_awaited(&self) {
-        self.shared.durable.set_awaited(self.number, self.log.waiters.first());
+        self.shared.wal.durable.set_awaited(self.number, self.log.waiters.first());
     }
 
     /// Wakes the tasks whose commits are durable now.
     pub(super) fn wake_durable(&self) {
         let Some(first) = self.log.waiters.first() else { return };
-        let horizon = match self.shared.failure() {
-            None => self.shared.durable.horizon(),
+        let horizon = match self.shared.lifecycle.failure() {
+            None => self.shared.wal.durable.horizon(),
             Some(_) => u64::MAX,
         };
         if first <= horizon {
@@ -383,7 +383,7 @@ impl Worker {
         let writer = self.log.writer.borrow();
         let writer = writer.as_ref()?;
         // What is in no chunk yet comes behind the mark: only the next checkpoint makes room of that.
-        self.shared.log_bytes.fetch_add(writer.pending_bytes() as u64, Ordering::Relaxed);
+        self.shared.wal.bytes.fetch_add(writer.pending_bytes() as u64, Ordering::Relaxed);
         let position = writer.position();
         self.log.begin.set(Some(position));
         Some(position.encode())
@@ -419,11 +419,11 @@ impl Shared {
     /// # Errors
     /// `ReadOnly` if it never will be: the log could not be written.
     pub(crate) async fn wait_to_give(&self, waits: bool, stamp: u64) -> Result<()> {
-        if self.may_give(waits, stamp) {
+        if self.wal.may_give(waits, stamp) {
             return Ok(());
         }
-        Worker::wait_durable(stamp).await.map_err(|error| match self.failure() {
-            _ if self.panicked().is_some() => error,
+        Worker::wait_durable(stamp).await.map_err(|error| match self.lifecycle.failure() {
+            _ if self.lifecycle.panicked().is_some() => error,
             Some(failure) => Error::with_hint(
                 ErrorKind::ReadOnly,
                 format!("the data read includes changes up to commit {stamp}, which may be lost: {failure}"),

@@ -404,7 +404,8 @@ impl Worker {
     #[inline(always)]
     fn turn(&self, pace: &mut Pace) -> Turn {
         // The woken tasks look for the failure, which is set a moment later.
-        let panicked = self.shared.panicked().is_some() && self.shared.failure().is_some();
+        let panicked =
+            self.shared.lifecycle.panicked().is_some() && self.shared.lifecycle.failure().is_some();
         if panicked && !self.told_of_panic.replace(true) {
             // What some wait for never comes.
             self.tasks.borrow_mut().make_all_ready();
@@ -725,7 +726,7 @@ impl Worker {
         let value = completion.tag & ((1 << TAG_SHIFT) - 1);
         match (completion.tag >> TAG_SHIFT, completion.buffer) {
             (0, Some(buffer)) => {
-                self.shared.strike(Canary::PanicInLoop);
+                self.shared.planted.strike(Canary::PanicInLoop);
                 if let Some((timed, since)) = self.timed.get()
                     && timed == completion.tag
                 {

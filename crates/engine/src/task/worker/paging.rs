@@ -75,7 +75,7 @@ impl Worker {
         frames.set_page_id(frame, plan.place);
         frames.set_parent_hint(frame, Some((plan.parent, plan.position)));
         frames.set_dirty(frame, false);
-        frames.set_epoch(frame, self.shared.checkpoints.epoch().number);
+        frames.set_epoch(frame, self.shared.checkpointing.epochs.epoch().number);
         frames.set_state(frame, state::HOT);
         let buffer = child.begin_read();
         let version = parent.release();
@@ -111,12 +111,12 @@ impl Worker {
         let place = pool.frames.page_id(frame);
         let fault = match result {
             Ok(()) => verify(page.as_slice(), place)
-                .filter(|_| !self.shared.has_canary(Canary::UncheckedPages))
+                .filter(|_| !self.shared.planted.is(Canary::UncheckedPages))
                 .or_else(|| self.misplaced(Node::new(page.bytes()), frame, page_of(place))),
             Err(error) => Some(Error::io(error, format!("reading page {}", page_of(place)))),
         };
         // No task has seen the page yet: whatever image is under way has it where it was read from.
-        pool.frames.set_epoch(frame, self.shared.checkpoints.epoch().number);
+        pool.frames.set_epoch(frame, self.shared.checkpointing.epochs.epoch().number);
         if let Some(error) = fault {
             pool.frames.set_state(frame, state::BROKEN);
             // The task that asked may have ended meanwhile.
@@ -215,7 +215,7 @@ impl Worker {
     /// Counts the transfer of a page that is about to begin; its phase, for [`Worker::end_transfer`].
     #[inline(always)]
     pub(super) fn begin_transfer(&self) -> u64 {
-        let phase = self.shared.checkpoints.phase();
+        let phase = self.shared.checkpointing.epochs.phase();
         self.begin_transfer_in(phase);
         phase
     }
@@ -242,7 +242,7 @@ impl Worker {
         poll_fn(|context| {
             let wait = |worker: &Rc<Self>| {
                 let is_over = worker.transfers[(phase & 1) as usize].get() == 0;
-                if is_over || worker.shared.panicked().is_some() {
+                if is_over || worker.shared.lifecycle.panicked().is_some() {
                     return Poll::Ready(());
                 }
                 worker.drains.wait(&mut ticket, phase, context.waker());

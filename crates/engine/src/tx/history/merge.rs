@@ -60,13 +60,13 @@ impl History {
 async fn merge_all(tx: &Arc<Tx>) {
     let shared = &tx.shared;
     let Some(_entered) = Entered::new(shared) else { return };
-    while shared.failure().is_none()
+    while shared.lifecycle.failure().is_none()
         && let Some(runs) = tx.history.to_merge(tx)
     {
         if let Err(error) = merge(tx, &runs).await {
             // The runs stay as they are: a reader that needs the unreadable page gets the error.
             runs.iter().for_each(|run| run.keep_as_it_is());
-            if error.kind() == ErrorKind::Io && shared.failure().is_some() {
+            if error.kind() == ErrorKind::Io && shared.lifecycle.failure().is_some() {
                 return;
             }
         }

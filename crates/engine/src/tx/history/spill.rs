@@ -27,7 +27,7 @@ pub(in crate::tx) async fn spill(tx: &Arc<Tx>, slot: usize) {
     let shared = &tx.shared;
     // A close waits until it is over; where one has begun all is forgotten anyway.
     let Some(_entered) = Entered::new(shared) else { return };
-    let is_open = || shared.failure().is_none() && !shared.oracle.is_closed();
+    let is_open = || shared.lifecycle.failure().is_none() && !shared.oracle.is_closed();
     while is_open() && tx.wants_spill(slot) {
         if let Err(error) = spill_once(tx, slot).await {
             if error.kind() == ErrorKind::Io {

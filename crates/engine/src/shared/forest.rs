@@ -1,0 +1,141 @@
+//! The trees of a store: their roots, and those that are being dropped.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use qpair_format::{Error, Result};
+
+use super::Shared;
+use super::merging::Merging;
+use crate::pool::{Root, Tree};
+use crate::sync::AsyncMutex;
+
+/// The part of an open store that knows its trees.
+pub(crate) struct Forest {
+    /// Roots of all trees, by tree id; 0 is the catalog. Those that no name leads to are being dropped.
+    pub(super) roots: Mutex<BTreeMap<u32, Root>>,
+    /// The id of the next table. None is used twice in a life of the store: handles of a dropped table, and records of it
+    /// in the log, must not be taken for those of another.
+    next_tree: AtomicU32,
+    /// Held by a task that loads the root of a tree.
+    pub(crate) opening: Arc<AsyncMutex>,
+    /// Whether any table was dropped since the store was opened.
+    has_dropped: AtomicBool,
+    /// Dropped tables of which pages are being given back.
+    dropping: Mutex<Vec<u32>>,
+    /// Roots of dropped trees that left since a checkpoint under way began, whose image lists them: their places in it.
+    departed: Mutex<BTreeMap<u32, u64>>,
+    /// Leaves that deletes left sparse are being merged.
+    pub(crate) merging: Arc<Merging>,
+}
+
+impl Default for Forest {
+    fn default() -> Self {
+        Self {
+            roots: Mutex::default(),
+            next_tree: AtomicU32::new(1),
+            opening: Arc::default(),
+            has_dropped: AtomicBool::new(false),
+            dropping: Mutex::default(),
+            departed: Mutex::default(),
+            merging: Arc::default(),
+        }
+    }
+}
+
+impl Forest {
+    /// Roots of all trees.
+    pub(crate) fn roots(&self) -> MutexGuard<'_, BTreeMap<u32, Root>> {
+        self.roots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An id that no tree has, nor had since the store was opened.
+    pub(crate) fn new_tree_id(&self) -> u32 {
+        self.next_tree.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes that there is a tree with this id.
+    pub(crate) fn skip_tree_id(&self, id: u32) {
+        self.next_tree.fetch_max(id.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// A dropped table's pages are being given back, or all were.
+    pub(crate) fn note_dropping(&self, tree: u32, begun: bool) {
+        let mut dropping = self.dropping.lock().unwrap_or_else(PoisonError::into_inner);
+        dropping.retain(|other| *other != tree);
+        if begun {
+            dropping.push(tree);
+        }
+    }
+
+    /// Tables whose pages are being given back.
+    pub(crate) fn dropping(&self) -> usize {
+        self.dropping.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether any table was dropped since the store was opened.
+    pub(crate) fn has_dropped(&self) -> bool {
+        self.has_dropped.load(Ordering::Acquire)
+    }
+}
+
+impl Shared {
+    /// A table is about to go: to be called before the stamp of its drop is taken, so that a commit with a later one sees it.
+    pub(crate) fn note_dropped(&self, tree: Tree) {
+        tree.note_dropped(&self.pool, true);
+        self.forest.has_dropped.store(true, Ordering::Release);
+    }
+
+    /// The table does not go after all.
+    pub(crate) fn forget_dropped(&self, tree: Tree) {
+        tree.note_dropped(&self.pool, false);
+    }
+
+    /// A dropped tree's root is about to leave; `false` if it has left already. The caller is inside the gate and has the root latched.
+    pub(crate) fn forget_root(&self, tree: Tree) -> bool {
+        let mut roots = self.forest.roots();
+        if roots.remove(&tree.id).is_none() {
+            return false;
+        }
+        if self.checkpointing.epochs.epoch().saving {
+            let place = self.pool.frames.page_id(tree.root);
+            self.forest
+                .departed
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(tree.id, place);
+        }
+        true
+    }
+
+    /// All trees and their roots at the instant of a checkpoint: the gate is closed.
+    pub(crate) fn begin_image_of_roots(&self) -> BTreeMap<u32, Root> {
+        let roots = self.forest.roots();
+        self.forest.departed.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        roots.clone()
+    }
+
+    /// Where the image has the roots that there were at its instant. All pages are saved, and [`crate::pool::Checkpoints`] says still that they are
+    /// being saved.
+    pub(crate) fn places_of_roots(&self, at_instant: BTreeMap<u32, Root>) -> BTreeMap<u32, u64> {
+        // A task that releases a root holds this lock; until then the root stays in its frame.
+        let now = self.forest.roots();
+        let departed = self.forest.departed.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = |(tree, root)| match root {
+            Root::Closed(page_id) => (tree, page_id),
+            Root::Open(frame) => match departed.get(&tree) {
+                Some(page_id) if !now.contains_key(&tree) => (tree, *page_id),
+                // A root leaves its place only for an image: where it is now is where this one has it.
+                _ => (tree, self.pool.frames.page_id(frame)),
+            },
+        };
+        at_instant.into_iter().map(place).collect()
+    }
+
+    /// Refuses the use of a table that was dropped. A reader asks after its read: the table may be half empty by then.
+    #[inline(always)]
+    pub(crate) fn check_table(&self, tree: Tree) -> Result<()> {
+        if tree.is_open(&self.pool) { Ok(()) } else { Err(Error::table_dropped()) }
+    }
+}

@@ -1,0 +1,160 @@
+//! How far a store's life has come: whose it is, whether it may be changed, why it failed, and whether it closes.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use qpair_format::{Error, ErrorKind, Result};
+
+/// What recovery did when the store was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// Commits of the log that were made again.
+    pub commits: u64,
+    /// Unacknowledged commits in the log, which recovery left out.
+    pub dropped: u64,
+    /// Bytes of log that were read.
+    pub bytes: u64,
+    /// Memory that was taken beyond what was given, bytes, since the log had changes of very many tables.
+    pub more_memory_bytes: u64,
+}
+
+/// The part of an open store that says what may be asked of it.
+pub(crate) struct Lifecycle {
+    pub(crate) read_only: bool,
+    pub(crate) store_id: [u8; 16],
+    /// The process that has the workers.
+    process_id: AtomicU32,
+    /// Generation of the labels, as all members have it.
+    pub(crate) generation: AtomicU64,
+    /// What recovery did, if there was one.
+    pub(crate) recovered: OnceLock<Recovered>,
+    /// The first write or flush that failed; final.
+    pub(super) failure: OnceLock<Error>,
+    /// The engine has panicked; final.
+    panicked: OnceLock<Error>,
+    /// The members say that the store is being changed.
+    marked_open: AtomicBool,
+    /// No change may begin any more.
+    closing: AtomicBool,
+    /// The workers have ended: nothing is answered any more.
+    ended: AtomicBool,
+    /// What ends with the store.
+    companions: Mutex<Vec<Box<dyn Any + Send>>>,
+}
+
+impl Default for Lifecycle {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            store_id: [0; 16],
+            process_id: AtomicU32::new(std::process::id()),
+            generation: AtomicU64::new(0),
+            recovered: OnceLock::new(),
+            failure: OnceLock::new(),
+            panicked: OnceLock::new(),
+            marked_open: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            companions: Mutex::default(),
+        }
+    }
+}
+
+impl Lifecycle {
+    /// Refuses what a fork of the process that opened the store asks of it.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        let (opened, own) = (self.process_id.load(Ordering::Relaxed), std::process::id());
+        if opened == own {
+            return Ok(());
+        }
+        Err(Error::with_hint(
+            ErrorKind::Invalid,
+            format!(
+                "process {opened} opened the store and process {own} is a fork of it: a fork does not have the threads of the store's workers"
+            ),
+            "open stores after the fork, in the process that uses them",
+        ))
+    }
+
+    /// Makes this process a fork of the one that opened the store, as far as can be told.
+    #[cfg(test)]
+    pub(crate) fn pretend_fork(&self) {
+        self.process_id.store(0, Ordering::Relaxed);
+    }
+
+    /// The cause that made the store read-only, if one did.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.get()
+    }
+
+    /// Whether the store may be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if let Some(panicked) = self.panicked() {
+            return Err(panicked.clone());
+        }
+        if let Some(failure) = self.failure() {
+            return Err(Error::with_hint(
+                ErrorKind::ReadOnly,
+                format!("the store is read-only because a write failed: {failure}"),
+                "repair the device, then open the store again: it recovers every acknowledged commit",
+            ));
+        }
+        if self.read_only {
+            return Err(Error::new(ErrorKind::ReadOnly, "the store was opened for reading only"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_marked_open(&self) -> bool {
+        // Acquire: pairs with `mark_open`, so that changes come after the labels were written.
+        self.marked_open.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn mark_open(&self) {
+        self.marked_open.store(true, Ordering::Release);
+    }
+
+    /// Keeps something until the store is closed.
+    pub(crate) fn keep(&self, companion: Box<dyn std::any::Any + Send>) {
+        self.companions.lock().unwrap_or_else(PoisonError::into_inner).push(companion);
+    }
+
+    /// Lets go of what was kept until the store is closed.
+    pub(crate) fn end_companions(&self) {
+        let companions =
+            std::mem::take(&mut *self.companions.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(companions);
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// Refuses every call from now on: the workers have ended.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// That the engine has panicked, if it has.
+    #[inline]
+    pub(crate) fn panicked(&self) -> Option<&Error> {
+        self.panicked.get()
+    }
+
+    /// Keeps the error that all callers get after a panic of the engine.
+    pub(crate) fn set_panicked(&self, error: Error) {
+        let _ = self.panicked.set(error);
+    }
+
+    /// Lets no change begin from now on.
+    pub(super) fn set_closing(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+}

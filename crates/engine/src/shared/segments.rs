@@ -1,0 +1,146 @@
+//! Segments for the logs: from the store's space, or from the logs' own device.
+
+use std::sync::atomic::Ordering;
+
+use qpair_block::DeviceInfo;
+use qpair_format::log::LogGeometry;
+use qpair_format::{ErrorKind, Result};
+
+use super::Shared;
+use crate::log_device::LogDevice;
+use crate::space::Purpose;
+
+/// Segments for each log: one that is being filled, one that its header names, and one to be named by that one's. Once a checkpoint
+/// has passed, no log needs those before.
+const SEGMENTS_MIN: usize = 3;
+
+impl Shared {
+    /// Takes the segments that logs in the store's space never go without. With them each log can go on once a checkpoint has passed,
+    /// however full the device is, and however its free pages lie. `smaller`: where there is no room for segments as large as the options
+    /// say, they are smaller in this life of the store.
+    ///
+    /// # Errors
+    /// `NoSpace`; none is taken then.
+    pub(crate) fn take_first_segments(&self, smaller: bool) -> Result<()> {
+        if self.wal.device.is_some() || self.wal.segment_bytes.get().is_some() {
+            return Ok(());
+        }
+        let LogGeometry { block_bytes, segment_bytes } = self.wal.options.geometry;
+        let least = (block_bytes * LogGeometry::SEGMENT_BLOCKS_MIN).max(self.page_size as u32);
+        let mut bytes = segment_bytes;
+        loop {
+            let smallest = bytes / 2 < least;
+            // A store that may not have smaller ones gets them after a checkpoint, whose room is not taken.
+            let all = smaller && smallest;
+            match self.take_segments(SEGMENTS_MIN * self.worker_handles.len(), bytes.into(), all) {
+                Err(error) if error.kind() == ErrorKind::NoSpace && smaller && !smallest => {
+                    bytes /= 2;
+                }
+                Err(error) => return Err(error),
+                Ok(segments) => {
+                    self.wal.spare_segments().extend(segments);
+                    let _ = self.wal.segment_bytes.set(bytes);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// So many segments of this size, or none. Unless `all`, as much room is left as others get that is new, and beside the logs.
+    fn take_segments(&self, count: usize, bytes: u64, all: bool) -> Result<Vec<u64>> {
+        let pages = bytes / self.page_size as u64;
+        let purpose = if all { Purpose::FirstLog } else { Purpose::Log };
+        let mut segments = Vec::with_capacity(count);
+        for _ in 0..count {
+            let taken = self.space.allocate_detached(pages, purpose);
+            let outcome = taken.and_then(|first| {
+                segments.push(self.offset_bytes(first));
+                if all { Ok(()) } else { self.space.keep_beside_logs() }
+            });
+            if let Err(refused) = outcome {
+                for offset_bytes in segments {
+                    self.space.free_log(offset_bytes / self.page_size as u64, pages);
+                }
+                return Err(refused);
+            }
+        }
+        Ok(segments)
+    }
+
+    /// Another segment for a log: one that a checkpoint made obsolete, or what is free.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(crate) fn new_segment(&self) -> Result<u64> {
+        if let Some(log_device) = &self.wal.device {
+            return log_device.allocate();
+        }
+        if let Some(offset_bytes) = self.wal.spare_segments().pop() {
+            return Ok(offset_bytes);
+        }
+        let pages = u64::from(self.wal.geometry().segment_bytes) / self.page_size as u64;
+        let first = self.space.allocate_detached(pages, Purpose::Log)?;
+        Ok(self.offset_bytes(first))
+    }
+
+    /// Where the bytes that logs can lie in end, as an address of the workers' channels.
+    pub(crate) fn log_end_address(&self) -> u64 {
+        self.wal.device.as_ref().map_or_else(|| self.device.size_bytes(), LogDevice::end_address)
+    }
+
+    /// Largest request for a log, bytes.
+    pub(crate) fn log_transfer_bytes_max(&self) -> u32 {
+        self.log_info().transfer_bytes_max
+    }
+
+    /// The device that the logs are on.
+    pub(crate) fn log_info(&self) -> &DeviceInfo {
+        self.wal.device.as_ref().map_or(self.device.info(), |of| of.device.info())
+    }
+
+    /// Keeps segments for the logs to go on in; those that are too many become free pages.
+    pub(crate) fn keep_spare_segments(&self, segments: Vec<u64>) {
+        if let Some(log_device) = &self.wal.device {
+            return log_device.give(segments);
+        }
+        let segment_bytes = u64::from(self.wal.geometry().segment_bytes);
+        let most = (self.wal.options.checkpoint_bytes / segment_bytes) as usize
+            + 2 * self.worker_handles.len();
+        let mut spare = self.wal.spare_segments();
+        spare.extend(segments);
+        let page_size = self.page_size as u64;
+        while spare.len() > most
+            && let Some(offset_bytes) = spare.pop()
+        {
+            self.space.free_log(offset_bytes / page_size, segment_bytes / page_size);
+        }
+    }
+
+    /// Makes free pages of the segments that are spare, but for one for each log to go on in; whether there were any.
+    pub(crate) fn give_spare_segments(&self) -> bool {
+        self.give_spare_segments_but(self.worker_handles.len())
+    }
+
+    /// The same, but for so many.
+    pub(crate) fn give_spare_segments_but(&self, keep: usize) -> bool {
+        let mut spare = self.wal.spare_segments();
+        if self.wal.device.is_some() || spare.len() <= keep {
+            return false;
+        }
+        let page_size = self.page_size as u64;
+        let pages = u64::from(self.wal.geometry().segment_bytes) / page_size;
+        for offset_bytes in spare.drain(keep..) {
+            self.space.free_log(offset_bytes / page_size, pages);
+        }
+        self.wal.spare_given.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// A checkpoint is durable that needs no log of an earlier life: gives back what those are in.
+    pub(crate) fn give_back_old_logs(&self) {
+        if let Some(runs) = self.wal.old_logs.take_obsolete() {
+            runs.into_iter().for_each(|(first, pages)| self.space.free(first, pages));
+            self.wal.device.iter().for_each(LogDevice::release_claims);
+        }
+    }
+}

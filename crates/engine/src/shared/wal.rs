@@ -1,0 +1,117 @@
+//! The write-ahead logs of a store: their options, their lengths, and how far they are durable.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use qpair_format::log::LogGeometry;
+
+use crate::log::{Durability, Durable, ExpectedRecords, OldLogs};
+use crate::log_device::LogDevice;
+use crate::sync::{AsyncMutex, Waiters};
+
+/// How a store keeps its log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogOptions {
+    /// Whether there is one.
+    pub(crate) enabled: bool,
+    /// Whether a write of the log waits until it survives power loss.
+    pub(crate) flushed: bool,
+    /// Bytes of log after which a checkpoint begins.
+    pub(crate) checkpoint_bytes: u64,
+    pub(crate) geometry: LogGeometry,
+    /// Of changes that are not part of a transaction.
+    pub(crate) durability: Durability,
+    /// Reads that are not part of a transaction wait until what they found is durable.
+    pub(crate) reads_wait: bool,
+}
+
+impl LogOptions {
+    /// Whether there is a log that no worker flushes: a power cut may bring any commit since the last checkpoint back.
+    pub(crate) fn is_unflushed(&self) -> bool {
+        self.enabled && !self.flushed
+    }
+}
+
+/// The part of an open store that knows its logs. Each worker has its own log; what is here is of all of them.
+pub(crate) struct Wal {
+    pub(crate) options: LogOptions,
+    /// The device that the logs are on, if they have one of their own.
+    pub(crate) device: Option<LogDevice>,
+    /// Logs of earlier lives of the store.
+    pub(crate) old_logs: OldLogs,
+    /// The workers have their logs, and a checkpoint says where those begin.
+    begun: AtomicBool,
+    /// For each worker: a commit between its stamp and its record, which no other may come between.
+    pub(crate) stamping: Vec<Arc<AsyncMutex>>,
+    /// How far the logs are durable.
+    pub(crate) durable: Durable,
+    /// Bytes of each segment of the logs, once that is settled.
+    pub(super) segment_bytes: OnceLock<u32>,
+    /// Bytes of the logs since the last checkpoint's instant, with headers and rests of blocks; of records, in all.
+    pub(crate) bytes: AtomicU64,
+    pub(crate) bytes_total: AtomicU64,
+    /// Tasks that wait for the logs to become short.
+    pub(crate) room: Waiters,
+    /// Workers with a commit for whose record room was made, and that is not appended.
+    pub(crate) expected: ExpectedRecords,
+    /// Writes of the logs, each of which made durable what had gathered.
+    pub(crate) writes: AtomicU64,
+    /// Segments of logs in the store's space that hold nothing any more, by their byte offsets.
+    spare_segments: Mutex<Vec<u64>>,
+    /// How often some of them became free pages because changes found no room.
+    pub(crate) spare_given: AtomicU64,
+}
+
+impl Wal {
+    pub(super) fn new(options: LogOptions, workers: usize) -> Self {
+        Self {
+            options,
+            device: None,
+            old_logs: OldLogs::default(),
+            begun: AtomicBool::new(false),
+            stamping: (0..workers).map(|_| Arc::default()).collect(),
+            durable: Durable::new(workers),
+            segment_bytes: OnceLock::new(),
+            bytes: AtomicU64::new(0),
+            bytes_total: AtomicU64::new(0),
+            room: Waiters::default(),
+            expected: ExpectedRecords::default(),
+            writes: AtomicU64::new(0),
+            spare_segments: Mutex::default(),
+            spare_given: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the logs have an eighth more than a checkpoint begins at: one is under way, and slower than they grow. Commits that have begun
+    /// have another eighth.
+    pub(crate) fn are_logs_long(&self) -> bool {
+        let most = self.options.checkpoint_bytes;
+        self.bytes.load(Ordering::Relaxed).saturating_sub(most) > most / 8
+    }
+
+    /// Sizes of the logs: what the options say, until the logs begin.
+    pub(crate) fn geometry(&self) -> LogGeometry {
+        let segment_bytes = self.segment_bytes.get().copied();
+        let options = self.options.geometry;
+        LogGeometry { segment_bytes: segment_bytes.unwrap_or(options.segment_bytes), ..options }
+    }
+
+    /// Whether what was found at this stamp may be given to a program. `waits`: it has not asked for what is not durable.
+    #[inline]
+    pub(crate) fn may_give(&self, waits: bool, stamp: u64) -> bool {
+        !waits || !self.options.enabled || self.durable.has(stamp)
+    }
+
+    pub(crate) fn spare_segments(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.spare_segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_begun(&self) {
+        self.begun.store(true, Ordering::Release);
+    }
+}
