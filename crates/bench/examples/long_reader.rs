@@ -131,7 +131,7 @@ fn update(
     rows: u64,
     done: &Arc<AtomicU64>,
     over: &Arc<AtomicBool>,
-) -> Vec<qpair::JoinHandle<Result<()>>> {
+) -> Vec<qpair::task::JoinHandle<Result<()>>> {
     (0..CLIENTS)
         .map(|client| {
             let (table, done, over) = (table.task(), done.clone(), over.clone());

@@ -10,7 +10,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use qpair::{Durability, Error, ErrorKind, Options, RecoveryProgress, Result, TransactionOptions};
+use qpair::report::RecoveryProgress;
+use qpair::{Durability, Error, ErrorKind, Options, Result, TransactionOptions};
 use rustix::time::{ClockId, clock_gettime};
 
 const PER_TX: u64 = 100;

@@ -58,7 +58,7 @@ impl Arrivals {
             if is_over(now_ns) {
                 return None;
             }
-            qpair::yield_now().await;
+            qpair::task::yield_now().await;
         }
     }
 }

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
-use qpair::{Error, ErrorKind, Result, TaskTable};
+use qpair::task::TaskTable;
+use qpair::{Error, ErrorKind, Result};
 
 use crate::dataset::{self, Shuffle, VALUE_BYTES};
 use crate::measure::{Tally, Window};

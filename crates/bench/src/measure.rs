@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use qpair::{Error, ErrorKind, JoinHandle, Result, Store, TaskTable, WorkerCycles};
+use qpair::metrics::WorkerCycles;
+use qpair::task::{JoinHandle, TaskTable};
+use qpair::{Error, ErrorKind, Result, Store};
 
 use crate::clock::Stretch;
 use crate::loops;

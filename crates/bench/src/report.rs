@@ -1,7 +1,7 @@
 //! What a run found.
 
 use hdrhistogram::Histogram;
-use qpair::WorkerCycles;
+use qpair::metrics::WorkerCycles;
 use serde::Serialize;
 
 use crate::warm::Warmed;

@@ -274,7 +274,7 @@ pub(crate) fn fill(
                 }
                 if record % 65536 == 0 {
                     done.store(record, Ordering::Relaxed);
-                    qpair::yield_now().await;
+                    qpair::task::yield_now().await;
                     if stop.load(Ordering::Relaxed) {
                         loader.abandon().await;
                         return Err(interrupted());

@@ -8,10 +8,8 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use qpair::block::DeviceSpec;
-use qpair::{
-    Durability, ErrorKind, Mode, OpenReport, Options, RecoveryProgress, Store, Table, parse_bytes,
-    publish_path,
-};
+use qpair::report::{OpenReport, RecoveryProgress};
+use qpair::{Durability, ErrorKind, Mode, Options, Store, Table, parse_bytes, publish_path};
 
 use crate::command::{WORKERS_MAX, parse_count};
 use crate::failure::{Exit, Failure, Result};

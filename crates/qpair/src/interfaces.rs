@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use qpair_engine::{Error, ErrorKind};
 use qpair_kernel::{Choice, Interface, Mode};
 
-use crate::report::PassedOver;
+use crate::outcome::PassedOver;
 
 /// The search for an interface that works, from opening the first file to a running worker.
 pub(crate) struct Interfaces {

@@ -48,8 +48,9 @@
 //!
 //! - [`Options`] opens a store: on which devices, over which [`Interface`] in which [`Mode`], with how much
 //!   memory.
-//! - [`Store::transact`], [`Transaction`] and [`Snapshot`] for threads, [`TaskStore`] for tasks: transactions.
-//! - [`Store`], [`Table`] and [`TaskTable`] are the engine's, [`block`] is the layer of devices below it.
+//! - [`Store::transact`], [`Transaction`] and [`Snapshot`] for threads, [`task::TaskStore`] for tasks: transactions.
+//! - [`Store`] and [`Table`] are the engine's, [`task`] is what runs on its workers, [`block`] is the layer of devices below it.
+//! - [`metrics`], [`report`] and [`inspect`]: what a store counts, what calls come back with, and stores that are not open.
 //! - [`Error`] has a kind for programs, and context and a way out for people.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
@@ -61,10 +62,10 @@ mod json;
 mod members;
 mod open;
 mod options;
+mod outcome;
 mod publish;
 #[cfg(feature = "metrics")]
 mod recorder;
-mod report;
 mod tools;
 
 pub use ask::ask_for_backup;
@@ -73,24 +74,54 @@ pub use publish::publish_path;
 pub use qpair_block as block;
 pub use qpair_block::{format_bytes, parse_bytes};
 pub use qpair_engine::{
-    BackupReport, BulkLoader, CheckReport, Commit, CompactReport, Durability, Error, ErrorKind,
-    Histogram, Isolation, JoinHandle, KEY_LEN_MAX, KeyBounds, LogDeviceReport, LogPlace, Metrics,
-    Observer, PAGE_SIZE_MAX, PAGE_SIZE_MIN, Prefix, Range, Recovered, RecoveryProgress, Remedy,
-    Result, Sample, SampleValue, Savepoint, Snapshot, Store, StoreOptions, StoreReport,
-    StoreStatistics, Table, TableCheck, TableStatistics, TaskRange, TaskSnapshot, TaskStore,
-    TaskTable, TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo,
-    TransactionOptions, TransactionRange, TransactionState, VALUE_LEN_MAX, WeakStore, WorkerCycles,
-    WriteBatch, key_len_max, to_prometheus, yield_now,
-};
-pub use qpair_inspect::{
-    KeyRange, LogDump, LogEntry, LogFileEnd, LogOperation, RepairReport, RepairStep, RepairedLog,
-    RepairedTable,
+    BulkLoader, Durability, Error, ErrorKind, Isolation, KEY_LEN_MAX, KeyBounds, LogPlace,
+    PAGE_SIZE_MAX, PAGE_SIZE_MIN, Prefix, Range, Remedy, Result, Snapshot, Store, StoreOptions,
+    Table, Transaction, TransactionOptions, VALUE_LEN_MAX, WeakStore, WriteBatch, key_len_max,
 };
 pub use qpair_kernel::{Interface, Mode, Polling, SubmissionThread, TaskRun, probe};
-#[cfg(feature = "metrics")]
-pub use recorder::record_metrics;
-pub use report::{OpenReport, PassedOver};
-pub use tools::holds_store;
+
+/// Calls that wait without a thread: the store from inside of its own tasks ([`Store::spawn`]).
+pub mod task {
+    pub use qpair_engine::{
+        JoinHandle, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
+        TaskTransactionRange, yield_now,
+    };
+}
+
+/// What goes with a [`Transaction`]: its ranges, savepoints and commit, and what is told of those that are open.
+pub mod transaction {
+    pub use qpair_engine::{
+        Commit, Savepoint, TransactionInfo, TransactionRange, TransactionState,
+    };
+}
+
+/// What an open store counts, and how programs read it.
+pub mod metrics {
+    #[cfg(feature = "metrics")]
+    pub use crate::recorder::record_metrics;
+    pub use qpair_engine::{
+        Histogram, Metrics, Observer, Sample, SampleValue, StoreStatistics, TableStatistics,
+        WorkerCycles, to_prometheus,
+    };
+}
+
+/// What calls on a whole store come back with: opening, checks, backups, compactions.
+pub mod report {
+    pub use crate::outcome::{OpenReport, PassedOver};
+    pub use qpair_engine::{
+        BackupReport, CheckReport, CompactReport, LogDeviceReport, Recovered, RecoveryProgress,
+        StoreReport, TableCheck,
+    };
+}
+
+/// Looks into stores that are not open: their logs, and what can be repaired.
+pub mod inspect {
+    pub use crate::tools::holds_store;
+    pub use qpair_inspect::{
+        KeyRange, LogDump, LogEntry, LogFileEnd, LogOperation, RepairReport, RepairStep,
+        RepairedLog, RepairedTable,
+    };
+}
 
 /// The README's example compiles.
 #[doc = include_str!("../../../README.md")]

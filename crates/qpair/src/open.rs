@@ -22,8 +22,8 @@ use qpair_kernel::{FileOptions, KernelDevice, LockHolder, Mode};
 use crate::interfaces::Interfaces;
 use crate::members::{LogPlaceSpec, Members, NewFiles};
 use crate::options::Options;
+use crate::outcome::OpenReport;
 use crate::publish::{publish, publish_path};
-use crate::report::OpenReport;
 
 pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
     let members = Members::of(options)?;

@@ -7,7 +7,7 @@ use qpair_block::{DeviceSpec, parse_bytes};
 use qpair_engine::{Durability, Error, RecoveryProgress, Result, Store, StoreOptions};
 use qpair_kernel::Mode;
 
-use crate::report::OpenReport;
+use crate::outcome::OpenReport;
 
 /// How to open a store, or make one.
 ///

@@ -133,7 +133,7 @@ fn disturb(bed: &Bed, at: &Plugged, seed: u64, writers: &[Writer], is_over: &Ato
 }
 
 /// Checks every page of a store that was closed.
-fn check(disk: &Arc<ScsiDisk>) -> qpair::Result<qpair::CheckReport> {
+fn check(disk: &Arc<ScsiDisk>) -> qpair::Result<qpair::report::CheckReport> {
     let store = Store::open(vec![disk.clone()], &options(false, true))?;
     let report = store.check(&|_, _| ())?;
     store.close()?;

@@ -210,7 +210,7 @@ async fn load<S: KvSession>(mut session: S, errand: Arc<Errand>, records: u64) -
                 loader.abandon().await;
                 return Err(error);
             }
-            qpair::yield_now().await;
+            qpair::task::yield_now().await;
         }
     }
     loader.finish().await

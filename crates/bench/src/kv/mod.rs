@@ -17,7 +17,7 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::str::FromStr;
 
-use qpair::WorkerCycles;
+use qpair::metrics::WorkerCycles;
 
 pub use clients::{Clients, block_on, start_threads};
 pub use error::{KvError, KvResult};

@@ -4,7 +4,8 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use qpair::{Error, ErrorKind, Isolation, Table, TaskStore, TaskTransaction, TransactionOptions};
+use qpair::task::{TaskStore, TaskTransaction};
+use qpair::{Error, ErrorKind, Isolation, Table, TransactionOptions};
 
 use crate::kv::{Begin, Direction, KeyRange, KvError, KvResult, KvSession, TableId};
 

@@ -173,7 +173,7 @@ fn read_all<K: Kv>(kv: &K, progress: &dyn Progress) -> Result<()> {
                 session.commit().await?;
                 errand.advance(0)?;
                 from = last;
-                qpair::yield_now().await;
+                qpair::task::yield_now().await;
             }
             errand.advance(1)?;
         }

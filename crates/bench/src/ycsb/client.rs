@@ -145,7 +145,7 @@ impl<S: KvSession> Operate for Client<S> {
                 Err(KvError::Conflict) if conflicts < 10_000 => {
                     self.session.rollback().await?;
                     conflicts += 1;
-                    qpair::yield_now().await;
+                    qpair::task::yield_now().await;
                 }
                 Err(error) => {
                     // The first error is the one to tell.

@@ -209,7 +209,7 @@ async fn load<S: KvSession>(
             loader.abandon().await;
             return Err(error);
         }
-        qpair::yield_now().await;
+        qpair::task::yield_now().await;
     }
     loader.finish().await?;
     loaded.write(&mut session).await

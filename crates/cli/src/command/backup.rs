@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use qpair::{BackupReport, ErrorKind, ask_for_backup};
+use qpair::report::BackupReport;
+use qpair::{ErrorKind, ask_for_backup};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};

@@ -5,7 +5,8 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 use clap::Args;
-use qpair::{OpenReport, Store};
+use qpair::Store;
+use qpair::report::OpenReport;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};

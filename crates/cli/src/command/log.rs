@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use clap::Args;
-use qpair::{LogDump, LogEntry, LogFileEnd, LogOperation};
+use qpair::inspect::{LogDump, LogEntry, LogFileEnd, LogOperation};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure, Result};

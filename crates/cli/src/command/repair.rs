@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use qpair::{ErrorKind, KeyRange, RepairReport, RepairStep, RepairedTable};
+use qpair::ErrorKind;
+use qpair::inspect::{KeyRange, RepairReport, RepairStep, RepairedTable};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure, Result};

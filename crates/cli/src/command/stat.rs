@@ -1,7 +1,8 @@
 //! `qpair stat`.
 
 use clap::Args;
-use qpair::{OpenReport, StoreReport, TableStatistics};
+use qpair::metrics::TableStatistics;
+use qpair::report::{OpenReport, StoreReport};
 use serde_json::json;
 
 use crate::failure::{Exit, Result};

@@ -1,6 +1,7 @@
 //! Records in any order: many tasks put them at once, so that their page faults overlap.
 
-use qpair::{JoinHandle, Store, Table};
+use qpair::task::JoinHandle;
+use qpair::{Store, Table};
 
 use super::gather::Gather;
 use super::progress::Progress;

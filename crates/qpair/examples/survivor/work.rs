@@ -13,10 +13,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use qpair::{
-    Durability, ErrorKind, Options, Result, Store, Table, TaskStore, TaskTransaction,
-    TransactionOptions,
-};
+use qpair::task::{TaskStore, TaskTransaction};
+use qpair::{Durability, ErrorKind, Options, Result, Store, Table, TransactionOptions};
 
 /// Tasks that run transactions.
 const TASKS: u32 = 12;

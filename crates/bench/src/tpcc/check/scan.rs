@@ -85,7 +85,7 @@ impl<S: KvSession> Scanner<S> {
             // The least key beyond the last one.
             from = last;
             from.push(0);
-            qpair::yield_now().await;
+            qpair::task::yield_now().await;
         }
     }
 }

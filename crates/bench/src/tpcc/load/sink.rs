@@ -25,7 +25,7 @@ impl<L: KvLoader> Sink<L> {
         if self.pushed.is_multiple_of(ROWS) {
             self.errand.advance(ROWS)?;
             // Making rows is computing; a worker has others to serve, its device among them.
-            qpair::yield_now().await;
+            qpair::task::yield_now().await;
         }
         Ok(())
     }

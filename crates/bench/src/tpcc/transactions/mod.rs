@@ -121,7 +121,7 @@ impl<S: KvSession> Terminal<S> {
                 Err(KvError::Conflict) if conflicts < ATTEMPTS_MAX => {
                     self.session.rollback().await?;
                     conflicts += 1;
-                    qpair::yield_now().await;
+                    qpair::task::yield_now().await;
                 }
                 Err(error) => {
                     // The first error is the one to tell.

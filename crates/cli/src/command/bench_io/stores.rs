@@ -1,6 +1,6 @@
 //! Stores among what jobs write to.
 
-use qpair::holds_store;
+use qpair::inspect::holds_store;
 use qpair_workload::Job;
 
 use crate::failure::{Exit, Failure, Result};

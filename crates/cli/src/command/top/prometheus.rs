@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use qpair::{Histogram, Metrics, Sample, SampleValue, to_prometheus};
+use qpair::metrics::{Histogram, Metrics, Sample, SampleValue, to_prometheus};
 use serde_json::Value;
 
 /// The text that the store's own process has of `Metrics::to_prometheus`. Metrics that only one of the two versions knows are left
