@@ -98,7 +98,7 @@ pub fn read_log(image: &[u8], seal: bool) {
         geometry,
         log,
         flushed: true,
-        stamp_max: None,
+        timestamp_max: None,
     };
     let mut bytes = image.to_vec();
     if seal {
@@ -109,7 +109,7 @@ pub fn read_log(image: &[u8], seal: bool) {
     let starts = [Some(start(0)), Some(start(1)), LogPosition::decode(&image[tail..]).ok()];
     let readers = starts.into_iter().flatten().map(|start| LogReader::new(7, start, 1024));
     let mut merge = LogMerge::new(readers, 1);
-    let mut next_stamp = 1;
+    let mut next_timestamp = 1;
     // Bounds what a chain of segments that goes round could do, if it could.
     for _ in 0..100_000 {
         match merge.advance() {
@@ -120,8 +120,8 @@ pub fn read_log(image: &[u8], seal: bool) {
             }
             MergeStep::Record => {
                 let record = merge.record();
-                assert_eq!(record.map(|record| record.stamp), Some(next_stamp));
-                next_stamp += 1;
+                assert_eq!(record.map(|record| record.timestamp), Some(next_timestamp));
+                next_timestamp += 1;
                 let _ = record.map(|record| describe(&record));
             }
             MergeStep::Wait => panic!("everything that was asked for was given"),

@@ -28,7 +28,7 @@ pub enum Canary {
     BackupWithoutCheckpoint,
     /// Pages from the device are taken for what they should be, whatever their checksum says.
     UncheckedPages,
-    /// Of the logs of an earlier life, unacknowledged commits count beside those with the same stamps in a later life.
+    /// Of the logs of an earlier life, unacknowledged commits count beside those with the same timestamps in a later life.
     EndlessLogs,
     /// The end of an earlier life's log is relied on, though it may be in a cache only.
     UnwrittenLogs,
@@ -38,7 +38,7 @@ pub enum Canary {
     PanicInSplit,
     /// A panic in a checkpoint, with the gate closed.
     PanicInCheckpoint,
-    /// A panic in a commit that has its stamp.
+    /// A panic in a commit that has its timestamp.
     PanicInCommit,
     /// A panic in the loop of a worker, when a page was read.
     PanicInLoop,

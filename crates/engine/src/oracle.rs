@@ -1,6 +1,6 @@
-//! Commit stamps: dense, and applied without gaps as far as `applied` says.
+//! Commit timestamps: dense, and applied without gaps as far as `applied` says.
 //!
-//! What always holds: stamps are given in order, one after the other. Every commit with a stamp of `applied` or less is
+//! What always holds: timestamps are given in order, one after the other. Every commit with a timestamp of `applied` or less is
 //! applied to the trees in full, so a reader that sees what is at or before `applied` sees whole commits only. `applied`
 //! never goes back. A commit that failed in the middle is never passed.
 
@@ -16,9 +16,9 @@ use crate::sync::{Ticket, Waiters};
 
 #[derive(Default)]
 struct State {
-    /// The stamp given last.
+    /// The timestamp given last.
     last: u64,
-    /// For each stamp above `applied` that was given: whether its commit is applied.
+    /// For each timestamp above `applied` that was given: whether its commit is applied.
     ended: VecDeque<bool>,
     /// No commit may begin.
     closed: bool,
@@ -26,52 +26,52 @@ struct State {
     failure: Option<Error>,
 }
 
-/// Gives stamps and knows how far all commits are applied.
+/// Gives timestamps and knows how far all commits are applied.
 pub(crate) struct TimestampOracle {
     applied: AtomicU64,
     state: Mutex<State>,
-    /// Tasks that wait for `applied` to reach a stamp.
+    /// Tasks that wait for `applied` to reach a timestamp.
     waiters: Waiters,
 }
 
 impl TimestampOracle {
-    /// An oracle whose first stamp is the one after `start`.
+    /// An oracle whose first timestamp is the one after `start`.
     pub(crate) fn new(start: u64) -> Self {
         let state = Mutex::new(State { last: start, ..State::default() });
         Self { applied: start.into(), state, waiters: Waiters::default() }
     }
 
-    /// Goes on behind a stamp that is applied in full; before the first commit.
-    pub(crate) fn start(&self, stamp: u64) {
+    /// Goes on behind a timestamp that is applied in full; before the first commit.
+    pub(crate) fn start(&self, timestamp: u64) {
         let mut state = self.lock();
-        state.last = stamp;
-        self.applied.store(stamp, Ordering::Release);
+        state.last = timestamp;
+        self.applied.store(timestamp, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The greatest stamp such that all commits at or below it are applied.
+    /// The greatest timestamp such that all commits at or below it are applied.
     #[inline(always)]
     pub(crate) fn applied(&self) -> u64 {
-        // Acquire: pairs with the store in `end_commit`; a reader that sees the stamp sees the applied changes.
+        // Acquire: pairs with the store in `end_commit`; a reader that sees the timestamp sees the applied changes.
         self.applied.load(Ordering::Acquire)
     }
 
-    /// The stamp given last.
+    /// The timestamp given last.
     pub(crate) fn last(&self) -> u64 {
         self.lock().last
     }
 
-    /// The stamp given last; a commit that takes a later one sees what `before` does.
+    /// The timestamp given last; a commit that takes a later one sees what `before` does.
     pub(crate) fn last_given<T>(&self, before: impl FnOnce() -> T) -> u64 {
         let state = self.lock();
         before();
         state.last
     }
 
-    /// Takes the next stamp. From here on the commit must go on to [`TimestampOracle::end_commit`] or [`TimestampOracle::fail`].
+    /// Takes the next timestamp. From here on the commit must go on to [`TimestampOracle::end_commit`] or [`TimestampOracle::fail`].
     ///
     /// # Errors
     /// `Closed` if the store is being closed; the failure of an earlier commit.
@@ -88,11 +88,11 @@ impl TimestampOracle {
         Ok(state.last)
     }
 
-    /// The commit with this stamp is applied.
-    pub(crate) fn end_commit(&self, stamp: u64) {
+    /// The commit with this timestamp is applied.
+    pub(crate) fn end_commit(&self, timestamp: u64) {
         let mut state = self.lock();
         let applied = self.applied.load(Ordering::Relaxed);
-        if let Some(ended) = state.ended.get_mut((stamp - applied - 1) as usize) {
+        if let Some(ended) = state.ended.get_mut((timestamp - applied - 1) as usize) {
             *ended = true;
         }
         let mut now = applied;
@@ -109,7 +109,7 @@ impl TimestampOracle {
         self.waiters.wake_up_to(now);
     }
 
-    /// The commit with this stamp could not be applied in full: no stamp from it on becomes applied, and no task waits
+    /// The commit with this timestamp could not be applied in full: no timestamp from it on becomes applied, and no task waits
     /// for that any more.
     pub(crate) fn fail(&self, error: Error) {
         let mut state = self.lock();
@@ -118,24 +118,24 @@ impl TimestampOracle {
         self.waiters.wake_all();
     }
 
-    /// Waits until all commits up to this stamp are applied.
+    /// Waits until all commits up to this timestamp are applied.
     ///
     /// # Errors
     /// The failure of a commit before it.
-    pub(crate) async fn wait_applied(&self, stamp: u64) -> Result<()> {
-        if self.applied() >= stamp {
+    pub(crate) async fn wait_applied(&self, timestamp: u64) -> Result<()> {
+        if self.applied() >= timestamp {
             return Ok(());
         }
         let mut ticket = Ticket::default();
         poll_fn(|context| {
             let state = self.lock();
-            if self.applied() >= stamp {
+            if self.applied() >= timestamp {
                 return Poll::Ready(Ok(()));
             }
             if let Some(failure) = &state.failure {
                 return Poll::Ready(Err(failure.clone()));
             }
-            self.waiters.wait(&mut ticket, stamp, context.waker());
+            self.waiters.wait(&mut ticket, timestamp, context.waker());
             Poll::Pending
         })
         .await
@@ -169,11 +169,11 @@ mod tests {
             if random.bool() {
                 open.push(oracle.begin_commit().unwrap());
             } else if !open.is_empty() {
-                let stamp = open.swap_remove(random.usize(..open.len()));
-                oracle.end_commit(stamp);
-                ended.insert(stamp);
+                let timestamp = open.swap_remove(random.usize(..open.len()));
+                oracle.end_commit(timestamp);
+                ended.insert(timestamp);
             }
-            let expected = (101..).find(|stamp| !ended.contains(stamp)).unwrap() - 1;
+            let expected = (101..).find(|timestamp| !ended.contains(timestamp)).unwrap() - 1;
             assert_eq!(oracle.applied(), expected);
             if ended.len() > 500 {
                 let applied = oracle.applied();

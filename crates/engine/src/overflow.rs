@@ -1,7 +1,7 @@
 //! Values too large for a leaf: pages of their own, see docs/design/page-format.md.
 //!
 //! They are read and written past the pool's replacement: free frames serve as memory for the transfer and are
-//! free again afterwards. Every page carries the value's stamp, so that a reader whose value was replaced and
+//! free again afterwards. Every page carries the value's timestamp, so that a reader whose value was replaced and
 //! whose pages were used again notices, and looks the key up once more.
 
 use std::rc::Rc;
@@ -72,18 +72,18 @@ pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, 
     let descriptor = Descriptor {
         page_id: extents.first_page(),
         listed: extents.is_listed(),
-        stamp: fastrand::u64(..),
+        timestamp: fastrand::u64(..),
         len: value.len() as u32,
         pages: pages as u32,
     };
     // Whatever happens: the pages are free again only once nothing is on its way to them.
     let reserved = Rc::new(Reserved::of(extents.clone()));
     let parts = extents.pages().zip(value.chunks(part_bytes(shared.page_size)));
-    write_parts(shared, (PageKind::Overflow, descriptor.stamp), &reserved, parts).await?;
+    write_parts(shared, (PageKind::Overflow, descriptor.timestamp), &reserved, parts).await?;
     if extents.is_listed() {
         let lists = extents.encode_lists(shared.page_size);
         let parts = extents.lists().iter().copied().zip(lists.iter().map(Vec::as_slice));
-        Box::pin(write_parts(shared, (PageKind::Extents, descriptor.stamp), &reserved, parts))
+        Box::pin(write_parts(shared, (PageKind::Extents, descriptor.timestamp), &reserved, parts))
             .await?;
     }
     Ok((descriptor, reserved))
@@ -92,7 +92,7 @@ pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, 
 /// Writes parts to their pages.
 async fn write_parts<'a>(
     shared: &Shared,
-    (kind, stamp): (PageKind, u64),
+    (kind, timestamp): (PageKind, u64),
     reserved: &Rc<Reserved>,
     parts: impl Iterator<Item = (u64, &'a [u8])>,
 ) -> Result<()> {
@@ -110,7 +110,7 @@ async fn write_parts<'a>(
             bytes.zero(0, HEADER_BYTES);
             bytes.store_u8(field::KIND, kind as u8);
             bytes.store_u64(field::PAGE_ID, page_id);
-            bytes.store_u64(field::STAMP, stamp);
+            bytes.store_u64(field::TIMESTAMP, timestamp);
             bytes.store_u32(field::PART, index as u32);
             bytes.store_u32(field::PART_BYTES, part.len() as u32);
             bytes.copy_from(HEADER_BYTES, part);
@@ -192,7 +192,7 @@ fn take_part(
     }
     let expected = part_len(descriptor, part, bytes.len());
     if bytes.load_u8(field::KIND) != PageKind::Overflow as u8
-        || bytes.load_u64(field::STAMP) != descriptor.stamp
+        || bytes.load_u64(field::TIMESTAMP) != descriptor.timestamp
         || bytes.load_u32(field::PART) != part
         || bytes.load_u32(field::PART_BYTES) as usize != expected
     {

@@ -8,7 +8,7 @@
 //! ```text
 //! backup new|force TARGET           to the store; TARGET is a device specifier with absolute paths
 //! progress DONE ALL                 back, pages, some times a second
-//! done STAMP PAGES PAGE_SIZE ID     back, at the end; or
+//! done TIMESTAMP PAGES PAGE_SIZE ID     back, at the end; or
 //! failed KIND MESSAGE
 //! ```
 
@@ -78,8 +78,8 @@ impl Answers {
                 told
             });
             let line = match told {
-                Ok(BackupReport { stamp, pages, page_size, id }) => {
-                    format!("done {stamp} {pages} {page_size} {id}\n")
+                Ok(BackupReport { timestamp, pages, page_size, id }) => {
+                    format!("done {timestamp} {pages} {page_size} {id}\n")
                 }
                 Err(error) => {
                     let known = KINDS.iter().find(|(kind, _)| *kind == error.kind());
@@ -168,7 +168,8 @@ fn absolute(spec: DeviceSpec) -> io::Result<DeviceSpec> {
 /// the pages done and all, and may break it off; as long as that process says nothing it is asked again with what it knows, 0 of 0 at first.
 ///
 /// # Errors
-/// Those of [`Options::backup_of`] in the other process; `Invalid` if it could not open the target, which is to be made of files, block devices and stripes of these;
+/// Those of [`Options::backup_of`] in the other process; `Invalid` if it could not open the target, which is to be made of files, block devices and
+/// stripes of these;
 /// `Closed` if it went away.
 pub fn ask_for_backup(
     published: &Path,
@@ -224,9 +225,9 @@ pub fn ask_for_backup(
             }
             "done" => {
                 let (counts, id) = rest.rsplit_once(' ').unwrap_or_default();
-                let [stamp, pages, page_size] = numbers(counts)[..] else { break };
+                let [timestamp, pages, page_size] = numbers(counts)[..] else { break };
                 let page_size = page_size as usize;
-                return Ok(Some(BackupReport { stamp, pages, page_size, id: id.to_owned() }));
+                return Ok(Some(BackupReport { timestamp, pages, page_size, id: id.to_owned() }));
             }
             "failed" => {
                 let (name, message) = rest.split_once(' ').unwrap_or((rest, ""));

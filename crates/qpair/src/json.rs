@@ -38,7 +38,7 @@ pub(crate) fn snapshot(
         .iter()
         .map(|info| {
             let age_s = ages_s.get(&info.id).copied().unwrap_or(0.0);
-            let snapshot = info.snapshot.map(|stamp| metrics.last_stamp.saturating_sub(stamp));
+            let snapshot = info.snapshot.map(|timestamp| metrics.last_timestamp.saturating_sub(timestamp));
             let number = |value: Option<u64>| value.map_or("null".to_owned(), |v| v.to_string());
             format!(
                 "{{\"id\":{},\"name\":{},\"worker\":{},\"age_s\":{age_s:.3},\"age_commits\":{},\"snapshot_age_commits\":{},\"locks\":{},\"write_set_bytes\":{},\"state\":\"{}\"}}",

@@ -48,7 +48,7 @@ fn a_published_store_tells_what_it_does_until_it_is_closed() {
     let go_on = |_, _| ControlFlow::Continue(());
     let ask_for = |target: &str, force| ask_for_backup(socket, Path::new(target), force, &go_on);
     let report = ask_for("stripe:unit=64KiB:copy1+copy2", false).unwrap().unwrap();
-    assert_eq!((report.stamp, report.page_size), (2, 4096), "the table's making, and a record");
+    assert_eq!((report.timestamp, report.page_size), (2, 4096), "the table's making, and a record");
     let stripe = Options::striped(["stripe:unit=64KiB:copy1+copy2"]).memory_bytes(4 << 20);
     let copy = stripe.workers(1).create(false).open().unwrap();
     let copied = copy.existing_table("t").unwrap().unwrap();

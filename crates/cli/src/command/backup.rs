@@ -77,7 +77,7 @@ impl Backup {
                 "store": source.to_string(),
                 "target": target.to_string(),
                 "id": report.id,
-                "stamp": report.stamp,
+                "timestamp": report.timestamp,
                 "pages": report.pages,
                 "bytes": bytes,
             });
@@ -85,7 +85,7 @@ impl Backup {
         } else if !self.quiet {
             out.line(format!(
                 "copied {source} as of commit {} to {target}: {}, {}",
-                report.stamp,
+                report.timestamp,
                 counted(report.pages, "page"),
                 size(bytes),
             ))?;

@@ -113,7 +113,7 @@ impl Repair {
         }
         if let Some(log) = report.log {
             let commits = counted(log.commits, "commit");
-            out.line(format!("log: {commits} made again, up to commit {}", log.last_stamp))?;
+            out.line(format!("log: {commits} made again, up to commit {}", log.last_timestamp))?;
             if log.damaged {
                 out.line("  commits behind that were durable, or may have been, and are lost")?;
             }
@@ -153,7 +153,7 @@ fn object(report: &RepairReport) -> Value {
         "tables": tables,
         "log": report.log.map(|log| json!({
             "commits": log.commits,
-            "last_stamp": log.last_stamp,
+            "last_timestamp": log.last_timestamp,
             "dropped": log.dropped,
             "damaged": log.damaged,
         })),

@@ -1,10 +1,10 @@
 //! The out-of-space retry: a change that finds no space lets a checkpoint free some, and tries again, as long as that may help.
 //!
-//! - A change that waits here has changed nothing, has no stamp, and is not inside the gate. So a checkpoint never waits for it.
+//! - A change that waits here has changed nothing, has no timestamp, and is not inside the gate. So a checkpoint never waits for it.
 //! - It ends. A change tries again only if a checkpoint was completed since it tried, if spare segments of the logs became free
-//!   pages, which each change sees to once after each checkpoint, or if a commit is about to append what room was made for. Checkpoints are begun here only if something was appended to a log since the last one's instant, if pages
-//!   are held back for the last image and the last one made for this change did not have them already, or, once for each
-//!   change, to take back what logs have and do not need.
+//!   pages, which each change sees to once after each checkpoint, or if a commit is about to append what room was made for. Checkpoints are begun
+//!   here only if something was appended to a log since the last one's instant, if pages are held back for the last image and the last one made for
+//!   this change did not have them already, or, once for each change, to take back what logs have and do not need.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -96,7 +96,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     // No task changes the trees; this is the instant.
     shared.space.begin_image(|| shared.checkpointing.epochs.begin());
     shared.wal.bytes.store(0, Ordering::Relaxed);
-    let stamp = shared.last_stamp();
+    let timestamp = shared.last_timestamp();
     let large_held = shared.large.count_held();
     let phase = shared.checkpointing.epochs.flip();
     let roots = shared.begin_image_of_roots();
@@ -126,7 +126,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     if shared.planted.is(Canary::ReuseLogBeforeRecord) {
         truncate_logs(shared).await?;
     }
-    let record = write_out(shared, stamp, roots, logs, last).await?;
+    let record = write_out(shared, timestamp, roots, logs, last).await?;
     shared.space.image_is_durable();
     shared.checkpointing.replace_record(record);
     shared.free_large_held(large_held);
@@ -152,7 +152,7 @@ pub(crate) async fn name_logs(
     logs.extend(mark_logs(shared).await?);
     let before = shared.checkpointing.record();
     shared.space.begin_same_image(before.runs());
-    let record = write_out(shared, before.stamp, roots, logs, false)
+    let record = write_out(shared, before.timestamp, roots, logs, false)
         .await
         .inspect_err(|_| shared.space.drop_image())?;
     shared.space.image_is_durable();
@@ -343,7 +343,7 @@ pub(crate) fn note_described(shared: &Shared, record: &Record, image: &Image) {
 /// Writes the image's description and the record, durably.
 async fn write_out(
     shared: &Arc<Shared>,
-    stamp: u64,
+    timestamp: u64,
     roots: BTreeMap<u32, u64>,
     logs: Vec<Vec<u8>>,
     last: bool,
@@ -363,7 +363,7 @@ async fn write_out(
     let record = Record {
         store_id: shared.lifecycle.store_id,
         sequence: before.sequence + 1,
-        stamp,
+        timestamp,
         image_page,
         image_pages,
         image_bytes: bytes.len() as u64,

@@ -1,7 +1,7 @@
 //! The lists that are known of values that lose their records.
 //!
-//! What always holds: an operation that takes a descriptor out of a leaf knows its runs by then, since they become free, or of no checkpoint, under the leaf's
-//! latch. A list is read before the latch is taken again ([`KnownLists::want`]), and known until its pages are free.
+//! What always holds: an operation that takes a descriptor out of a leaf knows its runs by then, since they become free, or of no checkpoint, under
+//! the leaf's latch. A list is read before the latch is taken again ([`KnownLists::want`]), and known until its pages are free.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ pub(crate) enum Want {
 pub(crate) struct KnownLists {
     /// The store may have values in several runs, as its label says.
     may_be: AtomicBool,
-    /// By the descriptors' first pages and stamps.
+    /// By the descriptors' first pages and timestamps.
     lists: Mutex<BTreeMap<(u64, u64), State>>,
 }
 

@@ -1,6 +1,6 @@
 //! How far the logs of all workers together are durable.
 //!
-//! What always holds: a log's entry is not above the smallest stamp that is in the log, or about to be, and not durable. So
+//! What always holds: a log's entry is not above the smallest timestamp that is in the log, or about to be, and not durable. So
 //! every commit below all entries is durable, and so is everything it may have read. No thread takes a lock for it.
 
 use std::collections::VecDeque;
@@ -13,9 +13,9 @@ const NOTHING_OPEN: u64 = u64::MAX;
 #[derive(Debug)]
 #[repr(align(64))]
 struct Entry {
-    /// No stamp of this log below this is other than durable.
+    /// No timestamp of this log below this is other than durable.
     open_from: AtomicU64,
-    /// The smallest stamp that a task of this worker waits for.
+    /// The smallest timestamp that a task of this worker waits for.
     awaited: AtomicU64,
 }
 
@@ -23,7 +23,7 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Durable {
     entries: Box<[Entry]>,
-    /// The greatest stamp that was found durable: readers of old data look no further.
+    /// The greatest timestamp that was found durable: readers of old data look no further.
     known: AtomicU64,
 }
 
@@ -38,37 +38,37 @@ impl Durable {
 
     /// Whether a commit that was seen, and all before it, are durable.
     #[inline]
-    pub(crate) fn has(&self, stamp: u64) -> bool {
-        if stamp <= self.known.load(Ordering::Relaxed) {
+    pub(crate) fn has(&self, timestamp: u64) -> bool {
+        if timestamp <= self.known.load(Ordering::Relaxed) {
             return true;
         }
-        let has = stamp <= self.horizon();
+        let has = timestamp <= self.horizon();
         if has {
-            self.known.fetch_max(stamp, Ordering::Relaxed);
+            self.known.fetch_max(timestamp, Ordering::Relaxed);
         }
         has
     }
 
-    /// Every commit with this stamp or a smaller one is durable.
+    /// Every commit with this timestamp or a smaller one is durable.
     pub(crate) fn horizon(&self) -> u64 {
-        // A log that is about to be given a stamp has lowered its word before: in the one order of all these
-        // operations either that is seen, or the stamp is above all that is asked about.
+        // A log that is about to be given a timestamp has lowered its word before: in the one order of all these
+        // operations either that is seen, or the timestamp is above all that is asked about.
         let open = self.entries.iter().map(|entry| entry.open_from.load(Ordering::SeqCst)).min();
         open.unwrap_or(NOTHING_OPEN).saturating_sub(1)
     }
 
-    /// The smallest stamp that is in the log, or about to be, and not durable; none if there is none. A stamp that is about to be there is
+    /// The smallest timestamp that is in the log, or about to be, and not durable; none if there is none. A timestamp that is about to be there is
     /// told before it is taken.
-    pub(crate) fn set_open(&self, log: usize, stamp: Option<u64>) {
-        self.entries[log].open_from.store(stamp.unwrap_or(NOTHING_OPEN), Ordering::SeqCst);
+    pub(crate) fn set_open(&self, log: usize, timestamp: Option<u64>) {
+        self.entries[log].open_from.store(timestamp.unwrap_or(NOTHING_OPEN), Ordering::SeqCst);
     }
 
-    /// The smallest stamp that the log's worker waits for; none if it waits for none.
-    pub(crate) fn set_awaited(&self, log: usize, stamp: Option<u64>) {
-        self.entries[log].awaited.store(stamp.unwrap_or(NOTHING_OPEN), Ordering::SeqCst);
+    /// The smallest timestamp that the log's worker waits for; none if it waits for none.
+    pub(crate) fn set_awaited(&self, log: usize, timestamp: Option<u64>) {
+        self.entries[log].awaited.store(timestamp.unwrap_or(NOTHING_OPEN), Ordering::SeqCst);
     }
 
-    /// The other logs whose workers wait for stamps that are durable now.
+    /// The other logs whose workers wait for timestamps that are durable now.
     pub(crate) fn satisfied(&self, but: usize) -> impl Iterator<Item = usize> + '_ {
         let horizon = self.horizon();
         self.entries.iter().enumerate().filter_map(move |(log, entry)| {
@@ -77,19 +77,19 @@ impl Durable {
     }
 }
 
-/// The stamps of one log that are not durable: those in it, and the one that is about to be.
+/// The timestamps of one log that are not durable: those in it, and the one that is about to be.
 #[derive(Debug, Default)]
-pub(crate) struct OpenStamps {
+pub(crate) struct OpenTimestamps {
     /// Appended, ascending.
     appended: VecDeque<u64>,
-    /// A commit takes this stamp, or a greater one, and has no record yet.
+    /// A commit takes this timestamp, or a greater one, and has no record yet.
     expected: Option<u64>,
 }
 
-impl OpenStamps {
-    /// A commit is about to take this stamp, or a greater one.
-    pub(crate) fn expect(&mut self, stamp: u64) {
-        self.expected.get_or_insert(stamp);
+impl OpenTimestamps {
+    /// A commit is about to take this timestamp, or a greater one.
+    pub(crate) fn expect(&mut self, timestamp: u64) {
+        self.expected.get_or_insert(timestamp);
     }
 
     /// The commit that was expected does not come.
@@ -98,14 +98,14 @@ impl OpenStamps {
     }
 
     /// The commit that was expected has its record in the log.
-    pub(crate) fn append(&mut self, stamp: u64) {
+    pub(crate) fn append(&mut self, timestamp: u64) {
         self.expected = None;
-        self.appended.push_back(stamp);
+        self.appended.push_back(timestamp);
     }
 
-    /// The log is durable up to this stamp.
-    pub(crate) fn note_durable(&mut self, stamp: u64) {
-        while self.appended.front().is_some_and(|first| *first <= stamp) {
+    /// The log is durable up to this timestamp.
+    pub(crate) fn note_durable(&mut self, timestamp: u64) {
+        while self.appended.front().is_some_and(|first| *first <= timestamp) {
             self.appended.pop_front();
         }
     }
@@ -121,10 +121,10 @@ impl OpenStamps {
 mod tests {
     use super::*;
 
-    /// A commit takes its stamp and compares what it has read, while a write of its log ends: its record is in no chunk yet.
+    /// A commit takes its timestamp and compares what it has read, while a write of its log ends: its record is in no chunk yet.
     #[test]
-    fn a_stamp_without_a_record_is_open_whatever_becomes_durable() {
-        let mut open = OpenStamps::default();
+    fn a_timestamp_without_a_record_is_open_whatever_becomes_durable() {
+        let mut open = OpenTimestamps::default();
         assert_eq!(open.first(), None);
         open.append(4);
         open.expect(6);

@@ -6,6 +6,6 @@ mod expected;
 mod old_logs;
 
 pub use durability::Durability;
-pub(crate) use durable::{Durable, OpenStamps};
+pub(crate) use durable::{Durable, OpenTimestamps};
 pub(crate) use expected::ExpectedRecords;
 pub(crate) use old_logs::OldLogs;

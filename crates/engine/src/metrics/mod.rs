@@ -83,8 +83,8 @@ pub struct Metrics {
     pub oldest_snapshot_age_commits: u64,
     /// Transactions that are open.
     pub open_transactions: u64,
-    /// Stamp of the newest commit.
-    pub last_stamp: u64,
+    /// Timestamp of the newest commit.
+    pub last_timestamp: u64,
     /// Bytes in use.
     pub used_bytes: u64,
     /// Bytes of free pages. A file grows when they are used up.

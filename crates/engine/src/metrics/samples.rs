@@ -104,7 +104,7 @@ impl Metrics {
                 gauge(self.oldest_snapshot_age_commits),
             ),
             ("open_transactions", "Open transactions", gauge(self.open_transactions)),
-            ("last_stamp", "Number of the newest commit", gauge(self.last_stamp)),
+            ("last_timestamp", "Number of the newest commit", gauge(self.last_timestamp)),
             ("used_bytes", "Space in use", gauge(self.used_bytes)),
             ("free_bytes", "Space of free pages", gauge(self.free_bytes)),
             (

@@ -81,7 +81,7 @@ impl Forest {
 }
 
 impl Shared {
-    /// A table is about to go: to be called before the stamp of its drop is taken, so that a commit with a later one sees it.
+    /// A table is about to go: to be called before the timestamp of its drop is taken, so that a commit with a later one sees it.
     pub(crate) fn note_dropped(&self, tree: Tree) {
         tree.note_dropped(&self.pool, true);
         self.forest.has_dropped.store(true, Ordering::Release);

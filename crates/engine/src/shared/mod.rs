@@ -97,14 +97,14 @@ impl Shared {
         }
     }
 
-    /// The stamp of the last commit that is in the trees in full.
-    pub(crate) fn last_stamp(&self) -> u64 {
+    /// The timestamp of the last commit that is in the trees in full.
+    pub(crate) fn last_timestamp(&self) -> u64 {
         self.oracle.applied()
     }
 
-    /// A stamp that no commit to come is below.
-    pub(crate) fn next_stamp(&self) -> u64 {
-        self.last_stamp() + 1
+    /// A timestamp that no commit to come is below.
+    pub(crate) fn next_timestamp(&self) -> u64 {
+        self.last_timestamp() + 1
     }
 
     /// Keeps the cause of a failed write or flush: from now on the store is read-only. Tasks that wait for commits or pages get the failure:
@@ -116,7 +116,7 @@ impl Shared {
         }
     }
 
-    /// Whether a commit that has its stamp, and was told this, tries again: it found no frame, and the device is well. Its pages have
+    /// Whether a commit that has its timestamp, and was told this, tries again: it found no frame, and the device is well. Its pages have
     /// places; if those were not enough, there are more for them from here on. It does not try again where no frame will ever come.
     pub(crate) fn waits_on(&self, error: &Error, patience: &mut Patience) -> bool {
         if error.kind() != ErrorKind::NoMemory || self.lifecycle.failure().is_some() {

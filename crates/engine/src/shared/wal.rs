@@ -41,8 +41,8 @@ pub(crate) struct Wal {
     pub(crate) old_logs: OldLogs,
     /// The workers have their logs, and a checkpoint says where those begin.
     begun: AtomicBool,
-    /// For each worker: a commit between its stamp and its record, which no other may come between.
-    pub(crate) stamping: Vec<Arc<AsyncMutex>>,
+    /// For each worker: a commit between its timestamp and its record, which no other may come between.
+    pub(crate) timestamping: Vec<Arc<AsyncMutex>>,
     /// How far the logs are durable.
     pub(crate) durable: Durable,
     /// Bytes of each segment of the logs, once that is settled.
@@ -69,7 +69,7 @@ impl Wal {
             device: None,
             old_logs: OldLogs::default(),
             begun: AtomicBool::new(false),
-            stamping: (0..workers).map(|_| Arc::default()).collect(),
+            timestamping: (0..workers).map(|_| Arc::default()).collect(),
             durable: Durable::new(workers),
             segment_bytes: OnceLock::new(),
             bytes: AtomicU64::new(0),
@@ -96,10 +96,10 @@ impl Wal {
         LogGeometry { segment_bytes: segment_bytes.unwrap_or(options.segment_bytes), ..options }
     }
 
-    /// Whether what was found at this stamp may be given to a program. `waits`: it has not asked for what is not durable.
+    /// Whether what was found at this timestamp may be given to a program. `waits`: it has not asked for what is not durable.
     #[inline]
-    pub(crate) fn may_give(&self, waits: bool, stamp: u64) -> bool {
-        !waits || !self.options.enabled || self.durable.has(stamp)
+    pub(crate) fn may_give(&self, waits: bool, timestamp: u64) -> bool {
+        !waits || !self.options.enabled || self.durable.has(timestamp)
     }
 
     pub(crate) fn spare_segments(&self) -> MutexGuard<'_, Vec<u64>> {

@@ -76,7 +76,7 @@ pub(crate) struct Space {
     low: AtomicBool,
     /// Pages that what was refused last lacked: free ones, or ones in a row.
     short: AtomicU64,
-    /// A commit that has its stamp found no frame, and more of what is kept is there for it.
+    /// A commit that has its timestamp found no frame, and more of what is kept is there for it.
     starved: AtomicBool,
     /// Commits inside it have pages promised.
     gate: Arc<Gate>,

@@ -1,4 +1,4 @@
-//! Places that are promised to commits before they have their stamps. See docs/design/checkpoints.md, *A place for every page*.
+//! Places that are promised to commits before they have their timestamps. See docs/design/checkpoints.md, *A place for every page*.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use super::{Gate, GateGuard, Purpose, Space, kept_for_eviction, left_by_new};
 pub(crate) struct Promised {
     /// Pages that it changes.
     pub(crate) changed: u64,
-    /// Pages that it makes after its stamp.
+    /// Pages that it makes after its timestamp.
     pub(crate) made: u64,
 }
 
@@ -33,7 +33,7 @@ impl Space {
         self.gate.promised().saturating_sub(self.promised_freely())
     }
 
-    /// Promises a change that is inside the gate, and has no stamp yet, places for so many pages that its commit may change or make: with them
+    /// Promises a change that is inside the gate, and has no timestamp yet, places for so many pages that its commit may change or make: with them
     /// it comes to its end, whichever pages have to leave memory meanwhile.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Space {
             || inner.used + self.needed_for(&inner, promised, 0) <= self.capacity()
     }
 
-    /// A commit that has its stamp found no frame: more of what is kept for the next checkpoint is there for it.
+    /// A commit that has its timestamp found no frame: more of what is kept for the next checkpoint is there for it.
     pub(crate) fn note_starved(&self) {
         self.starved.store(true, Ordering::Relaxed);
     }

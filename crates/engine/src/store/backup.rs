@@ -32,8 +32,8 @@ use qpair_format::image::RECORD_PAGES;
 /// What a backup is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupReport {
-    /// The backup has all commits up to this stamp, and none above.
-    pub stamp: u64,
+    /// The backup has all commits up to this timestamp, and none above.
+    pub timestamp: u64,
     /// Pages that were copied.
     pub pages: u64,
     /// Bytes of a page.
@@ -124,7 +124,7 @@ impl Store {
         // The copy is whole, even if it is longer than it need be.
         let _ = target.shrink(size_bytes);
         Ok(BackupReport {
-            stamp: held.record.stamp,
+            timestamp: held.record.timestamp,
             pages: pages.count(),
             page_size,
             id: label.store_id.iter().map(|byte| format!("{byte:02x}")).collect(),

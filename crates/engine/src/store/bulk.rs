@@ -37,7 +37,7 @@ pub struct BulkLoader {
     inner: Arc<StoreInner>,
     tree: Tree,
     /// Of its pages: no commit changed the table later.
-    stamp: u64,
+    timestamp: u64,
     arena: Arc<Arena>,
     pages_per_extent: usize,
     /// Extents of leaves and of inner pages, being filled.
@@ -93,7 +93,7 @@ impl BulkLoader {
                 })?;
         Ok(Self {
             tree: table.tree(),
-            stamp: inner.shared.oracle.applied(),
+            timestamp: inner.shared.oracle.applied(),
             arena,
             pages_per_extent: extent_bytes / page_size,
             extents: [None, None],
@@ -240,7 +240,7 @@ impl BulkLoader {
         let tree_id = self.tree.id;
         node.init(NodeInit { level, tree_id, page_id: place, lower: &staged.lower, upper });
         staged.fill(level, &mut node);
-        node.set_stamp(self.stamp);
+        node.set_timestamp(self.timestamp);
         seal(&mut extent.buffer, offset, page_size);
         extent.filled += 1;
         if extent.filled == self.pages_per_extent {
@@ -350,7 +350,7 @@ impl BulkLoader {
                 continue;
             };
             let now = Node::new(root.bytes());
-            if !now.is_leaf() || now.count() > 0 || now.stamp() > self.stamp {
+            if !now.is_leaf() || now.count() > 0 || now.timestamp() > self.timestamp {
                 return Err(not_empty());
             }
             let page_id = now.place();
@@ -362,7 +362,7 @@ impl BulkLoader {
             let mut node = NodeMut::new(root.bytes_mut());
             node.init(NodeInit { level, tree_id: self.tree.id, page_id, lower: &[], upper: None });
             self.levels[usize::from(level)].fill(level, &mut node);
-            node.set_stamp(self.stamp);
+            node.set_timestamp(self.timestamp);
             frames.set_dirty(self.tree.root, true);
             for run in self.runs.drain(..) {
                 run.keep(&shared);

@@ -36,8 +36,8 @@ impl Store {
     /// memory for 4,000 pages and 4 workers, 3,872 of them.
     ///
     /// # Errors
-    /// `NoMemory` if so many are open; `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and on a worker if it would have to be made or to
-    /// wait; `ReadOnly` if it would have to be made in a store that refuses changes; and what the device says.
+    /// `NoMemory` if so many are open; `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and on a worker if it would
+    /// have to be made or to wait; `ReadOnly` if it would have to be made in a store that refuses changes; and what the device says.
     pub fn table(&self, name: &str) -> Result<Table> {
         match self.existing_table(name)? {
             Some(table) => Ok(table),
@@ -122,12 +122,12 @@ impl Store {
         }
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let outcome = self.inner.block_on(move || async move {
-            let stamp = Relief::tried(&inner.shared, async || {
+            let timestamp = Relief::tried(&inner.shared, async || {
                 let mut inside = inner.incarnation.begin_commit().await?;
                 inner.define(&mut inside, Operation::DropTable { tree: tree.id }, &key, tree).await
             })
             .await?;
-            Worker::wait_durable(stamp).await
+            Worker::wait_durable(timestamp).await
         });
         if self.inner.shared.check_table(tree).is_err() {
             // The table is gone for every caller, and perhaps not durably: the store is read-only then.
@@ -160,15 +160,17 @@ impl Store {
         let id = self.inner.shared.forest.new_tree_id();
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let tree = self.inner.block_on(move || async move {
-            let (tree, stamp) = Relief::tried(&inner.shared, async || {
+            let (tree, timestamp) = Relief::tried(&inner.shared, async || {
                 let mut inside = inner.incarnation.begin_commit().await?;
                 let tree = make_tree(&inner.shared, id).await?;
                 let operation = Operation::CreateTable { tree: id, name: &key };
                 let defined = inner.define(&mut inside, operation, &key, tree).await;
-                defined.map(|stamp| (tree, stamp)).inspect_err(|_| drop_root(&inner.shared, tree))
+                defined
+                    .map(|timestamp| (tree, timestamp))
+                    .inspect_err(|_| drop_root(&inner.shared, tree))
             })
             .await?;
-            Worker::wait_durable(stamp).await?;
+            Worker::wait_durable(timestamp).await?;
             Ok(tree)
         })?;
         Ok(self.add_table(name, tree))
@@ -207,7 +209,7 @@ impl StoreInner {
         let (shared, catalog) = (&self.shared, self.catalog()?);
         let dropped = matches!(operation, Operation::DropTable { .. }).then_some(tree);
         let id = dropped.is_none().then_some(tree.id);
-        // What can be refused is refused before the stamp is taken; after it only the store can fail.
+        // What can be refused is refused before the timestamp is taken; after it only the store can fail.
         let value_len = id.map(|_| size_of::<u32>());
         let leaf = loop {
             match run(shared, Prepare::new(catalog, name.as_bytes(), value_len)).await? {
@@ -224,10 +226,10 @@ impl StoreInner {
         promise.changed += u64::from(id.is_none());
         shared.space.promise(inside, promise)?;
         let bytes_max = 256 + name.len();
-        // Records come in the order of stamps, and a serializable commit may have its stamp and not its record.
-        let stamping = &shared.wal.stamping[current(|worker| worker.number).unwrap_or(0)];
-        if stamping.is_held() {
-            drop(stamping.enter().await);
+        // Records come in the order of timestamps, and a serializable commit may have its timestamp and not its record.
+        let timestamping = &shared.wal.timestamping[current(|worker| worker.number).unwrap_or(0)];
+        if timestamping.is_held() {
+            drop(timestamping.enter().await);
         }
         let begin = || {
             dropped.inspect(|tree| shared.note_dropped(*tree));
@@ -236,14 +238,14 @@ impl StoreInner {
                 dropped.inspect(|tree| shared.forget_dropped(*tree));
             })
         };
-        let stamp = current(|worker| {
+        let timestamp = current(|worker| {
             worker.append_commit(bytes_max, begin, |record| record.push(operation))
         })
         .unwrap_or_else(|| Err(Error::closed()))?;
         let (mut outcome, mut patience) =
-            (self.put_name(name, id, stamp).await, Patience::default());
+            (self.put_name(name, id, timestamp).await, Patience::default());
         while outcome.as_ref().is_err_and(|error| shared.waits_on(error, &mut patience)) {
-            outcome = self.put_name(name, id, stamp).await;
+            outcome = self.put_name(name, id, timestamp).await;
         }
         if let Err(error) = outcome {
             // The log says that it is done.
@@ -251,15 +253,20 @@ impl StoreInner {
             shared.oracle.fail(error.clone());
             return Err(error);
         }
-        shared.oracle.end_commit(stamp);
-        shared.oracle.wait_applied(stamp).await?;
-        Ok(stamp)
+        shared.oracle.end_commit(timestamp);
+        shared.oracle.wait_applied(timestamp).await?;
+        Ok(timestamp)
     }
 
     /// Puts the record of a table's name into the catalog, or removes it.
-    pub(super) async fn put_name(&self, name: &str, tree: Option<u32>, stamp: u64) -> Result<()> {
+    pub(super) async fn put_name(
+        &self,
+        name: &str,
+        tree: Option<u32>,
+        timestamp: u64,
+    ) -> Result<()> {
         let (catalog, shared) = (self.catalog()?, &self.shared);
-        let change = Change { stamp, undo: NoUndo };
+        let change = Change { timestamp, undo: NoUndo };
         let Some(id) = tree else {
             let removed = run(shared, Remove::new(catalog, name.as_bytes(), change)).await?;
             if removed.sparse.is_some() {
@@ -345,7 +352,7 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
             continue;
         }
         fewer = true;
-        let change = Change { stamp: shared.oracle.applied(), undo: NoUndo };
+        let change = Change { timestamp: shared.oracle.applied(), undo: NoUndo };
         for index in 0..batch.len().min(EMPTY_BATCH) {
             let key = batch.entry(index).0.to_vec();
             let removed = run(shared, Remove::new(tree, &key, change)).await?;

@@ -253,11 +253,11 @@ fn examine_part(
 ) -> Option<Content> {
     let bytes = page.bytes();
     let expected = part_len(descriptor, part, bytes.len());
-    let (kind, stamp) = (bytes.load_u8(field::KIND), bytes.load_u64(field::STAMP));
+    let (kind, timestamp) = (bytes.load_u8(field::KIND), bytes.load_u64(field::TIMESTAMP));
     let (found, len) = (bytes.load_u32(field::PART), bytes.load_u32(field::PART_BYTES) as usize);
     let fault = if kind != PageKind::Overflow as u8 {
         format!("is of kind {kind} where a large value has a page")
-    } else if stamp != descriptor.stamp {
+    } else if timestamp != descriptor.timestamp {
         "is a page of another large value".to_owned()
     } else if found != part || len != expected {
         format!("is part {found} with {len} bytes, not part {part} with {expected} bytes")

@@ -150,7 +150,7 @@ impl StoreInner {
             // Of a large value that a commit replaced, the pages are free from here on. A crash that loses the commit has the value
             // again: until the commit survives one they must not be written over.
             if shared.wal.options.enabled && shared.wal.options.flushed {
-                Worker::wait_durable(shared.last_stamp()).await?;
+                Worker::wait_durable(shared.last_timestamp()).await?;
             }
             tx.collect_all();
             checkpoint(&shared, true).await?;

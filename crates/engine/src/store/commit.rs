@@ -10,13 +10,13 @@ use crate::tx::wait_durable;
 /// A commit that was made.
 #[derive(Clone)]
 pub struct Commit {
-    pub(super) stamp: u64,
+    pub(super) timestamp: u64,
     pub(super) inner: Arc<StoreInner>,
 }
 
 impl std::fmt::Debug for Commit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Commit").field("stamp", &self.stamp).finish_non_exhaustive()
+        f.debug_struct("Commit").field("timestamp", &self.timestamp).finish_non_exhaustive()
     }
 }
 
@@ -24,8 +24,8 @@ impl Commit {
     /// The commit's number: of two commits of a store the later has the greater one. For a transaction that wrote nothing
     /// the newest commit that it may have seen.
     #[must_use]
-    pub fn stamp(&self) -> u64 {
-        self.stamp
+    pub fn timestamp(&self) -> u64 {
+        self.timestamp
     }
 
     /// Waits, in a task, until the commit survives power loss. In a store without a log that is when the store is closed,
@@ -34,7 +34,7 @@ impl Commit {
     /// # Errors
     /// The failure of the device that made the store read-only.
     pub async fn durable(&self) -> Result<()> {
-        wait_durable(&self.inner.shared, self.stamp).await
+        wait_durable(&self.inner.shared, self.timestamp).await
     }
 
     /// [`Commit::durable`] for threads that are no workers, also after the store was closed.

@@ -286,13 +286,13 @@ impl StoreInner {
     ///
     /// # Errors
     /// As that; `Invalid` on a worker.
-    pub(crate) fn block_to_give(&self, waits: bool, stamp: u64) -> Result<()> {
+    pub(crate) fn block_to_give(&self, waits: bool, timestamp: u64) -> Result<()> {
         let shared = &self.shared;
-        if shared.wal.may_give(waits, stamp) {
+        if shared.wal.may_give(waits, timestamp) {
             return Ok(());
         }
         let shared = shared.clone();
-        self.block_on(move || async move { shared.wait_to_give(waits, stamp).await })
+        self.block_on(move || async move { shared.wait_to_give(waits, timestamp).await })
     }
 
     /// Says it if a file of the store has no name any more.

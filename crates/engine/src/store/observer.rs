@@ -113,7 +113,7 @@ fn metrics(tx: &Tx) -> Result<Metrics> {
         history_bytes: tx.old_device_bytes(),
         oldest_snapshot_age_commits: tx.oldest_snapshot_age(),
         open_transactions: tx.transactions().len() as u64,
-        last_stamp: shared.last_stamp(),
+        last_timestamp: shared.last_timestamp(),
         used_bytes: shares.used() * page_size,
         free_bytes: shares.free * page_size,
         retained_bytes: shares.retained * page_size,

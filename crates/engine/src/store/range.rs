@@ -51,7 +51,7 @@ impl Cursor {
         )
         .limited(self.end.pace.left());
         if run_inline(&shared, &mut scan).is_none()
-            || !shared.wal.may_give(shared.wal.options.reads_wait, self.end.batch.stamp)
+            || !shared.wal.may_give(shared.wal.options.reads_wait, self.end.batch.timestamp)
         {
             self.end.batch.clear();
             return Ok(false);
@@ -79,7 +79,7 @@ impl Cursor {
         )
         .limited(self.end.pace.left());
         run(&shared, scan).await?;
-        shared.wait_to_give(shared.wal.options.reads_wait, self.end.batch.stamp).await?;
+        shared.wait_to_give(shared.wal.options.reads_wait, self.end.batch.timestamp).await?;
         self.taken()
     }
 }

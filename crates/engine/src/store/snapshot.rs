@@ -18,7 +18,7 @@ pub struct TaskSnapshot {
 
 impl std::fmt::Debug for TaskSnapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TaskSnapshot").field("stamp", &self.core.stamp()).finish()
+        f.debug_struct("TaskSnapshot").field("timestamp", &self.core.timestamp()).finish()
     }
 }
 
@@ -29,8 +29,8 @@ impl TaskSnapshot {
 
     /// The commit up to which it sees the store.
     #[must_use]
-    pub fn stamp(&self) -> u64 {
-        self.core.stamp()
+    pub fn timestamp(&self) -> u64 {
+        self.core.timestamp()
     }
 
     /// The value of a key.
@@ -73,7 +73,7 @@ pub struct Snapshot {
 
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Snapshot").field("stamp", &self.core.stamp()).finish()
+        f.debug_struct("Snapshot").field("timestamp", &self.core.timestamp()).finish()
     }
 }
 
@@ -84,8 +84,8 @@ impl Snapshot {
 
     /// The commit up to which it sees the store.
     #[must_use]
-    pub fn stamp(&self) -> u64 {
-        self.core.stamp()
+    pub fn timestamp(&self) -> u64 {
+        self.core.timestamp()
     }
 
     /// The same snapshot, for tasks.

@@ -116,8 +116,8 @@ impl Table {
     /// Puts a key's value into `value`, which is empty; `false` if there is none.
     #[inline(always)]
     fn get_blocking(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        if let Some((found, stamp)) = self.get_inline(key, value)? {
-            self.inner.block_to_give(self.inner.shared.wal.options.reads_wait, stamp)?;
+        if let Some((found, timestamp)) = self.get_inline(key, value)? {
+            self.inner.block_to_give(self.inner.shared.wal.options.reads_wait, timestamp)?;
             return Ok(found);
         }
         let (table, key) = (self.task(), key.to_vec());
@@ -134,21 +134,21 @@ impl Table {
         let seen = run_inline(shared, &mut Get::new(self.tree, key, value));
         shared.check_table(self.tree)?;
         Ok(match seen {
-            Some(Seen { found, stamp, .. }) if found != Found::Overflow => {
-                Some((found == Found::Value, stamp))
+            Some(Seen { found, timestamp, .. }) if found != Found::Overflow => {
+                Some((found == Found::Value, timestamp))
             }
             _ => None,
         })
     }
 
     /// Inserts or replaces a record; whether one was replaced. Waits for a transaction that has the record locked: never do this within
-    /// one's own. In a closure of [`Store::transact`](crate::Store::transact) that is refused; beside a [`Transaction`](crate::Transaction) begun by hand it
-    /// waits for ever.
+    /// one's own. In a closure of [`Store::transact`](crate::Store::transact) that is refused; beside a [`Transaction`](crate::Transaction) begun
+    /// by hand it waits for ever.
     ///
     /// # Errors
-    /// `Invalid` as said; `KeyTooLong`, `ValueTooLong`, `NoSpace`, `ReadOnly`, and what the device says. After an error the record is as it was before,
-    /// unless it is the write of the log that failed (`ReadOnly`, and the store is from then on): then the caller cannot know whether the new value
-    /// is there once the store is opened again.
+    /// `Invalid` as said; `KeyTooLong`, `ValueTooLong`, `NoSpace`, `ReadOnly`, and what the device says. After an error the record is as it was
+    /// before, unless it is the write of the log that failed (`ReadOnly`, and the store is from then on): then the caller cannot know whether the
+    /// new value is there once the store is opened again.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.inner.shared.check_caller()?;
         check_sizes(&self.inner.shared, key, value)?;
@@ -179,7 +179,8 @@ impl Table {
     }
 
     /// Removes the records of a range of keys; how many. Not at once: in transactions of up to 1,000 records each (fewer where a full
-    /// device has no room for so many), so that neither memory nor locks are taken for all of them. For all or nothing use [`Transaction::delete_range`](crate::Transaction::delete_range).
+    /// device has no room for so many), so that neither memory nor locks are taken for all of them. For all or nothing use
+    /// [`Transaction::delete_range`](crate::Transaction::delete_range).
     ///
     /// # Errors
     /// As [`Table::delete`]; `Invalid` if the range ends before it begins. After an error some may be gone.
@@ -266,8 +267,8 @@ impl Table {
     pub async fn get_async(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let shared = &self.inner.shared;
         let mut value = Vec::new();
-        if let Some((found, stamp)) = self.get_inline(key, &mut value)?
-            && shared.wal.may_give(shared.wal.options.reads_wait, stamp)
+        if let Some((found, timestamp)) = self.get_inline(key, &mut value)?
+            && shared.wal.may_give(shared.wal.options.reads_wait, timestamp)
         {
             return Ok(found.then_some(value));
         }
@@ -327,31 +328,31 @@ impl TaskTable {
     pub async fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.shared().check_table(self.table.tree)?;
         let start = value.len();
-        let Seen { found, stamp, .. } =
+        let Seen { found, timestamp, .. } =
             run(self.shared(), Get::new(self.table.tree, key, value)).await?;
         let found = match found {
-            Found::Value => Ok((true, stamp)),
-            Found::Nothing => Ok((false, stamp)),
-            Found::Overflow => self.get_overflow(key, stamp, value).await,
+            Found::Value => Ok((true, timestamp)),
+            Found::Nothing => Ok((false, timestamp)),
+            Found::Overflow => self.get_overflow(key, timestamp, value).await,
         };
         let there = self.shared().check_table(self.table.tree);
         there.inspect_err(|_| value.truncate(start))?;
-        let (found, stamp) = found?;
-        self.wait_to_give(stamp).await.inspect_err(|_| value.truncate(start))?;
+        let (found, timestamp) = found?;
+        self.wait_to_give(timestamp).await.inspect_err(|_| value.truncate(start))?;
         Ok(found)
     }
 
-    async fn wait_to_give(&self, stamp: u64) -> Result<()> {
+    async fn wait_to_give(&self, timestamp: u64) -> Result<()> {
         let shared = self.shared();
-        shared.wait_to_give(shared.wal.options.reads_wait, stamp).await
+        shared.wait_to_give(shared.wal.options.reads_wait, timestamp).await
     }
 
-    /// Goes on with a lookup that found a descriptor at a stamp, which it appended to `value`; whether there is a value, and the stamp of
+    /// Goes on with a lookup that found a descriptor at a timestamp, which it appended to `value`; whether there is a value, and the timestamp of
     /// the leaf that says so.
     async fn get_overflow(
         &self,
         key: &[u8],
-        mut stamp: u64,
+        mut timestamp: u64,
         value: &mut Vec<u8>,
     ) -> Result<(bool, u64)> {
         let start = value.len() - Descriptor::BYTES.min(value.len());
@@ -360,7 +361,7 @@ impl TaskTable {
             let encoded = value.split_off(start);
             let descriptor = Descriptor::decode(&encoded, self.shared().page_size)?;
             match overflow::read(self.shared(), descriptor, value).await {
-                Ok(true) => return Ok((true, stamp)),
+                Ok(true) => return Ok((true, timestamp)),
                 // The value was replaced under our eyes, or is damaged: the second look at the same place tells.
                 outcome => {
                     value.truncate(start);
@@ -378,10 +379,10 @@ impl TaskTable {
                 }
             }
             let seen = run(self.shared(), Get::new(self.table.tree, key, value)).await?;
-            stamp = seen.stamp;
+            timestamp = seen.timestamp;
             match seen.found {
-                Found::Value => return Ok((true, stamp)),
-                Found::Nothing => return Ok((false, stamp)),
+                Found::Value => return Ok((true, timestamp)),
+                Found::Nothing => return Ok((false, timestamp)),
                 Found::Overflow => {}
             }
         }
@@ -425,13 +426,13 @@ impl TaskTable {
         Ok(TaskRange::new(self.table.clone(), from, to))
     }
 
-    /// Puts a large value in the place of its descriptor, which was found at a stamp that may be given; whether there is still a value.
+    /// Puts a large value in the place of its descriptor, which was found at a timestamp that may be given; whether there is still a value.
     pub(crate) async fn resolve(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let there = self.get_overflow(key, 0, value).await;
         // The pages of a table that was dropped may be another's by now.
         self.shared().check_table(self.table.tree)?;
-        let (there, stamp) = there?;
-        self.wait_to_give(stamp).await?;
+        let (there, timestamp) = there?;
+        self.wait_to_give(timestamp).await?;
         Ok(there)
     }
 }

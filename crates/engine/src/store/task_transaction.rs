@@ -18,8 +18,8 @@ use crate::tx::{
 
 /// A store's transactions for tasks: calls wait by giving the worker to others. Cheap to clone.
 ///
-/// Calls may be dropped while they wait, as by a time-out, and several may be awaited side by side, by `join!`, `select!`, `FuturesUnordered` and their
-/// like.
+/// Calls may be dropped while they wait, as by a time-out, and several may be awaited side by side, by `join!`, `select!`, `FuturesUnordered` and
+/// their like.
 #[derive(Clone)]
 pub struct TaskStore {
     pub(super) inner: Arc<StoreInner>,
@@ -269,13 +269,14 @@ impl TaskTransaction {
     /// Makes all writes visible to every reader, at once.
     ///
     /// # Errors
-    /// `Conflict`; `NoSpace`; `TooLarge` if its record is larger than one may be, or than a log device; `Closed`; `ReadOnly` if the store was before; what the
-    /// device says of reads: then nothing was written. A write that fails when the commit has its stamp makes the store read-only, and that is the error
-    /// then: the commit may be seen until the store is closed, and the caller cannot know whether it is there once the store is opened again.
+    /// `Conflict`; `NoSpace`; `TooLarge` if its record is larger than one may be, or than a log device; `Closed`; `ReadOnly` if the store was
+    /// before; what the device says of reads: then nothing was written. A write that fails when the commit has its timestamp makes the store
+    /// read-only, and that is the error then: the commit may be seen until the store is closed, and the caller cannot know whether it is there once
+    /// the store is opened again.
     pub async fn commit(self) -> Result<Commit> {
         let Self { core, inner } = self;
-        let stamp = commit(core).await?;
-        Ok(Commit { stamp, inner })
+        let timestamp = commit(core).await?;
+        Ok(Commit { timestamp, inner })
     }
 
     /// Forgets all writes. The same as dropping it.

@@ -268,15 +268,15 @@ impl Transaction {
 
 fn finish(inner: &Arc<StoreInner>, mut core: TxState) -> Result<Commit> {
     inner.shared.check_caller()?;
-    let commit = |stamp| Commit { stamp, inner: inner.clone() };
-    if let Some(stamp) = nothing_to_do(&mut core)? {
+    let commit = |timestamp| Commit { timestamp, inner: inner.clone() };
+    if let Some(timestamp) = nothing_to_do(&mut core)? {
         let (waits, seen) = core.seen();
         inner.block_to_give(waits, seen)?;
-        return Ok(commit(stamp));
+        return Ok(commit(timestamp));
     }
     let mut committing = Committing::new(core)?;
     if committing.inline()? {
-        return Ok(commit(committing.stamp()));
+        return Ok(commit(committing.timestamp()));
     }
     inner.block_on(move || async move { committing.complete().await }).map(commit)
 }

@@ -26,7 +26,7 @@ pub(crate) struct FillRecord<'a> {
     pub(crate) value: &'a [u8],
     /// The value is a descriptor.
     pub(crate) overflow: bool,
-    pub(crate) stamp: u64,
+    pub(crate) timestamp: u64,
 }
 
 /// What came of a step.
@@ -188,9 +188,9 @@ fn has_room(node: Node<'_>, records: &[FillRecord<'_>]) -> bool {
 
 /// Puts records that fit.
 fn put_all(context: Context<'_>, page: &mut ExclusiveFrame<'_>, records: &[FillRecord<'_>]) {
-    for FillRecord { key, value, overflow, stamp } in records {
+    for FillRecord { key, value, overflow, timestamp } in records {
         let at = Node::new(page.bytes()).lower_bound(key);
-        let change = Change { stamp: *stamp, undo: NoUndo };
+        let change = Change { timestamp: *timestamp, undo: NoUndo };
         put_record(context, page, (key, value, *overflow), at, change);
     }
     context.shared.pool.frames.set_dirty(page.index(), true);
@@ -215,7 +215,7 @@ struct Plan {
     leaves: usize,
     /// Records that they have.
     taken: usize,
-    stamp: u64,
+    timestamp: u64,
     upper: Option<Vec<u8>>,
 }
 
@@ -260,7 +260,7 @@ fn plan(
     let (mut used, mut old, mut new) = (1, 0, 0);
     // No new ones any more: this is the last leaf there can be, and what is left of the old ones must go into it.
     let mut last = leaves_max == 1;
-    let mut stamp = node.stamp();
+    let mut timestamp = node.timestamp();
     loop {
         let (is_new, replaces) = match (records.get(new), (old < node.count()).then(|| old_at(old)))
         {
@@ -300,7 +300,7 @@ fn plan(
         }
         leaf.push(0, key, value, overflow);
         if is_new {
-            stamp = stamp.max(records[new].stamp);
+            timestamp = timestamp.max(records[new].timestamp);
             new += 1;
         }
         if replaces && let (_, descriptor, true) = old_at(old) {
@@ -323,7 +323,7 @@ fn plan(
     let bounds = |leaf: usize| leaves[..used].get(leaf + 1).map(|next| next.lower.as_slice());
     let fit = (0..used)
         .all(|leaf| leaves[leaf].fits_below(0, bounds(leaf).or(upper.as_deref()), page_size));
-    (fit && new > 0).then_some(Plan { leaves: used, taken: new, stamp, upper })
+    (fit && new > 0).then_some(Plan { leaves: used, taken: new, timestamp, upper })
 }
 
 /// Makes the leaves of a plan, and the references to them.
@@ -355,14 +355,14 @@ fn make(
         let (lower, upper) = (leaf.lower.as_slice(), upper_of(index));
         node.init(NodeInit { level: 0, tree_id, page_id, lower, upper });
         leaf.fill(0, &mut node);
-        node.set_stamp(plan.stamp);
+        node.set_timestamp(plan.timestamp);
         made.push(frame);
     }
     let mut node = NodeMut::new(page.bytes_mut());
     let (lower, upper) = (leaves[0].lower.as_slice(), upper_of(0));
     node.init(NodeInit { level: 0, tree_id, page_id: first_id, lower, upper });
     leaves[0].fill(0, &mut node);
-    node.set_stamp(plan.stamp);
+    node.set_timestamp(plan.timestamp);
     table.set_dirty(page.index(), true);
     // The reference that led to the whole leaf leads to the last of them; the others come before it.
     let mut above = NodeMut::new(parent.bytes_mut());

@@ -21,8 +21,8 @@ pub(crate) enum Found {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub(crate) found: Found,
-    /// The stamp of the newest commit that changed the leaf.
-    pub(crate) stamp: u64,
+    /// The timestamp of the newest commit that changed the leaf.
+    pub(crate) timestamp: u64,
     /// Where the key is.
     pub(crate) cursor_hint: CursorHint,
 }
@@ -68,10 +68,10 @@ impl Operation for Get<'_> {
                     let node = Node::new(page.bytes());
                     let (position, found) = CursorHint::find_in(self.cursor_hint, page, self.key);
                     if !found {
-                        let stamp = node.stamp();
+                        let timestamp = node.timestamp();
                         if page.validate() {
                             let cursor_hint = CursorHint::new(page, (position, false));
-                            return Ok(Seen { found: Found::Nothing, stamp, cursor_hint });
+                            return Ok(Seen { found: Found::Nothing, timestamp, cursor_hint });
                         }
                         self.descent.restart();
                         return Err(Need::Retry);
@@ -84,12 +84,12 @@ impl Operation for Get<'_> {
             };
             let start = self.output.len();
             page.bytes().append_to(value.offset, value.len, self.output);
-            let stamp = Node::new(page.bytes()).stamp();
+            let timestamp = Node::new(page.bytes()).timestamp();
             if page.validate() {
                 let found = if value.overflow { Found::Overflow } else { Found::Value };
                 return Ok(Seen {
                     found,
-                    stamp,
+                    timestamp,
                     cursor_hint: CursorHint::new(page, (position, true)),
                 });
             }

@@ -61,7 +61,7 @@ impl<'a> Merge<'a> {
             upper: None,
         });
         node.append_range(source, 0, source.count());
-        node.set_stamp(source.stamp());
+        node.set_timestamp(source.timestamp());
         if level > 0 {
             node.set_last_child(source.child(source.count()));
         }
@@ -186,7 +186,7 @@ fn join(left: &mut ExclusiveFrame<'_>, right: Node<'_>, separator: &[u8], tree_i
         debug_assert!(fits, "the entries were measured before");
     }
     node.append_range(right, 0, right.count());
-    node.set_stamp(old.stamp().max(right.stamp()));
+    node.set_timestamp(old.timestamp().max(right.timestamp()));
     if level > 0 {
         node.set_last_child(right.bytes.load_u64(field::LAST_CHILD));
     }

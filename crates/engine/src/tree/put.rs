@@ -11,8 +11,8 @@ use crate::task::{Context, Descent, Need, Operation};
 /// The commit that a change belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change<U> {
-    /// Its stamp; the leaf carries it from then on.
-    pub(crate) stamp: u64,
+    /// Its timestamp; the leaf carries it from then on.
+    pub(crate) timestamp: u64,
     /// Where what was there before goes.
     pub(crate) undo: U,
 }
@@ -123,7 +123,7 @@ pub(super) fn put_record<U: UndoSink>(
         let fits = node.insert_record(position, suffix, value, overflow);
         debug_assert!(fits, "room was measured before");
     }
-    node.set_stamp(change.stamp.max(node.read().stamp()));
+    node.set_timestamp(change.timestamp.max(node.read().timestamp()));
     kept_bytes
 }
 
@@ -260,7 +260,7 @@ impl Operation for Prepare<'_> {
             self.descent.restart();
             return Err(Need::Retry);
         }
-        // Before the commit has its stamp.
+        // Before the commit has its timestamp.
         wanted.map(|()| room)
     }
 

@@ -68,7 +68,7 @@ impl<U: UndoSink> Operation for Remove<'_, U> {
         let kept_bytes = self.change.keep(context, &page, Some(position), true);
         let mut node = NodeMut::new(page.bytes_mut());
         node.remove(position);
-        node.set_stamp(self.change.stamp.max(node.read().stamp()));
+        node.set_timestamp(self.change.timestamp.max(node.read().timestamp()));
         context.shared.pool.frames.set_dirty(frame, true);
         let is_sparse = frame != self.tree.root && is_sparse(Node::new(page.bytes()));
         let sparse = is_sparse.then_some(frame);

@@ -47,8 +47,8 @@ pub(crate) struct Batch {
     entries: Vec<Entry>,
     /// Where the scan goes on: the bound at which the next leaf begins; `None` at the end.
     pub(crate) next: Option<Bound<Vec<u8>>>,
-    /// The stamp of the newest commit that changed the leaf.
-    pub(crate) stamp: u64,
+    /// The timestamp of the newest commit that changed the leaf.
+    pub(crate) timestamp: u64,
     /// Records of the whole leaf.
     pub(crate) leaf_records: usize,
 }
@@ -253,7 +253,7 @@ impl Operation for Scan<'_> {
         let page = self.descent.walk_to_leaf(context, &self.tree, route)?;
         self.batch.clear();
         let node = Node::new(page.bytes());
-        (self.batch.stamp, self.batch.leaf_records) = (node.stamp(), node.count());
+        (self.batch.timestamp, self.batch.leaf_records) = (node.timestamp(), node.count());
         match self.direction {
             Direction::Forward => self.forward(node),
             Direction::Reverse => self.reverse(node),

@@ -84,7 +84,7 @@ impl<'a> Split<'a> {
         let mut node = NodeMut::new(right.bytes_mut());
         node.init(NodeInit { level, tree_id: self.tree.id, page_id, lower: &cut.separator, upper });
         node.append_range(old, right_from, count);
-        node.set_stamp(old.stamp());
+        node.set_timestamp(old.timestamp());
         if level > 0 {
             node.set_last_child(old_last);
         }
@@ -99,7 +99,7 @@ impl<'a> Split<'a> {
         });
         context.shared.planted.strike(Canary::PanicInSplit);
         node.append_range(old, 0, cut.position);
-        node.set_stamp(old.stamp());
+        node.set_timestamp(old.timestamp());
         if level > 0 {
             node.set_last_child(old.child(cut.position));
         }
@@ -195,7 +195,7 @@ pub(super) fn push_root_down(
             upper: None,
         });
         copy.append_range(node, 0, node.count());
-        copy.set_stamp(node.stamp());
+        copy.set_timestamp(node.timestamp());
         (node.level(), node.child(node.count()))
     };
     if level > 0 {

@@ -9,12 +9,12 @@ use crate::task::Context;
 
 /// Takes what is there before a change.
 pub(crate) trait UndoSink: Copy {
-    /// Keeps the value at its place in a latched leaf, of which the change with this stamp is about to be made; none if the key is new.
+    /// Keeps the value at its place in a latched leaf, of which the change with this timestamp is about to be made; none if the key is new.
     /// `delete`: the record goes. Bytes kept.
     fn keep(
         self,
         shared: &Shared,
-        stamp: u64,
+        timestamp: u64,
         before: Option<(&[u8], LeafValue)>,
         delete: bool,
     ) -> usize;
@@ -51,6 +51,6 @@ impl<U: UndoSink> Change<U> {
         delete: bool,
     ) -> usize {
         let value = |position| (page.as_slice(), Node::new(page.bytes()).value(position));
-        self.undo.keep(context.shared, self.stamp, position.map(value), delete)
+        self.undo.keep(context.shared, self.timestamp, position.map(value), delete)
     }
 }

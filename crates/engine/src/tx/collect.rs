@@ -15,7 +15,7 @@ use crate::task::{Worker, current, yield_now};
 /// A commit whose before-images are kept.
 #[derive(Debug)]
 pub(in crate::tx) struct Old {
-    pub(super) stamp: u64,
+    pub(super) timestamp: u64,
     pub(super) rows: Vec<RowRef>,
     pub(super) bytes: u64,
 }
@@ -52,12 +52,18 @@ impl Slot {
 
 impl Tx {
     /// Enters a commit whose before-images will have to be forgotten; an empty list is left in place of its rows.
-    pub(super) fn enqueue_old(&self, slot: usize, stamp: u64, bytes: u64, rows: &mut Vec<RowRef>) {
+    pub(super) fn enqueue_old(
+        &self,
+        slot: usize,
+        timestamp: u64,
+        bytes: u64,
+        rows: &mut Vec<RowRef>,
+    ) {
         self.slots[slot].bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut queue = self.slots[slot].queue();
         let fresh = queue.spare.pop().unwrap_or_default();
         let rows = std::mem::replace(rows, fresh);
-        queue.commits.push_back(Old { stamp, rows, bytes });
+        queue.commits.push_back(Old { timestamp, rows, bytes });
     }
 
     /// Bytes of memory that older values have.
@@ -89,25 +95,25 @@ impl Tx {
     }
 
     /// An image refers to the pages of a large value from now on that a commit replaces.
-    pub(crate) fn note_large(&self, descriptor: &[u8], stamp: u64) {
+    pub(crate) fn note_large(&self, descriptor: &[u8], timestamp: u64) {
         self.old_large_bytes.fetch_add(large_bytes(&self.shared, descriptor), Ordering::Relaxed);
-        self.old_large_newest.fetch_max(stamp, Ordering::Relaxed);
+        self.old_large_newest.fetch_max(timestamp, Ordering::Relaxed);
     }
 
-    /// The stamps of the snapshots in use, in order.
+    /// The timestamps of the snapshots in use, in order.
     pub(super) fn snapshots_in_use(&self) -> Vec<u64> {
         let from = self.lost_below.load(Ordering::Acquire);
-        let mut stamps = Vec::new();
+        let mut timestamps = Vec::new();
         for slot in &self.slots {
-            stamps.extend(slot.open().snapshots.stamps(from));
+            timestamps.extend(slot.open().snapshots.timestamps(from));
         }
-        stamps.sort_unstable();
-        stamps
+        timestamps.sort_unstable();
+        timestamps
     }
 
     /// Whether the oldest images of a slot should go to the device: they have half of the memory for them, and a snapshot keeps them.
     pub(super) fn wants_spill(&self, slot: usize) -> bool {
-        self.due_spill(slot).is_some_and(|stamp| stamp <= self.settled())
+        self.due_spill(slot).is_some_and(|timestamp| timestamp <= self.settled())
     }
 
     /// The oldest commit of a slot whose images should go to the device, which they may once it is settled.
@@ -119,15 +125,15 @@ impl Tx {
             return None;
         }
         let oldest = self.look_for_oldest();
-        let front = self.slots[slot].queue().commits.front().map(|front| front.stamp);
-        front.filter(|stamp| *stamp > oldest && self.history.is_open(oldest))
+        let front = self.slots[slot].queue().commits.front().map(|front| front.timestamp);
+        front.filter(|timestamp| *timestamp > oldest && self.history.is_open(oldest))
     }
 
     /// The oldest commit of a slot whose images are kept, if it does not survive a crash yet.
     fn not_durable(&self, slot: usize) -> Option<u64> {
-        let front = self.slots[slot].queue().commits.front().map(|front| front.stamp);
-        front.filter(|stamp| {
-            self.shared.wal.options.enabled && *stamp > self.shared.wal.durable.horizon()
+        let front = self.slots[slot].queue().commits.front().map(|front| front.timestamp);
+        front.filter(|timestamp| {
+            self.shared.wal.options.enabled && *timestamp > self.shared.wal.durable.horizon()
         })
     }
 
@@ -142,7 +148,7 @@ impl Tx {
         let mut queue = self.slots[slot].queue();
         let (mut olds, mut bytes) = (Vec::new(), 0);
         while bytes <= self.versions_bytes_max / RUNS_IN_MEMORY
-            && queue.commits.front().is_some_and(|front| front.stamp <= upto)
+            && queue.commits.front().is_some_and(|front| front.timestamp <= upto)
         {
             let old = queue.commits.pop_front();
             bytes += old.as_ref().map_or(0, |old| old.bytes);
@@ -181,7 +187,7 @@ impl Tx {
     }
 
     /// Waits, on a worker, until a slot's oldest images are on the device if all images use too much memory: a commit that makes them faster
-    /// than the device takes them would cost a snapshot that has room there. The commit has no stamp yet, and has changed nothing.
+    /// than the device takes them would cost a snapshot that has room there. The commit has no timestamp yet, and has changed nothing.
     pub(super) async fn let_history_pass(self: &Arc<Self>, slot: usize) {
         // As long as a spill goes on.
         let is_open =
@@ -195,20 +201,20 @@ impl Tx {
             let there = match self.due_spill(slot) {
                 None => match self.not_durable(slot) {
                     // They are there for no snapshot, but until their commits survive a crash.
-                    Some(stamp) => Worker::wait_durable(stamp).await,
+                    Some(timestamp) => Worker::wait_durable(timestamp).await,
                     None => return,
                 },
-                Some(stamp)
+                Some(timestamp)
                     if self.shared.wal.options.enabled
-                        && stamp > self.shared.wal.durable.horizon() =>
+                        && timestamp > self.shared.wal.durable.horizon() =>
                 {
-                    Worker::wait_durable(stamp).await
+                    Worker::wait_durable(timestamp).await
                 }
                 Some(_) if self.begin_spill(slot) => {
                     current(|worker| worker.spawn_own(spill(self.clone(), slot)));
                     continue;
                 }
-                Some(stamp) => self.shared.oracle.wait_applied(stamp).await,
+                Some(timestamp) => self.shared.oracle.wait_applied(timestamp).await,
             };
             if there.is_err() {
                 return;
@@ -251,8 +257,8 @@ impl Tx {
         // First the bound, then the slots: see `snapshots`.
         let mut oldest = self.shared.oracle.applied();
         for slot in &self.slots {
-            if let Some(stamp) = slot.open().snapshots.oldest(from) {
-                oldest = oldest.min(stamp);
+            if let Some(timestamp) = slot.open().snapshots.oldest(from) {
+                oldest = oldest.min(timestamp);
             }
         }
         self.oldest.fetch_max(oldest, Ordering::AcqRel).max(oldest)
@@ -322,7 +328,7 @@ impl Tx {
         done
     }
 
-    /// Forgets what the commits of a slot up to this one replaced, for up to `budget` rows; whether there were any, and the stamp of the
+    /// Forgets what the commits of a slot up to this one replaced, for up to `budget` rows; whether there were any, and the timestamp of the
     /// next one unless the budget is used up.
     fn forget_upto(&self, slot: usize, upto: u64, budget: &mut usize) -> (bool, Option<u64>) {
         let state = &self.slots[slot];
@@ -331,7 +337,7 @@ impl Tx {
         while *budget > 0 {
             let mut queue = state.queue();
             used.take().into_iter().for_each(|rows| queue.give(rows));
-            next = queue.commits.front().map(|front| front.stamp).filter(|next| *next > upto);
+            next = queue.commits.front().map(|front| front.timestamp).filter(|next| *next > upto);
             if next.is_some() {
                 break;
             }

@@ -1,6 +1,6 @@
-//! Committing: a stamp, the record in the log, the changes in the trees, and then every reader may see it.
+//! Committing: a timestamp, the record in the log, the changes in the trees, and then every reader may see it.
 //!
-//! What always holds: until the stamp is taken nothing is changed and the commit may fail. From then on it goes to its
+//! What always holds: until the timestamp is taken nothing is changed and the commit may fail. From then on it goes to its
 //! end, whatever becomes of the task that asked for it; if the device does not let it, the store is read-only.
 
 use std::cell::Cell;
@@ -45,7 +45,7 @@ const FETCHES_OUTSIDE: u32 = 2;
 enum Phase {
     /// Leaves are brought into memory.
     Prepare,
-    /// The stamp is taken; what was read is compared.
+    /// The timestamp is taken; what was read is compared.
     Compare,
     /// Changes are made.
     Apply,
@@ -61,7 +61,7 @@ pub(crate) struct Committing {
     begun: Instant,
     core: Option<TxState>,
     phase: Phase,
-    stamp: u64,
+    timestamp: u64,
     /// Where each write goes, as it was prepared.
     cursor_hints: Vec<CursorHint>,
     /// It was counted on that leaves are cut when the writes are made.
@@ -70,7 +70,7 @@ pub(crate) struct Committing {
     cursor: (usize, usize),
     done: usize,
     kept_bytes: u64,
-    /// Leaves that it had to have again since its stamp.
+    /// Leaves that it had to have again since its timestamp.
     fetching: Fetching,
     /// Its large values survive power loss.
     is_flushed: bool,
@@ -86,10 +86,10 @@ pub(crate) struct Committing {
     is_hopeless: bool,
     /// Leave to change the trees; from before the first change to after the last. With it goes what was promised.
     inside: Option<GateGuard>,
-    /// What a serializable transaction has read was compared up to a stamp.
+    /// What a serializable transaction has read was compared up to a timestamp.
     compared: Option<Comparing>,
-    /// No other commit of this worker comes between this one's stamp and its record.
-    stamping: Option<AsyncMutexGuard>,
+    /// No other commit of this worker comes between this one's timestamp and its record.
+    timestamping: Option<AsyncMutexGuard>,
 }
 
 /// Bytes that the record of a commit has at most.
@@ -101,16 +101,16 @@ fn record_bytes_max(core: &TxState) -> usize {
     })
 }
 
-/// Appends the record of a commit to the worker's log. A stamp that was given up, since another commit was in the way, has a
+/// Appends the record of a commit to the worker's log. A timestamp that was given up, since another commit was in the way, has a
 /// record without writes.
 fn append(
     core: &TxState,
-    stamp: impl FnOnce() -> Result<u64>,
+    timestamp: impl FnOnce() -> Result<u64>,
     given_up: &Cell<bool>,
 ) -> Result<u64> {
     current(|worker| {
         let bytes_max = record_bytes_max(core);
-        let stamp = worker.append_commit(bytes_max, stamp, |record| {
+        let timestamp = worker.append_commit(bytes_max, timestamp, |record| {
             if given_up.get() {
                 return;
             }
@@ -130,7 +130,7 @@ fn append(
         if core.durability == Durability::Sync {
             worker.pump_log();
         }
-        Ok(stamp)
+        Ok(timestamp)
     })
     .unwrap_or_else(|| match core.shared().wal.options.enabled {
         true => {
@@ -140,15 +140,15 @@ fn append(
     })
 }
 
-/// Waits until all commits up to this stamp survive power loss.
-pub(crate) async fn wait_durable(shared: &Shared, stamp: u64) -> Result<()> {
+/// Waits until all commits up to this timestamp survive power loss.
+pub(crate) async fn wait_durable(shared: &Shared, timestamp: u64) -> Result<()> {
     if !shared.wal.options.enabled {
         return match shared.lifecycle.failure() {
             Some(failure) => Err(failure.clone()),
             None => Ok(()),
         };
     }
-    Worker::wait_durable(stamp).await
+    Worker::wait_durable(timestamp).await
 }
 
 impl Committing {
@@ -165,7 +165,7 @@ impl Committing {
             },
             core: Some(core),
             phase: Phase::Prepare,
-            stamp: 0,
+            timestamp: 0,
             is_cut: false,
             cursor: (0, 0),
             done: 0,
@@ -179,7 +179,7 @@ impl Committing {
             is_hopeless: false,
             inside: None,
             compared: None,
-            stamping: None,
+            timestamping: None,
         })
     }
 
@@ -193,16 +193,16 @@ impl Committing {
             self.phase = Phase::Over;
         }
         self.inside = None;
-        self.stamping = None;
+        self.timestamping = None;
         outcome?;
         let durability = self.core.as_ref().map_or(Durability::Sync, |core| core.durability);
         if durability != Durability::Async {
-            wait_durable(&tx.shared, self.stamp).await?;
+            wait_durable(&tx.shared, self.timestamp).await?;
             if let Some(core) = &self.core {
                 tx.shared.counters.of(core.slot).count_durable(self.begun.elapsed());
             }
         }
-        Ok(self.stamp)
+        Ok(self.timestamp)
     }
 
     async fn phases(&mut self, tx: &Arc<Tx>) -> Result<()> {
@@ -214,7 +214,7 @@ impl Committing {
             Relief::tried(shared, async || {
                 let Err(error) = self.begin(tx).await else { return Ok(Ok(())) };
                 // Nothing is changed yet. A checkpoint waits for those inside.
-                (self.inside, self.stamping) = (None, None);
+                (self.inside, self.timestamping) = (None, None);
                 match error.kind() == ErrorKind::NoSpace && self.is_hopeless {
                     true => Ok(Err(error)),
                     false => Err(error),
@@ -247,13 +247,13 @@ impl Committing {
         if self.phase == Phase::Applied {
             // A checkpoint waits for commits that change pages, and not for commits that wait for others.
             self.inside = None;
-            shared.oracle.wait_applied(self.stamp).await?;
+            shared.oracle.wait_applied(self.timestamp).await?;
             self.finish(tx);
         }
         Ok(())
     }
 
-    /// Everything up to the stamp, which may be refused.
+    /// Everything up to the timestamp, which may be refused.
     async fn begin(&mut self, tx: &Arc<Tx>) -> Result<()> {
         let shared = &tx.shared;
         // Workers are told apart by their numbers, which another store's have too.
@@ -300,13 +300,13 @@ impl Committing {
             }
             return Err(refused);
         }
-        let stamping = &shared.wal.stamping[current(|worker| worker.number).unwrap_or(0)];
+        let timestamping = &shared.wal.timestamping[current(|worker| worker.number).unwrap_or(0)];
         if self.isolation() == Isolation::Serializable {
-            self.stamping = Some(stamping.enter().await);
-        } else if stamping.is_held() {
-            drop(stamping.enter().await);
+            self.timestamping = Some(timestamping.enter().await);
+        } else if timestamping.is_held() {
+            drop(timestamping.enter().await);
         }
-        self.take_stamp()
+        self.take_timestamp()
     }
 
     /// The same on a caller's thread, as far as it goes without waiting; `false` if it must go on on a worker.
@@ -346,9 +346,9 @@ impl Committing {
             return Ok(false);
         }
         self.is_cut = preparing.promise().made > 0;
-        self.take_stamp()?;
+        self.take_timestamp()?;
         match self.apply_now(tx, None) {
-            Ok(Stop::Over) if shared.oracle.applied() >= self.stamp => {
+            Ok(Stop::Over) if shared.oracle.applied() >= self.timestamp => {
                 self.finish(tx);
                 Ok(true)
             }
@@ -357,9 +357,9 @@ impl Committing {
         }
     }
 
-    /// Its stamp, once that is taken.
-    pub(crate) fn stamp(&self) -> u64 {
-        self.stamp
+    /// Its timestamp, once that is taken.
+    pub(crate) fn timestamp(&self) -> u64 {
+        self.timestamp
     }
 
     /// Brings the leaves of all writes into memory, and makes room in them. The pages that the commit may have to find places for; or the
@@ -406,8 +406,8 @@ impl Committing {
         self.core.as_ref().map_or(Isolation::Snapshot, |core| core.isolation)
     }
 
-    /// Takes the stamp, and appends the record with it, unless that has to wait for what was read to be compared.
-    fn take_stamp(&mut self) -> Result<()> {
+    /// Takes the timestamp, and appends the record with it, unless that has to wait for what was read to be compared.
+    fn take_timestamp(&mut self) -> Result<()> {
         let Some(core) = &self.core else { return Ok(()) };
         let shared = core.shared();
         shared.lifecycle.check_writable()?;
@@ -415,27 +415,27 @@ impl Committing {
         if core.isolation == Isolation::Serializable {
             let bytes_max = record_bytes_max(core);
             current(|worker| worker.expect_commit(bytes_max)).unwrap_or(Ok(()))?;
-            self.stamp = clock.begin_commit().inspect_err(|_| {
+            self.timestamp = clock.begin_commit().inspect_err(|_| {
                 // The commit never comes; a close would wait for it.
                 current(|worker| worker.expect_no_commit());
             })?;
             self.phase = Phase::Compare;
             return Ok(());
         }
-        // A commit with a later stamp than the drop of a table sees that the table was dropped.
+        // A commit with a later timestamp than the drop of a table sees that the table was dropped.
         let (given_up, mut there) = (Cell::new(false), Ok(()));
         let mut begin = || {
-            let stamp = clock.begin_commit()?;
+            let timestamp = clock.begin_commit()?;
             there = core.check_tables();
             given_up.set(there.is_err());
-            Ok(stamp)
+            Ok(timestamp)
         };
-        self.stamp = match shared.wal.options.enabled {
+        self.timestamp = match shared.wal.options.enabled {
             true => append(core, begin, &given_up)?,
             false => begin()?,
         };
         if let Err(error) = there {
-            clock.end_commit(self.stamp);
+            clock.end_commit(self.timestamp);
             self.phase = Phase::Over;
             return Err(error);
         }
@@ -443,8 +443,8 @@ impl Committing {
         Ok(())
     }
 
-    /// Looks whether what a serializable transaction has read is as it was, before the stamp is taken: all commits wait for one that has its
-    /// stamp, and this may read ranges of any length.
+    /// Looks whether what a serializable transaction has read is as it was, before the timestamp is taken: all commits wait for one that has its
+    /// timestamp, and this may read ranges of any length.
     async fn compare_before(&mut self, tx: &Tx) -> Result<()> {
         let shared = &tx.shared;
         let Some(core) = &mut self.core else { return Ok(()) };
@@ -463,28 +463,28 @@ impl Committing {
         Ok(())
     }
 
-    /// Looks whether it is so still, at the stamp.
+    /// Looks whether it is so still, at the timestamp.
     async fn compare(&mut self, tx: &Tx) -> Result<()> {
         let shared = &tx.shared;
         // All that comes before is to be seen in the trees and the row table.
-        shared.oracle.wait_applied(self.stamp - 1).await?;
-        let stamp = self.stamp;
+        shared.oracle.wait_applied(self.timestamp - 1).await?;
+        let timestamp = self.timestamp;
         let compared = self.compared.take();
         let Some(core) = &mut self.core else { return Ok(()) };
         let outcome = match (core.snapshot, compared) {
             (Some(snapshot), Some(compared)) if !shared.planted.is(Canary::UncheckedReads) => {
                 let since = compared.since;
-                let same = match compared.changed(stamp) {
-                    Some(changed) => core.reads.compare_with(tx, &changed, since, stamp),
-                    None => core.reads.compare(tx, since, stamp).await,
+                let same = match compared.changed(timestamp) {
+                    Some(changed) => core.reads.compare_with(tx, &changed, since, timestamp),
+                    None => core.reads.compare(tx, since, timestamp).await,
                 };
                 same.and_then(|()| core.check_snapshot(snapshot))
             }
             _ => Ok(()),
         };
         let outcome = outcome.and_then(|()| core.check_tables());
-        let appended = append(core, || Ok(stamp), &Cell::new(outcome.is_err()));
-        self.stamping = None;
+        let appended = append(core, || Ok(timestamp), &Cell::new(outcome.is_err()));
+        self.timestamping = None;
         if let Err(error) = appended {
             return Err(self.fail(shared, error));
         }
@@ -492,7 +492,7 @@ impl Committing {
             if error.kind() == ErrorKind::Conflict {
                 shared.counters.of(core.slot).count_conflict();
             }
-            shared.oracle.end_commit(stamp);
+            shared.oracle.end_commit(timestamp);
             self.phase = Phase::Over;
             return Err(error);
         }
@@ -514,7 +514,7 @@ impl Committing {
             let near = last.filter(|(tree, _)| *tree == item.tree.id).map(|(_, leaf)| leaf);
             let cursor_hint =
                 prepared.filter(|cursor_hint| near.is_none_or(|near| near.0 != cursor_hint.leaf.0));
-            let change = Change { stamp: self.stamp, undo: Keep { tx, row: item.row } };
+            let change = Change { timestamp: self.timestamp, undo: Keep { tx, row: item.row } };
             let kept_bytes = match written(&item) {
                 Some((value, large)) => {
                     let mut put = Put::new(item.tree, item.key, value, large, change)
@@ -552,7 +552,7 @@ impl Committing {
         let shared = &tx.shared;
         let Some(core) = &self.core else { return Ok(()) };
         let Some(item) = core.writes.nth(&mut self.cursor) else { return Ok(()) };
-        let change = Change { stamp: self.stamp, undo: Keep { tx, row: item.row } };
+        let change = Change { timestamp: self.timestamp, undo: Keep { tx, row: item.row } };
         let kept_bytes = match written(&item) {
             Some((value, large)) => loop {
                 match run_at_once(shared, Put::new(item.tree, item.key, value, large, change))
@@ -563,7 +563,7 @@ impl Committing {
                         break kept_bytes;
                     }
                     PutOutcome::Full { needed_bytes } => {
-                        // That was counted on, or others took the room that was made. The stamp is taken: this must not fail for want of
+                        // That was counted on, or others took the room that was made. The timestamp is taken: this must not fail for want of
                         // space, and what it takes was promised, or is a few pages of those that are kept.
                         let cut = self.is_cut;
                         make_promised_room(shared, item.tree, item.key, needed_bytes, cut).await?;
@@ -605,8 +605,8 @@ impl Committing {
         }
         self.phase = Phase::Applied;
         let keys = core.writes.iter().map(|item| (item.tree.id, item.key));
-        tx.recent.note(self.stamp, keys);
-        shared.oracle.end_commit(self.stamp);
+        tx.recent.note(self.timestamp, keys);
+        shared.oracle.end_commit(self.timestamp);
     }
 
     /// Every reader sees the commit. This gives back what the transaction holds, and leaves its before-images to be forgotten.
@@ -618,7 +618,7 @@ impl Committing {
         core.end();
         let budget = 2 * core.locks.len() + COLLECT_MORE;
         if self.kept_bytes > 0 {
-            tx.enqueue_old(core.slot, self.stamp, self.kept_bytes, &mut core.locks);
+            tx.enqueue_old(core.slot, self.timestamp, self.kept_bytes, &mut core.locks);
         }
         merge_later(shared, &mut self.sparse);
         core.cursor_hints = std::mem::take(&mut self.cursor_hints);
@@ -651,7 +651,7 @@ impl Drop for Committing {
         if self.is_rest || !matches!(self.phase, Phase::Compare | Phase::Apply | Phase::Applied) {
             return;
         }
-        // The task that asked for it went away. The stamp is taken: another task goes on.
+        // The task that asked for it went away. The timestamp is taken: another task goes on.
         let Some(mut core) = self.core.take() else { return };
         let tx = core.tx.clone();
         if tx.shared.lifecycle.panicked().is_some() {
@@ -666,10 +666,10 @@ impl Drop for Committing {
             is_rest: true,
             inside: self.inside.take(),
             compared: self.compared.take(),
-            stamping: self.stamping.take(),
+            timestamping: self.timestamping.take(),
             ..*self
         };
-        // On the worker whose log waits for its stamp: it was dropped there, wherever the transaction began.
+        // On the worker whose log waits for its timestamp: it was dropped there, wherever the transaction began.
         spawn_here(&tx.shared, move || async move {
             // The task that asked has ended; a failure has made the store read-only, and later calls return it.
             let _ = rest.complete().await;
@@ -677,7 +677,7 @@ impl Drop for Committing {
     }
 }
 
-/// Commits a transaction, in a task; its stamp.
+/// Commits a transaction, in a task; its timestamp.
 pub(crate) async fn commit(mut core: TxState) -> Result<u64> {
     if let Some(done) = nothing_to_do(&mut core)? {
         let (waits, seen) = core.seen();
@@ -695,7 +695,7 @@ pub(crate) fn nothing_to_do(core: &mut TxState) -> Result<Option<u64>> {
     if !core.writes.is_empty() {
         return Ok(None);
     }
-    let stamp = core.snapshot.unwrap_or_else(|| core.shared().oracle.applied());
+    let timestamp = core.snapshot.unwrap_or_else(|| core.shared().oracle.applied());
     core.end();
-    Ok(Some(stamp))
+    Ok(Some(timestamp))
 }

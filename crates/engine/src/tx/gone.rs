@@ -33,7 +33,7 @@ impl Span {
     }
 }
 
-/// Which keys are wanted: deleted by a commit above one stamp, and there at another or before.
+/// Which keys are wanted: deleted by a commit above one timestamp, and there at another or before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     gone_above: u64,
@@ -51,7 +51,7 @@ impl Wanted {
         Self { gone_above: snapshot, born_upto: u64::MAX }
     }
 
-    /// Whether a key may be wanted that a commit of this stamp, or one before, deleted.
+    /// Whether a key may be wanted that a commit of this timestamp, or one before, deleted.
     pub(super) fn is_after(self, newest: u64) -> bool {
         newest > self.gone_above
     }

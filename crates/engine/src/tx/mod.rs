@@ -108,7 +108,7 @@ pub(crate) struct Tx {
     old_large_newest: AtomicU64,
     /// Tasks that wait until undo versions are on the device, or move from run to run.
     moved: Waiters,
-    /// Snapshots below this stamp are lost.
+    /// Snapshots below this timestamp are lost.
     lost_below: AtomicU64,
     /// No snapshot in use is older, as far as was looked.
     oldest: AtomicU64,
@@ -170,26 +170,26 @@ impl Tx {
     /// Takes a snapshot of all that is committed; it is in use until [`Tx::leave_snapshot`].
     fn enter_snapshot(&self, slot: usize) -> u64 {
         let mut open = self.slots[slot].open();
-        let stamp = self.shared.oracle.applied();
-        open.snapshots.enter(stamp);
-        stamp
+        let timestamp = self.shared.oracle.applied();
+        open.snapshots.enter(timestamp);
+        timestamp
     }
 
-    fn leave_snapshot(&self, slot: usize, stamp: u64) {
-        self.slots[slot].open().snapshots.leave(stamp);
+    fn leave_snapshot(&self, slot: usize, timestamp: u64) {
+        self.slots[slot].open().snapshots.leave(timestamp);
     }
 
     /// Refuses a snapshot that was given up: what it needed may be gone. To be asked after what was read with it.
     #[inline]
-    fn check_snapshot(&self, stamp: u64, name: impl FnOnce() -> String) -> Result<()> {
+    fn check_snapshot(&self, timestamp: u64, name: impl FnOnce() -> String) -> Result<()> {
         // Acquire: the shards' locks give the order: a reader that misses an undo version finds this raised.
-        if stamp >= self.lost_below.load(Ordering::Acquire) {
+        if timestamp >= self.lost_below.load(Ordering::Acquire) {
             return Ok(());
         }
         if self.shared.oracle.is_closed() {
             return Err(Error::closed());
         }
-        let age = self.shared.oracle.applied().saturating_sub(stamp);
+        let age = self.shared.oracle.applied().saturating_sub(timestamp);
         Err(Error::with_hint(
             ErrorKind::SnapshotLost,
             format!(

@@ -76,7 +76,7 @@ impl RangeCursor {
         let scan = Scan::new(tree, self.end.direction, &from, &self.end.to, &mut self.end.batch)
             .limited(limit);
         run_as(shared, scan, interleave).await?;
-        view.wait_to_give(shared, self.end.batch.stamp).await?;
+        view.wait_to_give(shared, self.end.batch.timestamp).await?;
         let gone = self.take_gone(&tx, &from, view.snapshot());
         let mut part = Part::default();
         loop {
@@ -100,7 +100,7 @@ impl RangeCursor {
     /// shorter. The leaf was read before: what had been deleted by then is in the list, or in a run.
     fn take_gone(&mut self, tx: &Tx, from: &Bound<Vec<u8>>, snapshot: u64) -> GoneKeys {
         let shared = &tx.shared;
-        if self.end.batch.stamp <= snapshot {
+        if self.end.batch.timestamp <= snapshot {
             return GoneKeys::new();
         }
         let bounds = bounds_of(self.end.direction, from, &self.end.batch.next, &self.end.to);
@@ -143,7 +143,9 @@ impl RangeCursor {
         let mut scan =
             Scan::new(tree, self.end.direction, &from, &self.end.to, &mut self.end.batch)
                 .limited(limit);
-        if run_inline(shared, &mut scan).is_none() || !view.may_give(shared, self.end.batch.stamp) {
+        if run_inline(shared, &mut scan).is_none()
+            || !view.may_give(shared, self.end.batch.timestamp)
+        {
             self.undo(from);
             return Ok(false);
         }
@@ -183,7 +185,7 @@ impl RangeCursor {
         let snapshot = view.snapshot();
         let is_current = || part.is_current(&tx.history, snapshot);
         // To be asked after the row table as well; that it is not yet now can be known before.
-        if self.end.batch.stamp > snapshot && !is_current() {
+        if self.end.batch.timestamp > snapshot && !is_current() {
             return Ok(false);
         }
         let leaf_records = self.end.batch.leaf_records;
@@ -192,7 +194,7 @@ impl RangeCursor {
             None => self.end.batch.next.take(),
         };
         let bounds = bounds_of(self.end.direction, from, &next, &self.end.to);
-        if self.end.batch.stamp > snapshot {
+        if self.end.batch.timestamp > snapshot {
             let (leaf, output) = (&self.end.batch, &mut self.spare);
             at_snapshot(tx, tree, self.end.direction, bounds, snapshot, leaf, gone, part, output);
             if !is_current() {
@@ -259,7 +261,7 @@ impl View<'_> {
     fn snapshot(&mut self) -> u64 {
         match self {
             Self::Transaction(core) => core.snapshot(),
-            Self::Snapshot(core) => core.stamp(),
+            Self::Snapshot(core) => core.timestamp(),
         }
     }
 
@@ -270,25 +272,25 @@ impl View<'_> {
         }
     }
 
-    /// Whether what a leaf of this stamp has may be given to the program. A transaction's commit waits for it.
-    fn may_give(&mut self, shared: &Shared, stamp: u64) -> bool {
+    /// Whether what a leaf of this timestamp has may be given to the program. A transaction's commit waits for it.
+    fn may_give(&mut self, shared: &Shared, timestamp: u64) -> bool {
         match self {
             Self::Transaction(core) => {
-                core.note_stamp(stamp);
+                core.note_timestamp(timestamp);
                 true
             }
             Self::Snapshot(core) => {
-                shared.wal.may_give(shared.wal.options.reads_wait, stamp.min(core.stamp()))
+                shared.wal.may_give(shared.wal.options.reads_wait, timestamp.min(core.timestamp()))
             }
         }
     }
 
     /// Waits until it may.
-    async fn wait_to_give(&mut self, shared: &Shared, stamp: u64) -> Result<()> {
-        if self.may_give(shared, stamp) {
+    async fn wait_to_give(&mut self, shared: &Shared, timestamp: u64) -> Result<()> {
+        if self.may_give(shared, timestamp) {
             return Ok(());
         }
-        shared.wait_to_give(true, stamp.min(self.snapshot())).await
+        shared.wait_to_give(true, timestamp.min(self.snapshot())).await
     }
 
     fn note(&mut self, tree: Tree, low: Bound<&[u8]>, high: Bound<&[u8]>) -> Result<()> {
@@ -336,7 +338,7 @@ fn at_snapshot(
         let of_rows = guarded(shared, || {
             tx.rows.at(tree.id, key, snapshot, |version| {
                 // The one that was replaced first is the one.
-                if of_runs.is_none_or(|known| version.stamp < known.stamp) {
+                if of_runs.is_none_or(|known| version.timestamp < known.timestamp) {
                     push_older(output, key, &version.image);
                     return true;
                 }

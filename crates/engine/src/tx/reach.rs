@@ -1,4 +1,4 @@
-//! How many pages a commit may have to find new places for: what [`crate::space::Space`] promises it before its stamp.
+//! How many pages a commit may have to find new places for: what [`crate::space::Space`] promises it before its timestamp.
 
 use qpair_format::page::Node;
 use qpair_memory::FrameIndex;

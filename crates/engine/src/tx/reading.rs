@@ -34,16 +34,16 @@ fn older(
     tree: Tree,
     key: &[u8],
     snapshot: u64,
-    Seen { found, stamp, .. }: Seen,
+    Seen { found, timestamp, .. }: Seen,
     start: usize,
     value: &mut Vec<u8>,
 ) -> (Found, Option<u64>) {
-    if stamp <= snapshot {
+    if timestamp <= snapshot {
         return (found, None);
     }
     let image = guarded(&tx.shared, || {
         tx.rows.at(tree.id, key, snapshot, |version| {
-            (put_older(&version.image, start, value), Some(version.stamp))
+            (put_older(&version.image, start, value), Some(version.timestamp))
         })
     });
     image.unwrap_or((found, None))
@@ -60,7 +60,7 @@ pub(super) fn older_now(
     value: &mut Vec<u8>,
 ) -> Option<Found> {
     let (found, _) = older(tx, tree, key, snapshot, seen, start, value);
-    (seen.stamp <= snapshot || !tx.history.is_behind(snapshot)).then_some(found)
+    (seen.timestamp <= snapshot || !tx.history.is_behind(snapshot)).then_some(found)
 }
 
 /// Looks a key up at a snapshot that is in use, first where it was found before; a large value's descriptor is appended.
@@ -79,14 +79,14 @@ pub(super) async fn find_at(
     let (mut found, replaced) = older(tx, tree, key, snapshot, seen, start, value);
     let history = &tx.history;
     // To be asked after the row table was: what is gone from there is in the runs.
-    if seen.stamp > snapshot
+    if seen.timestamp > snapshot
         && history.is_behind(snapshot)
         && !shared.planted.is(Canary::UnreadHistory)
         && let Some(version) = history
             .find(shared, tree.id, key, snapshot)
             .await
             .inspect_err(|_| value.truncate(start))?
-        && replaced.is_none_or(|replaced| version.stamp < replaced)
+        && replaced.is_none_or(|replaced| version.timestamp < replaced)
     {
         found = put_older(&version.image, start, value);
     }
@@ -105,7 +105,8 @@ pub(super) async fn read_at(
     let shared = &tx.shared;
     let seen = find_at(tx, tree, key, snapshot, value, None, true).await?;
     let found = resolve(shared, seen.found, start, value).await;
-    let given = shared.wait_to_give(shared.wal.options.reads_wait, seen.stamp.min(snapshot)).await;
+    let given =
+        shared.wait_to_give(shared.wal.options.reads_wait, seen.timestamp.min(snapshot)).await;
     given.inspect_err(|_| value.truncate(start))?;
     found
 }

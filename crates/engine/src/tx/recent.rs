@@ -1,6 +1,6 @@
 //! The keys that commits change while serializable transactions compare what they have read.
 //!
-//! What always holds: of every commit whose stamp was given after [`Recent::begin`], and that is applied, the keys are here until that
+//! What always holds: of every commit whose timestamp was given after [`Recent::begin`], and that is applied, the keys are here until that
 //! [`Comparing`] is dropped; or it is told that some are not.
 
 use std::collections::BTreeMap;
@@ -24,12 +24,12 @@ fn bytes_of(changed: &Changed) -> usize {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By stamp.
+    /// By timestamp.
     changed: BTreeMap<u64, Arc<Changed>>,
     bytes: usize,
-    /// Some of the commits up to this stamp are missing.
+    /// Some of the commits up to this timestamp are missing.
     missing_up_to: u64,
-    /// The last stamps that were given before those compare that do, and how many do at each.
+    /// The last timestamps that were given before those compare that do, and how many do at each.
     comparing: BTreeMap<u64, u32>,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Recent {
 #[derive(Debug)]
 pub(super) struct Comparing {
     recent: Arc<Recent>,
-    /// The last stamp that was given before.
+    /// The last timestamp that was given before.
     pub(super) since: u64,
 }
 
@@ -70,14 +70,14 @@ impl Recent {
     /// Notes what is committed from here on.
     pub(super) fn begin(self: &Arc<Self>, oracle: &TimestampOracle) -> Comparing {
         let mut state = self.lock();
-        // Under the oracle's lock: a commit that takes a later stamp sees it, and is noted.
+        // Under the oracle's lock: a commit that takes a later timestamp sees it, and is noted.
         let since = oracle.last_given(|| self.comparing.fetch_add(1, Ordering::SeqCst));
         *state.comparing.entry(since).or_default() += 1;
         Comparing { recent: self.clone(), since }
     }
 
     /// Notes what a commit has changed, whose timestamp is not applied yet.
-    pub(super) fn note<'a>(&self, stamp: u64, keys: impl Iterator<Item = (u32, &'a [u8])>) {
+    pub(super) fn note<'a>(&self, timestamp: u64, keys: impl Iterator<Item = (u32, &'a [u8])>) {
         if self.comparing.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -92,13 +92,13 @@ impl Recent {
         let bytes = bytes_of(&changed);
         let mut state = self.lock();
         if state.bytes + bytes > BYTES_MAX {
-            let last = state.changed.last_key_value().map_or(0, |(stamp, _)| *stamp);
-            state.missing_up_to = state.missing_up_to.max(last).max(stamp);
+            let last = state.changed.last_key_value().map_or(0, |(timestamp, _)| *timestamp);
+            state.missing_up_to = state.missing_up_to.max(last).max(timestamp);
             (state.changed, state.bytes) = (BTreeMap::new(), 0);
             return;
         }
         state.bytes += bytes;
-        state.changed.insert(stamp, Arc::new(changed));
+        state.changed.insert(timestamp, Arc::new(changed));
     }
 }
 
@@ -150,10 +150,10 @@ mod tests {
         let (recent, oracle) = (Arc::new(Recent::default()), TimestampOracle::new(10));
         let key = [7; 1000];
         let commit = |keys: usize| {
-            let stamp = oracle.begin_commit().unwrap();
-            recent.note(stamp, (0..keys).map(|_| (1, &key[..])));
-            oracle.end_commit(stamp);
-            stamp
+            let timestamp = oracle.begin_commit().unwrap();
+            recent.note(timestamp, (0..keys).map(|_| (1, &key[..])));
+            oracle.end_commit(timestamp);
+            timestamp
         };
         commit(1);
         let first = recent.begin(&oracle);
@@ -185,11 +185,11 @@ mod tests {
         let (recent, oracle) = (Arc::new(Recent::default()), TimestampOracle::new(10));
         let mut comparing = recent.begin(&oracle);
         for _ in 0..1000 {
-            let stamp = oracle.begin_commit().unwrap();
-            recent.note(stamp, [(1, &b"key"[..])].into_iter());
-            oracle.end_commit(stamp);
+            let timestamp = oracle.begin_commit().unwrap();
+            recent.note(timestamp, [(1, &b"key"[..])].into_iter());
+            oracle.end_commit(timestamp);
             let next = recent.begin(&oracle);
-            assert_eq!(comparing.changed(stamp + 1).unwrap().len(), 1);
+            assert_eq!(comparing.changed(timestamp + 1).unwrap().len(), 1);
             comparing = next;
             assert!(recent.lock().changed.is_empty());
         }

@@ -45,7 +45,7 @@ pub struct TransactionInfo {
 pub(crate) struct Info {
     pub(crate) id: AtomicU64,
     pub(crate) started: AtomicU64,
-    /// One more than the snapshot's stamp; 0: there is none.
+    /// One more than the snapshot's timestamp; 0: there is none.
     pub(crate) snapshot: AtomicU64,
     pub(crate) locks: AtomicU32,
     pub(crate) bytes: AtomicU64,

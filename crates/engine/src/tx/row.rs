@@ -27,7 +27,7 @@ pub(crate) enum Image {
 #[derive(Debug)]
 pub(crate) struct Version {
     /// The commit that replaced it.
-    pub(crate) stamp: u64,
+    pub(crate) timestamp: u64,
     pub(crate) image: Image,
 }
 
@@ -86,7 +86,7 @@ impl Key {
     }
 }
 
-/// Older values of a row, in the order of their stamps. Most rows have one at most, which lies in the row.
+/// Older values of a row, in the order of their timestamps. Most rows have one at most, which lies in the row.
 #[derive(Default)]
 pub(crate) struct Versions {
     /// The oldest.
@@ -104,7 +104,7 @@ impl Versions {
         self.more.last().or(self.first.as_ref())
     }
 
-    /// All of them, in the order of their stamps.
+    /// All of them, in the order of their timestamps.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Version> {
         self.first.iter().chain(&self.more)
     }
@@ -112,8 +112,8 @@ impl Versions {
     /// The oldest of a commit above `after`.
     pub(crate) fn next(&self, after: u64) -> Option<&Version> {
         match &self.first {
-            Some(first) if first.stamp <= after => {
-                self.more.get(self.more.partition_point(|version| version.stamp <= after))
+            Some(first) if first.timestamp <= after => {
+                self.more.get(self.more.partition_point(|version| version.timestamp <= after))
             }
             first => first.as_ref(),
         }
@@ -128,12 +128,12 @@ impl Versions {
 
     /// Takes out those of commits up to `oldest`; whether there were any.
     pub(crate) fn forget(&mut self, oldest: u64, mut take: impl FnMut(Image)) -> bool {
-        if self.first.as_ref().is_none_or(|first| first.stamp > oldest) {
+        if self.first.as_ref().is_none_or(|first| first.timestamp > oldest) {
             return false;
         }
         self.first.take().into_iter().for_each(|version| take(version.image));
         if !self.more.is_empty() {
-            let count = self.more.partition_point(|version| version.stamp <= oldest);
+            let count = self.more.partition_point(|version| version.timestamp <= oldest);
             self.more.drain(..count).for_each(|version| take(version.image));
             if !self.more.is_empty() {
                 self.first = Some(self.more.remove(0));
@@ -190,7 +190,7 @@ impl Row {
 
     /// The newest commit that is known to have changed the row; 0 if none is.
     pub(crate) fn newest(&self) -> u64 {
-        self.versions.last().map_or(0, |version| version.stamp)
+        self.versions.last().map_or(0, |version| version.timestamp)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -290,8 +290,9 @@ mod tests {
     fn a_snapshot_sees_what_the_next_commit_replaced() {
         let mut row = Row::default();
         assert!(row.at(5).is_none());
-        for stamp in [10, 20] {
-            row.versions.push(Version { stamp, image: Image::Inline([stamp as u8][..].into()) });
+        for timestamp in [10, 20] {
+            row.versions
+                .push(Version { timestamp, image: Image::Inline([timestamp as u8][..].into()) });
         }
         let at = |snapshot| row.at(snapshot).map(|version| version.image.clone());
         assert_eq!(at(9), Some(Image::Inline([10][..].into())));
@@ -368,21 +369,21 @@ mod tests {
     fn versions_are_an_ordered_list() {
         let mut random = fastrand::Rng::with_seed(5);
         let (mut versions, mut model) = (Versions::default(), Vec::new());
-        for stamp in 1..5000u64 {
+        for timestamp in 1..5000u64 {
             if random.bool() {
-                versions.push(Version { stamp, image: Image::Absent });
-                model.push(stamp);
+                versions.push(Version { timestamp, image: Image::Absent });
+                model.push(timestamp);
             } else {
-                let oldest = stamp - random.u64(0..12).min(stamp);
+                let oldest = timestamp - random.u64(0..12).min(timestamp);
                 let (before, mut taken) = (model.len(), 0);
-                model.retain(|stamp| *stamp > oldest);
+                model.retain(|timestamp| *timestamp > oldest);
                 assert_eq!(versions.forget(oldest, |_| taken += 1), before > model.len());
                 assert_eq!(taken, before - model.len());
             }
-            let after = stamp - random.u64(0..12).min(stamp);
-            let next = model.iter().copied().find(|stamp| *stamp > after);
-            assert_eq!(versions.next(after).map(|version| version.stamp), next);
-            assert_eq!(versions.last().map(|version| version.stamp), model.last().copied());
+            let after = timestamp - random.u64(0..12).min(timestamp);
+            let next = model.iter().copied().find(|timestamp| *timestamp > after);
+            assert_eq!(versions.next(after).map(|version| version.timestamp), next);
+            assert_eq!(versions.last().map(|version| version.timestamp), model.last().copied());
             assert_eq!(versions.is_empty(), model.is_empty());
         }
     }

@@ -196,7 +196,7 @@ impl Rows {
     pub(crate) fn keep(
         &self,
         row: RowRef,
-        stamp: u64,
+        timestamp: u64,
         before: Option<(&[u8], LeafValue)>,
         delete: bool,
     ) -> usize {
@@ -219,20 +219,23 @@ impl Rows {
         let mut shard = self.shard(row.shard);
         let entry = shard.row(row.at).expect("the row is locked, so it is there");
         let bytes = VERSION_BYTES + image_bytes + entry.key().len();
-        debug_assert!(entry.newest() < stamp, "changes of a row come in the order of their stamps");
-        entry.versions.push(Version { stamp, image });
+        debug_assert!(
+            entry.newest() < timestamp,
+            "changes of a row come in the order of their timestamps"
+        );
+        entry.versions.push(Version { timestamp, image });
         if delete {
             entry.listed = true;
             // What the row held before its oldest value is in the runs, or no snapshot needs it.
             let born = match entry.versions.iter().next() {
-                Some(Version { stamp, image: Image::Absent }) => *stamp,
+                Some(Version { timestamp, image: Image::Absent }) => *timestamp,
                 _ => 0,
             };
             let (list, key) = (self.list(entry.tree), Arc::from(entry.key()));
             let mut keys = list.keys.lock().unwrap_or_else(PoisonError::into_inner);
-            keys.insert(entry.tree, key, Span { born, gone: stamp });
+            keys.insert(entry.tree, key, Span { born, gone: timestamp });
             // Release: pairs with the load in `deleted`.
-            list.newest.fetch_max(stamp, Ordering::Release);
+            list.newest.fetch_max(timestamp, Ordering::Release);
         }
         bytes
     }
@@ -260,7 +263,8 @@ impl Rows {
         let hash = hash_of(tree, key);
         let shard = self.shard(hash as u32 & (SHARDS as u32 - 1));
         let row = shard.find(hash, tree, key).and_then(|at| shard.row_ref(at));
-        row.and_then(|row| row.versions.next(after)).is_some_and(|version| version.stamp < before)
+        row.and_then(|row| row.versions.next(after))
+            .is_some_and(|version| version.timestamp < before)
     }
 
     /// Keys of a range that a leaf may no longer have, in the range's order, at most so many; those that are wanted.
@@ -291,7 +295,7 @@ impl Rows {
     ) {
         let shard = self.shard(row.shard);
         let Some(entry) = shard.row_ref(row.at) else { return };
-        let older = entry.versions.iter().take_while(|version| version.stamp <= upto);
+        let older = entry.versions.iter().take_while(|version| version.timestamp <= upto);
         older.for_each(|version| visit(entry.tree, entry.key(), version));
     }
 

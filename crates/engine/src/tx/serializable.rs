@@ -110,7 +110,7 @@ impl ReadSet {
                         .history
                         .find(shared, tree.id, key, after)
                         .await?
-                        .is_some_and(|version| version.stamp < before);
+                        .is_some_and(|version| version.timestamp < before);
             if is_changed {
                 return Err(conflict(tx, tree.id, key));
             }
@@ -173,7 +173,7 @@ async fn compare_range(
     let mut next = Some(from.clone());
     while let Some(from) = next {
         run(shared, Scan::new(tree, Direction::Forward, &from, to, &mut batch)).await?;
-        if batch.stamp > after {
+        if batch.timestamp > after {
             for index in 0..batch.len() {
                 let key = batch.entry(index).0;
                 if rows.changed(tree.id, key, after, before) {
@@ -215,7 +215,7 @@ async fn compare_history(
         let part =
             history.part(shared, &mut reader, tree.id, Direction::Forward, bounds, after).await?;
         for (key, version) in &part.images {
-            if version.stamp < before {
+            if version.timestamp < before {
                 return Err(conflict(tx, tree.id, key));
             }
         }

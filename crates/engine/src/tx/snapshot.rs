@@ -16,12 +16,12 @@ pub(crate) struct SnapshotCore(Arc<InUse>);
 struct InUse {
     tx: Arc<Tx>,
     slot: usize,
-    stamp: u64,
+    timestamp: u64,
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.tx.leave_snapshot(self.slot, self.stamp);
+        self.tx.leave_snapshot(self.slot, self.timestamp);
     }
 }
 
@@ -31,17 +31,17 @@ impl SnapshotCore {
             return Err(Error::closed());
         }
         let slot = slot_here(&tx.shared);
-        let stamp = tx.enter_snapshot(slot);
-        Ok(Self(Arc::new(InUse { tx: tx.clone(), slot, stamp })))
+        let timestamp = tx.enter_snapshot(slot);
+        Ok(Self(Arc::new(InUse { tx: tx.clone(), slot, timestamp })))
     }
 
-    pub(crate) fn stamp(&self) -> u64 {
-        self.0.stamp
+    pub(crate) fn timestamp(&self) -> u64 {
+        self.0.timestamp
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let name = || format!("commit {}", self.0.stamp);
-        self.0.tx.check_snapshot(self.0.stamp, name)
+        let name = || format!("commit {}", self.0.timestamp);
+        self.0.tx.check_snapshot(self.0.timestamp, name)
     }
 
     pub(crate) fn check_table(&self, tree: Tree) -> Result<()> {
@@ -56,7 +56,7 @@ impl SnapshotCore {
     ) -> Result<bool> {
         self.check_table(tree)?;
         let start = value.len();
-        let found = read_at(&self.0.tx, tree, key, self.0.stamp, value).await;
+        let found = read_at(&self.0.tx, tree, key, self.0.timestamp, value).await;
         let there = self.check().and_then(|()| self.check_table(tree));
         there.inspect_err(|_| value.truncate(start))?;
         found
@@ -68,10 +68,13 @@ impl SnapshotCore {
         let Some(found) = run_inline(shared, &mut Get::new(tree, key, &mut value)) else {
             return Ok(None);
         };
-        if !shared.wal.may_give(shared.wal.options.reads_wait, found.stamp.min(self.0.stamp)) {
+        if !shared
+            .wal
+            .may_give(shared.wal.options.reads_wait, found.timestamp.min(self.0.timestamp))
+        {
             return Ok(None);
         }
-        let found = older_now(&self.0.tx, tree, key, self.0.stamp, found, 0, &mut value);
+        let found = older_now(&self.0.tx, tree, key, self.0.timestamp, found, 0, &mut value);
         self.check()?;
         self.check_table(tree)?;
         Ok(match found {

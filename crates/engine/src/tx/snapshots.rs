@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-/// Snapshots of one worker, or of the threads that are none: stamp and how many use it, in ascending order.
+/// Snapshots of one worker, or of the threads that are none: timestamp and how many use it, in ascending order.
 #[derive(Default)]
 pub(crate) struct Snapshots {
     active: VecDeque<(u64, u32)>,
@@ -14,16 +14,17 @@ pub(crate) struct Snapshots {
 
 impl Snapshots {
     /// Enters a snapshot that was taken just now.
-    pub(crate) fn enter(&mut self, stamp: u64) {
+    pub(crate) fn enter(&mut self, timestamp: u64) {
         match self.active.back_mut() {
-            Some((last, count)) if *last == stamp => *count += 1,
-            _ => self.active.push_back((stamp, 1)),
+            Some((last, count)) if *last == timestamp => *count += 1,
+            _ => self.active.push_back((timestamp, 1)),
         }
     }
 
     /// Ends the use of a snapshot.
-    pub(crate) fn leave(&mut self, stamp: u64) {
-        if let Ok(index) = self.active.binary_search_by_key(&stamp, |(stamp, _)| *stamp) {
+    pub(crate) fn leave(&mut self, timestamp: u64) {
+        if let Ok(index) = self.active.binary_search_by_key(&timestamp, |(timestamp, _)| *timestamp)
+        {
             self.active[index].1 -= 1;
             if self.active[index].1 == 0 {
                 self.active.remove(index);
@@ -32,13 +33,16 @@ impl Snapshots {
     }
 
     /// Those at or above `from`, in order.
-    pub(crate) fn stamps(&self, from: u64) -> impl Iterator<Item = u64> {
-        self.active.iter().map(|(stamp, _)| *stamp).filter(move |stamp| *stamp >= from)
+    pub(crate) fn timestamps(&self, from: u64) -> impl Iterator<Item = u64> {
+        self.active
+            .iter()
+            .map(|(timestamp, _)| *timestamp)
+            .filter(move |timestamp| *timestamp >= from)
     }
 
     /// The oldest that is at or above `from`.
     pub(crate) fn oldest(&self, from: u64) -> Option<u64> {
-        self.stamps(from).next()
+        self.timestamps(from).next()
     }
 }
 
@@ -50,8 +54,8 @@ mod tests {
     fn the_oldest_is_the_oldest_in_use() {
         let mut snapshots = Snapshots::default();
         assert_eq!(snapshots.oldest(0), None);
-        for stamp in [5, 5, 7, 9] {
-            snapshots.enter(stamp);
+        for timestamp in [5, 5, 7, 9] {
+            snapshots.enter(timestamp);
         }
         assert_eq!(snapshots.oldest(0), Some(5));
         assert_eq!(snapshots.oldest(6), Some(7));

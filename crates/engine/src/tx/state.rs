@@ -86,7 +86,7 @@ pub(crate) struct TxState {
     pub(crate) id: u64,
     pub(super) info: Arc<Info>,
     pub(super) snapshot: Option<u64>,
-    /// The greatest stamp that it has read at.
+    /// The greatest timestamp that it has read at.
     seen: u64,
     pub(super) writes: WriteSet,
     pub(super) reads: ReadSet,
@@ -304,7 +304,7 @@ impl TxState {
         // Memory may have forgotten it meanwhile, if the snapshot was given up.
         self.check_snapshot(snapshot)?;
         match changed {
-            Some(version) => Err(self.conflict(tree, key, version.stamp, snapshot)),
+            Some(version) => Err(self.conflict(tree, key, version.timestamp, snapshot)),
             None => Ok(row),
         }
     }
@@ -471,15 +471,15 @@ impl TxState {
 
     pub(super) fn note_seen(&mut self, tree: Tree, key: &[u8], seen: &Seen) {
         self.recent.of(tree.id, key).cursor_hint = Some(seen.cursor_hint);
-        self.note_stamp(seen.stamp);
+        self.note_timestamp(seen.timestamp);
     }
 
-    /// Notes the stamp of a leaf that was read: what it had at the snapshot is no newer than that, and than the snapshot.
-    pub(super) fn note_stamp(&mut self, stamp: u64) {
-        self.seen = self.seen.max(stamp.min(self.snapshot.unwrap_or(u64::MAX)));
+    /// Notes the timestamp of a leaf that was read: what it had at the snapshot is no newer than that, and than the snapshot.
+    pub(super) fn note_timestamp(&mut self, timestamp: u64) {
+        self.seen = self.seen.max(timestamp.min(self.snapshot.unwrap_or(u64::MAX)));
     }
 
-    /// The greatest stamp that it has read at, and whether that must be durable before the program may tell others of it.
+    /// The greatest timestamp that it has read at, and whether that must be durable before the program may tell others of it.
     pub(crate) fn seen(&self) -> (bool, u64) {
         (self.durability != Durability::Async, self.seen)
     }

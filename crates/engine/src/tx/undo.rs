@@ -19,14 +19,14 @@ impl UndoSink for Keep<'_> {
     fn keep(
         self,
         shared: &Shared,
-        stamp: u64,
+        timestamp: u64,
         before: Option<(&[u8], LeafValue)>,
         delete: bool,
     ) -> usize {
         if let Some(descriptor) = before.and_then(descriptor) {
             shared.detach_large(descriptor);
-            self.tx.note_large(descriptor, stamp);
+            self.tx.note_large(descriptor, timestamp);
         }
-        self.tx.rows.keep(self.row, stamp, before, delete)
+        self.tx.rows.keep(self.row, timestamp, before, delete)
     }
 }

@@ -92,7 +92,7 @@ fn a_store_that_failed_and_was_closed() {
     assert_eq!(other.close().unwrap_err().to_string(), failed.to_string());
 }
 
-/// A serializable commit that is refused its stamp since the store is being closed left its worker waiting for the commit's record.
+/// A serializable commit that is refused its timestamp since the store is being closed left its worker waiting for the commit's record.
 #[test]
 fn serializable_commits_beside_a_close() {
     for round in 0..200u64 {

@@ -40,10 +40,10 @@ fn a_transaction_without_room_for_its_record_is_refused() {
     store.close().unwrap();
 }
 
-/// Its record has room in the log, and its leaves have none: fewer pages are free than it would move. To be told after the stamp would be
+/// Its record has room in the log, and its leaves have none: fewer pages are free than it would move. To be told after the timestamp would be
 /// too late, since then it can be neither completed nor undone.
 #[test]
-fn a_transaction_without_room_for_its_leaves_is_refused_before_its_stamp() {
+fn a_transaction_without_room_for_its_leaves_is_refused_before_its_timestamp() {
     let device = fixed(4 << 20);
     let small = StoreOptions {
         checkpoint_bytes: 100 << 10,

@@ -214,12 +214,12 @@ fn tools_with_and_without_the_log_device() {
 
     let members = std::slice::from_ref(&left);
     let own = LogPlace::Device(left_log.clone());
-    let mut stamps = Vec::new();
+    let mut timestamps = Vec::new();
     let dump = dump_log(members, &own, &mut |entry| {
-        stamps.push(entry.stamp);
+        timestamps.push(entry.timestamp);
         ControlFlow::Continue(())
     });
-    assert_eq!((dump.unwrap().commits, stamps.len()), (30, 30));
+    assert_eq!((dump.unwrap().commits, timestamps.len()), (30, 30));
     for place in [LogPlace::Unsaid, LogPlace::Device(ram()), LogPlace::Device(backup)] {
         let error = dump_log(members, &place, &mut |_| ControlFlow::Continue(())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Member, "{error}");

@@ -173,7 +173,7 @@ fn every_kind_of_page() {
                     assert!(report.is_complete(), "{what}");
                     assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{what}");
                 }
-                // The pages' own stamps tell which are the newest.
+                // The pages' own timestamps tell which are the newest.
                 5 => assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{what}"),
                 2 => {
                     if tables.contains_key("first") && tables.contains_key("second") {
@@ -196,7 +196,7 @@ fn every_kind_of_page() {
     }
 }
 
-/// The run that the next checkpoint is described in has what was there before: a leaf among that is an older copy, whatever its stamp.
+/// The run that the next checkpoint is described in has what was there before: a leaf among that is an older copy, whatever its timestamp.
 #[test]
 fn a_leaf_in_a_run_of_the_checkpoints_is_out_of_date() {
     let (device, models) = closed();
@@ -334,7 +334,7 @@ fn what_is_in_the_log() {
     // A block of the log: what is before it comes back.
     let mut entries = Vec::new();
     dump_log(std::slice::from_ref(&crashed), &LogPlace::Unsaid, &mut |entry| {
-        entries.push((entry.stamp, entry.operations[0].text.clone()));
+        entries.push((entry.timestamp, entry.operations[0].text.clone()));
         ControlFlow::Continue(())
     })
     .unwrap();

@@ -201,7 +201,7 @@ fn one_label_of_two_that_cannot_be_read() {
     }
 }
 
-/// The leaf that was empty before the load has the same stamp as those of the load.
+/// The leaf that was empty before the load has the same timestamp as those of the load.
 #[test]
 fn a_sorted_load_and_no_checkpoint() {
     let device = ram();

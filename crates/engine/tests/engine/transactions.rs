@@ -24,7 +24,7 @@ fn what_a_transaction_writes_is_seen_at_its_commit() {
     assert_eq!(b.get(b"y").unwrap(), None);
     assert_eq!(store.transactions().len(), 1);
     let commit = tx.commit().unwrap();
-    assert!(commit.stamp() > before.stamp());
+    assert!(commit.timestamp() > before.timestamp());
     commit.wait_durable().unwrap();
     assert!(store.transactions().is_empty());
     assert_eq!(a.get(b"x").unwrap().as_deref(), Some(&b"1"[..]));

@@ -15,8 +15,8 @@ pub struct Record {
     pub store_id: [u8; 16],
     /// One more with every record.
     pub sequence: u64,
-    /// All commits up to this stamp are in the image, none above it.
-    pub stamp: u64,
+    /// All commits up to this timestamp are in the image, none above it.
+    pub timestamp: u64,
     /// The run of pages with the image, which may be longer than that, and the image's bytes.
     pub image_page: u64,
     /// Pages of that run.
@@ -60,7 +60,7 @@ impl Record {
         [
             flags,
             self.sequence,
-            self.stamp,
+            self.timestamp,
             self.image_page,
             self.image_pages,
             self.image_bytes,
@@ -88,7 +88,7 @@ impl Record {
         Some(Self {
             store_id,
             sequence: word(1)?,
-            stamp: word(2)?,
+            timestamp: word(2)?,
             image_page: word(3)?,
             image_pages: word(4)?,
             image_bytes: word(5)?,

@@ -16,7 +16,7 @@ pub struct Descriptor {
     /// Its pages are several runs, which a list on pages of its own names.
     pub listed: bool,
     /// In every page of the value, and no other value's.
-    pub stamp: u64,
+    pub timestamp: u64,
     /// Length of the value, bytes.
     pub len: u32,
     /// Pages with parts of the value.
@@ -33,7 +33,7 @@ impl Descriptor {
         let mut bytes = [0; Self::BYTES];
         let first = self.page_id | if self.listed { LISTED } else { 0 };
         bytes[..8].copy_from_slice(&first.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.stamp.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.timestamp.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.len.to_le_bytes());
         bytes[20..].copy_from_slice(&self.pages.to_le_bytes());
         bytes
@@ -52,9 +52,9 @@ impl Descriptor {
             bytes.get(from..from + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes)
         };
         let descriptor = (|| {
-            let (first, stamp) = (word(0)?, word(8)?);
+            let (first, timestamp) = (word(0)?, word(8)?);
             let (page_id, listed) = (first & !LISTED, first & LISTED != 0);
-            Some(Self { page_id, listed, stamp, len: half(16)?, pages: half(20)? })
+            Some(Self { page_id, listed, timestamp, len: half(16)?, pages: half(20)? })
         })();
         descriptor
             .filter(|d| {
@@ -82,7 +82,7 @@ impl Descriptor {
     /// What no other value has.
     #[inline]
     pub fn key(self) -> (u64, u64) {
-        (self.page_id, self.stamp)
+        (self.page_id, self.timestamp)
     }
 }
 
@@ -109,10 +109,11 @@ pub fn part_len(descriptor: Descriptor, part: u32, page_size: usize) -> usize {
 #[inline]
 pub fn part_of(page: &[u8], descriptor: Descriptor, part: u32) -> Option<&[u8]> {
     let half = |at: usize| page[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
-    let stamp = page[field::STAMP..field::STAMP + 8].try_into().map_or(0, u64::from_le_bytes);
+    let timestamp =
+        page[field::TIMESTAMP..field::TIMESTAMP + 8].try_into().map_or(0, u64::from_le_bytes);
     let len = part_len(descriptor, part, page.len());
     let is_it = page[field::KIND] == PageKind::Overflow as u8
-        && stamp == descriptor.stamp
+        && timestamp == descriptor.timestamp
         && half(field::PART) == part
         && half(field::PART_BYTES) as usize == len;
     is_it.then(|| &page[HEADER_BYTES..HEADER_BYTES + len])

@@ -128,7 +128,7 @@ impl ListReader {
     pub fn take(&mut self, page: &[u8]) -> bool {
         let part = word(page, field::PART) as u32;
         let is_it = page[field::KIND] == PageKind::Extents as u8
-            && word(page, field::STAMP) == self.descriptor.stamp
+            && word(page, field::TIMESTAMP) == self.descriptor.timestamp
             && part as usize == self.found.lists.len();
         let (Some(page_id), true) = (self.next.take(), is_it) else { return false };
         let Some((next, runs)) = decode_list(page) else { return false };

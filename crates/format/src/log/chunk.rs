@@ -21,12 +21,12 @@ pub(super) struct ChunkHeader {
     pub(super) segment_sequence: u64,
     /// Place of the payload's first byte in the log's byte stream.
     pub(super) lsn: u64,
-    /// Greatest stamp of a record that ends in this chunk or before it; 0: there is none.
-    pub(super) greatest_stamp: u64,
+    /// Greatest timestamp of a record that ends in this chunk or before it; 0: there is none.
+    pub(super) greatest_timestamp: u64,
     /// All of the log before this was durable when the chunk was made. If it is not there, it was damaged.
     pub(super) durable_lsn: u64,
-    /// All commits with stamps up to this were durable, in whatever log, when the chunk was made.
-    pub(super) durable_stamp: u64,
+    /// All commits with timestamps up to this were durable, in whatever log, when the chunk was made.
+    pub(super) durable_timestamp: u64,
     pub(super) payload_bytes: u32,
     /// Checksum of the payload.
     pub(super) payload_sum: u32,
@@ -42,13 +42,13 @@ impl ChunkHeader {
         set(&mut bytes, 24, &self.sequence.to_le_bytes());
         set(&mut bytes, 32, &self.segment_sequence.to_le_bytes());
         set(&mut bytes, 40, &self.lsn.to_le_bytes());
-        set(&mut bytes, 48, &self.greatest_stamp.to_le_bytes());
+        set(&mut bytes, 48, &self.greatest_timestamp.to_le_bytes());
         set(&mut bytes, 56, &self.durable_lsn.to_le_bytes());
         set(&mut bytes, 64, &self.payload_bytes.to_le_bytes());
         set(&mut bytes, 68, &self.payload_sum.to_le_bytes());
         set(&mut bytes, 72, &self.first_record.unwrap_or(NO_RECORD).to_le_bytes());
         set(&mut bytes, 76, &self.identity.log.to_le_bytes());
-        set(&mut bytes, 80, &self.durable_stamp.to_le_bytes());
+        set(&mut bytes, 80, &self.durable_timestamp.to_le_bytes());
         seal(&mut bytes, MAGIC);
         bytes
     }
@@ -68,9 +68,9 @@ impl ChunkHeader {
             sequence: get_u64(bytes, 24)?,
             segment_sequence: get_u64(bytes, 32)?,
             lsn: get_u64(bytes, 40)?,
-            greatest_stamp: get_u64(bytes, 48)?,
+            greatest_timestamp: get_u64(bytes, 48)?,
             durable_lsn: get_u64(bytes, 56)?,
-            durable_stamp: get_u64(bytes, 80)?,
+            durable_timestamp: get_u64(bytes, 80)?,
             payload_bytes: get_u32(bytes, 64)?,
             payload_sum: get_u32(bytes, 68)?,
             first_record: Some(get_u32(bytes, 72)?).filter(|first| *first != NO_RECORD),

@@ -1,7 +1,7 @@
-//! The records of several logs in the order of their stamps.
+//! The records of several logs in the order of their timestamps.
 //!
-//! A commit was acknowledged only if all stamps up to its own were durable. So what counts ends before the first
-//! stamp that is in no log; the records behind it were never acknowledged.
+//! A commit was acknowledged only if all timestamps up to its own were durable. So what counts ends before the first
+//! timestamp that is in no log; the records behind it were never acknowledged.
 
 use super::reader::{LogReader, LogStep};
 use super::record::Record;
@@ -30,16 +30,16 @@ pub enum MergeStep {
 /// What the logs held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergeEnd {
-    /// The first stamp that is in no log: the next one to be given out.
-    pub next_stamp: u64,
+    /// The first timestamp that is in no log: the next one to be given out.
+    pub next_timestamp: u64,
     /// Records that came out.
     pub taken: u64,
-    /// Records before the first stamp that was asked for.
+    /// Records before the first timestamp that was asked for.
     pub skipped: u64,
     /// Records behind the gap: of unacknowledged commits.
     pub dropped: u64,
-    /// A log says that all commits up to this stamp were durable; 0: none says anything.
-    pub durable_stamp: u64,
+    /// A log says that all commits up to this timestamp were durable; 0: none says anything.
+    pub durable_timestamp: u64,
     /// A log says that more of itself was durable than is there.
     pub lost: bool,
 }
@@ -47,7 +47,7 @@ pub struct MergeEnd {
 impl MergeEnd {
     /// Whether something is missing that was durable once. A crash leaves no such logs.
     pub fn is_damaged(&self) -> bool {
-        self.lost || self.durable_stamp >= self.next_stamp
+        self.lost || self.durable_timestamp >= self.next_timestamp
     }
 }
 
@@ -57,8 +57,8 @@ enum Head {
     Unknown,
     /// Waits for bytes.
     Asked,
-    /// Its next record has this stamp.
-    Stamp(u64),
+    /// Its next record has this timestamp.
+    Timestamp(u64),
     Ended,
 }
 
@@ -68,25 +68,25 @@ pub struct LogMerge {
     logs: Vec<(LogReader, Head)>,
     /// The log whose record came out last.
     current: Option<usize>,
-    /// A log has a greater stamp, and none has the next: all that is left is counted only.
+    /// A log has a greater timestamp, and none has the next: all that is left is counted only.
     gap: bool,
     end: MergeEnd,
     over: bool,
 }
 
 impl LogMerge {
-    /// The records of these logs from `first_stamp` on.
-    pub fn new(readers: impl IntoIterator<Item = LogReader>, first_stamp: u64) -> Self {
+    /// The records of these logs from `first_timestamp` on.
+    pub fn new(readers: impl IntoIterator<Item = LogReader>, first_timestamp: u64) -> Self {
         let logs: Vec<_> = readers.into_iter().map(|reader| (reader, Head::Unknown)).collect();
         // Where a log of an earlier life was ended, all before was there.
-        let durable_stamp = logs.iter().filter_map(|(reader, _)| reader.stamp_max()).max();
+        let durable_timestamp = logs.iter().filter_map(|(reader, _)| reader.timestamp_max()).max();
         Self {
             logs,
             current: None,
             gap: false,
             end: MergeEnd {
-                next_stamp: first_stamp,
-                durable_stamp: durable_stamp.unwrap_or_default(),
+                next_timestamp: first_timestamp,
+                durable_timestamp: durable_timestamp.unwrap_or_default(),
                 ..MergeEnd::default()
             },
             over: false,
@@ -121,34 +121,34 @@ impl LogMerge {
                         LogStep::End => {
                             *head = Head::Ended;
                             if let Some(end) = reader.end() {
-                                self.end.durable_stamp =
-                                    self.end.durable_stamp.max(end.durable_stamp);
+                                self.end.durable_timestamp =
+                                    self.end.durable_timestamp.max(end.durable_timestamp);
                                 self.end.lost |= end.lost_to_lsn.is_some();
                             }
                         }
                         LogStep::Record => {
-                            let stamp = reader.record().map_or(0, |record| record.stamp);
-                            if reader.is_past(stamp) {
+                            let timestamp = reader.record().map_or(0, |record| record.timestamp);
+                            if reader.is_past(timestamp) {
                                 continue;
                             }
-                            if stamp < self.end.next_stamp {
+                            if timestamp < self.end.next_timestamp {
                                 self.end.skipped += 1;
                             } else if self.gap {
                                 self.end.dropped += 1;
                             } else {
-                                *head = Head::Stamp(stamp);
+                                *head = Head::Timestamp(timestamp);
                             }
                         }
                     }
                 }
                 match *head {
-                    Head::Stamp(stamp) if stamp == self.end.next_stamp => {
+                    Head::Timestamp(timestamp) if timestamp == self.end.next_timestamp => {
                         self.current = Some(log);
-                        self.end.next_stamp += 1;
+                        self.end.next_timestamp += 1;
                         self.end.taken += 1;
                         return MergeStep::Record;
                     }
-                    Head::Stamp(_) => ahead = true,
+                    Head::Timestamp(_) => ahead = true,
                     Head::Asked => waiting = true,
                     Head::Unknown | Head::Ended => (),
                 }
@@ -162,7 +162,7 @@ impl LogMerge {
             }
             self.gap = true;
             for (_, head) in &mut self.logs {
-                if let Head::Stamp(_) = head {
+                if let Head::Timestamp(_) = head {
                     self.end.dropped += 1;
                     *head = Head::Unknown;
                 }

@@ -4,7 +4,7 @@
 //! - The stream is cut into chunks, each of which is one write of the device. No block is written twice in a
 //!   life of the store, so that a torn write takes nothing with it that was there before.
 //! - Chunks lie in segments, runs of the store's space or of a device of their own, each of which names the next.
-//! - Stamps rise along a log. A record counts if all records with smaller stamps are there, in whichever log.
+//! - Timestamps rise along a log. A record counts if all records with smaller timestamps are there, in whichever log.
 //!
 //! All integers are little-endian, all checksums CRC-32C. What reads bytes never panics on any of them.
 

@@ -85,8 +85,8 @@ pub struct LogPosition {
     pub log: u16,
     /// Each write of the log survived power loss before the next one began.
     pub flushed: bool,
-    /// The last commit that counts; none: all do. The stamps behind it were given out again in a later life of the store.
-    pub stamp_max: Option<u64>,
+    /// The last commit that counts; none: all do. The timestamps behind it were given out again in a later life of the store.
+    pub timestamp_max: Option<u64>,
 }
 
 impl LogPosition {
@@ -110,7 +110,9 @@ impl LogPosition {
         set(&mut bytes, 48, &self.geometry.segment_bytes.to_le_bytes());
         set(&mut bytes, 52, &self.log.to_le_bytes());
         set(&mut bytes, 54, &(if self.flushed { Self::FLUSHED } else { 0 }).to_le_bytes());
-        self.stamp_max.iter().for_each(|stamp| bytes.extend_from_slice(&stamp.to_le_bytes()));
+        self.timestamp_max
+            .iter()
+            .for_each(|timestamp| bytes.extend_from_slice(&timestamp.to_le_bytes()));
         bytes
     }
 
@@ -130,7 +132,7 @@ impl LogPosition {
                 },
                 log: get_u16(bytes, 52)?,
                 flushed: get_u16(bytes, 54)? & Self::FLUSHED != 0,
-                stamp_max: get_u64(bytes, Self::BYTES),
+                timestamp_max: get_u64(bytes, Self::BYTES),
             })
         })();
         let fault = match &position {
@@ -167,14 +169,19 @@ impl LogPosition {
         }
     }
 
-    /// The same place in a log that ended with the commit `stamp`, or before.
-    pub fn ended_at(self, stamp: u64) -> Self {
-        Self { stamp_max: Some(self.stamp_max.map_or(stamp, |before| before.min(stamp))), ..self }
+    /// The same place in a log that ended with the commit `timestamp`, or before.
+    pub fn ended_at(self, timestamp: u64) -> Self {
+        Self {
+            timestamp_max: Some(
+                self.timestamp_max.map_or(timestamp, |before| before.min(timestamp)),
+            ),
+            ..self
+        }
     }
 
-    /// Whether a commit that is found in the log has a stamp that a later life gave to another one.
-    pub fn is_past(&self, stamp: u64) -> bool {
-        self.stamp_max.is_some_and(|last| stamp > last)
+    /// Whether a commit that is found in the log has a timestamp that a later life gave to another one.
+    pub fn is_past(&self, timestamp: u64) -> bool {
+        self.timestamp_max.is_some_and(|last| timestamp > last)
     }
 
     /// The log that this is a place in.

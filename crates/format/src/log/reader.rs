@@ -43,15 +43,15 @@ pub struct LogEnd {
     pub position: LogPosition,
     /// Where the last good record or chunk ends in the byte stream.
     pub lsn: u64,
-    /// Stamp of the last record, or the last one that counts; 0: there was none.
-    pub stamp: u64,
+    /// Timestamp of the last record, or the last one that counts; 0: there was none.
+    pub timestamp: u64,
     /// Why it ends there.
     pub reason: EndReason,
     /// Something behind the end says that the log was durable up to here: what lies between was damaged, and is
     /// not the end that a crash leaves.
     pub lost_to_lsn: Option<u64>,
-    /// The log says that all commits up to this stamp were durable, in whatever log; 0: it says nothing.
-    pub durable_stamp: u64,
+    /// The log says that all commits up to this timestamp were durable, in whatever log; 0: it says nothing.
+    pub durable_timestamp: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,13 +93,13 @@ pub struct LogReader {
     skipping: bool,
     partial: Vec<u8>,
     found: Found,
-    stamp: u64,
+    timestamp: u64,
     /// End of the last record in the byte stream, or of the last chunk if a record is cut there.
     lsn: u64,
     segments: Vec<u64>,
     /// Chunks that nothing says are durable.
     in_doubt: Vec<InDoubt>,
-    durable_stamp: u64,
+    durable_timestamp: u64,
     end: Option<LogEnd>,
 }
 
@@ -135,11 +135,11 @@ impl LogReader {
             skipping: true,
             partial: Vec::new(),
             found: Found::Nothing,
-            stamp: 0,
+            timestamp: 0,
             lsn: start.lsn,
             segments: vec![start.segment_offset_bytes],
             in_doubt: Vec::new(),
-            durable_stamp: 0,
+            durable_timestamp: 0,
             end: None,
         }
     }
@@ -199,13 +199,13 @@ impl LogReader {
     }
 
     /// The last commit that counts, if the log was ended by a later life of the store.
-    pub fn stamp_max(&self) -> Option<u64> {
-        self.position.stamp_max
+    pub fn timestamp_max(&self) -> Option<u64> {
+        self.position.timestamp_max
     }
 
-    /// Whether the record with this stamp is none that counts.
-    pub fn is_past(&self, stamp: u64) -> bool {
-        self.position.is_past(stamp)
+    /// Whether the record with this timestamp is none that counts.
+    pub fn is_past(&self, timestamp: u64) -> bool {
+        self.position.is_past(timestamp)
     }
 
     /// What the log is made of and nothing in it says is durable.
@@ -292,7 +292,7 @@ impl LogReader {
             Fetched::Missing => return self.stop(EndReason::Torn),
             Fetched::Ready(range) => range,
         };
-        self.durable_stamp = self.durable_stamp.max(header.durable_stamp);
+        self.durable_timestamp = self.durable_timestamp.max(header.durable_timestamp);
         let payload = range.end - header.payload_bytes as usize..range.end;
         if crc_fast::crc32_iscsi(&self.window.bytes()[payload.clone()]) != header.payload_sum {
             return self.stop(EndReason::Torn);
@@ -337,9 +337,9 @@ impl LogReader {
                 Some(Err(what)) => return Parsed::Damaged(what),
                 Some(Ok(len)) if len <= payload.len() => {
                     let range = self.payload.start..self.payload.start + len;
-                    match check(&self.window.bytes()[range.clone()], self.stamp) {
+                    match check(&self.window.bytes()[range.clone()], self.timestamp) {
                         Err(what) => return Parsed::Damaged(what),
-                        Ok(stamp) => self.stamp = stamp,
+                        Ok(timestamp) => self.timestamp = timestamp,
                     }
                     self.payload.start = range.end;
                     self.lsn += len as u64;
@@ -370,9 +370,9 @@ impl LogReader {
         if self.partial.len() < len {
             return Parsed::Nothing;
         }
-        match check(&self.partial, self.stamp) {
+        match check(&self.partial, self.timestamp) {
             Err(what) => return Parsed::Damaged(what),
-            Ok(stamp) => self.stamp = stamp,
+            Ok(timestamp) => self.timestamp = timestamp,
         }
         self.lsn += len as u64;
         self.found = Found::Partial;
@@ -444,7 +444,7 @@ impl LogReader {
             let chunk = ChunkHeader::decode(block, self.identity)
                 .filter(|chunk| chunk.segment_sequence == sequence)
                 .map(|chunk| {
-                    self.durable_stamp = self.durable_stamp.max(chunk.durable_stamp);
+                    self.durable_timestamp = self.durable_timestamp.max(chunk.durable_timestamp);
                     chunk.durable_lsn
                 });
             let segment = SegmentHeader::decode(block, self.identity, base)
@@ -460,18 +460,21 @@ impl LogReader {
         self.end = Some(LogEnd {
             position: self.position,
             lsn: end_lsn,
-            stamp: self.position.stamp_max.map_or(self.stamp, |last| last.min(self.stamp)),
+            timestamp: self
+                .position
+                .timestamp_max
+                .map_or(self.timestamp, |last| last.min(self.timestamp)),
             reason,
             lost_to_lsn,
-            durable_stamp: self.durable_stamp,
+            durable_timestamp: self.durable_timestamp,
         });
         self.state = State::Ended;
         None
     }
 }
 
-/// The stamp of the record that these bytes are, if they are one that can follow `stamp`.
-fn check(bytes: &[u8], stamp: u64) -> Result<u64, &'static str> {
+/// The timestamp of the record that these bytes are, if they are one that can follow `timestamp`.
+fn check(bytes: &[u8], timestamp: u64) -> Result<u64, &'static str> {
     let record = Record::decode(bytes)?;
-    if record.stamp <= stamp { Err("stamps do not rise") } else { Ok(record.stamp) }
+    if record.timestamp <= timestamp { Err("timestamps do not rise") } else { Ok(record.timestamp) }
 }

@@ -1,7 +1,7 @@
 //! The writing end of one worker's log: records go in, planned writes come out.
 //!
 //! What always holds: a block is planned once. A chunk is planned only if its segment's header is planned before
-//! it or with it, and that header names a segment that is ours already. Stamps rise.
+//! it or with it, and that header names a segment that is ours already. Timestamps rise.
 
 use std::collections::VecDeque;
 
@@ -55,8 +55,8 @@ pub struct PlannedWrite {
     pub len_bytes: u32,
     /// The log up to here is durable once this write and all before it are.
     pub end_lsn: u64,
-    /// Greatest stamp of a record that ends before `end_lsn`; 0: there is none.
-    pub greatest_stamp: u64,
+    /// Greatest timestamp of a record that ends before `end_lsn`; 0: there is none.
+    pub greatest_timestamp: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ struct Segment {
 #[derive(Debug)]
 struct InFlight {
     end_lsn: u64,
-    greatest_stamp: u64,
+    greatest_timestamp: u64,
     durable: bool,
 }
 
@@ -85,10 +85,10 @@ pub struct LogWriter {
     lsn: u64,
     /// End of the last record that is wholly in chunks.
     boundary_lsn: u64,
-    /// Ends and stamps of the records that are not wholly in chunks.
+    /// Ends and timestamps of the records that are not wholly in chunks.
     ends: VecDeque<(u64, u64)>,
-    appended_stamp: u64,
-    chunked_stamp: u64,
+    appended_timestamp: u64,
+    chunked_timestamp: u64,
     /// Segments that hold chunks, in order; the last is being filled.
     segments: VecDeque<Segment>,
     current: Segment,
@@ -99,9 +99,9 @@ pub struct LogWriter {
     chunk_sequence: u64,
     in_flight: VecDeque<InFlight>,
     durable_lsn: u64,
-    durable_stamp: u64,
-    /// As far as this log was told: all commits up to this stamp are durable, in whatever log.
-    all_durable_stamp: u64,
+    durable_timestamp: u64,
+    /// As far as this log was told: all commits up to this timestamp are durable, in whatever log.
+    all_durable_timestamp: u64,
     /// Writes that are done are durable, and what is written says so. Else nothing is said: power loss may take any of it.
     flushed: bool,
 }
@@ -128,8 +128,8 @@ impl LogWriter {
             lsn: 0,
             boundary_lsn: 0,
             ends: VecDeque::new(),
-            appended_stamp: 0,
-            chunked_stamp: 0,
+            appended_timestamp: 0,
+            chunked_timestamp: 0,
             segments: VecDeque::from([current]),
             current,
             upcoming: VecDeque::from([next]),
@@ -137,8 +137,8 @@ impl LogWriter {
             chunk_sequence: 0,
             in_flight: VecDeque::new(),
             durable_lsn: 0,
-            durable_stamp: 0,
-            all_durable_stamp: 0,
+            durable_timestamp: 0,
+            all_durable_timestamp: 0,
             flushed: true,
         })
     }
@@ -155,30 +155,30 @@ impl LogWriter {
         if self.flushed { durable } else { 0 }
     }
 
-    /// Appends the record that `encode` makes, and returns its end in the log's byte stream. Stamps must rise
+    /// Appends the record that `encode` makes, and returns its end in the log's byte stream. Timestamps must rise
     /// along a log; one that does not is refused as `Invalid`, as is a record that is too long.
     #[inline]
     pub fn append(
         &mut self,
-        stamp: u64,
+        timestamp: u64,
         encode: impl FnOnce(&mut RecordBuilder<'_>),
     ) -> Result<u64> {
-        if stamp <= self.appended_stamp {
+        if timestamp <= self.appended_timestamp {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!(
-                    "commit timestamp {stamp} cannot follow {} in log {}",
-                    self.appended_stamp, self.identity.log
+                    "commit timestamp {timestamp} cannot follow {} in log {}",
+                    self.appended_timestamp, self.identity.log
                 ),
             ));
         }
         self.make_room();
-        let mut builder = RecordBuilder::new(&mut self.pending, stamp);
+        let mut builder = RecordBuilder::new(&mut self.pending, timestamp);
         encode(&mut builder);
         builder.finish()?;
         let end = self.end_lsn();
-        self.ends.push_back((end, stamp));
-        self.appended_stamp = stamp;
+        self.ends.push_back((end, timestamp));
+        self.appended_timestamp = timestamp;
         Ok(end)
     }
 
@@ -207,11 +207,11 @@ impl LogWriter {
         self.lsn + self.pending_bytes() as u64
     }
 
-    /// Stamp of the last record that was appended; 0: there is none.
+    /// Timestamp of the last record that was appended; 0: there is none.
     #[cfg(test)]
     #[inline]
-    pub fn appended_stamp(&self) -> u64 {
-        self.appended_stamp
+    pub fn appended_timestamp(&self) -> u64 {
+        self.appended_timestamp
     }
 
     /// Whether another segment is due. Without one the log comes to a stop soon, or has.
@@ -272,7 +272,7 @@ impl LogWriter {
             geometry: self.geometry,
             log: self.identity.log,
             flushed: self.flushed,
-            stamp_max: None,
+            timestamp_max: None,
         }
     }
 
@@ -337,11 +337,11 @@ impl LogWriter {
             offset_bytes,
             len_bytes: len as u32,
             end_lsn: self.lsn,
-            greatest_stamp: self.chunked_stamp,
+            greatest_timestamp: self.chunked_timestamp,
         };
         self.in_flight.push_back(InFlight {
             end_lsn: planned.end_lsn,
-            greatest_stamp: planned.greatest_stamp,
+            greatest_timestamp: planned.greatest_timestamp,
             durable: false,
         });
         Some(planned)
@@ -391,10 +391,10 @@ impl LogWriter {
         } else {
             self.ends.front().map(|(end, _)| *end)
         };
-        while let Some((end, stamp)) = self.ends.front()
+        while let Some((end, timestamp)) = self.ends.front()
             && *end <= end_lsn
         {
-            (self.boundary_lsn, self.chunked_stamp) = (*end, *stamp);
+            (self.boundary_lsn, self.chunked_timestamp) = (*end, *timestamp);
             self.ends.pop_front();
         }
         let payload = &self.pending[self.taken..self.taken + payload_bytes];
@@ -403,9 +403,9 @@ impl LogWriter {
             sequence: self.chunk_sequence,
             segment_sequence: self.current.sequence,
             lsn: begin_lsn,
-            greatest_stamp: self.chunked_stamp,
+            greatest_timestamp: self.chunked_timestamp,
             durable_lsn: self.claim(self.durable_lsn),
-            durable_stamp: self.claim(self.all_durable_stamp),
+            durable_timestamp: self.claim(self.all_durable_timestamp),
             payload_bytes: payload_bytes as u32,
             payload_sum: crc_fast::crc32_iscsi(payload),
             first_record: first_lsn
@@ -429,16 +429,16 @@ impl LogWriter {
         while let Some(first) = self.in_flight.front()
             && first.durable
         {
-            (self.durable_lsn, self.durable_stamp) = (first.end_lsn, first.greatest_stamp);
+            (self.durable_lsn, self.durable_timestamp) = (first.end_lsn, first.greatest_timestamp);
             self.in_flight.pop_front();
         }
     }
 
-    /// Says that all commits with stamps up to this are durable, in whatever log. Chunks tell it, so that the damage
+    /// Says that all commits with timestamps up to this are durable, in whatever log. Chunks tell it, so that the damage
     /// of another log's end is told from what a crash leaves.
     #[inline]
-    pub fn note_all_durable(&mut self, stamp: u64) {
-        self.all_durable_stamp = self.all_durable_stamp.max(stamp);
+    pub fn note_all_durable(&mut self, timestamp: u64) {
+        self.all_durable_timestamp = self.all_durable_timestamp.max(timestamp);
     }
 
     /// Planned writes that are not known to be durable.
@@ -455,10 +455,10 @@ impl LogWriter {
         self.durable_lsn
     }
 
-    /// All records of the log with stamps up to this are durable.
+    /// All records of the log with timestamps up to this are durable.
     #[inline]
-    pub fn durable_stamp(&self) -> u64 {
-        self.durable_stamp
+    pub fn durable_timestamp(&self) -> u64 {
+        self.durable_timestamp
     }
 }
 

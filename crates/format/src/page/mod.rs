@@ -49,7 +49,7 @@ pub mod field {
     pub const COUNT: usize = 6;
     /// u64: the page's own [place](crate::place), to tell misdirected reads and writes, and lost ones.
     pub const PAGE_ID: usize = 8;
-    /// u64, leaves: the stamp of the newest commit that changed the page.
+    /// u64, leaves: the timestamp of the newest commit that changed the page.
     pub const LSN: usize = 16;
     /// u32: the tree the page belongs to.
     pub const TREE_ID: usize = 24;
@@ -68,8 +68,8 @@ pub mod field {
     /// u64, inner pages: the child right of the last slot.
     pub const LAST_CHILD: usize = 48;
 
-    /// Overflow pages, u64 at the place of LAST_CHILD: the value's stamp. Pages of older values: their run's number.
-    pub const STAMP: usize = 48;
+    /// Overflow pages, u64 at the place of LAST_CHILD: the value's timestamp. Pages of older values: their run's number.
+    pub const TIMESTAMP: usize = 48;
     /// Overflow pages, u32: which page of the value, from 0.
     pub const PART: usize = 56;
     /// Overflow pages, u32: bytes of the value in this page.

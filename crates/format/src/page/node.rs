@@ -69,9 +69,9 @@ impl<'a> Node<'a> {
         self.bytes.load_u64(field::PAGE_ID)
     }
 
-    /// The stamp of the newest commit that changed the leaf.
+    /// The timestamp of the newest commit that changed the leaf.
     #[inline(always)]
-    pub fn stamp(self) -> u64 {
+    pub fn timestamp(self) -> u64 {
         self.bytes.load_u64(field::LSN)
     }
 

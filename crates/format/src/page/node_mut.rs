@@ -158,8 +158,8 @@ impl<'a> NodeMut<'a> {
 
     /// Notes that a commit changed the leaf.
     #[inline]
-    pub fn set_stamp(&mut self, stamp: u64) {
-        self.bytes.store_u64(field::LSN, stamp);
+    pub fn set_timestamp(&mut self, timestamp: u64) {
+        self.bytes.store_u64(field::LSN, timestamp);
     }
 
     /// Refers a child position to another child.

@@ -31,7 +31,7 @@ pub(crate) fn read_logs(
     let store = LogIdentity::new(checkpoint.store_id, 0, 0).store;
     let read_bytes = reader.transfer_bytes() as u32;
     let readers = positions.iter().map(|position| LogReader::new(store, *position, read_bytes));
-    let mut merge = LogMerge::new(readers, checkpoint.stamp + 1);
+    let mut merge = LogMerge::new(readers, checkpoint.timestamp + 1);
     let mut unreadable = false;
     loop {
         match merge.advance() {

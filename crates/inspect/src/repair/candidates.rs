@@ -18,7 +18,7 @@ const RANGES_AT_ONCE: u64 = 64;
 pub(super) struct Candidate {
     lower: Vec<u8>,
     upper: Option<Vec<u8>>,
-    stamp: u64,
+    timestamp: u64,
     place: u64,
     /// The checkpoint has it in use.
     used: bool,
@@ -43,8 +43,8 @@ impl Candidates {
         for (tree, leaves) in more {
             let all = self.0.entry(tree).or_default();
             all.extend(leaves);
-            // A sorted load has the stamp of the commit before it, which may be the one that emptied the table: what is full came later.
-            all.sort_by_key(|leaf| std::cmp::Reverse((leaf.used, leaf.stamp, leaf.records)));
+            // A sorted load has the timestamp of the commit before it, which may be the one that emptied the table: what is full came later.
+            all.sort_by_key(|leaf| std::cmp::Reverse((leaf.used, leaf.timestamp, leaf.records)));
         }
     }
 
@@ -127,7 +127,7 @@ pub(super) fn scan(
         let mut leaf = Candidate {
             lower: Vec::new(),
             upper: None,
-            stamp: node.stamp(),
+            timestamp: node.timestamp(),
             place,
             used: used(page_id),
             records: node.count(),
@@ -188,9 +188,9 @@ fn is_wanted(holes: Option<&Vec<Hole>>, leaf: &Candidate) -> bool {
 mod tests {
     use super::*;
 
-    fn leaf(range: (&str, &str), stamp: u64, place: u64, used: bool) -> Candidate {
+    fn leaf(range: (&str, &str), timestamp: u64, place: u64, used: bool) -> Candidate {
         let upper = (!range.1.is_empty()).then(|| range.1.into());
-        Candidate { lower: range.0.into(), upper, stamp, place, used, records: 1 }
+        Candidate { lower: range.0.into(), upper, timestamp, place, used, records: 1 }
     }
 
     fn covered(leaves: Vec<Candidate>, from: &str, to: &str) -> Vec<(String, String, u64)> {

@@ -40,7 +40,8 @@ type Progress<'a> = dyn Fn(RepairStep, u64, u64) -> ControlFlow<()> + 'a;
 /// Memory is needed for each leaf of the key ranges that cannot be reached from a tree's root.
 ///
 /// # Errors
-/// `Corrupt` or `NotAStore` if no label can be read, nor, of a store with one member, a page in its stead; `Member`; `Interrupted` if `progress` broke it off; what the devices say, and what
+/// `Corrupt` or `NotAStore` if no label can be read, nor, of a store with one member, a page in its stead; `Member`; `Interrupted` if `progress`
+/// broke it off; what the devices say, and what
 /// `make_target` does. What is in the target then is not to be used.
 pub fn repair(
     members: &[Arc<dyn BlockDevice>],
@@ -187,18 +188,18 @@ impl Salvage<'_> {
         {
             match self.offline.log_fault.take() {
                 None => replay::replay(self, &record, &image.logs, saved)?,
-                Some(fault) => self.note_missing_log(&fault, record.stamp),
+                Some(fault) => self.note_missing_log(&fault, record.timestamp),
             }
         }
         Ok(())
     }
 
-    fn note_missing_log(&mut self, fault: &Error, last_stamp: u64) {
+    fn note_missing_log(&mut self, fault: &Error, last_timestamp: u64) {
         let what = missing_log(fault);
         if !self.report.remarks.contains(&what) {
             self.report.remarks.push(what);
         }
-        let log = RepairedLog { last_stamp, damaged: true, ..RepairedLog::default() };
+        let log = RepairedLog { last_timestamp, damaged: true, ..RepairedLog::default() };
         self.report.log = Some(log);
     }
 

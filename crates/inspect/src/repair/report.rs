@@ -52,7 +52,7 @@ pub struct RepairedLog {
     /// Commits that were made again.
     pub commits: u64,
     /// The last commit that is in the new store.
-    pub last_stamp: u64,
+    pub last_timestamp: u64,
     /// Commits that are in the log behind a gap, and were left out.
     pub dropped: u64,
     /// Commits are missing that were durable once, or may be: the log could not be read to its end.

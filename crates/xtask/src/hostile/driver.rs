@@ -54,14 +54,14 @@ impl Driver {
         done.result.map(|_| ())
     }
 
-    pub(super) fn write(&mut self, block: u64, stamp: u64) -> Result<(), IoError> {
+    pub(super) fn write(&mut self, block: u64, timestamp: u64) -> Result<(), IoError> {
         let Some(mut buffer) = self.buffer.take() else { return Err(IoError::GONE) };
-        let bytes = stamp.to_le_bytes().repeat(BLOCK as usize / 8);
+        let bytes = timestamp.to_le_bytes().repeat(BLOCK as usize / 8);
         buffer.part_mut(0, BLOCK as usize).copy_from(0, &bytes);
         self.run(Request::write(block * u64::from(BLOCK), BLOCK, buffer, 0))
     }
 
-    /// The stamp in a block; `None` if it is not the same all over.
+    /// The timestamp in a block; `None` if it is not the same all over.
     pub(super) fn read(&mut self, block: u64) -> Result<Option<u64>, IoError> {
         let Some(buffer) = self.buffer.take() else { return Err(IoError::GONE) };
         self.run(Request::read(block * u64::from(BLOCK), BLOCK, buffer, 0))?;
@@ -96,7 +96,7 @@ impl Blocks {
                     break;
                 };
                 match driver.read(block) {
-                    Ok(stamp) if stamp == self.known.get(&block).copied() => verified += 1,
+                    Ok(timestamp) if timestamp == self.known.get(&block).copied() => verified += 1,
                     other => {
                         let wanted = self.known.get(&block);
                         return Err(format!(
@@ -108,11 +108,11 @@ impl Blocks {
             }
             for _ in 0..if turn == 0 { count } else { 0 } {
                 let block = self.random.u64(0..driver.blocks);
-                let stamp = self.random.u64(..);
-                driver.write(block, stamp).map_err(|error| {
+                let timestamp = self.random.u64(..);
+                driver.write(block, timestamp).map_err(|error| {
                     format!("writing block {block} of {}: {error}", path.display())
                 })?;
-                self.known.insert(block, stamp);
+                self.known.insert(block, timestamp);
             }
         }
         Ok(verified)

@@ -74,7 +74,7 @@ impl Run {
                 };
             }
         };
-        let wrong = |what: String| Cut::Wrong(format!("a backup of {}: {what}", report.stamp));
+        let wrong = |what: String| Cut::Wrong(format!("a backup of {}: {what}", report.timestamp));
         let copy = Store::open(target.members(), &options)
             .map_err(|error| wrong(format!("{:?}: {error}", error.kind())))?;
         let found = self.read_all_of(&copy).map_err(|why| match why {
@@ -84,8 +84,8 @@ impl Run {
         copy.crash();
         let found = found?.values;
         self.counts.backups += 1;
-        self.say(format!("a backup of {}: {} records", report.stamp, found.len()));
-        let backup = Backup { asked, made: now, stamp: report.stamp, found };
+        self.say(format!("a backup of {}: {} records", report.timestamp, found.len()));
+        let backup = Backup { asked, made: now, timestamp: report.timestamp, found };
         self.notes(|notes| notes.oracle.has_backup(backup));
         Ok(())
     }

@@ -145,7 +145,7 @@ impl Run {
         let durable = self.scenario.is_durable(qpair_engine::Durability::Sync);
         let loads = self.rng.bool();
         self.notes(|notes| {
-            notes.oracle.ends(record, Outcome::Done { stamp: None, durable });
+            notes.oracle.ends(record, Outcome::Done { timestamp: None, durable });
             notes.catalog.has_table(slot, number, table.clone());
             if !loads {
                 notes.catalog.open(number);
@@ -173,7 +173,7 @@ impl Run {
         }
         let durable = self.scenario.is_durable(qpair_engine::Durability::Sync);
         self.notes(|notes| {
-            notes.oracle.ends(record, Outcome::Done { stamp: None, durable });
+            notes.oracle.ends(record, Outcome::Done { timestamp: None, durable });
             notes.catalog.is_dropped(slot, number);
         });
         self.say(format!("dropped table {number}"));

@@ -119,7 +119,7 @@ impl View {
             escape(self.store.as_bytes()),
             self.pid,
             self.uptime_s,
-            count(self.whole("last_stamp")),
+            count(self.whole("last_timestamp")),
         ));
         lines.push(format!(
             "commits     {}/s, half of them below {} us, 99 % below {} us; conflicts {}/s, rollbacks {}/s",

@@ -1,8 +1,8 @@
 //! Whether pages that are copied without those above them are the ones that those mean.
 //!
 //! What always holds: of each page of a tree, of a large value, and of the list of one's runs, one other page, or the image, says which it is: its
-//! place, or its value's stamp. So two sums over an image are the same: of what its pages are, and of what is said of them. What is summed up looks random, so that
-//! they differ if a page does.
+//! place, or its value's timestamp. So two sums over an image are the same: of what its pages are, and of what is said of them. What is summed up
+//! looks random, so that they differ if a page does.
 
 /// Pages that a value has at most.
 use qpair_format::large::{Descriptor, decode_list};
@@ -29,18 +29,18 @@ impl Tally {
     pub(super) fn take(&mut self, node: Node<'_>) {
         let kind = node.kind_byte();
         if kind == PageKind::Overflow as u8 {
-            let stamp = node.bytes.load_u64(field::STAMP);
-            self.find(part(stamp, page_of(node.place())));
+            let timestamp = node.bytes.load_u64(field::TIMESTAMP);
+            self.find(part(timestamp, page_of(node.place())));
         } else if kind == PageKind::Extents as u8 {
-            let stamp = node.bytes.load_u64(field::STAMP);
-            self.find(part(stamp, page_of(node.place())));
+            let timestamp = node.bytes.load_u64(field::TIMESTAMP);
+            self.find(part(timestamp, page_of(node.place())));
             let mut page = Vec::new();
             node.bytes.append_to(0, node.bytes.len(), &mut page);
             if let Some((next, runs)) = decode_list(&page) {
-                next.into_iter().for_each(|page_id| self.expect(part(stamp, page_id)));
+                next.into_iter().for_each(|page_id| self.expect(part(timestamp, page_id)));
                 // What a descriptor says, it says of no more pages than a value has.
                 let pages = runs.flatten().take(PAGES_MAX);
-                pages.for_each(|page_id| self.expect(part(stamp, page_id)));
+                pages.for_each(|page_id| self.expect(part(timestamp, page_id)));
             }
         } else if kind == PageKind::Inner as u8 {
             self.find(node.place());
@@ -55,7 +55,7 @@ impl Tally {
                     if let Ok(descriptor) = Descriptor::decode(&encoded, node.bytes.len()) {
                         let first = descriptor.page_id..descriptor.page_id.saturating_add(1);
                         let pages = descriptor.run().unwrap_or(first);
-                        pages.for_each(|page_id| self.expect(part(descriptor.stamp, page_id)));
+                        pages.for_each(|page_id| self.expect(part(descriptor.timestamp, page_id)));
                     }
                 }
             }
@@ -69,8 +69,8 @@ impl Tally {
 }
 
 /// What stands for a page of a large value.
-fn part(stamp: u64, page_id: u64) -> u64 {
-    mix(stamp).wrapping_add(page_id)
+fn part(timestamp: u64, page_id: u64) -> u64 {
+    mix(timestamp).wrapping_add(page_id)
 }
 
 /// A number that looks random: the finalizer of SplitMix64.

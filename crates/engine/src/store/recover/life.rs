@@ -29,7 +29,7 @@ pub(super) async fn begin(
         true => {
             let ended = match shared.planted.is(Canary::EndlessLogs) {
                 true => behind.logs,
-                false => logs.ended_at(found.end.next_stamp - 1),
+                false => logs.ended_at(found.end.next_timestamp - 1),
             };
             inner.incarnation.begin_logs(false, Some(Behind { logs: ended, ..behind })).await
         }

@@ -94,7 +94,7 @@ impl StoreInner {
             Err(error) => return Err(error),
         }
         let record = self.shared.checkpointing.record();
-        self.shared.oracle.start(record.stamp);
+        self.shared.oracle.start(record.timestamp);
         let catalog = match self.image_fault.get() {
             Some(fault) => Err(fault.clone()),
             None => self.open_tree(0),
@@ -174,7 +174,7 @@ impl StoreInner {
             if end.is_damaged() {
                 return Err(unreadable(format!(
                     "the log is damaged: commits from {} on were durable and cannot be read",
-                    end.next_stamp
+                    end.next_timestamp
                 )));
             }
             let log_runs = found.claim(&shared)?;
@@ -195,7 +195,7 @@ impl StoreInner {
             if let Some(failure) = shared.lifecycle.failure() {
                 return Err(failure.clone());
             }
-            shared.oracle.start(end.next_stamp - 1);
+            shared.oracle.start(end.next_timestamp - 1);
             let behind = Behind { roots, logs: shared.wal.old_logs.places() };
             shared.wal.old_logs.end(log_runs);
             let is_due = life::begin(&inner, behind, &logs, &found, room).await?;
@@ -226,7 +226,7 @@ impl StoreInner {
         if self.tree_for_redo(id).await?.is_none() {
             make_tree(&self.shared, id).await?;
         }
-        self.put_name(name, Some(id), self.shared.last_stamp()).await
+        self.put_name(name, Some(id), self.shared.last_timestamp()).await
     }
 
     /// Takes the name of a table away that the log says was dropped.
@@ -240,7 +240,7 @@ impl StoreInner {
                 let (name, record, _) = batch.entry(index);
                 if decode(record)? == id {
                     let name = String::from_utf8_lossy(name).into_owned();
-                    return self.put_name(&name, None, self.shared.last_stamp()).await;
+                    return self.put_name(&name, None, self.shared.last_timestamp()).await;
                 }
             }
             match batch.next.take() {

@@ -34,7 +34,7 @@ pub(super) struct Logs {
     chains: Vec<Chain>,
     /// Memory of each log's reads.
     arenas: Vec<Arc<Arena>>,
-    first_stamp: u64,
+    first_timestamp: u64,
     read_bytes: u32,
 }
 
@@ -134,7 +134,7 @@ impl Logs {
                 .collect(),
             arenas: positions.iter().map(arena).collect::<Result<_>>()?,
             positions,
-            first_stamp: checkpoint.stamp + 1,
+            first_timestamp: checkpoint.timestamp + 1,
             read_bytes,
         })
     }
@@ -147,9 +147,9 @@ impl Logs {
         lives.len() < LIVES_MAX && self.positions.iter().all(|position| position.flushed)
     }
 
-    /// The places of the logs, which end with the commit `stamp`.
-    pub(super) fn ended_at(&self, stamp: u64) -> Vec<Vec<u8>> {
-        self.positions.iter().map(|position| position.ended_at(stamp).encode()).collect()
+    /// The places of the logs, which end with the commit `timestamp`.
+    pub(super) fn ended_at(&self, timestamp: u64) -> Vec<Vec<u8>> {
+        self.positions.iter().map(|position| position.ended_at(timestamp).encode()).collect()
     }
 
     /// Writes what may be in a cache only once more, the same bytes in the same places, durably. A flush would do after a crash of the
@@ -184,7 +184,7 @@ impl Logs {
         let store = LogIdentity::new(shared.lifecycle.store_id, 0, 0).store;
         let readers =
             self.positions.iter().map(|position| LogReader::new(store, *position, self.read_bytes));
-        LogMerge::new(readers, self.first_stamp)
+        LogMerge::new(readers, self.first_timestamp)
     }
 
     /// Reads all logs, and hands the commits that count to `take`, in order. `take` may wait, and may wish that the place

@@ -22,9 +22,9 @@ pub(super) fn changes_max(inner: &StoreInner) -> usize {
     (inner.shared.pool.frames.len() as usize / 8).max(8)
 }
 
-/// Ends a stage: all commits up to `stamp` are made, and none above it.
-pub(super) async fn end(inner: &StoreInner, stamp: u64) -> Result<()> {
-    inner.shared.oracle.start(stamp);
+/// Ends a stage: all commits up to `timestamp` are made, and none above it.
+pub(super) async fn end(inner: &StoreInner, timestamp: u64) -> Result<()> {
+    inner.shared.oracle.start(timestamp);
     match inner.shared.space.is_short() {
         true => checkpoint(&inner.shared, false).await,
         false => Ok(()),

@@ -18,7 +18,7 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use super::{Tag, Worker, tag};
 use crate::canary::Canary;
-use crate::log::OpenStamps;
+use crate::log::OpenTimestamps;
 use crate::shared::Shared;
 use crate::sync::{Ticket, Waiters};
 
@@ -42,11 +42,11 @@ pub(crate) fn log_arena(device: &DeviceInfo, block_bytes: u32) -> Result<Arc<Are
 #[derive(Default)]
 pub(super) struct WorkerLog {
     writer: RefCell<Option<LogWriter>>,
-    /// Stamps that are not durable.
-    open: RefCell<OpenStamps>,
+    /// Timestamps that are not durable.
+    open: RefCell<OpenTimestamps>,
     /// The write on its way, and when it began.
     under_way: Cell<Option<(PlannedWrite, Instant)>>,
-    /// Tasks that wait for a stamp to be durable.
+    /// Tasks that wait for a timestamp to be durable.
     waiters: Waiters,
     /// Bytes of the commit that room was made for and that was not appended yet.
     expected_bytes: Cell<usize>,
@@ -70,39 +70,39 @@ impl Worker {
         Ok(())
     }
 
-    /// Appends a commit. `stamp` takes its stamp; from then on the commit is one.
+    /// Appends a commit. `timestamp` takes its timestamp; from then on the commit is one.
     ///
     /// # Errors
-    /// `NoSpace`, and what `stamp` says: nothing is appended then, and no stamp is taken.
+    /// `NoSpace`, and what `timestamp` says: nothing is appended then, and no timestamp is taken.
     pub(crate) fn append_commit(
         &self,
         bytes_max: usize,
-        stamp: impl FnOnce() -> Result<u64>,
+        timestamp: impl FnOnce() -> Result<u64>,
         encode: impl FnOnce(&mut RecordBuilder<'_>),
     ) -> Result<u64> {
         match self.expect_commit(bytes_max) {
-            // Room was made before the stamp was taken, and is still there: it is only less than one would like.
+            // Room was made before the timestamp was taken, and is still there: it is only less than one would like.
             Err(error)
                 if error.kind() == ErrorKind::NoSpace
                     && self.log.expected_bytes.get() >= bytes_max => {}
             outcome => outcome?,
         }
         let mut writer = self.log.writer.borrow_mut();
-        let Some(writer) = writer.as_mut() else { return stamp() };
-        let stamp = stamp().inspect_err(|_| self.expect_no_commit())?;
+        let Some(writer) = writer.as_mut() else { return timestamp() };
+        let timestamp = timestamp().inspect_err(|_| self.expect_no_commit())?;
         let before = writer.end_lsn();
-        let end = writer.append(stamp, encode).inspect_err(|error| {
-            // The stamp is taken and its commit will never end, so no task may wait for it.
+        let end = writer.append(timestamp, encode).inspect_err(|error| {
+            // The timestamp is taken and its commit will never end, so no task may wait for it.
             self.shared.fail(error.clone());
             self.shared.oracle.fail(error.clone());
         })?;
         self.set_expected(0);
-        self.log.open.borrow_mut().append(stamp);
+        self.log.open.borrow_mut().append(timestamp);
         self.publish_open();
         let appended = end - before;
         self.shared.wal.bytes_total.fetch_add(appended, Ordering::Relaxed);
         self.count_log(appended);
-        Ok(stamp)
+        Ok(timestamp)
     }
 
     /// The logs have so many bytes more.
@@ -118,8 +118,8 @@ impl Worker {
     /// # Errors
     /// `ReadOnly` with the cause, if the log cannot be written.
     pub(crate) async fn let_log_pass(shared: &Shared) -> Result<()> {
-        while let Some(stamp) = super::current(|worker| worker.pending_from()).flatten() {
-            Self::wait_durable(stamp).await?;
+        while let Some(timestamp) = super::current(|worker| worker.pending_from()).flatten() {
+            Self::wait_durable(timestamp).await?;
         }
         let refused = shared.checkpointing.epochs.refused.load(Ordering::Relaxed);
         let is_blocked = || {
@@ -157,7 +157,7 @@ impl Worker {
         self.publish_open();
     }
 
-    /// Makes room in the log for a commit that is about to take its stamp.
+    /// Makes room in the log for a commit that is about to take its timestamp.
     ///
     /// # Errors
     /// `NoSpace`; `TooLarge` if the log device has never room for it.
@@ -167,7 +167,7 @@ impl Worker {
             return Ok(());
         }
         self.set_expected(bytes_max);
-        self.log.open.borrow_mut().expect(self.shared.next_stamp());
+        self.log.open.borrow_mut().expect(self.shared.next_timestamp());
         self.publish_open();
         Ok(())
     }
@@ -268,7 +268,7 @@ impl Worker {
         }
         let Some(mut buffer) = self.log_arena.lease() else { return };
         // In this order: a commit that begins and ends between the two is not durable, and must not be among those said to be.
-        let last = self.shared.last_stamp();
+        let last = self.shared.last_timestamp();
         writer.note_all_durable(last.min(self.shared.wal.durable.horizon()));
         let pending_bytes = writer.pending_bytes();
         let mut planned = writer.next_write(&mut buffer);
@@ -308,7 +308,7 @@ impl Worker {
         }
         if let Some(writer) = self.log.writer.borrow_mut().as_mut() {
             writer.complete(&planned);
-            self.log.open.borrow_mut().note_durable(writer.durable_stamp());
+            self.log.open.borrow_mut().note_durable(writer.durable_timestamp());
         }
         drop(completion);
         self.publish_open();
@@ -333,29 +333,30 @@ impl Worker {
     ///
     /// # Errors
     /// `ReadOnly` with the cause, if the log cannot be written.
-    pub(crate) async fn wait_durable(stamp: u64) -> Result<()> {
+    pub(crate) async fn wait_durable(timestamp: u64) -> Result<()> {
         let mut ticket = Ticket::default();
         poll_fn(|context| {
             let waker = context.waker();
-            super::current(|worker| worker.poll_durable(stamp, &mut ticket, waker)).unwrap_or_else(
-                || Poll::Ready(Err(Error::new(ErrorKind::Invalid, "not on a worker"))),
-            )
+            super::current(|worker| worker.poll_durable(timestamp, &mut ticket, waker))
+                .unwrap_or_else(|| {
+                    Poll::Ready(Err(Error::new(ErrorKind::Invalid, "not on a worker")))
+                })
         })
         .await
     }
 
-    fn poll_durable(&self, stamp: u64, ticket: &mut Ticket, waker: &Waker) -> Poll<Result<()>> {
+    fn poll_durable(&self, timestamp: u64, ticket: &mut Ticket, waker: &Waker) -> Poll<Result<()>> {
         let shared = &self.shared;
-        if shared.wal.durable.has(stamp) {
+        if shared.wal.durable.has(timestamp) {
             return Poll::Ready(Ok(()));
         }
         if shared.lifecycle.failure().is_some() {
             return Poll::Ready(shared.lifecycle.check_writable());
         }
-        self.log.waiters.wait(ticket, stamp, waker);
+        self.log.waiters.wait(ticket, timestamp, waker);
         self.publish_awaited();
         // It may have become durable on another worker before that was published.
-        if shared.wal.durable.horizon() >= stamp {
+        if shared.wal.durable.horizon() >= timestamp {
             return Poll::Ready(Ok(()));
         }
         Poll::Pending
@@ -414,19 +415,19 @@ impl Worker {
 }
 
 impl Shared {
-    /// Waits, on a worker, until what was found at this stamp may be given to a program.
+    /// Waits, on a worker, until what was found at this timestamp may be given to a program.
     ///
     /// # Errors
     /// `ReadOnly` if it never will be: the log could not be written.
-    pub(crate) async fn wait_to_give(&self, waits: bool, stamp: u64) -> Result<()> {
-        if self.wal.may_give(waits, stamp) {
+    pub(crate) async fn wait_to_give(&self, waits: bool, timestamp: u64) -> Result<()> {
+        if self.wal.may_give(waits, timestamp) {
             return Ok(());
         }
-        Worker::wait_durable(stamp).await.map_err(|error| match self.lifecycle.failure() {
+        Worker::wait_durable(timestamp).await.map_err(|error| match self.lifecycle.failure() {
             _ if self.lifecycle.panicked().is_some() => error,
             Some(failure) => Error::with_hint(
                 ErrorKind::ReadOnly,
-                format!("the data read includes changes up to commit {stamp}, which may be lost: {failure}"),
+                format!("the data read includes changes up to commit {timestamp}, which may be lost: {failure}"),
                 "repair the device and open the store again to see what is durable; read_non_durable, or a transaction with Durability::Async, reads it now",
             ),
             None => error,

@@ -11,7 +11,7 @@ const HEAD_BYTES: usize = 17;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ImageRef<'a> {
     pub(super) tree: u32,
-    pub(super) stamp: u64,
+    pub(super) timestamp: u64,
     pub(super) key: &'a [u8],
     kind: Kind,
     value: &'a [u8],
@@ -25,13 +25,13 @@ enum Kind {
 }
 
 impl<'a> ImageRef<'a> {
-    pub(super) fn new(tree: u32, key: &'a [u8], stamp: u64, image: &'a Image) -> Self {
+    pub(super) fn new(tree: u32, key: &'a [u8], timestamp: u64, image: &'a Image) -> Self {
         let (kind, value): (_, &[u8]) = match image {
             Image::Absent => (Kind::Absent, &[]),
             Image::Inline(value) => (Kind::Inline, value),
             Image::Large(descriptor) => (Kind::Large, descriptor),
         };
-        Self { tree, stamp, key, kind, value }
+        Self { tree, timestamp, key, kind, value }
     }
 
     pub(super) fn version(&self) -> Version {
@@ -40,7 +40,7 @@ impl<'a> ImageRef<'a> {
             Kind::Inline => Image::Inline(self.value.into()),
             Kind::Large => Image::Large(self.value.into()),
         };
-        Version { stamp: self.stamp, image }
+        Version { timestamp: self.timestamp, image }
     }
 
     /// Its value, if that is the descriptor of a large one.
@@ -55,7 +55,7 @@ impl<'a> ImageRef<'a> {
 
     pub(super) fn encode(&self, page: &mut Vec<u8>) {
         page.extend_from_slice(&self.tree.to_le_bytes());
-        page.extend_from_slice(&self.stamp.to_le_bytes());
+        page.extend_from_slice(&self.timestamp.to_le_bytes());
         page.push(self.kind as u8);
         page.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
         page.extend_from_slice(&(self.value.len() as u16).to_le_bytes());
@@ -67,7 +67,7 @@ impl<'a> ImageRef<'a> {
     fn decode(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
         let (tree, head) = head.split_first_chunk::<4>()?;
-        let (stamp, head) = head.split_first_chunk::<8>()?;
+        let (timestamp, head) = head.split_first_chunk::<8>()?;
         let kind = match head[0] {
             0 => Kind::Absent,
             1 => Kind::Inline,
@@ -77,8 +77,8 @@ impl<'a> ImageRef<'a> {
         let len = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
         let (key, rest) = rest.split_at_checked(len(1))?;
         let (value, rest) = rest.split_at_checked(len(3))?;
-        let (tree, stamp) = (u32::from_le_bytes(*tree), u64::from_le_bytes(*stamp));
-        Some((Self { tree, stamp, key, kind, value }, rest))
+        let (tree, timestamp) = (u32::from_le_bytes(*tree), u64::from_le_bytes(*timestamp));
+        Some((Self { tree, timestamp, key, kind, value }, rest))
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
         for (index, (read, image)) in read.iter().zip(&all).enumerate() {
             assert_eq!((read.tree, read.key.len()), (9, index * 10));
             let version = read.version();
-            assert_eq!((version.stamp, &version.image), (100 + index as u64, image));
+            assert_eq!((version.timestamp, &version.image), (100 + index as u64, image));
         }
     }
 

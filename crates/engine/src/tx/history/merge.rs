@@ -104,8 +104,8 @@ async fn write(tx: &Arc<Tx>, runs: &[Arc<Run>], writer: &mut RunWriter<'_>) -> R
         }
         let Some(input) = next else { return Ok(()) };
         let Some((tree, key, version)) = inputs[input].images.pop_front() else { return Ok(()) };
-        if needs.has(tree, &key, version.stamp) {
-            writer.push(&ImageRef::new(tree, &key, version.stamp, &version.image)).await?;
+        if needs.has(tree, &key, version.timestamp) {
+            writer.push(&ImageRef::new(tree, &key, version.timestamp, &version.image)).await?;
         }
         written += 1;
         if written % IMAGES_AT_ONCE == 0 {
@@ -131,7 +131,7 @@ impl<'a> Input<'a> {
 
     /// Where its next image belongs.
     fn place(&self) -> Option<(u32, &[u8], u64)> {
-        self.images.front().map(|(tree, key, version)| (*tree, &**key, version.stamp))
+        self.images.front().map(|(tree, key, version)| (*tree, &**key, version.timestamp))
     }
 
     /// Reads on if it has nothing at hand.

@@ -197,8 +197,8 @@ impl History {
                 let image = image?;
                 if image.tree == tree
                     && image.key == key
-                    && image.stamp > snapshot
-                    && oldest.as_ref().is_none_or(|oldest| image.stamp < oldest.stamp)
+                    && image.timestamp > snapshot
+                    && oldest.as_ref().is_none_or(|oldest| image.timestamp < oldest.timestamp)
                 {
                     oldest = Some(image.version());
                 }

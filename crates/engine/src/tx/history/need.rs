@@ -6,26 +6,26 @@ pub(super) struct Needs {
     snapshots: Vec<u64>,
     tree: u32,
     key: Vec<u8>,
-    /// The stamp asked about last, of this key; 0: none was.
-    stamp: u64,
+    /// The timestamp asked about last, of this key; 0: none was.
+    timestamp: u64,
 }
 
 impl Needs {
     pub(super) fn new(snapshots: Vec<u64>) -> Self {
-        Self { snapshots, tree: 0, key: Vec::new(), stamp: 0 }
+        Self { snapshots, tree: 0, key: Vec::new(), timestamp: 0 }
     }
 
     /// Whether a snapshot needs what a commit replaced: one that is below it, and not below the commit before it that changed the row.
     /// `Needs` does not know what came before the first commit of a row.
-    pub(super) fn has(&mut self, tree: u32, key: &[u8], stamp: u64) -> bool {
+    pub(super) fn has(&mut self, tree: u32, key: &[u8], timestamp: u64) -> bool {
         if (self.tree, self.key.as_slice()) != (tree, key) {
-            (self.tree, self.stamp) = (tree, 0);
+            (self.tree, self.timestamp) = (tree, 0);
             self.key.clear();
             self.key.extend_from_slice(key);
         }
-        let from = std::mem::replace(&mut self.stamp, stamp);
+        let from = std::mem::replace(&mut self.timestamp, timestamp);
         let first = self.snapshots.partition_point(|snapshot| *snapshot < from);
-        self.snapshots.get(first).is_some_and(|snapshot| *snapshot < stamp)
+        self.snapshots.get(first).is_some_and(|snapshot| *snapshot < timestamp)
     }
 }
 
@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn each_snapshot_needs_the_first_after_it() {
         let mut needs = Needs::new(vec![10, 20, 21]);
-        for (key, stamp, needed) in [
+        for (key, timestamp, needed) in [
             ("a", 5, false),
             ("a", 10, false),
             ("a", 11, true),
@@ -49,7 +49,7 @@ mod tests {
             ("b", 31, true),
             ("b", 32, false),
         ] {
-            assert_eq!(needs.has(1, key.as_bytes(), stamp), needed, "{key} {stamp}");
+            assert_eq!(needs.has(1, key.as_bytes(), timestamp), needed, "{key} {timestamp}");
         }
         assert!(needs.has(2, b"b", 32), "of another tree");
         assert!(!Needs::new(Vec::new()).has(1, b"a", 5));

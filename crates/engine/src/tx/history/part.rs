@@ -147,9 +147,9 @@ impl<'r> Plan<'r> {
             for image in run.images(index, page)? {
                 let image = image?;
                 if image.tree != tree
-                    || image.stamp <= snapshot
+                    || image.timestamp <= snapshot
                     || !is_within(bounds, image.key)
-                    || images.get(image.key).is_some_and(|known| known.stamp <= image.stamp)
+                    || images.get(image.key).is_some_and(|known| known.timestamp <= image.timestamp)
                 {
                     continue;
                 }

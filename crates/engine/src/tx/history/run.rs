@@ -1,4 +1,4 @@
-//! A run: images in the order of tree, key and stamp, on pages of their own.
+//! A run: images in the order of tree, key and timestamp, on pages of their own.
 
 use std::collections::HashSet;
 use std::ops::{Bound, Range};
@@ -18,7 +18,7 @@ use crate::tx::rows::hash_of;
 struct Page {
     id: u64,
     tree: u32,
-    stamp: u64,
+    timestamp: u64,
     /// Where its first key ends in the keys of the run.
     key_end: u32,
 }
@@ -29,7 +29,7 @@ pub(super) struct Run {
     page_bytes: u64,
     /// In every page of the run, and in no other's.
     number: u64,
-    /// No image has a greater stamp.
+    /// No image has a greater timestamp.
     bound: u64,
     pages: Vec<Page>,
     keys: Vec<u8>,
@@ -91,7 +91,7 @@ impl Run {
     pub(super) fn add_page(&mut self, id: u64, first: &ImageRef<'_>) {
         self.keys.extend_from_slice(first.key);
         let key_end = self.keys.len() as u32;
-        self.pages.push(Page { id, tree: first.tree, stamp: first.stamp, key_end });
+        self.pages.push(Page { id, tree: first.tree, timestamp: first.timestamp, key_end });
     }
 
     /// What comes after the last page: a filter of its rows, and which of its images are descriptors.
@@ -158,8 +158,8 @@ impl Run {
     /// What a page begins with.
     pub(super) fn first(&self, index: usize) -> Place<'_> {
         let start = index.checked_sub(1).map_or(0, |before| self.pages[before].key_end as usize);
-        let Page { tree, stamp, key_end, .. } = self.pages[index];
-        (tree, &self.keys[start..key_end as usize], stamp)
+        let Page { tree, timestamp, key_end, .. } = self.pages[index];
+        (tree, &self.keys[start..key_end as usize], timestamp)
     }
 
     /// Pages that begin before a place.
@@ -221,7 +221,8 @@ impl Run {
         page: &'p [u8],
     ) -> Result<impl Iterator<Item = Result<ImageRef<'p>>> + use<'p>> {
         let id = self.page_id(index);
-        let number = page[field::STAMP..field::STAMP + 8].try_into().map_or(0, u64::from_le_bytes);
+        let number =
+            page[field::TIMESTAMP..field::TIMESTAMP + 8].try_into().map_or(0, u64::from_le_bytes);
         let fault = damage(page, id).or_else(|| {
             (page[field::KIND] != PageKind::History as u8 || number != self.number)
                 .then(|| "is not a page of this run".to_owned())

@@ -42,7 +42,7 @@ pub(in crate::tx) async fn spill(tx: &Arc<Tx>, slot: usize) {
 
 async fn spill_once(tx: &Arc<Tx>, slot: usize) -> Result<()> {
     let olds = tx.take_oldest(slot);
-    let bound = olds.iter().map(|old| old.stamp).max().unwrap_or(0);
+    let bound = olds.iter().map(|old| old.timestamp).max().unwrap_or(0);
     let sorted = sort(tx, &olds, bound).await;
     let run = match write(tx, sorted, bound).await {
         Ok(run) => run.map(Arc::new),
@@ -76,14 +76,14 @@ async fn sort(tx: &Arc<Tx>, olds: &[Old], bound: u64) -> (Sorted, u64) {
     let mut sorted = Sorted::new();
     for (looked, row) in olds.iter().flat_map(|old| &old.rows).enumerate() {
         tx.rows.visit_older(*row, bound, |tree, key, version| {
-            sorted.insert((tree, key.into(), version.stamp), version.image.clone());
+            sorted.insert((tree, key.into(), version.timestamp), version.image.clone());
         });
         if (looked + 1) % ROWS_AT_ONCE == 0 {
             yield_now().await;
         }
     }
-    let image = |((tree, key, stamp), image): (&(u32, Box<[u8]>, u64), &Image)| {
-        ImageRef::new(*tree, key, *stamp, image).size_bytes() as u64
+    let image = |((tree, key, timestamp), image): (&(u32, Box<[u8]>, u64), &Image)| {
+        ImageRef::new(*tree, key, *timestamp, image).size_bytes() as u64
     };
     let bytes = sorted.iter().map(image).sum();
     (sorted, bytes)
@@ -101,9 +101,9 @@ async fn write(tx: &Arc<Tx>, (sorted, bytes): (Sorted, u64), bound: u64) -> Resu
     let mut needs = Needs::new(tx.snapshots_in_use());
     let mut writer = RunWriter::new(tx, bound, bytes);
     let mut outcome = Ok(());
-    for ((tree, key, stamp), image) in &sorted {
-        if needs.has(*tree, key, *stamp) {
-            outcome = writer.push(&ImageRef::new(*tree, key, *stamp, image)).await;
+    for ((tree, key, timestamp), image) in &sorted {
+        if needs.has(*tree, key, *timestamp) {
+            outcome = writer.push(&ImageRef::new(*tree, key, *timestamp, image)).await;
         }
         if outcome.is_err() {
             break;

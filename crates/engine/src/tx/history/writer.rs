@@ -36,7 +36,7 @@ pub(super) struct RunWriter<'a> {
 }
 
 impl<'a> RunWriter<'a> {
-    /// A run whose images have no stamp above `bound`, and about so many bytes.
+    /// A run whose images have no timestamp above `bound`, and about so many bytes.
     pub(super) fn new(tx: &'a Arc<Tx>, bound: u64, bytes: u64) -> Self {
         let pages_left = bytes / (tx.shared.page_size - HEADER_BYTES) as u64 + 1;
         Self {
@@ -101,7 +101,7 @@ impl<'a> RunWriter<'a> {
         self.page[field::KIND] = PageKind::History as u8;
         self.page[field::COUNT..field::COUNT + 2].copy_from_slice(&self.count.to_le_bytes());
         let number = self.run.number().to_le_bytes();
-        self.page[field::STAMP..field::STAMP + 8].copy_from_slice(&number);
+        self.page[field::TIMESTAMP..field::TIMESTAMP + 8].copy_from_slice(&number);
         self.count = 0;
         self.transfers.write(&self.tx.shared, self.page_id, &self.page).await
     }

@@ -22,8 +22,8 @@ impl Life {
     }
 
     fn append(&mut self, random: &mut fastrand::Rng) {
-        let stamp = self.commits.len() as u64 + 1;
-        let commit = commit(random, stamp, 700);
+        let timestamp = self.commits.len() as u64 + 1;
+        let commit = commit(random, timestamp, 700);
         append(&mut self.writer, &commit);
         self.commits.push(commit);
     }
@@ -72,8 +72,8 @@ fn what_was_durable_survives_and_older_lives_stay_dead() {
                     let index = random.usize(..life.under.len());
                     let (planned, _) = life.under.swap_remove(index);
                     life.writer.complete(&planned);
-                    assert!(life.writer.durable_stamp() >= durable);
-                    durable = life.writer.durable_stamp();
+                    assert!(life.writer.durable_timestamp() >= durable);
+                    durable = life.writer.durable_timestamp();
                 }
             }
             life.crash(&mut random);

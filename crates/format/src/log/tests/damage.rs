@@ -51,7 +51,7 @@ fn a_log_that_was_not_flushed_claims_nothing() {
         bytes[write.offset_bytes as usize..][..write.len_bytes as usize].fill(0);
         let (found, end) = written.read(&bytes);
         assert!(found < written.commits.len() && end.lost_to_lsn.is_none(), "{end:?}");
-        assert_eq!(end.durable_stamp, 0);
+        assert_eq!(end.durable_timestamp, 0);
     }
 }
 

@@ -1,19 +1,19 @@
-//! Several logs as one: all stamps up to the first that is missing.
+//! Several logs as one: all timestamps up to the first that is missing.
 
 use super::*;
 
-/// Writes `stamps` commits to `log_count` logs, and returns where they begin and which log has which stamp.
+/// Writes `timestamps` commits to `log_count` logs, and returns where they begin and which log has which timestamp.
 fn spread(
     disk: &mut Disk,
     random: &mut fastrand::Rng,
     log_count: u16,
-    stamps: u64,
+    timestamps: u64,
 ) -> (Vec<LogPosition>, Vec<Commit>, Vec<usize>) {
     let mut writers: Vec<LogWriter> = (0..log_count).map(|log| disk.writer(6, log)).collect();
     let starts = writers.iter().map(LogWriter::position).collect();
     let (mut commits, mut homes) = (Vec::new(), Vec::new());
-    for stamp in 1..=stamps {
-        let commit = commit(random, stamp, 300);
+    for timestamp in 1..=timestamps {
+        let commit = commit(random, timestamp, 300);
         let home = random.usize(..writers.len());
         append(&mut writers[home], &commit);
         commits.push(commit);
@@ -23,7 +23,7 @@ fn spread(
             for writer in &mut writers {
                 disk.write_all(writer, 2048);
             }
-            writers.iter_mut().for_each(|writer| writer.note_all_durable(stamp));
+            writers.iter_mut().for_each(|writer| writer.note_all_durable(timestamp));
         }
     }
     for writer in &mut writers {
@@ -36,11 +36,11 @@ fn spread(
 fn merge(
     bytes: &[u8],
     starts: &[LogPosition],
-    first_stamp: u64,
+    first_timestamp: u64,
     random: &mut fastrand::Rng,
 ) -> (Vec<Commit>, MergeEnd) {
     let readers = starts.iter().map(|start| LogReader::new(identity(6, 0).store, *start, 2048));
-    let mut merge = LogMerge::new(readers, first_stamp);
+    let mut merge = LogMerge::new(readers, first_timestamp);
     let (mut found, mut asked) = (Vec::new(), Vec::new());
     loop {
         match merge.advance() {
@@ -62,22 +62,22 @@ fn merge(
 }
 
 #[test]
-fn records_come_in_the_order_of_their_stamps() {
+fn records_come_in_the_order_of_their_timestamps() {
     for seed in 0..40 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut disk = Disk::new(512, 512 * 8);
-        let stamps = random.u64(0..150);
+        let timestamps = random.u64(0..150);
         let log_count = random.u16(1..6);
-        let (starts, commits, _) = spread(&mut disk, &mut random, log_count, stamps);
-        let first = random.u64(1..=stamps + 1);
+        let (starts, commits, _) = spread(&mut disk, &mut random, log_count, timestamps);
+        let first = random.u64(1..=timestamps + 1);
         let (found, end) = merge(&disk.bytes, &starts, first, &mut random);
         assert!(found == commits[first as usize - 1..], "seed {seed}: {end:?}");
         let expected = MergeEnd {
-            next_stamp: stamps + 1,
-            taken: stamps + 1 - first,
+            next_timestamp: timestamps + 1,
+            taken: timestamps + 1 - first,
             skipped: first - 1,
             dropped: 0,
-            durable_stamp: end.durable_stamp,
+            durable_timestamp: end.durable_timestamp,
             lost: false,
         };
         assert!(!end.is_damaged());
@@ -113,15 +113,15 @@ fn nothing_behind_a_gap_comes_out() {
         let whole = homes.iter().filter(|home| **home == broken).count();
         // The first commit that the broken log should have, and has not.
         let missing = (1..=120u64)
-            .filter(|stamp| homes[*stamp as usize - 1] == broken)
+            .filter(|timestamp| homes[*timestamp as usize - 1] == broken)
             .nth(left)
             .unwrap_or(121);
         let (found, end) = merge(&bytes, &starts, 1, &mut random);
         assert!(found == commits[..missing as usize - 1], "seed {seed}: {end:?}");
-        assert_eq!(end.next_stamp, missing);
+        assert_eq!(end.next_timestamp, missing);
         assert_eq!(end.taken + end.dropped, 120 - (whole - left) as u64, "seed {seed}: {end:?}");
         // The log's own chunks tell of all but the last, and the other logs' of that, if they went on.
-        let durable = end.durable_stamp >= missing;
+        let durable = end.durable_timestamp >= missing;
         assert_eq!(end.is_damaged(), durable || end.lost, "seed {seed}: {end:?}");
         damaged += u64::from(end.is_damaged());
         gaps += u64::from(end.dropped > 0);
@@ -133,7 +133,7 @@ fn nothing_behind_a_gap_comes_out() {
 fn no_logs_hold_nothing() {
     let (found, end) = merge(&[], &[], 5, &mut fastrand::Rng::with_seed(1));
     assert!(found.is_empty());
-    assert_eq!(end, MergeEnd { next_stamp: 5, ..MergeEnd::default() });
+    assert_eq!(end, MergeEnd { next_timestamp: 5, ..MergeEnd::default() });
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn the_last_chunk_of_a_log_is_missed_if_another_log_went_on() {
     let mut random = fastrand::Rng::with_seed(1);
     for known in [false, true] {
         if known {
-            // Stamp 2 waits for stamp 1; the chunk that tells of both comes behind it.
+            // Timestamp 2 waits for timestamp 1; the chunk that tells of both comes behind it.
             second.note_all_durable(2);
             append(&mut second, &(3, vec![Owned::Drop(3)]));
             disk.write_all(&mut second, 2048);
@@ -159,23 +159,23 @@ fn the_last_chunk_of_a_log_is_missed_if_another_log_went_on() {
         bytes[last..last + block].fill(0);
         let (found, end) = merge(&bytes, &starts, 1, &mut random);
         assert!(found.is_empty());
-        assert_eq!((end.next_stamp, end.is_damaged()), (1, known), "{end:?}");
+        assert_eq!((end.next_timestamp, end.is_damaged()), (1, known), "{end:?}");
     }
 }
 
 #[test]
-fn stamps_that_a_later_life_gave_out_again_count_once() {
+fn timestamps_that_a_later_life_gave_out_again_count_once() {
     for seed in 0..40 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut disk = Disk::new(512, 16 << 10);
         let (old, commits, _) = spread(&mut disk, &mut random, 3, 60);
-        let durable = merge(&disk.bytes, &old, 1, &mut random).1.durable_stamp;
+        let durable = merge(&disk.bytes, &old, 1, &mut random).1.durable_timestamp;
         let last = random.u64(durable.max(1)..=60);
         // The next life's log, behind the commit `last` of the one before.
         let mut writer = disk.writer(7, 0);
         let new = writer.position();
         let later: Vec<Commit> =
-            (last + 1..=last + 30).map(|stamp| commit(&mut random, stamp, 300)).collect();
+            (last + 1..=last + 30).map(|timestamp| commit(&mut random, timestamp, 300)).collect();
         for commit in &later {
             append(&mut writer, commit);
         }

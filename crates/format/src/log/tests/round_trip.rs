@@ -13,10 +13,10 @@ fn what_is_appended_is_read() {
         let start = writer.position();
         let capacity = block as usize * random.usize(2..12);
         let value_max = [20, 300, 30_000][random.usize(..3)];
-        let (mut commits, mut stamp) = (Vec::new(), 0);
+        let (mut commits, mut timestamp) = (Vec::new(), 0);
         for _ in 0..random.usize(0..80) {
-            stamp += random.u64(1..4);
-            let commit = commit(&mut random, stamp, value_max);
+            timestamp += random.u64(1..4);
+            let commit = commit(&mut random, timestamp, value_max);
             append(&mut writer, &commit);
             commits.push(commit);
             if random.u32(0..4) == 0
@@ -30,7 +30,7 @@ fn what_is_appended_is_read() {
             let (found, end) = read(&disk.bytes, start, at_once);
             assert_eq!(found.len(), commits.len(), "seed {seed}, {end:?}");
             assert!(found == commits, "seed {seed}");
-            assert_eq!((end.lsn, end.stamp), (writer.end_lsn(), stamp), "seed {seed}");
+            assert_eq!((end.lsn, end.timestamp), (writer.end_lsn(), timestamp), "seed {seed}");
             assert_eq!(end.lost_to_lsn, None, "seed {seed}");
             assert_eq!(end.position, writer.position(), "seed {seed}");
         }
@@ -44,9 +44,9 @@ fn a_position_sees_all_that_is_appended_later() {
         let mut disk = Disk::new(512, 512 * random.u32(4..20));
         let mut writer = disk.writer(9, 1);
         let (mut commits, mut positions) = (Vec::new(), Vec::new());
-        for stamp in 1..60 {
+        for timestamp in 1..60 {
             positions.push((commits.len(), writer.position()));
-            let commit = commit(&mut random, stamp, 1500);
+            let commit = commit(&mut random, timestamp, 1500);
             append(&mut writer, &commit);
             commits.push(commit);
             for _ in 0..random.u32(0..3) {
@@ -74,22 +74,22 @@ fn segments_go_round() {
     let mut writer = disk.writer(5, 0);
     let (mut start, mut since) = (writer.position(), Vec::new());
     let mut free: Vec<u64> = Vec::new();
-    for stamp in 1..400 {
+    for timestamp in 1..400 {
         while writer.needs_segment() {
             let segment = free.pop().unwrap_or_else(|| disk.segment());
             writer.give_segment(segment);
         }
-        let commit = commit(&mut random, stamp, 400);
+        let commit = commit(&mut random, timestamp, 400);
         append(&mut writer, &commit);
         since.push(commit);
         if let Some(planned) = disk.write(&mut writer, 2048) {
             writer.complete(&planned);
         }
-        if stamp % 16 == 0 {
+        if timestamp % 16 == 0 {
             disk.write_all(&mut writer, 2048);
             let (found, end) = disk.read(start);
-            assert!(found.ends_with(&since), "stamp {stamp}: {end:?}");
-            assert_eq!((end.stamp, end.lost_to_lsn), (stamp, None));
+            assert!(found.ends_with(&since), "timestamp {timestamp}: {end:?}");
+            assert_eq!((end.timestamp, end.lost_to_lsn), (timestamp, None));
             start = writer.position();
             since.clear();
             let before = writer.segments().count();
@@ -138,7 +138,7 @@ fn without_a_segment_the_log_waits() {
     append(&mut writer, &big);
     let mut buffer = vec![0; 4096];
     while let Some(planned) = writer.next_write(buffer.as_mut_slice()) {
-        assert_eq!(planned.greatest_stamp, 0, "nothing of it is whole");
+        assert_eq!(planned.greatest_timestamp, 0, "nothing of it is whole");
     }
     assert!(writer.needs_segment() && writer.pending_bytes() > 0);
     writer.give_segment(disk.segment());

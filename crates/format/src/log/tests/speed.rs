@@ -15,15 +15,15 @@ fn speed() {
         let mut writer = disk.writer(1, 0);
         let start = writer.position();
         let mut buffer = vec![0; 256 << 10];
-        let (mut stamp, mut bytes) = (0u64, 0u64);
+        let (mut timestamp, mut bytes) = (0u64, 0u64);
         let begin = Instant::now();
         let mut copying = std::time::Duration::ZERO;
         while bytes < 256 << 20 {
-            stamp += 1;
+            timestamp += 1;
             let end = writer
-                .append(stamp, |record| {
+                .append(timestamp, |record| {
                     for row in 0..rows {
-                        let key = (stamp * 31 + row).to_be_bytes();
+                        let key = (timestamp * 31 + row).to_be_bytes();
                         let value = if row % 2 == 0 { &long[..] } else { &short[..] };
                         record.push(Operation::Put { tree: 4, key: &key, value });
                     }
@@ -69,8 +69,8 @@ fn speed() {
         println!(
             "{name}: made {:.0} MB/s, {:.2} M records/s, {:.0} ns each; read {:.0} MB/s, {:.2} M records/s ({records}, {sum})",
             mb / made,
-            stamp as f64 / made / 1e6,
-            made * 1e9 / stamp as f64,
+            timestamp as f64 / made / 1e6,
+            made * 1e9 / timestamp as f64,
             mb / read,
             records as f64 / read / 1e6,
         );

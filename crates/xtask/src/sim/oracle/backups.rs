@@ -1,7 +1,7 @@
 //! Whether a backup is the store as it was at one commit.
 //!
-//! It has all commits up to its stamp and none above, all that was acknowledged before it was asked for, and nothing that was
-//! asked for after it was made. It is judged when the stamps of those that were under way are known.
+//! It has all commits up to its timestamp and none above, all that was acknowledged before it was asked for, and nothing that was
+//! asked for after it was made. It is judged when the timestamps of those that were under way are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub(crate) struct Backup {
     /// Events so far when it was asked for, and when it was there.
     pub(crate) asked: u64,
     pub(crate) made: u64,
-    pub(crate) stamp: u64,
+    pub(crate) timestamp: u64,
     /// What is in it.
     pub(crate) found: BTreeMap<Key, Value>,
 }
@@ -23,15 +23,17 @@ pub(crate) struct Backup {
 impl Backup {
     fn must_have(&self, record: &Record) -> bool {
         match record.outcome {
-            Outcome::Done { stamp, .. } => {
-                stamp.is_some_and(|stamp| stamp <= self.stamp) || record.ended < self.asked
+            Outcome::Done { timestamp, .. } => {
+                timestamp.is_some_and(|timestamp| timestamp <= self.timestamp)
+                    || record.ended < self.asked
             }
             _ => false,
         }
     }
 
     fn cannot_have(&self, record: &Record) -> bool {
-        record.stamp().is_some_and(|stamp| stamp > self.stamp) || record.asked > self.made
+        record.timestamp().is_some_and(|timestamp| timestamp > self.timestamp)
+            || record.asked > self.made
     }
 }
 
@@ -56,7 +58,7 @@ impl Oracle {
                 .collect();
             let terms = Terms { happened, excluded, ..Terms::default() };
             self.judge_on(&backup.found, terms)
-                .map_err(|why| format!("a backup of commit {}: {why}", backup.stamp))?;
+                .map_err(|why| format!("a backup of commit {}: {why}", backup.timestamp))?;
         }
         Ok(())
     }
@@ -67,24 +69,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backup_has_all_up_to_its_stamp_and_none_above() {
+    fn a_backup_has_all_up_to_its_timestamp_and_none_above() {
         let key = |index| Key { table: 0, index };
         let mut oracle = Oracle::default();
         let mut values = Vec::new();
-        for stamp in 1..=3 {
+        for timestamp in 1..=3 {
             let value = oracle.fresh_value(20);
             values.push(value);
             let began = oracle.begins();
-            let writes = BTreeMap::from([(key(stamp as u16), Some(value))]);
+            let writes = BTreeMap::from([(key(timestamp as u16), Some(value))]);
             let record = oracle.asks(began, Vec::new(), writes, false);
-            oracle.ends(record, Outcome::Done { stamp: Some(stamp), durable: true });
+            oracle.ends(record, Outcome::Done { timestamp: Some(timestamp), durable: true });
         }
         let made = oracle.begins();
         for has in 0..=3 {
             let mut oracle = Oracle { records: oracle.records.clone(), ..Oracle::default() };
             oracle.written = (0..3).map(|n| (values[n].id, n)).collect();
             let found = (0..has).map(|n| (key(n as u16 + 1), values[n])).collect();
-            oracle.has_backup(Backup { asked: 0, made, stamp: 2, found });
+            oracle.has_backup(Backup { asked: 0, made, timestamp: 2, found });
             assert_eq!(oracle.check_backups().is_ok(), has == 2, "{has}");
         }
     }

@@ -4,7 +4,7 @@
 //!   right.
 //! - Every commit of the life is a record, made before the commit is asked for. It ends as acknowledged, as refused, or not at
 //!   all; then it is in doubt, and may have happened or not, but not in part.
-//! - Orders that are known: by stamp where both have one; else a commit whose answer came before the other was asked for
+//! - Orders that are known: by timestamp where both have one; else a commit whose answer came before the other was asked for
 //!   is the earlier one. The base is before all.
 
 mod backups;
@@ -27,7 +27,7 @@ pub(crate) enum Outcome {
     /// Refused: it did not happen.
     Refused,
     /// Acknowledged; survives a crash if `durable`.
-    Done { stamp: Option<u64>, durable: bool },
+    Done { timestamp: Option<u64>, durable: bool },
 }
 
 /// One transaction, or one change by itself.
@@ -45,16 +45,16 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    fn stamp(&self) -> Option<u64> {
+    fn timestamp(&self) -> Option<u64> {
         match self.outcome {
-            Outcome::Done { stamp, .. } => stamp,
+            Outcome::Done { timestamp, .. } => timestamp,
             _ => None,
         }
     }
 
     /// Whether it is known to come before another that writes the same.
     fn is_before(&self, other: &Self) -> bool {
-        match (self.stamp(), other.stamp()) {
+        match (self.timestamp(), other.timestamp()) {
             (Some(one), Some(another)) => one < another,
             _ => self.ended < other.asked,
         }

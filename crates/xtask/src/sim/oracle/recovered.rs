@@ -1,13 +1,13 @@
 //! Whether a state that was found after a crash is one that may be.
 //!
-//! The commits that must have happened: the durable ones, those with smaller stamps, those whose values are seen, and
+//! The commits that must have happened: the durable ones, those with smaller timestamps, those whose values are seen, and
 //! those whose values any of them has read. For each key the value found must then be the last of one of these, or the base's.
 //! A commit in doubt of which only a deletion would be seen is assumed where nothing else explains an absence. What was
 //! acknowledged before one that happened was asked for has happened too: no commit is lost from the midst of them.
 //!
 //! Of a table that is not there nothing is asked but whether it may be gone.
 //!
-//! Not looked for: cycles of orders over several keys between commits in doubt, which have no stamps.
+//! Not looked for: cycles of orders over several keys between commits in doubt, which have no timestamps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ pub(super) enum Reason {
     Earlier(usize),
     /// Its value was found in this key.
     Seen(Key),
-    /// A commit that happened has this greater stamp.
+    /// A commit that happened has this greater timestamp.
     Before(u64),
     /// This commit, which happened, has read from it.
     ReadBy(usize),
@@ -117,14 +117,14 @@ impl Oracle {
             let wrote = |number: &&usize| !self.records[**number].writes.is_empty();
             let writers = happened.keys().filter(wrote);
             // One that only read is durable as far as what it found, which may be older than its snapshot.
-            let stamp = writers.filter_map(|number| self.records[*number].stamp()).max();
+            let timestamp = writers.filter_map(|number| self.records[*number].timestamp()).max();
             for (number, record) in self.records.iter().enumerate() {
                 // One that only read changes no state, and may have read a sorted load that is younger than its snapshot.
-                if let (Some(own), Some(stamp)) = (record.stamp(), stamp)
-                    && own <= stamp
+                if let (Some(own), Some(timestamp)) = (record.timestamp(), timestamp)
+                    && own <= timestamp
                     && !record.writes.is_empty()
                 {
-                    happened.entry(number).or_insert(Reason::Before(stamp));
+                    happened.entry(number).or_insert(Reason::Before(timestamp));
                 }
             }
             let writers =
@@ -290,8 +290,8 @@ mod tests {
         values
     }
 
-    fn done(stamp: u64, durable: bool) -> Outcome {
-        Outcome::Done { stamp: Some(stamp), durable }
+    fn done(timestamp: u64, durable: bool) -> Outcome {
+        Outcome::Done { timestamp: Some(timestamp), durable }
     }
 
     fn state(values: &[(Key, Option<Value>)]) -> BTreeMap<Key, Value> {
@@ -352,9 +352,9 @@ mod tests {
     #[test]
     fn nothing_is_lost_from_the_midst() {
         let mut oracle = Oracle::default();
-        let unstamped = Outcome::Done { stamp: None, durable: false };
-        let one = commit(&mut oracle, &[(A, true)], unstamped);
-        let two = commit(&mut oracle, &[(B, true)], unstamped);
+        let untimed = Outcome::Done { timestamp: None, durable: false };
+        let one = commit(&mut oracle, &[(A, true)], untimed);
+        let two = commit(&mut oracle, &[(B, true)], untimed);
         assert!(oracle.judge(&state(&[]), false).is_ok());
         assert!(oracle.judge(&state(&[(A, one[0])]), false).is_ok());
         assert!(oracle.judge(&state(&[(B, two[0])]), false).is_err());
@@ -369,7 +369,7 @@ mod tests {
         let name = Key { table: CATALOG, index: 0 };
         let (one, two) = (Key { table: 16, index: 1 }, Key { table: 16, index: 2 });
         let table = Some(Value { id: oracle.fresh_value(0).id, len: 16 });
-        let durable = Outcome::Done { stamp: None, durable: true };
+        let durable = Outcome::Done { timestamp: None, durable: true };
         let create = |oracle: &mut Oracle, value| {
             let began = oracle.begins();
             oracle.asks(began, Vec::new(), BTreeMap::from([(name, value)]), false)

@@ -1,7 +1,7 @@
 //! Whether what transactions read is what isolation allows.
 //!
-//! A transaction read at a snapshot: there is a stamp S, no less than any commit acknowledged before it began, at which all
-//! that it read was the newest. No other commit with a stamp between S and its own wrote what it wrote. A
+//! A transaction read at a snapshot: there is a timestamp S, no less than any commit acknowledged before it began, at which all
+//! that it read was the newest. No other commit with a timestamp between S and its own wrote what it wrote. A
 //! serializable one could as well have read everything just before its own commit.
 
 use std::collections::BTreeMap;
@@ -9,24 +9,24 @@ use std::collections::BTreeMap;
 use super::{Oracle, Outcome, Record, Verdict};
 use crate::sim::value::{Key, Value};
 
-/// The values that a key has had, by stamp; the base's is first.
+/// The values that a key has had, by timestamp; the base's is first.
 type Versions = BTreeMap<Key, BTreeMap<u64, Option<Value>>>;
 
 impl Oracle {
     /// Checks every transaction of this life that has ended.
     pub(crate) fn check_isolation(&self) -> Verdict {
         let mut versions = Versions::new();
-        let mut stamps = BTreeMap::new();
+        let mut timestamps = BTreeMap::new();
         for record in &self.records {
-            let Some(stamp) = record.stamp() else { continue };
+            let Some(timestamp) = record.timestamp() else { continue };
             if record.writes.is_empty() {
                 continue;
             }
-            if let Some(other) = stamps.insert(stamp, record) {
-                return Err(format!("stamp {stamp} twice: {other:?} and {record:?}"));
+            if let Some(other) = timestamps.insert(timestamp, record) {
+                return Err(format!("timestamp {timestamp} twice: {other:?} and {record:?}"));
             }
             for (key, value) in &record.writes {
-                versions.entry(*key).or_default().insert(stamp, *value);
+                versions.entry(*key).or_default().insert(timestamp, *value);
             }
         }
         for (key, versions) in &mut versions {
@@ -35,13 +35,13 @@ impl Oracle {
             versions.retain(|_, value| std::mem::replace(&mut before, *value) != *value);
         }
         let mut acknowledged: Vec<(u64, u64)> =
-            stamps.iter().map(|(stamp, record)| (record.ended, *stamp)).collect();
+            timestamps.iter().map(|(timestamp, record)| (record.ended, *timestamp)).collect();
         acknowledged.sort_unstable();
-        // The greatest stamp acknowledged up to each event.
+        // The greatest timestamp acknowledged up to each event.
         let mut newest = 0;
-        for (_, stamp) in &mut acknowledged {
-            newest = newest.max(*stamp);
-            *stamp = newest;
+        for (_, timestamp) in &mut acknowledged {
+            newest = newest.max(*timestamp);
+            *timestamp = newest;
         }
         for record in &self.records {
             let before = acknowledged.partition_point(|(ended, _)| *ended < record.began);
@@ -59,8 +59,8 @@ impl Oracle {
         if record.outcome == Outcome::Refused || record.reads.is_empty() {
             return Ok(());
         }
-        let own = record.stamp().filter(|_| !record.writes.is_empty());
-        let mut candidates: Vec<u64> = match (own, record.stamp()) {
+        let own = record.timestamp().filter(|_| !record.writes.is_empty());
+        let mut candidates: Vec<u64> = match (own, record.timestamp()) {
             // One that only read says where.
             (None, Some(snapshot)) => vec![snapshot],
             _ => {
@@ -82,9 +82,9 @@ impl Oracle {
         for key in record.writes.keys() {
             let between = versions.get(key).and_then(|v| v.range(snapshot + 1..own).next());
             // No snapshot that fits is newer, so none is without this conflict.
-            if let Some((stamp, value)) = between {
+            if let Some((timestamp, value)) = between {
                 return Err(format!(
-                    "{key:?} was changed to {value:?} by {stamp}, between the snapshot {snapshot} and the commit of {record:?}"
+                    "{key:?} was changed to {value:?} by {timestamp}, between the snapshot {snapshot} and the commit of {record:?}"
                 ));
             }
         }
@@ -114,15 +114,15 @@ impl Oracle {
         }
     }
 
-    /// Whether a key may have had this value at a stamp.
+    /// Whether a key may have had this value at a timestamp.
     fn is_at(&self, key: Key, value: Option<Value>, at: u64, versions: &Versions) -> bool {
         let known = versions.get(&key).and_then(|v| v.range(..=at).next_back());
         if known.map_or(self.base(key), |(_, value)| *value) == value {
             return true;
         }
-        // A commit in doubt has no stamp: it may have been there, and may have been overwritten or not.
+        // A commit in doubt has no timestamp: it may have been there, and may have been overwritten or not.
         self.records.iter().any(|record| {
-            record.stamp().is_none()
+            record.timestamp().is_none()
                 && record.outcome != Outcome::Refused
                 && record.writes.get(&key) == Some(&value)
         })
@@ -148,11 +148,11 @@ mod tests {
             began: u64,
             reads: &[(Key, Option<Value>)],
             writes: &[(Key, Option<Value>)],
-            stamp: u64,
+            timestamp: u64,
         ) {
             let writes = writes.iter().copied().collect();
             let record = self.0.asks(began, reads.to_vec(), writes, false);
-            self.0.ends(record, Outcome::Done { stamp: Some(stamp), durable: true });
+            self.0.ends(record, Outcome::Done { timestamp: Some(timestamp), durable: true });
         }
     }
 

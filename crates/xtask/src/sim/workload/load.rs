@@ -96,7 +96,7 @@ impl Load {
         }
         let scenario = &self.context.scenario;
         let durable = scenario.is_durable(scenario.durability);
-        self.context.notes().oracle.ends(record, Outcome::Done { stamp: None, durable });
+        self.context.notes().oracle.ends(record, Outcome::Done { timestamp: None, durable });
         self.finish(loader, writes, true).await
     }
 
@@ -119,7 +119,7 @@ impl Load {
                 if loaded != count || refused {
                     notes.wrong.push(format!("a sorted load of {count} put {loaded}, {refused}"));
                 }
-                notes.oracle.ends(record, Outcome::Done { stamp: None, durable: true });
+                notes.oracle.ends(record, Outcome::Done { timestamp: None, durable: true });
                 notes.oracle.settles(asked);
                 Ok(())
             }

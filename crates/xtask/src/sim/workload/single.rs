@@ -124,7 +124,7 @@ impl Single {
                 }
                 let scenario = &self.context.scenario;
                 let durable = scenario.is_durable(scenario.durability);
-                let outcome = Outcome::Done { stamp: None, durable };
+                let outcome = Outcome::Done { timestamp: None, durable };
                 self.context.notes().oracle.ends(record, outcome);
             }
             Err(error)
@@ -172,7 +172,7 @@ impl Single {
                 keys.iter().for_each(|key| *self.known(*key) = vec![None]);
                 let durable = scenario.is_durable(scenario.durability);
                 let oracle = &mut self.context.notes().oracle;
-                let done = Outcome::Done { stamp: None, durable };
+                let done = Outcome::Done { timestamp: None, durable };
                 records.into_iter().for_each(|record| oracle.ends(record, done));
             }
             Err(error) => {

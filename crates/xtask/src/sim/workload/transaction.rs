@@ -166,19 +166,19 @@ impl Transactions {
                 break;
             }
         }
-        self.has_read(began, view, Some(snapshot.stamp()));
+        self.has_read(began, view, Some(snapshot.timestamp()));
     }
 
     /// Leaves what was read by one that wrote nothing to the oracle.
-    fn has_read(&self, began: u64, view: View, stamp: Option<u64>) {
+    fn has_read(&self, began: u64, view: View, timestamp: Option<u64>) {
         let mut notes = self.context.notes();
         notes.operations += 1;
         let record =
             notes.oracle.asks(began, view.seen.into_iter().collect(), Values::new(), false);
         // One that was rolled back has not waited for what it read.
         let scenario = &self.context.scenario;
-        let durable = stamp.is_some() && scenario.is_durable(scenario.durability);
-        notes.oracle.ends(record, Outcome::Done { stamp, durable });
+        let durable = timestamp.is_some() && scenario.is_durable(scenario.durability);
+        notes.oracle.ends(record, Outcome::Done { timestamp, durable });
     }
 
     async fn transaction(&mut self) {
@@ -232,10 +232,10 @@ impl Transactions {
         match transaction.commit().await {
             Ok(commit) => {
                 let durable = self.context.scenario.is_durable(durability);
-                let outcome = Outcome::Done { stamp: Some(commit.stamp()), durable };
+                let outcome = Outcome::Done { timestamp: Some(commit.timestamp()), durable };
                 {
                     let mut notes = self.context.notes();
-                    notes.trace.add(commit.stamp());
+                    notes.trace.add(commit.timestamp());
                     notes.oracle.ends(record, outcome);
                 }
                 if !durable && self.context.rng.bool() {
