@@ -25,10 +25,10 @@ const LOG_ROOM_BYTES: usize = 4096;
 pub(crate) struct Incarnation {
     pub(crate) shared: Arc<Shared>,
     pub(crate) members: Vec<Arc<dyn BlockDevice>>,
-    /// The label as it is on the members now.
-    pub(crate) label: Mutex<Superblock>,
-    /// The labels were read after a crash, and of all members the same: some may be in a cache only, if a flush failed before it.
-    labels_in_doubt: bool,
+    /// The superblock as it is on the members now.
+    pub(crate) superblock: Mutex<Superblock>,
+    /// The superblocks were read after a crash, and of all members the same: some may be in a cache only, if a flush failed before it.
+    superblocks_in_doubt: bool,
     /// Tasks that free the pages of dropped tables wait for these until the store is marked open: before, nothing may change.
     pub(crate) first_change: Mutex<Vec<Promise<()>>>,
     /// Held by a task that begins the logs.
@@ -39,14 +39,14 @@ impl Incarnation {
     pub(crate) fn new(
         shared: Arc<Shared>,
         members: Vec<Arc<dyn BlockDevice>>,
-        label: Superblock,
-        labels_in_doubt: bool,
+        superblock: Superblock,
+        superblocks_in_doubt: bool,
     ) -> Self {
         Self {
             shared,
             members,
-            label: Mutex::new(label),
-            labels_in_doubt,
+            superblock: Mutex::new(superblock),
+            superblocks_in_doubt,
             first_change: Mutex::default(),
             starting: Arc::default(),
         }
@@ -67,16 +67,16 @@ impl Incarnation {
             return Ok(());
         }
         self.shared.lifecycle.check_process()?;
-        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
         if self.shared.lifecycle.is_closing() {
             return Err(Error::closed());
         }
         if self.shared.lifecycle.is_marked_open() {
             return Ok(());
         }
-        if self.labels_in_doubt {
+        if self.superblocks_in_doubt {
             // Else the next crash might find the new ones beside such that are older by two.
-            qpair_members::write_all(&self.members, &label).inspect_err(|error| {
+            qpair_members::write_all(&self.members, &superblock).inspect_err(|error| {
                 self.shared.fail(error.clone());
             })?;
         }
@@ -84,17 +84,17 @@ impl Incarnation {
         // lives apart by it.
         let next = Superblock {
             state: StoreState::Open,
-            generation: label.generation + 1,
-            ..label.clone()
+            generation: superblock.generation + 1,
+            ..superblock.clone()
         };
-        self.write_open_labels(&mut label, next)?;
+        self.write_open_superblocks(&mut superblock, next)?;
         self.shared.lifecycle.mark_open();
         self.take_first_change().into_iter().for_each(|promise| promise.fill(Ok(())));
         Ok(())
     }
 
-    fn write_open_labels(&self, label: &mut Superblock, next: Superblock) -> Result<()> {
-        // The log device follows: until its label is written, nothing of this life is there.
+    fn write_open_superblocks(&self, superblock: &mut Superblock, next: Superblock) -> Result<()> {
+        // The log device follows: until its superblock is written, nothing of this life is there.
         let written = qpair_members::write_all(&self.members, &next).and_then(|()| {
             let log_device = self.shared.wal.device.as_ref();
             log_device.map_or(Ok(()), |log_device| log_device.mark(next.generation))
@@ -104,37 +104,37 @@ impl Incarnation {
             return Err(error);
         }
         self.shared.lifecycle.generation.store(next.generation, Ordering::Release);
-        *label = next;
+        *superblock = next;
         Ok(())
     }
 
     /// Says on the members that the store is closed, and whole.
     pub(crate) fn mark_clean(&self) -> Result<()> {
-        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
         let next = Superblock {
             state: StoreState::Clean,
             unfinished: false,
-            generation: label.generation + 1,
-            ..label.clone()
+            generation: superblock.generation + 1,
+            ..superblock.clone()
         };
         qpair_members::write_all(&self.members, &next)?;
-        *label = next;
+        *superblock = next;
         Ok(())
     }
 
-    /// Before anything refers to a value in several runs, the labels say that there may be some: older software would not find its pages.
+    /// Before anything refers to a value in several runs, the superblocks say that there may be some: older software would not find its pages.
     pub(crate) fn note_listed(&self, descriptor: Descriptor) -> Result<()> {
         if !descriptor.listed || self.shared.large.lists.may_be() {
             return Ok(());
         }
-        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
         if self.shared.lifecycle.is_closing() {
             return Err(Error::closed());
         }
-        if !label.extents {
-            let generation = label.generation + 1;
-            let next = Superblock { extents: true, generation, ..label.clone() };
-            self.write_open_labels(&mut label, next)?;
+        if !superblock.extents {
+            let generation = superblock.generation + 1;
+            let next = Superblock { extents: true, generation, ..superblock.clone() };
+            self.write_open_superblocks(&mut superblock, next)?;
         }
         self.shared.large.lists.expect();
         Ok(())
@@ -179,7 +179,8 @@ impl Incarnation {
         }
         if self.shared.wal.options.enabled {
             self.shared.take_first_segments(smaller)?;
-            let incarnation = self.label.lock().unwrap_or_else(PoisonError::into_inner).generation;
+            let incarnation =
+                self.superblock.lock().unwrap_or_else(PoisonError::into_inner).generation;
             let begun = on_every_worker(&self.shared, move || {
                 Box::pin(async move { current(|worker| worker.begin_log(incarnation)) })
             });

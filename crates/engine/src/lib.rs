@@ -40,7 +40,7 @@ pub use qpair_format::page::{
     KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max,
 };
 pub use qpair_format::{Error, ErrorKind, Remedy, Result};
-pub use qpair_members::{LABEL_OFFSETS, LogPlace, find_content, find_foreign, is_label};
+pub use qpair_members::{LogPlace, SUPERBLOCK_OFFSETS, find_content, find_foreign, is_superblock};
 pub use shared::Recovered;
 pub use store::{
     BackupReport, BulkLoader, CheckReport, Commit, CompactReport, LogDeviceReport, Observer, Range,

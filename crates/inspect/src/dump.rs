@@ -96,11 +96,11 @@ pub struct LogDump {
 }
 
 /// Reads the logs of the store on these members, which no process has open, from the newest checkpoint on, in the place where the
-/// store's labels say that they are: of a device of its own `log_place` has to be that device. `each` is given the
+/// store's superblocks say that they are: of a device of its own `log_place` has to be that device. `each` is given the
 /// commits in their order, and may break it off. Nothing is written, and nothing recovered.
 ///
 /// # Errors
-/// `Corrupt` if labels or checkpoint cannot be read; `Member`, also if the log device is missing; what the devices say.
+/// `Corrupt` if superblocks or checkpoint cannot be read; `Member`, also if the log device is missing; what the devices say.
 pub fn dump_log(
     members: &[Arc<dyn BlockDevice>],
     log_place: &LogPlace,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use qpair_block::BlockDevice;
-use qpair_format::superblock::{LABEL_BYTES, SLOT_OFFSETS, StoreState, Superblock};
+use qpair_format::superblock::{SLOT_OFFSETS, SUPERBLOCK_BYTES, StoreState, Superblock};
 use qpair_format::{Error, Result};
 
-use crate::log_label::{LOG_LABEL_MAGIC, is_log_of};
+use crate::log_superblock::{LOG_SUPERBLOCK_MAGIC, is_log_of};
 use crate::superblocks::read_slots;
 
 /// Looks for content that may be of use on devices where a store is to be made: the first of them that has any, and where. What the
@@ -14,31 +14,31 @@ use crate::superblocks::read_slots;
 /// is in it.
 ///
 /// # Errors
-/// What the device says, and `Version` for the label of a later version.
+/// What the device says, and `Version` for the superblock of a later version.
 pub fn find_foreign<'a>(
     members: &'a [Arc<dyn BlockDevice>],
     log_device: Option<&'a Arc<dyn BlockDevice>>,
 ) -> Result<Option<(&'a Arc<dyn BlockDevice>, u64)>> {
     let mut first = None;
     for (index, member) in members.iter().enumerate() {
-        let label = label_of(member.as_ref())?;
+        let superblock = superblock_of(member.as_ref())?;
         if index == 0 {
-            first = label.clone().filter(|label| label.unfinished);
+            first = superblock.clone().filter(|superblock| superblock.unfinished);
         }
-        // The first member's label is the last to say that the store is whole.
-        let is_left = label.is_some_and(|label| {
+        // The first member's superblock is the last to say that the store is whole.
+        let is_left = superblock.is_some_and(|superblock| {
             let closes = first.as_ref().is_some_and(|first| {
-                label.store_id == first.store_id
-                    && label.state == StoreState::Clean
-                    && label.generation == first.generation + 1
+                superblock.store_id == first.store_id
+                    && superblock.state == StoreState::Clean
+                    && superblock.generation == first.generation + 1
             });
-            label.unfinished || closes
+            superblock.unfinished || closes
         });
         if !is_left && let Some(at_bytes) = find_content(member.as_ref())? {
             return Ok(Some((member, at_bytes)));
         }
     }
-    // A log device is given its label after the members.
+    // A log device is given its superblock after the members.
     if let Some(device) = log_device
         && let Some(at_bytes) = find_content(device.as_ref())?
         && !is_log_of(device.as_ref(), first.as_ref())?
@@ -48,9 +48,9 @@ pub fn find_foreign<'a>(
     Ok(None)
 }
 
-/// The newest label of a device; none if it has none, or one that cannot be read, which may be newer.
-fn label_of(device: &dyn BlockDevice) -> Result<Option<Superblock>> {
-    if device.size_bytes() < LABEL_BYTES {
+/// The newest superblock of a device; none if it has none, or one that cannot be read, which may be newer.
+fn superblock_of(device: &dyn BlockDevice) -> Result<Option<Superblock>> {
+    if device.size_bytes() < SUPERBLOCK_BYTES {
         return Ok(None);
     }
     let (slots, unread) = read_slots(device)?;
@@ -58,13 +58,13 @@ fn label_of(device: &dyn BlockDevice) -> Result<Option<Superblock>> {
     Ok(newest.filter(|_| unread.is_none()))
 }
 
-/// Where labels are in a member of a store, or in its log device, bytes from the beginning: there are two, and one may be damaged.
-pub const LABEL_OFFSETS: [u64; 2] = SLOT_OFFSETS;
+/// Where superblocks are in a member of a store, or in its log device, bytes from the beginning: there are two, and one may be damaged.
+pub const SUPERBLOCK_OFFSETS: [u64; 2] = SLOT_OFFSETS;
 
-/// Whether bytes are the beginning of the label of a store, or of a store's log.
+/// Whether bytes are the beginning of the superblock of a store, or of a store's log.
 #[must_use]
-pub fn is_label(bytes: &[u8]) -> bool {
-    bytes.starts_with(&Superblock::MAGIC) || bytes.starts_with(&LOG_LABEL_MAGIC)
+pub fn is_superblock(bytes: &[u8]) -> bool {
+    bytes.starts_with(&Superblock::MAGIC) || bytes.starts_with(&LOG_SUPERBLOCK_MAGIC)
 }
 
 /// Where the first byte is that is not zero, in the first or the last MiB of a device; none: it is blank, as far as can be told.

@@ -9,17 +9,17 @@
 mod address;
 mod blank;
 mod log_device;
-mod log_label;
 mod log_place;
+mod log_superblock;
 mod refusal;
 mod superblocks;
 mod transfer;
 
 pub use address::{any_on_log_device, is_on_log_device};
-pub use blank::{LABEL_OFFSETS, find_content, find_foreign, is_label};
+pub use blank::{SUPERBLOCK_OFFSETS, find_content, find_foreign, is_superblock};
 pub use log_device::{Attached, SEGMENTS_PER_WORKER, make_room};
-pub use log_label::LogLabel;
 pub use log_place::LogPlace;
+pub use log_superblock::LogSuperblock;
 pub use refusal::other_moment;
 pub use superblocks::{Generations, erase, join, read, read_all, read_slots, write_all};
 pub use transfer::{open_channel, transfer_arena, wait};

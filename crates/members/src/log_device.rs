@@ -1,12 +1,12 @@
-//! A log device that fits the store: given a label, and the room that the logs of all workers need.
+//! A log device that fits the store: given a superblock, and the room that the logs of all workers need.
 
 use std::sync::Arc;
 
 use qpair_block::BlockDevice;
-use qpair_format::superblock::{LABEL_BYTES, LogReference, Superblock};
+use qpair_format::superblock::{LogReference, SUPERBLOCK_BYTES, Superblock};
 use qpair_format::{Error, ErrorKind, Result};
 
-use crate::log_label::LogLabel;
+use crate::log_superblock::LogSuperblock;
 use crate::refusal::other_moment;
 
 /// Segments that each worker's log needs, so that all of them can go on until a checkpoint gives some back: the one that it
@@ -18,22 +18,24 @@ pub const SEGMENTS_PER_WORKER: u64 = 4;
 pub struct Attached {
     /// The log device.
     pub device: Arc<dyn BlockDevice>,
-    /// Its label, as it is or is to be.
-    pub label: LogLabel,
+    /// Its superblock, as it is or is to be.
+    pub superblock: LogSuperblock,
 }
 
 impl Attached {
-    /// Writes the label of a device that was appointed.
-    pub fn write_new_label(&self) -> Result<()> {
-        self.label.write_new(self.device.as_ref())
+    /// Writes the superblock of a device that was appointed.
+    pub fn write_new_superblock(&self) -> Result<()> {
+        self.superblock.write_new(self.device.as_ref())
     }
 
     /// Whether the logs of a store that was not closed can be on it: it was there when the life of each began, and no later one was.
     ///
     /// # Errors
     /// `Member`.
-    pub fn fits(&self, store_name: &str, label: &Superblock, logs: &[Vec<u8>]) -> Result<()> {
-        match self.label.generation <= label.generation && self.label.is_as_new_as(logs) {
+    pub fn fits(&self, store_name: &str, superblock: &Superblock, logs: &[Vec<u8>]) -> Result<()> {
+        match self.superblock.generation <= superblock.generation
+            && self.superblock.is_as_new_as(logs)
+        {
             true => Ok(()),
             false => Err(other_moment(store_name, &self.device.info().name)),
         }
@@ -55,7 +57,7 @@ pub(crate) fn refuse_read_only(device: &dyn BlockDevice) -> Result<()> {
 /// # Errors
 /// `NoSpace` if there is too little.
 pub fn make_room(device: &dyn BlockDevice, segment_bytes: u64, workers: u64) -> Result<()> {
-    let least_bytes = LABEL_BYTES + workers * SEGMENTS_PER_WORKER * segment_bytes;
+    let least_bytes = SUPERBLOCK_BYTES + workers * SEGMENTS_PER_WORKER * segment_bytes;
     if device.size_bytes() >= least_bytes {
         return Ok(());
     }
@@ -71,50 +73,53 @@ pub fn make_room(device: &dyn BlockDevice, segment_bytes: u64, workers: u64) -> 
     })
 }
 
-/// Refuses what has no room for a label.
+/// Refuses what has no room for a superblock.
 pub(crate) fn refuse_too_small(device: &dyn BlockDevice) -> Result<()> {
-    if device.size_bytes() < LABEL_BYTES
-        && let Err(error) = device.grow(LABEL_BYTES)
+    if device.size_bytes() < SUPERBLOCK_BYTES
+        && let Err(error) = device.grow(SUPERBLOCK_BYTES)
     {
-        return Err(Error::block(error, "making room for the label of a log device"));
+        return Err(Error::block(error, "making room for the superblock of a log device"));
     }
     Ok(())
 }
 
-/// Makes the label name a log device.
+/// Makes the superblock name a log device.
 pub(crate) fn attach(
     device: &Arc<dyn BlockDevice>,
-    own: LogLabel,
-    label: &mut Superblock,
+    own: LogSuperblock,
+    superblock: &mut Superblock,
 ) -> Result<Attached> {
-    if own.generation > label.generation {
+    if own.generation > superblock.generation {
         // The store is older than its log device, and was closed. No life may have the number of one that wrote there: its
-        // chunks would count. The next label must not go over the one that counts.
-        let same_slot = own.generation.is_multiple_of(2) == label.generation.is_multiple_of(2);
-        label.generation = own.generation + u64::from(!same_slot);
+        // chunks would count. The next superblock must not go over the one that counts.
+        let same_slot = own.generation.is_multiple_of(2) == superblock.generation.is_multiple_of(2);
+        superblock.generation = own.generation + u64::from(!same_slot);
     }
-    label.log = Some(LogReference { id: own.id, name: device.info().name.clone() });
-    Ok(Attached { device: device.clone(), label: own })
+    superblock.log = Some(LogReference { id: own.id, name: device.info().name.clone() });
+    Ok(Attached { device: device.clone(), superblock: own })
 }
 
 pub(crate) fn attach_new(
     device: &Arc<dyn BlockDevice>,
-    label: &mut Superblock,
+    superblock: &mut Superblock,
 ) -> Result<Attached> {
-    let attached = appoint(device, label)?;
-    attached.write_new_label()?;
+    let attached = appoint(device, superblock)?;
+    attached.write_new_superblock()?;
     Ok(attached)
 }
 
-/// Makes the label name a log device that is to be one: its own label is not written.
-pub(crate) fn appoint(device: &Arc<dyn BlockDevice>, label: &mut Superblock) -> Result<Attached> {
+/// Makes the superblock name a log device that is to be one: its own superblock is not written.
+pub(crate) fn appoint(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &mut Superblock,
+) -> Result<Attached> {
     let mut id = [0; 16];
     fastrand::fill(&mut id);
-    let own = LogLabel {
-        store_id: label.store_id,
+    let own = LogSuperblock {
+        store_id: superblock.store_id,
         id,
-        generation: label.generation,
-        created_s: label.created_s,
+        generation: superblock.generation,
+        created_s: superblock.created_s,
     };
-    attach(device, own, label)
+    attach(device, own, superblock)
 }

@@ -10,7 +10,7 @@ use crate::blank::find_content;
 use crate::log_device::{
     Attached, appoint, attach, attach_new, refuse_read_only, refuse_too_small,
 };
-use crate::log_label::{Found, LogLabel};
+use crate::log_superblock::{Found, LogSuperblock};
 use crate::refusal::{not_given, not_the_one, other_moment};
 
 /// Where a store keeps its write-ahead log.
@@ -27,15 +27,15 @@ pub enum LogPlace {
 }
 
 impl LogPlace {
-    /// Makes a log device of it for a store that is being made, and has the store's label name it. Its own label is to be written after
+    /// Makes a log device of it for a store that is being made, and has the store's superblock name it. Its own superblock is to be written after
     /// those of the members, which tell that it is this store's.
-    pub fn make(&self, label: &mut Superblock) -> Result<Option<Attached>> {
+    pub fn make(&self, superblock: &mut Superblock) -> Result<Option<Attached>> {
         let Self::Device(device) = self else { return Ok(None) };
         refuse_too_small(device.as_ref())?;
-        appoint(device, label).map(Some)
+        appoint(device, superblock).map(Some)
     }
 
-    /// Finds out where the log of a store that is there is to be, and has the label in memory say so; on the members it says
+    /// Finds out where the log of a store that is there is to be, and has the superblock in memory say so; on the members it says
     /// so from the first change on.
     ///
     /// # Errors
@@ -44,17 +44,17 @@ impl LogPlace {
     pub fn settle(
         &self,
         store_name: &str,
-        label: &mut Superblock,
+        superblock: &mut Superblock,
         read_only: bool,
     ) -> Result<Option<Attached>> {
-        let closed = label.state == StoreState::Clean;
-        match (self, label.log.clone()) {
+        let closed = superblock.state == StoreState::Clean;
+        match (self, superblock.log.clone()) {
             (Self::Unsaid | Self::Store, None) => Ok(None),
             // A store opened for reading needs no log.
             (Self::Unsaid | Self::Store, Some(_)) if read_only => Ok(None),
             (Self::Unsaid, Some(log)) => Err(not_given(store_name, &log, closed)),
             (Self::Store, Some(_)) if closed => {
-                label.log = None;
+                superblock.log = None;
                 Ok(None)
             }
             (Self::Store, Some(log)) => Err(Error::with_remedy(
@@ -67,7 +67,7 @@ impl LogPlace {
                 Remedy::NameLog,
             )),
             (Self::Device(device), log) => {
-                self.settle_on(device, log.as_ref(), store_name, label, read_only)
+                self.settle_on(device, log.as_ref(), store_name, superblock, read_only)
             }
         }
     }
@@ -77,14 +77,14 @@ impl LogPlace {
         device: &Arc<dyn BlockDevice>,
         log: Option<&LogReference>,
         store_name: &str,
-        label: &mut Superblock,
+        superblock: &mut Superblock,
         read_only: bool,
     ) -> Result<Option<Attached>> {
         let name = &device.info().name;
-        let closed = label.state == StoreState::Clean;
-        let found = LogLabel::find(device.as_ref())?;
+        let closed = superblock.state == StoreState::Clean;
+        let found = LogSuperblock::find(device.as_ref())?;
         let own = match &found {
-            Found::Label(own) if own.store_id != label.store_id => {
+            Found::Superblock(own) if own.store_id != superblock.store_id => {
                 return Err(Error::with_hint(
                     ErrorKind::Member,
                     format!("{name} is the log device of another store than {store_name}"),
@@ -99,7 +99,7 @@ impl LogPlace {
                     },
                 ));
             }
-            Found::Label(own) => Some(*own),
+            Found::Superblock(own) => Some(*own),
             Found::Member => {
                 return Err(Error::with_hint(
                     ErrorKind::Member,
@@ -111,14 +111,14 @@ impl LogPlace {
         };
         match (log, own) {
             (Some(log), Some(own)) if log.id == own.id => {
-                if !closed && own.generation > label.generation {
+                if !closed && own.generation > superblock.generation {
                     return Err(other_moment(store_name, name));
                 }
                 if read_only {
                     return Ok(None);
                 }
                 refuse_read_only(device.as_ref())?;
-                attach(device, own, label).map(Some)
+                attach(device, own, superblock).map(Some)
             }
             (Some(log), _) if !closed => Err(not_the_one(name, &found, store_name, log)),
             (None, _) if !closed => Err(Error::with_hint(
@@ -133,12 +133,12 @@ impl LogPlace {
             )),
             (_, Some(own)) => {
                 refuse_read_only(device.as_ref())?;
-                attach(device, own, label).map(Some)
+                attach(device, own, superblock).map(Some)
             }
             (_, None) => {
                 refuse_read_only(device.as_ref())?;
                 let what = match found {
-                    Found::Damaged => Some("is a log device whose labels are both damaged"),
+                    Found::Damaged => Some("is a log device whose superblocks are both damaged"),
                     Found::Blank if find_content(device.as_ref())?.is_none() => None,
                     _ => Some("is not blank"),
                 };
@@ -150,7 +150,7 @@ impl LogPlace {
                     ));
                 }
                 refuse_too_small(device.as_ref())?;
-                attach_new(device, label).map(Some)
+                attach_new(device, superblock).map(Some)
             }
         }
     }
@@ -159,15 +159,15 @@ impl LogPlace {
     ///
     /// # Errors
     /// `Member` if it was not given, or another one was; `Corrupt`, and what the device says.
-    pub fn look(&self, store_name: &str, label: &Superblock) -> Result<Option<Attached>> {
-        let Some(log) = &label.log else { return Ok(None) };
+    pub fn look(&self, store_name: &str, superblock: &Superblock) -> Result<Option<Attached>> {
+        let Some(log) = &superblock.log else { return Ok(None) };
         let Self::Device(device) = self else {
-            let closed = label.state == StoreState::Clean;
+            let closed = superblock.state == StoreState::Clean;
             return Err(not_given(store_name, log, closed));
         };
-        match LogLabel::find(device.as_ref())? {
-            Found::Label(own) if own.store_id == label.store_id && own.id == log.id => {
-                Ok(Some(Attached { device: device.clone(), label: own }))
+        match LogSuperblock::find(device.as_ref())? {
+            Found::Superblock(own) if own.store_id == superblock.store_id && own.id == log.id => {
+                Ok(Some(Attached { device: device.clone(), superblock: own }))
             }
             found => Err(not_the_one(&device.info().name, &found, store_name, log)),
         }

@@ -3,7 +3,7 @@
 use qpair_format::superblock::LogReference;
 use qpair_format::{Error, ErrorKind, Remedy};
 
-use crate::log_label::Found;
+use crate::log_superblock::Found;
 
 /// What is left of a store whose log is lost.
 const LOST: &str = "if it is lost, a repair saves what was in the pages at the last checkpoint";
@@ -40,7 +40,7 @@ pub(crate) fn not_the_one(
         return Error::with_remedy(
             ErrorKind::Corrupt,
             format!(
-                "both labels of the log device {name} are damaged: the log of {store_name} cannot be read"
+                "both superblocks of the log device {name} are damaged: the log of {store_name} cannot be read"
             ),
             LOST,
             Remedy::Repair,

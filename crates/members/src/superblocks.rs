@@ -1,4 +1,4 @@
-//! Reading and writing labels, outside of the workers: rare, small, and one at a time.
+//! Reading and writing superblocks, outside of the workers: rare, small, and one at a time.
 
 use std::sync::Arc;
 
@@ -8,7 +8,9 @@ use qpair_block::{
 use qpair_format::image::Record;
 use qpair_format::{Error, ErrorKind, Remedy, Result};
 
-use qpair_format::superblock::{LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, StoreState, Superblock};
+use qpair_format::superblock::{
+    SLOT_BYTES, SLOT_OFFSETS, SUPERBLOCK_BYTES, StoreState, Superblock,
+};
 
 /// Reads and writes slots on a channel of its own, and flushes if it wrote; the slots' bytes afterwards.
 pub(crate) fn transfer(
@@ -21,7 +23,7 @@ pub(crate) fn transfer(
         .open_channel(&options)
         .map_err(|error| Error::block(error, context("opening a channel")))?;
     let arena = Arena::new(SLOT_BYTES, 1, ArenaOptions::ordinary_pages()).map_err(|error| {
-        Error::new(ErrorKind::NoMemory, format!("mapping memory for a label: {error}"))
+        Error::new(ErrorKind::NoMemory, format!("mapping memory for a superblock: {error}"))
     })?;
     let mut run = |request: Request| -> Result<Option<Vec<u8>>> {
         if channel.submit(request).is_err() {
@@ -35,7 +37,7 @@ pub(crate) fn transfer(
             );
         }
         let Some(completion) = completions.pop() else { return Ok(None) };
-        completion.result.map_err(|error| Error::io(error, context("label transfer")))?;
+        completion.result.map_err(|error| Error::io(error, context("superblock transfer")))?;
         Ok(completion.buffer.map(|buffer| buffer.as_slice().to_vec()))
     };
     let mut outputs = Vec::new();
@@ -43,7 +45,7 @@ pub(crate) fn transfer(
     for (offset_bytes, content) in requests {
         let mut buffer = arena
             .lease()
-            .ok_or_else(|| Error::new(ErrorKind::NoMemory, "no memory for a label"))?;
+            .ok_or_else(|| Error::new(ErrorKind::NoMemory, "no memory for a superblock"))?;
         let request = match content {
             Some(content) => {
                 wrote = true;
@@ -60,18 +62,18 @@ pub(crate) fn transfer(
     Ok(outputs)
 }
 
-/// Reads a member's label.
+/// Reads a member's superblock.
 pub fn read(device: &dyn BlockDevice) -> Result<Superblock> {
-    read_newest(device).map(|(label, _)| label)
+    read_newest(device).map(|(superblock, _)| superblock)
 }
 
-/// The newest label that a member has, and what the device says of the other one if it cannot read that: it may be newer.
+/// The newest superblock that a member has, and what the device says of the other one if it cannot read that: it may be newer.
 fn read_newest(device: &dyn BlockDevice) -> Result<(Superblock, Option<Error>)> {
     let name = &device.info().name;
-    if device.size_bytes() < LABEL_BYTES {
+    if device.size_bytes() < SUPERBLOCK_BYTES {
         return Err(Error::with_hint(
             ErrorKind::NotAStore,
-            format!("{name} is not a qpair store: it is smaller than a label"),
+            format!("{name} is not a qpair store: it is smaller than a superblock"),
             "check the path; qpair never overwrites what is there",
         ));
     }
@@ -93,7 +95,7 @@ pub fn read_slots(device: &dyn BlockDevice) -> Result<(Vec<Vec<u8>>, Option<Erro
     Ok((read.into_iter().flat_map(|slot| slot.unwrap_or_else(|_| empty())).collect(), failure))
 }
 
-/// Writes the labels of all members for the next generation, durably. Member 0 is first when the store is
+/// Writes the superblocks of all members for the next generation, durably. Member 0 is first when the store is
 /// marked open, and last when it is marked clean.
 pub fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> Result<()> {
     let mut order: Vec<usize> = (0..members.len()).collect();
@@ -101,26 +103,26 @@ pub fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> R
         order.reverse();
     }
     for index in order {
-        let label = Superblock { member_index: index as u32, ..superblock.clone() };
+        let superblock = Superblock { member_index: index as u32, ..superblock.clone() };
         transfer(
             members[index].as_ref(),
-            vec![(label.slot_offset(), Some(label.encode().as_slice()))],
+            vec![(superblock.slot_offset(), Some(superblock.encode().as_slice()))],
         )?;
     }
     Ok(())
 }
 
-/// What the members' labels say of their ages.
+/// What the members' superblocks say of their ages.
 #[derive(Debug, Default)]
 pub struct Generations {
     /// The first member's.
     first: u64,
     first_is_clean: bool,
-    /// The oldest label's generation, and its member.
+    /// The oldest superblock's generation, and its member.
     oldest: Option<(u64, String)>,
     /// Members other than the first are marked clean already.
     closing: bool,
-    /// Members with a label that cannot be read, and why.
+    /// Members with a superblock that cannot be read, and why.
     unread: Vec<(String, Error)>,
 }
 
@@ -137,7 +139,7 @@ impl Generations {
         self.oldest.as_ref().is_some_and(|(oldest, _)| *oldest < self.first)
     }
 
-    /// Whether the members fit the newest checkpoint. All labels were of its generation at least when it was made. Member 0 is
+    /// Whether the members fit the newest checkpoint. All superblocks were of its generation at least when it was made. Member 0 is
     /// marked clean last, so all are as far as that says; it is marked open first, and until the others are too, it stays
     /// at that generation.
     ///
@@ -163,13 +165,13 @@ impl Generations {
         }
     }
 
-    /// What is wrong with a member whose label is too old.
+    /// What is wrong with a member whose superblock is too old.
     fn restored_alone(&self, member: &str, generation: u64, other: &str) -> Error {
         if let Some((_, unread)) = self.unread.iter().find(|(of, _)| of == member) {
             return Error::with_remedy(
                 unread.kind(),
                 format!(
-                    "one of the two labels of {member} cannot be read, and the other is of generation {generation}, {other}: {}",
+                    "one of the two superblocks of {member} cannot be read, and the other is of generation {generation}, {other}: {}",
                     unread.context()
                 ),
                 "mend the device, or salvage what can be read by a repair",
@@ -184,9 +186,9 @@ impl Generations {
     }
 }
 
-/// Reads all members' labels, checks that they belong together, each in its place.
+/// Reads all members' superblocks, checks that they belong together, each in its place.
 ///
-/// Labels of different generations are no error yet: a crash between their writes leaves them, even several times. The
+/// Superblocks of different generations are no error yet: a crash between their writes leaves them, even several times. The
 /// checkpoint record tells ([`Generations::check`]).
 pub fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generations)> {
     let (first, unread) = read_newest(members[0].as_ref())?;
@@ -213,38 +215,41 @@ pub fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generat
     }
     for (index, member) in members.iter().enumerate() {
         let name = &member.info().name;
-        let label = match index {
+        let superblock = match index {
             0 => first.clone(),
             _ => {
-                let (label, unread) = read_newest(member.as_ref())?;
+                let (superblock, unread) = read_newest(member.as_ref())?;
                 generations.unread.extend(unread.map(|error| (name.clone(), error)));
-                label
+                superblock
             }
         };
-        if label.store_id != first.store_id {
+        if superblock.store_id != first.store_id {
             return Err(Error::with_hint(
                 ErrorKind::Member,
                 format!("{name} belongs to another store than {}", members[0].info().name),
                 "give the members of one store, in the order in which it was made",
             ));
         }
-        if label.member_index as usize != index {
+        if superblock.member_index as usize != index {
             return Err(Error::with_hint(
                 ErrorKind::Member,
-                format!("{name} is member {} of the store, not member {index}", label.member_index),
+                format!(
+                    "{name} is member {} of the store, not member {index}",
+                    superblock.member_index
+                ),
                 "give the members in the order in which the store was made",
             ));
         }
-        generations.note(label.generation, name);
-        // A crash in the middle of a close: this member's label was written, and member 0's was not.
+        generations.note(superblock.generation, name);
+        // A crash in the middle of a close: this member's superblock was written, and member 0's was not.
         let closing = first.state == StoreState::Open
-            && label.state == StoreState::Clean
-            && label.generation == first.generation + 1;
-        if label.generation > first.generation && !closing {
+            && superblock.state == StoreState::Clean
+            && superblock.generation == first.generation + 1;
+        if superblock.generation > first.generation && !closing {
             return Err(generations.restored_alone(
                 &members[0].info().name,
                 first.generation,
-                &format!("{name} of {}", label.generation),
+                &format!("{name} of {}", superblock.generation),
             ));
         }
         generations.closing |= closing;
@@ -252,21 +257,21 @@ pub fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generat
     Ok((first, generations))
 }
 
-/// Joins the members behind their labels.
+/// Joins the members behind their superblocks.
 pub fn join(
     members: &[Arc<dyn BlockDevice>],
     stripe_unit_bytes: u64,
 ) -> Result<Arc<dyn BlockDevice>> {
     let stripe = members
         .iter()
-        .map(|device| Member { device: device.clone(), start_bytes: LABEL_BYTES })
+        .map(|device| Member { device: device.clone(), start_bytes: SUPERBLOCK_BYTES })
         .collect();
     let device = StripeDevice::new(stripe_unit_bytes, stripe)
         .map_err(|error| Error::block(error, "joining the members"))?;
     Ok(Arc::new(device))
 }
 
-/// Makes the members no store's, durably: both labels of each are zeroes afterwards.
+/// Makes the members no store's, durably: both superblocks of each are zeroes afterwards.
 pub fn erase(members: &[Arc<dyn BlockDevice>]) -> Result<()> {
     let zeroes = [0; SLOT_BYTES];
     for member in members {

@@ -7,7 +7,7 @@ use qpair_engine::{Error, ErrorKind, Result};
 
 use crate::options::{LogSpec, Options};
 
-/// Room for labels and the first pages in a new file, bytes.
+/// Room for superblocks and the first pages in a new file, bytes.
 const NEW_FILE_BYTES: u64 = 2 << 20;
 
 /// Members, with a whole-store stripe taken apart.

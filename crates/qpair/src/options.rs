@@ -104,7 +104,7 @@ impl Options {
         self
     }
 
-    /// Make a new store on block devices or files that exist. Refused where there is anything but zeroes in the label's
+    /// Make a new store on block devices or files that exist. Refused where there is anything but zeroes in the superblock's
     /// place, unless [`Options::force`] is set too.
     pub fn format(mut self, format: bool) -> Self {
         self.store.format = format;
@@ -252,9 +252,9 @@ impl Options {
         self
     }
 
-    /// Publish what the store counts, and its open transactions, at a Unix socket of this path, for `qpair top`, and make backups that are asked for at
-    /// a second one, whose name has `.ask` behind, for `qpair backup`; no if not said. A thread of its own serves them. Only the owner of this
-    /// process can connect, and root.
+    /// Publish what the store counts, and its open transactions, at a Unix socket of this path, for `qpair top`, and make backups that are asked
+    /// for at a second one, whose name has `.ask` behind, for `qpair backup`; no if not said. A thread of its own serves them. Only the owner of
+    /// this process can connect, and root.
     pub fn publish(mut self, path: impl Into<PathBuf>) -> Self {
         self.publish = Some(path.into());
         self
@@ -273,8 +273,9 @@ impl Options {
     /// [`Store::is_read_only`] tells. Files made here are removed again if the store cannot be made on them.
     ///
     /// # Errors
-    /// `NotFound` if it is missing and not to be made; `Exists` if it is to be made on what is not blank; `Busy` if it is open elsewhere; `Denied` without
-    /// permission; `ReadOnly` if its log device cannot be written; `NoSpace` if the log device is too small, or recovery finds no room; `Unsupported` and
+    /// `NotFound` if it is missing and not to be made; `Exists` if it is to be made on what is not blank; `Busy` if it is open elsewhere; `Denied`
+    /// without permission; `ReadOnly` if its log device cannot be written; `NoSpace` if the log device is too small, or recovery finds no room;
+    /// `Unsupported` and
     /// `Limit` if the machine does not offer what was asked; `Io`; and as [`Store::open`]. What shows the store to other processes
     /// ([`Options::publish_beside`]) may be refused too.
     pub fn open(self) -> Result<Store> {

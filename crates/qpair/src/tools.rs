@@ -7,23 +7,23 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use qpair_engine::{BackupReport, LABEL_OFFSETS, Result, Store, StoreOptions, is_label};
+use qpair_engine::{BackupReport, Result, SUPERBLOCK_OFFSETS, Store, StoreOptions, is_superblock};
 use qpair_inspect::{LogDump, LogEntry, RepairReport, RepairStep, dump_log, examine_log, repair};
 
 use crate::members::Members;
 use crate::open::with_devices;
 use crate::options::Options;
 
-/// Whether a file or block device has the label of a store, or of a store's log, even if the rest is damaged.
+/// Whether a file or block device has the superblock of a store, or of a store's log, even if the rest is damaged.
 ///
 /// # Errors
 /// If it cannot be opened or read.
 pub fn holds_store(path: &Path) -> io::Result<bool> {
     let file = File::open(path)?;
-    for offset in LABEL_OFFSETS {
+    for offset in SUPERBLOCK_OFFSETS {
         let mut first = [0; 8];
         match file.read_exact_at(&mut first, offset) {
-            Ok(()) if is_label(&first) => return Ok(true),
+            Ok(()) if is_superblock(&first) => return Ok(true),
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
             _ => {}
         }

@@ -168,7 +168,7 @@ fn what_the_making_of_a_store_left_is_made_one() {
     let path = directory.path().join("s");
     let open = || small(Options::new(&path)).open_with_report();
 
-    // Before there was a size, and before there was a label.
+    // Before there was a size, and before there was a superblock.
     for size_bytes in [0, new_bytes] {
         std::fs::File::create(&path).unwrap().set_len(size_bytes).unwrap();
         assert_eq!(kind(small(Options::new(&path)).create(false).open()), ErrorKind::NotAStore);
@@ -182,7 +182,7 @@ fn what_the_making_of_a_store_left_is_made_one() {
         assert_eq!(store.table("t").unwrap().get(b"k").unwrap().unwrap(), b"v");
         store.close().unwrap();
     }
-    // Before the first checkpoint: with a label that says that it is unfinished.
+    // Before the first checkpoint: with a superblock that says that it is unfinished.
     let device = qpair_kernel::open(&qpair_kernel::FileOptions::new(&path), Interface::Posix);
     let making = qpair::StoreOptions {
         format: true,
@@ -276,7 +276,7 @@ fn a_store_of_parts_is_made_wherever_its_making_was_cut() {
         }
     }
     assert!(cuts > 40, "{cuts}");
-    // Before there were labels, files are missing, empty, or as large as they are made.
+    // Before there were superblocks, files are missing, empty, or as large as they are made.
     let new_bytes = (64 << 10) + (2 << 20);
     for case in 0..27u32 {
         for (path, digit) in paths.iter().zip([1, 3, 9]) {

@@ -222,7 +222,7 @@ fn stores_are_not_written_over() {
         std::fs::read(directory.path("s")).unwrap(),
         std::fs::read(directory.path("s.log")).unwrap(),
     ];
-    // One label that is left says it as well.
+    // One superblock that is left says it as well.
     patch(&directory.path("s"), |bytes| bytes[..4096].fill(0));
     let mut one_label = before.clone();
     one_label[0][..4096].fill(0);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::Directory;
 
-/// Bytes at the start of a store, and of a log device, that are labels.
+/// Bytes at the start of a store, and of a log device, that are superblocks.
 const LABEL_BYTES: usize = 64 << 10;
 
 fn holds(path: &Path, text: &[u8]) -> bool {

@@ -35,7 +35,7 @@ pub(crate) enum Want {
 /// The lists of values that lose, or have lost, their records.
 #[derive(Debug, Default)]
 pub(crate) struct KnownLists {
-    /// The store may have values in several runs, as its label says.
+    /// The store may have values in several runs, as its superblock says.
     may_be: AtomicBool,
     /// By the descriptors' first pages and timestamps.
     lists: Mutex<BTreeMap<(u64, u64), State>>,

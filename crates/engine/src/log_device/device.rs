@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qpair_block::{BlockDevice, PAIR_SECOND_BYTES};
 use qpair_format::log::{LogGeometry, Segments};
-use qpair_format::superblock::LABEL_BYTES;
+use qpair_format::superblock::SUPERBLOCK_BYTES;
 use qpair_format::{Error, ErrorKind, Result};
 
-use qpair_members::LogLabel;
+use qpair_members::LogSuperblock;
 use qpair_members::other_moment;
 use qpair_members::{Attached, SEGMENTS_PER_WORKER, make_room};
 
@@ -22,7 +22,7 @@ const GROWTH_SEGMENTS_MIN: u64 = 8;
 pub(crate) struct LogDevice {
     pub(crate) device: Arc<dyn BlockDevice>,
     /// As it was found when the store was opened.
-    label: LogLabel,
+    superblock: LogSuperblock,
     geometry: LogGeometry,
     /// Up to where it is used, bytes.
     end_bytes_max: u64,
@@ -47,20 +47,20 @@ impl LogDevice {
         workers: u64,
         checkpoint_bytes: u64,
     ) -> Result<Self> {
-        let Attached { device, label } = attached;
+        let Attached { device, superblock } = attached;
         let segment_bytes = geometry.segment_bytes.into();
         make_room(device.as_ref(), segment_bytes, workers)?;
         let size_bytes = device.size_bytes();
         let wanted_bytes =
-            LABEL_BYTES.saturating_add(checkpoint_bytes.saturating_mul(CHECKPOINTS_MAX));
+            SUPERBLOCK_BYTES.saturating_add(checkpoint_bytes.saturating_mul(CHECKPOINTS_MAX));
         Ok(Self {
             end_bytes_max: match device.info().growable {
                 true => size_bytes.max(wanted_bytes),
                 false => size_bytes,
             },
-            segments: Mutex::new(Segments::new(LABEL_BYTES, segment_bytes)),
+            segments: Mutex::new(Segments::new(SUPERBLOCK_BYTES, segment_bytes)),
             device,
-            label,
+            superblock,
             taking: Mutex::default(),
             is_full: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
@@ -206,7 +206,7 @@ impl LogDevice {
 
     /// Whether a log of this life of the store can be on it: it was there when that life began.
     pub(crate) fn fits(&self, store_name: &str, logs: &[Vec<u8>]) -> Result<()> {
-        match self.label.is_as_new_as(logs) {
+        match self.superblock.is_as_new_as(logs) {
             true => Ok(()),
             false => Err(other_moment(store_name, &self.device.info().name)),
         }
@@ -214,6 +214,6 @@ impl LogDevice {
 
     /// Notes on the device that a life of the store begins to write there, durably.
     pub(crate) fn mark(&self, generation: u64) -> Result<()> {
-        LogLabel { generation, ..self.label }.write(self.device.as_ref())
+        LogSuperblock { generation, ..self.superblock }.write(self.device.as_ref())
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Lifecycle {
     pub(crate) store_id: [u8; 16],
     /// The process that has the workers.
     process_id: AtomicU32,
-    /// Generation of the labels, as all members have it.
+    /// Generation of the superblocks, as all members have it.
     pub(crate) generation: AtomicU64,
     /// What recovery did, if there was one.
     pub(crate) recovered: OnceLock<Recovered>,
@@ -107,7 +107,7 @@ impl Lifecycle {
     }
 
     pub(crate) fn is_marked_open(&self) -> bool {
-        // Acquire: pairs with `mark_open`, so that changes come after the labels were written.
+        // Acquire: pairs with `mark_open`, so that changes come after the superblocks were written.
         self.marked_open.load(Ordering::Acquire)
     }
 

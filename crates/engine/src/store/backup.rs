@@ -3,7 +3,7 @@
 //! - What is copied is the image of a checkpoint. Its pages stay as they are until the copy is done ([`Space::hold`]): commits
 //!   go on in other places.
 //! - The caller's thread copies, over channels of its own. Nothing that fails on the target's side is of any concern to the store.
-//! - The target's labels are zeroes from before the first page is written to after the last one is durable. So what a copy that
+//! - The target's superblocks are zeroes from before the first page is written to after the last one is durable. So what a copy that
 //!   did not come to its end leaves behind is no store.
 //!
 //! [`Space::hold`]: crate::space::Space::hold
@@ -82,12 +82,13 @@ impl Store {
         let inner = &self.inner;
         let page_size = inner.shared.page_size;
         let (own_unit, created_s) = {
-            let label = inner.incarnation.label.lock().unwrap_or_else(PoisonError::into_inner);
-            (label.stripe_unit_bytes, label.created_s)
+            let superblock =
+                inner.incarnation.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+            (superblock.stripe_unit_bytes, superblock.created_s)
         };
         let unit = stripe_unit_bytes.unwrap_or(own_unit);
         check_target(&members, page_size, unit)?;
-        open::make_room_for_labels(&members, unit)?;
+        open::make_room_for_superblocks(&members, unit)?;
         qpair_members::erase(&members)?;
         let held = inner.hold_image()?;
         let target = qpair_members::join(&members, unit)?;
@@ -103,10 +104,10 @@ impl Store {
         let roots = held.image.roots.values().copied();
         let suspects =
             copy_pages(&inner.shared.device, &target, page_size, &pages, roots, progress)?;
-        let mut label = open::new_label(members.len(), page_size, unit, created_s);
-        label.extents = inner.shared.large.lists.may_be();
-        seal(&target, page_size, &held, label.store_id)?;
-        open::write_new_labels(&members, &label)?;
+        let mut superblock = open::new_superblock(members.len(), page_size, unit, created_s);
+        superblock.extents = inner.shared.large.lists.may_be();
+        seal(&target, page_size, &held, superblock.store_id)?;
+        open::write_new_superblocks(&members, &superblock)?;
         if let Some(suspect) = suspects.first() {
             // A page that no tree has, and that was never written, does no harm.
             let checked = check_copy(&members, page_size, stepped::like(&inner.shared));
@@ -127,7 +128,7 @@ impl Store {
             timestamp: held.record.timestamp,
             pages: pages.count(),
             page_size,
-            id: label.store_id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            id: superblock.store_id.iter().map(|byte| format!("{byte:02x}")).collect(),
         })
     }
 }

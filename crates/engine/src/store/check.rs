@@ -30,7 +30,7 @@ pub struct CheckReport {
     pub tables: Vec<TableCheck>,
     /// What is wrong: which page, where it is, and what with it. Past a thousand, the last entry counts the others.
     pub faults: Vec<String>,
-    /// Damage that costs nothing: of the labels and checkpoint records, which are there twice, those that cannot be read where their twins
+    /// Damage that costs nothing: of the superblocks and checkpoint records, which are there twice, those that cannot be read where their twins
     /// can. The next changes of the store write them again. Of a store that was not closed, a crash may have left one in part.
     pub harmless: Vec<String>,
     /// Pages that are neither free nor part of anything, in a store without faults. Space is lost, nothing else.

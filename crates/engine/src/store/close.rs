@@ -1,4 +1,4 @@
-//! Closing: a last checkpoint, and the labels.
+//! Closing: a last checkpoint, and the superblocks.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,7 +44,7 @@ impl Drop for StoreInner {
             return;
         }
         if refuse_on_worker().is_ok() {
-            // No caller is there to be told; the label stays open, and the next open says so.
+            // No caller is there to be told; the superblock stays open, and the next open says so.
             let _ = self.close();
             return;
         }
@@ -76,7 +76,7 @@ impl Drop for StoreInner {
         }
         let closer = std::thread::Builder::new().name("qpair-close".to_owned());
         if closer.spawn(move || drop(take(&closing))).is_err() {
-            // Without a thread nothing closes the store: the label stays open, as after a crash.
+            // Without a thread nothing closes the store: the superblock stays open, as after a crash.
             std::mem::forget(take(&rest));
         }
     }
@@ -109,7 +109,7 @@ impl StoreInner {
         match worker_set {
             WorkerSet::Threads(threads) => {
                 for thread in threads {
-                    // A worker that panicked has said so; the label stays open then.
+                    // A worker that panicked has said so; the superblock stays open then.
                     let _ = thread.join();
                 }
             }
@@ -139,7 +139,7 @@ impl StoreInner {
         self.shared.begin_closing();
         // The code that marks the store open holds this lock, and looks first whether the store is being closed.
         let unfinished =
-            self.incarnation.label.lock().unwrap_or_else(PoisonError::into_inner).unfinished;
+            self.incarnation.superblock.lock().unwrap_or_else(PoisonError::into_inner).unfinished;
         if !self.shared.lifecycle.is_marked_open() {
             return if unfinished { self.incarnation.mark_clean() } else { Ok(()) };
         }
@@ -235,8 +235,8 @@ mod tests {
             assert!(error.to_string().contains("is a fork of it"), "{error}");
         }
         drop((store, table));
-        // It was not closed: the label says so still.
-        let label = qpair_members::read(opened.as_ref()).unwrap();
-        assert_eq!(label.state, StoreState::Open);
+        // It was not closed: the superblock says so still.
+        let superblock = qpair_members::read(opened.as_ref()).unwrap();
+        assert_eq!(superblock.state, StoreState::Open);
     }
 }

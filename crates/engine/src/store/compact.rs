@@ -31,7 +31,7 @@ const ROUNDS_MAX: u32 = 4;
 /// What [`Store::compact`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactReport {
-    /// Bytes of the store's members before, without labels.
+    /// Bytes of the store's members before, without superblocks.
     pub bytes_before: u64,
     /// Bytes of them now.
     pub bytes_after: u64,

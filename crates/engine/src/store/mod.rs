@@ -217,7 +217,7 @@ impl Store {
     #[must_use]
     pub fn device_info(&self) -> qpair_block::DeviceInfo {
         match &self.inner.incarnation.members[..] {
-            // A stripe over one member is that member, moved by its label.
+            // A stripe over one member is that member, moved by its superblock.
             [one] => one.info().clone(),
             _ => self.inner.shared.device.info().clone(),
         }

@@ -101,22 +101,26 @@ impl Store {
     #[must_use]
     pub fn report(&self) -> StoreReport {
         let shared = &self.inner.shared;
-        let label =
-            self.inner.incarnation.label.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let superblock = self
+            .inner
+            .incarnation
+            .superblock
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let shares = shared.space.shares();
         StoreReport {
             page_size: shared.page_size,
-            members: label.member_count as usize,
-            stripe_unit_bytes: label.stripe_unit_bytes,
+            members: superblock.member_count as usize,
+            stripe_unit_bytes: superblock.stripe_unit_bytes,
             memory_bytes: u64::from(shared.pool.frames.len()) * shared.page_size as u64,
             pages: shares.capacity,
             log_pages: shares.log,
             free_pages: shares.free,
             reserve_pages: if shared.lifecycle.read_only { 0 } else { shares.reserve },
             retained_pages: shares.retained,
-            created_s: label.created_s,
-            id: digits(&label.store_id),
-            log_device: label.log.as_ref().map(|log| LogDeviceReport {
+            created_s: superblock.created_s,
+            id: digits(&superblock.store_id),
+            log_device: superblock.log.as_ref().map(|log| LogDeviceReport {
                 name: log.name.clone(),
                 id: digits(&log.id),
                 space_bytes: shared.wal.device.as_ref().map(LogDevice::space),

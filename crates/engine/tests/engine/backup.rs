@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
 use crate::common::{
-    LABEL_BYTES, assert_sound, copy_of, existing, options, ram, ram_of, read_bytes, reading,
+    SUPERBLOCK_BYTES, assert_sound, copy_of, existing, options, ram, ram_of, read_bytes, reading,
     write_bytes,
 };
 use qpair_block::sim::SimClock;
@@ -186,8 +186,8 @@ fn damage_is_named_and_not_copied() {
     let (device, store) = filled();
     store.close().unwrap();
     let mut damaged = false;
-    for page in (2..(device.size_bytes() - LABEL_BYTES) / PAGE as u64).rev() {
-        let offset = LABEL_BYTES + page * PAGE as u64;
+    for page in (2..(device.size_bytes() - SUPERBLOCK_BYTES) / PAGE as u64).rev() {
+        let offset = SUPERBLOCK_BYTES + page * PAGE as u64;
         let bytes = read_bytes(device.as_ref(), offset, PAGE);
         // Most leaves are older copies, which no backup looks at.
         if bytes[4] != 2 || damaged {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::{
-    LABEL_BYTES, LABELS, checkpoint_of, copy_of, crc32c, existing, options, ram, ram_of,
+    SUPERBLOCK_BYTES, SUPERBLOCKS, checkpoint_of, copy_of, crc32c, existing, options, ram, ram_of,
     read_bytes, reading, write_bytes,
 };
 use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, FaultDevice, FaultOptions, IoChannel};
@@ -48,7 +48,7 @@ fn read_page(device: &Device, page: u64) -> Vec<u8> {
 }
 
 fn write_page(device: &Device, page: u64, bytes: &[u8]) {
-    write_bytes(device.as_ref(), LABEL_BYTES + page * PAGE as u64, bytes);
+    write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, bytes);
 }
 
 /// Pages of trees: inner pages, leaves, and those of large values.
@@ -368,9 +368,9 @@ fn open_error(members: &[Device]) -> qpair_engine::Error {
 fn a_truncated_member() {
     let (device, model) = small_store();
     for (size, kind) in [
-        (LABEL_BYTES + (64 << 10) - 512, ErrorKind::Corrupt),
-        (LABEL_BYTES, ErrorKind::Corrupt),
-        (LABEL_BYTES - 512, ErrorKind::NotAStore),
+        (SUPERBLOCK_BYTES + (64 << 10) - 512, ErrorKind::Corrupt),
+        (SUPERBLOCK_BYTES, ErrorKind::Corrupt),
+        (SUPERBLOCK_BYTES - 512, ErrorKind::NotAStore),
         (512, ErrorKind::NotAStore),
     ] {
         let error = open_error(&[copy_of(device.as_ref(), size)]);
@@ -379,7 +379,7 @@ fn a_truncated_member() {
         assert!(error.way_out().is_some(), "{size}: {error}");
     }
     let members = striped_store(2);
-    let cut = copy_of(members[1].as_ref(), LABEL_BYTES + (4 << 10));
+    let cut = copy_of(members[1].as_ref(), SUPERBLOCK_BYTES + (4 << 10));
     let error = open_error(&[members[0].clone(), cut.clone()]);
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains(&cut.info().name), "{error}");
@@ -389,35 +389,35 @@ fn a_truncated_member() {
 }
 
 #[test]
-fn damaged_labels() {
+fn damaged_superblocks() {
     let (device, model) = small_store();
     // One slot lost: the other one may be older, and says so.
-    let [first, second] = LABELS.map(|offset| read_bytes(device.as_ref(), offset, 4096));
-    let generation = |label: &[u8]| u64::from_le_bytes(label[72..80].try_into().unwrap());
+    let [first, second] = SUPERBLOCKS.map(|offset| read_bytes(device.as_ref(), offset, 4096));
+    let generation = |superblock: &[u8]| u64::from_le_bytes(superblock[72..80].try_into().unwrap());
     let (newer, older) = if generation(&first) > generation(&second) { (0, 1) } else { (1, 0) };
-    let labels = [first, second];
-    write_bytes(device.as_ref(), LABELS[older], &flipped(&labels[older], 4000));
-    assert_eq!(read_all(&device, &model, &[], "the older label damaged"), 0);
-    let names = |slot: usize| format!("the label at byte {} of", LABELS[slot]);
+    let superblocks = [first, second];
+    write_bytes(device.as_ref(), SUPERBLOCKS[older], &flipped(&superblocks[older], 4000));
+    assert_eq!(read_all(&device, &model, &[], "the older superblock damaged"), 0);
+    let names = |slot: usize| format!("the superblock at byte {} of", SUPERBLOCKS[slot]);
     let report = check(&device);
     assert!(report.is_sound() && report.harmless.len() == 1, "{report:#?}");
     assert!(report.harmless[0].contains(&names(older)), "{report:#?}");
-    write_bytes(device.as_ref(), LABELS[newer], &flipped(&labels[newer], 4000));
+    write_bytes(device.as_ref(), SUPERBLOCKS[newer], &flipped(&superblocks[newer], 4000));
     let error = open_error(std::slice::from_ref(&device));
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.way_out().is_some());
-    // With the newer label lost, the older one says that the store is open. The checkpoint knows better.
-    write_bytes(device.as_ref(), LABELS[older], &labels[older]);
-    assert_eq!(read_all(&device, &model, &[], "the newer label damaged"), 0);
+    // With the newer superblock lost, the older one says that the store is open. The checkpoint knows better.
+    write_bytes(device.as_ref(), SUPERBLOCKS[older], &superblocks[older]);
+    assert_eq!(read_all(&device, &model, &[], "the newer superblock damaged"), 0);
     let report = check(&device);
     assert!(report.is_sound() && report.harmless.len() == 1, "{report:#?}");
     assert!(report.harmless[0].contains(&names(newer)), "{report:#?}");
-    for label in LABELS {
-        write_bytes(device.as_ref(), label, &[0; 4096]);
+    for superblock in SUPERBLOCKS {
+        write_bytes(device.as_ref(), superblock, &[0; 4096]);
     }
     assert_eq!(open_error(std::slice::from_ref(&device)).kind(), ErrorKind::NotAStore);
-    for (label, bytes) in LABELS.iter().zip(&labels) {
-        write_bytes(device.as_ref(), *label, bytes);
+    for (superblock, bytes) in SUPERBLOCKS.iter().zip(&superblocks) {
+        write_bytes(device.as_ref(), *superblock, bytes);
     }
     assert_eq!(read_all(&device, &model, &[], "mended"), 0);
 }
@@ -425,13 +425,13 @@ fn damaged_labels() {
 #[test]
 fn another_version() {
     let (device, _) = small_store();
-    for offset in LABELS {
-        let mut label = read_bytes(device.as_ref(), offset, 4096);
-        label[8..12].copy_from_slice(&7u32.to_le_bytes());
-        label[12..16].fill(0);
-        let sum = crc32c(&label);
-        label[12..16].copy_from_slice(&sum.to_le_bytes());
-        write_bytes(device.as_ref(), offset, &label);
+    for offset in SUPERBLOCKS {
+        let mut superblock = read_bytes(device.as_ref(), offset, 4096);
+        superblock[8..12].copy_from_slice(&7u32.to_le_bytes());
+        superblock[12..16].fill(0);
+        let sum = crc32c(&superblock);
+        superblock[12..16].copy_from_slice(&sum.to_le_bytes());
+        write_bytes(device.as_ref(), offset, &superblock);
     }
     let error = open_error(&[device]);
     assert_eq!(error.kind(), ErrorKind::Version);
@@ -522,10 +522,10 @@ fn members_of_different_generations() {
     }
 }
 
-/// The power fails between the labels of members, several times in a row: the first says that the store is open, or the last
+/// The power fails between the superblocks of members, several times in a row: the first says that the store is open, or the last
 /// that it is closed, and the others are behind. Nothing is lost by that.
 #[test]
-fn a_crash_between_the_labels() {
+fn a_crash_between_the_superblocks() {
     let [a, b] = [0, 1].map(|_| ram());
     let new = StoreOptions { stripe_unit_bytes: 4096, ..options(PAGE, FRAMES) };
     Store::open(vec![a.clone(), b.clone()], &new).unwrap().close().unwrap();

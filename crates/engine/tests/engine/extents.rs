@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::common::{
-    LABEL_BYTES, LABELS, assert_sound, checkpoint_of, copy_of, existing, key, options, ram,
-    read_bytes, read_page, reading, write_bytes,
+    SUPERBLOCK_BYTES, SUPERBLOCKS, assert_sound, checkpoint_of, copy_of, existing, key, options,
+    ram, read_bytes, read_page, reading, write_bytes,
 };
 use qpair_block::{BlockDevice, RamDevice, RamOptions};
 use qpair_engine::{ErrorKind, Store, StoreOptions};
@@ -29,7 +29,7 @@ fn value(seed: u32, len: usize) -> Vec<u8> {
 fn damage(device: &Device, page: u64) {
     let mut bytes = read_page(device.as_ref(), PAGE, page);
     bytes[100] ^= 0x10;
-    write_bytes(device.as_ref(), LABEL_BYTES + page * PAGE as u64, &bytes);
+    write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, &bytes);
 }
 
 /// Options with which each large value is in pieces.
@@ -43,11 +43,13 @@ fn is_list(device: &Device, page: u64) -> bool {
     bytes[4] == LIST && bytes[8..16] == page.to_le_bytes()
 }
 
-/// Whether the newest label says that large values may be in several runs.
+/// Whether the newest superblock says that large values may be in several runs.
 fn says_so(device: &Device) -> bool {
-    let labels = LABELS.map(|at| read_bytes(device.as_ref(), at, 4096));
-    let word = |label: &[u8], at: usize| u64::from_le_bytes(label[at..at + 8].try_into().unwrap());
-    let newest = labels.iter().max_by_key(|label| word(label, 72)).unwrap();
+    let superblocks = SUPERBLOCKS.map(|at| read_bytes(device.as_ref(), at, 4096));
+    let word = |superblock: &[u8], at: usize| {
+        u64::from_le_bytes(superblock[at..at + 8].try_into().unwrap())
+    };
+    let newest = superblocks.iter().max_by_key(|superblock| word(superblock, 72)).unwrap();
     word(newest, 16) & 16 != 0
 }
 
@@ -237,7 +239,7 @@ fn damage_of_a_list_behind_the_checkpoint() {
     let crashed = copy_of(device.as_ref(), device.size_bytes());
     drop(table);
     store.close().unwrap();
-    let pages = (crashed.size_bytes() - LABEL_BYTES) / PAGE as u64;
+    let pages = (crashed.size_bytes() - SUPERBLOCK_BYTES) / PAGE as u64;
     let list = (2..pages).find(|page| is_list(&crashed, *page)).unwrap();
     damage(&crashed, list);
     let store = Store::open(vec![crashed.clone()], &existing(PAGE, 128)).unwrap();

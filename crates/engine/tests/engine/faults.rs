@@ -71,24 +71,24 @@ fn tasks_that_wait_for_the_same_failing_page() {
     }
 }
 
-/// With a bad cursor hint under its newer label a member looks older than the others: what is told is the bad cursor hint.
+/// With a bad cursor hint under its newer superblock a member looks older than the others: what is told is the bad cursor hint.
 #[test]
-fn a_bad_spot_under_a_label() {
+fn a_bad_spot_under_a_superblock() {
     let (second, _, control) = faulty();
     let members = vec![common::ram(), second];
     let store = Store::open(members.clone(), &options(PAGE, FRAMES)).unwrap();
     store.table("t").unwrap().put(b"key", b"value").unwrap();
     store.close().unwrap();
     let mut refused = 0;
-    for label in common::LABELS {
+    for superblock in common::SUPERBLOCKS {
         control.heal();
-        control.fail_range(Op::Read, label..label + 4096);
+        control.fail_range(Op::Read, superblock..superblock + 4096);
         match Store::open(members.clone(), &existing(PAGE, FRAMES)) {
             Ok(store) => drop(store),
             Err(error) => {
                 refused += 1;
                 assert_eq!(error.kind(), ErrorKind::Io, "{error}");
-                assert!(error.context().contains("two labels"), "{error}");
+                assert!(error.context().contains("two superblocks"), "{error}");
             }
         }
     }
@@ -107,7 +107,7 @@ fn a_bad_spot() {
     };
     let used = common::checkpoint_of(below.as_ref(), PAGE).used;
     let page = *used.iter().filter(is_leaf).nth(20).unwrap();
-    let cursor_hint = common::LABEL_BYTES + page * PAGE as u64;
+    let cursor_hint = common::SUPERBLOCK_BYTES + page * PAGE as u64;
     control.fail_range(Op::Read, cursor_hint..cursor_hint + PAGE as u64);
     let lost: Vec<_> = (0..3000).filter(|i| table.get(&key(*i)).is_err()).collect();
     assert!(!lost.is_empty() && lost.len() < 100, "{lost:?}");
@@ -421,7 +421,7 @@ impl Life {
     }
 }
 
-/// Every third write, and every flush, of a life fails in turn: of the log, of pages, of a checkpoint's, of labels.
+/// Every third write, and every flush, of a life fails in turn: of the log, of pages, of a checkpoint's, of superblocks.
 #[test]
 fn each_write_or_flush_fails() {
     for (op, step) in [(Op::Write, 3), (Op::Flush, 1)] {
@@ -482,7 +482,7 @@ fn a_crash_at_each_write_of_a_close() {
         control.crash_at_write(nth, 0);
         let closed = store.close();
         let reached = control.seen(Op::Write) - before >= nth;
-        // Once the checkpoint is durable, only the labels are missing.
+        // Once the checkpoint is durable, only the superblocks are missing.
         assert_eq!(closed.is_err(), reached, "write {nth}");
         let store = Store::open(vec![below.clone()], &existing(PAGE, FRAMES)).unwrap();
         let table = store.table("t").unwrap();
@@ -500,9 +500,9 @@ fn a_crash_at_each_write_of_a_close() {
     assert!(crashes > 5);
 }
 
-/// The label that marks the store open cannot be written: no change was made, and none is.
+/// The superblock that marks the store open cannot be written: no change was made, and none is.
 #[test]
-fn a_failed_label() {
+fn a_failed_superblock() {
     let (device, below, control) = faulty();
     let store = filled(&device, 100);
     let table = store.table("t").unwrap();
@@ -512,7 +512,7 @@ fn a_failed_label() {
     assert_eq!(table.get(&key(7)).unwrap(), Some(value(7)));
     drop(table);
     assert!(store.close().is_err());
-    // The label was not written, so the store is as it was closed.
+    // The superblock was not written, so the store is as it was closed.
     assert_sound(&[below], PAGE);
 }
 

@@ -147,7 +147,7 @@ fn each_write_or_flush_of_either_fails() {
                 }
                 struck += 1;
             }
-            // The log is forced out by its writes; only its label is flushed.
+            // The log is forced out by its writes; only its superblock is flushed.
             let least = if op == Op::Flush && of_log { 1 } else { 5 };
             assert!(struck >= least, "{struck} of {op:?}, log: {of_log}");
         }
@@ -227,7 +227,7 @@ fn tools_with_and_without_the_log_device() {
 
     // A log that cannot be read may have had commits that a program relies on, whatever of it is there.
     let bad = FaultDevice::new(left_log.clone(), FaultOptions::default()).unwrap();
-    bad.control().fail_range(Op::Read, common::LABEL_BYTES..left_log.size_bytes());
+    bad.control().fail_range(Op::Read, common::SUPERBLOCK_BYTES..left_log.size_bytes());
     let bad = LogPlace::Device(Arc::new(bad));
     let report = repaired(&left, bad.clone(), &ram());
     assert!(!report.healthy && report.log.unwrap().damaged, "{report:?}");

@@ -457,7 +457,7 @@ fn a_store_whose_last_owner_is_a_task() {
     drop((table, store));
     go.send(()).unwrap();
     handle.join().unwrap();
-    // The close goes on behind; until it is done the label says so.
+    // The close goes on behind; until it is done the superblock says so.
     let report = loop {
         match Store::open(vec![device.clone()], &reading(PAGE, FRAMES)) {
             Ok(store) => break store.check(&|_, _| ()).unwrap(),

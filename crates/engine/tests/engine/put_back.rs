@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use crate::common::{
-    Device, LABEL_BYTES, assert_sound, checkpoint_of, copy_of, crc32c, existing, key, options, ram,
-    read_bytes, read_page, reading, write_bytes,
+    Device, SUPERBLOCK_BYTES, assert_sound, checkpoint_of, copy_of, crc32c, existing, key, options,
+    ram, read_bytes, read_page, reading, write_bytes,
 };
 use qpair_engine::{ErrorKind, Store, StoreOptions};
 use qpair_inspect::repair;
@@ -36,8 +36,11 @@ struct Past(BTreeMap<u64, Vec<Vec<u8>>>);
 
 impl Past {
     fn look(&mut self, device: &Device) {
-        let all =
-            read_bytes(device.as_ref(), LABEL_BYTES, (device.size_bytes() - LABEL_BYTES) as usize);
+        let all = read_bytes(
+            device.as_ref(),
+            SUPERBLOCK_BYTES,
+            (device.size_bytes() - SUPERBLOCK_BYTES) as usize,
+        );
         for (page, bytes) in (0..).zip(all.chunks_exact(PAGE)) {
             let before = self.0.entry(page).or_default();
             if before.last().is_none_or(|last| last != bytes) && is_page(bytes, page) {
@@ -145,14 +148,14 @@ fn put_back(seed: u64, rounds: u32, cases: usize) -> (usize, usize, Vec<String>)
         // Kind, level, tree and lengths of the fences.
         let header = |of: &[u8]| (of[4..6].to_vec(), of[24..28].to_vec(), of[36..44].to_vec());
         like += usize::from(header(old) == header(&whole));
-        write_bytes(device.as_ref(), LABEL_BYTES + page * PAGE as u64, old);
+        write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, old);
         if let Some(what) = told_wrong(&device, &model) {
             unseen.push(format!(
                 "seed {seed}, page {page} of kind {} over {}: {what}",
                 old[4], whole[4]
             ));
         }
-        write_bytes(device.as_ref(), LABEL_BYTES + page * PAGE as u64, &whole);
+        write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, &whole);
     }
     assert_eq!(told_wrong(&device, &model).as_deref(), Some("check found nothing"), "it is whole");
     (all.len(), like, unseen)
@@ -198,7 +201,7 @@ fn repair_tells_what_is_older() {
         let is_like =
             |old: &&Vec<u8>| old[4] == 2 && old[36..44] == whole[36..44] && **old != whole;
         let Some(old) = past.0[page].iter().rfind(is_like) else { continue };
-        write_bytes(device.as_ref(), LABEL_BYTES + page * PAGE as u64, old);
+        write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, old);
         let target = ram();
         let mut make = |page_size| Store::open(vec![target.clone()], &options(page_size, FRAMES));
         let members = std::slice::from_ref(&device);
@@ -217,7 +220,7 @@ fn repair_tells_what_is_older() {
             assert!(is_told || table.get(key).unwrap().as_ref() == Some(value), "page {page}");
         }
         store.close().unwrap();
-        write_bytes(device.as_ref(), LABEL_BYTES + page * PAGE as u64, &whole);
+        write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, &whole);
         tried += 1;
         if tried == 12 {
             break;
@@ -231,7 +234,7 @@ fn without_versions(device: &Device) {
     let seal = |page: u64, mut bytes: Vec<u8>| {
         let sum = crc32c(&bytes[4..]);
         bytes[..4].copy_from_slice(&sum.to_le_bytes());
-        write_bytes(device.as_ref(), LABEL_BYTES + page * PAGE as u64, &bytes);
+        write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, &bytes);
     };
     let cut = |bytes: &mut [u8], at: usize| {
         let id = word(bytes, at) & ((1 << 40) - 1);
@@ -271,13 +274,13 @@ fn without_versions(device: &Device) {
         record[128..136].copy_from_slice(&u64::from(sum).to_le_bytes());
         seal(page, record);
     }
-    for slot in crate::common::LABELS {
-        let mut label = read_bytes(device.as_ref(), slot, 4096);
-        label[16..24].fill(0);
-        label[12..16].fill(0);
-        let sum = crc32c(&label);
-        label[12..16].copy_from_slice(&sum.to_le_bytes());
-        write_bytes(device.as_ref(), slot, &label);
+    for slot in crate::common::SUPERBLOCKS {
+        let mut superblock = read_bytes(device.as_ref(), slot, 4096);
+        superblock[16..24].fill(0);
+        superblock[12..16].fill(0);
+        let sum = crc32c(&superblock);
+        superblock[12..16].copy_from_slice(&sum.to_le_bytes());
+        write_bytes(device.as_ref(), slot, &superblock);
     }
 }
 
@@ -294,10 +297,10 @@ fn a_store_without_versions_goes_on() {
     assert_sound(&[copy], PAGE);
     store.close().unwrap();
     let features = |device: &Device| {
-        let newest = crate::common::LABELS
+        let newest = crate::common::SUPERBLOCKS
             .map(|slot| read_bytes(device.as_ref(), slot, 4096))
             .into_iter()
-            .max_by_key(|label| word(label, 72));
+            .max_by_key(|superblock| word(superblock, 72));
         word(&newest.unwrap(), 16)
     };
     assert_eq!(features(&device), 0, "reading changes nothing");

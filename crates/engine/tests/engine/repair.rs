@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::common::{
-    LABEL_BYTES, LABELS, assert_sound, copy_of, crc32c, existing, options, ram, ram_of, read_bytes,
-    write_bytes,
+    SUPERBLOCK_BYTES, SUPERBLOCKS, assert_sound, copy_of, crc32c, existing, options, ram, ram_of,
+    read_bytes, write_bytes,
 };
 use qpair_block::BlockDevice;
 use qpair_engine::{Error, ErrorKind, LogPlace, Store, StoreOptions};
@@ -49,13 +49,13 @@ fn closed() -> (Device, [Model; 2]) {
 }
 
 fn page(device: &Device, page: u64) -> Vec<u8> {
-    read_bytes(device.as_ref(), LABEL_BYTES + page * PAGE as u64, PAGE)
+    read_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, PAGE)
 }
 
 fn damage(device: &Device, page_id: u64) {
     let mut bytes = page(device, page_id);
     bytes[200] ^= 0x55;
-    write_bytes(device.as_ref(), LABEL_BYTES + page_id * PAGE as u64, &bytes);
+    write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page_id * PAGE as u64, &bytes);
 }
 
 /// What became of the damaged store: the report, and the new store's tables. The damaged one is as it was.
@@ -212,7 +212,7 @@ fn a_leaf_in_a_run_of_the_checkpoints_is_out_of_date() {
     leaf[value.unwrap()] ^= 0xFF;
     let sum = crc32c(&leaf[4..]);
     leaf[..4].copy_from_slice(&sum.to_le_bytes());
-    write_bytes(device.as_ref(), LABEL_BYTES + spare * PAGE as u64, &leaf);
+    write_bytes(device.as_ref(), SUPERBLOCK_BYTES + spare * PAGE as u64, &leaf);
     let (report, tables) = salvage(&device);
     assert!(report.tables.iter().any(|table| !table.stale.is_empty()), "{report:#?}");
     assert_ne!(tables.values().cloned().collect::<Vec<_>>(), models);
@@ -220,7 +220,7 @@ fn a_leaf_in_a_run_of_the_checkpoints_is_out_of_date() {
 }
 
 #[test]
-fn records_of_checkpoints_and_labels() {
+fn records_of_checkpoints_and_superblocks() {
     let (device, models) = closed();
     let copy = copy_of(device.as_ref(), device.size_bytes());
     damage(&copy, 0);
@@ -232,7 +232,7 @@ fn records_of_checkpoints_and_labels() {
     assert!(!report.healthy);
     assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{report:#?}");
     assert!(report.remarks.iter().any(|remark| remark.contains("no checkpoint")), "{report:#?}");
-    for slot in LABELS {
+    for slot in SUPERBLOCKS {
         let copy = copy_of(device.as_ref(), device.size_bytes());
         write_bytes(copy.as_ref(), slot, &[7; 512]);
         let (report, tables) = salvage(&copy);
@@ -240,10 +240,10 @@ fn records_of_checkpoints_and_labels() {
             assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{report:#?}");
         }
     }
-    // With no label at all its pages tell what it was; also without records.
+    // With no superblock at all its pages tell what it was; also without records.
     for content in [0, 7] {
         let copy = copy_of(device.as_ref(), device.size_bytes());
-        write_bytes(copy.as_ref(), 0, &vec![content; LABEL_BYTES as usize]);
+        write_bytes(copy.as_ref(), 0, &vec![content; SUPERBLOCK_BYTES as usize]);
         for damaged in 0..3 {
             let (report, tables) = salvage(&copy);
             assert!(!report.healthy);

@@ -27,7 +27,7 @@ pub struct Record {
     pub image_checksum: u32,
     /// The store was closed: there is no log behind this checkpoint.
     pub closed: bool,
-    /// Generation of the labels when it was made: a member whose label is older was restored alone.
+    /// Generation of the superblocks when it was made: a member whose superblock is older was restored alone.
     pub generation: u64,
     /// The run that the next image is for: the one of the image before. No pages: there is none.
     pub spare_page: u64,

@@ -1,12 +1,12 @@
-//! A store as it lies on its members, looked at without opening it: its labels, its newest checkpoint, its trees, its logs.
+//! A store as it lies on its members, looked at without opening it: its superblocks, its newest checkpoint, its trees, its logs.
 //!
-//! What always holds: nothing is written. Of the labels one good slot is enough, and of a store with one member none is needed; everything
+//! What always holds: nothing is written. Of the superblocks one good slot is enough, and of a store with one member none is needed; everything
 //! else may be damaged, and each damage is reported.
 
 mod leaves;
 mod logs;
 mod pages;
-mod unlabelled;
+mod without_superblock;
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ pub(crate) use logs::read_logs;
 pub(crate) use pages::PageReader;
 use qpair_format::image::RECORD_PAGES;
 use qpair_members::LogPlace;
-pub(crate) use unlabelled::Look;
+pub(crate) use without_superblock::Look;
 
 /// A store that is not open.
 pub(crate) struct Offline {
-    pub(crate) label: Superblock,
+    pub(crate) superblock: Superblock,
     pub(crate) reader: PageReader,
-    /// What is wrong with labels and records.
+    /// What is wrong with superblocks and records.
     pub(crate) remarks: Vec<String>,
     /// The newest checkpoint of which record and image can be read.
     pub(crate) checkpoint: Option<(Record, Image)>,
@@ -35,52 +35,59 @@ pub(crate) struct Offline {
 }
 
 impl Offline {
-    /// Looks at the store on these members, given in the order in which it was made, with its log in this place. Where no label is left, `look`
+    /// Looks at the store on these members, given in the order in which it was made, with its log in this place. Where no superblock is left, `look`
     /// says whether all of the only member is searched for pages, or its beginning.
     ///
     /// # Errors
-    /// `Corrupt` or `NotAStore` if no member has a label that can be read, nor a page that tells what it said; `Member` if they are not one store's, in order; `Version`; `Interrupted`.
+    /// `Corrupt` or `NotAStore` if no member has a superblock that can be read, nor a page that tells what it said; `Member` if they are not one
+    /// store's, in order; `Version`; `Interrupted`.
     pub(crate) fn open(
         members: &[Arc<dyn BlockDevice>],
         log_place: &LogPlace,
         look: Look<'_>,
     ) -> Result<Self> {
         let mut remarks = Vec::new();
-        let label = match read_labels(members, &mut remarks) {
-            Ok(label) => label,
+        let superblock = match read_superblocks(members, &mut remarks) {
+            Ok(superblock) => superblock,
             Err(error) if error.kind() == ErrorKind::Version => return Err(error),
             Err(error) => {
-                let label = unlabelled::label_by_pages(members, look)?.ok_or(error)?;
-                remarks
-                    .push(format!("it is read from its pages of {} bytes alone", label.page_size));
-                label
+                let superblock =
+                    without_superblock::superblock_by_pages(members, look)?.ok_or(error)?;
+                remarks.push(format!(
+                    "it is read from its pages of {} bytes alone",
+                    superblock.page_size
+                ));
+                superblock
             }
         };
-        let device = qpair_members::join(members, label.stripe_unit_bytes)?;
+        let device = qpair_members::join(members, superblock.stripe_unit_bytes)?;
         let name = &members[0].info().name;
-        let (log, mut log_fault) = match log_place.look(name, &label) {
+        let (log, mut log_fault) = match log_place.look(name, &superblock) {
             Ok(log) => (log, None),
             Err(error) => (None, Some(error)),
         };
         let log_device = log.as_ref().map(|log| log.device.clone());
-        let mut reader = PageReader::new(device, log_device, label.page_size as usize)?;
-        let checkpoint = read_checkpoint(&mut reader, &label, &mut remarks)?;
+        let mut reader = PageReader::new(device, log_device, superblock.page_size as usize)?;
+        let checkpoint = read_checkpoint(&mut reader, &superblock, &mut remarks)?;
         if let Some((record, image)) = &checkpoint
             && let Some(log) = &log
             && !record.closed
         {
-            log_fault = log.fits(name, &label, &image.logs).err();
+            log_fault = log.fits(name, &superblock, &image.logs).err();
         }
-        Ok(Self { label, reader, remarks, checkpoint, log_fault })
+        Ok(Self { superblock, reader, remarks, checkpoint, log_fault })
     }
 }
 
-/// The newest of the labels that can be read.
-fn read_labels(members: &[Arc<dyn BlockDevice>], remarks: &mut Vec<String>) -> Result<Superblock> {
+/// The newest of the superblocks that can be read.
+fn read_superblocks(
+    members: &[Arc<dyn BlockDevice>],
+    remarks: &mut Vec<String>,
+) -> Result<Superblock> {
     let (mut newest, mut first_error): (Option<Superblock>, Option<Error>) = (None, None);
     for (index, member) in members.iter().enumerate() {
-        let label = match qpair_members::read(member.as_ref()) {
-            Ok(label) => label,
+        let superblock = match qpair_members::read(member.as_ref()) {
+            Ok(superblock) => superblock,
             Err(error) if error.kind() == ErrorKind::Version => return Err(error),
             Err(error) => {
                 remarks.push(error.context().to_owned());
@@ -89,24 +96,24 @@ fn read_labels(members: &[Arc<dyn BlockDevice>], remarks: &mut Vec<String>) -> R
             }
         };
         let name = &member.info().name;
-        let stranger = newest.as_ref().is_some_and(|other| other.store_id != label.store_id);
-        if label.member_index as usize != index
-            || label.member_count as usize != members.len()
+        let stranger = newest.as_ref().is_some_and(|other| other.store_id != superblock.store_id);
+        if superblock.member_index as usize != index
+            || superblock.member_count as usize != members.len()
             || stranger
         {
             return Err(Error::with_hint(
                 ErrorKind::Member,
                 format!(
                     "{name} is member {} of {} of {} store",
-                    label.member_index,
-                    label.member_count,
+                    superblock.member_index,
+                    superblock.member_count,
                     if stranger { "another" } else { "its" }
                 ),
                 "give all members of one store, in the order in which it was made",
             ));
         }
-        if newest.as_ref().is_none_or(|other| other.generation < label.generation) {
-            newest = Some(label);
+        if newest.as_ref().is_none_or(|other| other.generation < superblock.generation) {
+            newest = Some(superblock);
         }
     }
     newest.ok_or_else(|| {
@@ -117,14 +124,14 @@ fn read_labels(members: &[Arc<dyn BlockDevice>], remarks: &mut Vec<String>) -> R
 /// The newest checkpoint that can be read.
 fn read_checkpoint(
     reader: &mut PageReader,
-    label: &Superblock,
+    superblock: &Superblock,
     remarks: &mut Vec<String>,
 ) -> Result<Option<(Record, Image)>> {
     let mut records: Vec<Record> = Vec::new();
     for page_id in 0..RECORD_PAGES {
         let record = reader.read_page(page_id)?.and_then(|page| {
             Record::decode(&page)
-                .filter(|record| record.store_id == label.store_id)
+                .filter(|record| record.store_id == superblock.store_id)
                 .ok_or_else(|| format!("page {page_id} is no checkpoint record of this store"))
         });
         match record {

@@ -40,7 +40,7 @@ pub(crate) struct PageReader {
 }
 
 impl PageReader {
-    /// A reader of the device behind a store's labels, and of the one that its log is on.
+    /// A reader of the device behind a store's superblocks, and of the one that its log is on.
     pub(crate) fn new(
         device: Arc<dyn BlockDevice>,
         log_device: Option<Arc<dyn BlockDevice>>,

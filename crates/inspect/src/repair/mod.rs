@@ -40,7 +40,7 @@ type Progress<'a> = dyn Fn(RepairStep, u64, u64) -> ControlFlow<()> + 'a;
 /// Memory is needed for each leaf of the key ranges that cannot be reached from a tree's root.
 ///
 /// # Errors
-/// `Corrupt` or `NotAStore` if no label can be read, nor, of a store with one member, a page in its stead; `Member`; `Interrupted` if `progress`
+/// `Corrupt` or `NotAStore` if no superblock can be read, nor, of a store with one member, a page in its stead; `Member`; `Interrupted` if `progress`
 /// broke it off; what the devices say, and what
 /// `make_target` does. What is in the target then is not to be used.
 pub fn repair(
@@ -57,7 +57,7 @@ pub fn repair(
     let mut offline = Offline::open(members, &options.log_place, Some(&search))?;
     let mut remarks = faults;
     remarks.append(&mut offline.remarks);
-    let target = make_target(offline.label.page_size as usize)?;
+    let target = make_target(offline.superblock.page_size as usize)?;
     let mut salvage = Salvage {
         target: target.clone(),
         progress,

@@ -6,7 +6,7 @@
 pub enum RepairStep {
     /// Looking whether there is damage: pages.
     Check,
-    /// Looking for the first pages of a store that has no label any more: bytes.
+    /// Looking for the first pages of a store that has no superblock any more: bytes.
     Search,
     /// Looking for leaves that nothing leads to: pages.
     Scan,
@@ -65,7 +65,7 @@ pub struct RepairedLog {
 pub struct RepairReport {
     /// All of the store can be read; no target was made.
     pub healthy: bool,
-    /// Damage to a healthy store that costs nothing: labels and checkpoint records whose twins serve.
+    /// Damage to a healthy store that costs nothing: superblocks and checkpoint records whose twins serve.
     pub harmless: Vec<String>,
     /// What is wrong with the store.
     pub remarks: Vec<String>,

@@ -75,7 +75,7 @@ pub(crate) enum End {
     Kill,
     /// The power goes with this many writes and flushes from the life's beginning, if it lives so long.
     Cut(u64),
-    /// The power goes with this many writes of labels and of checkpoints' records.
+    /// The power goes with this many writes of superblocks and of checkpoints' records.
     CutAtRecord(u64),
 }
 

@@ -50,7 +50,7 @@ impl Run {
                 return Ok(());
             }
         };
-        // An older label or record may have made it recover.
+        // An older superblock or record may have made it recover.
         let report = store.check(&|_, _| ());
         self.counts.noticed += u64::from(!report.as_ref().is_ok_and(CheckReport::is_sound));
         self.say(format!("check: {:?}", report.map(|report| report.faults)));

@@ -184,7 +184,7 @@ impl World {
         self.plug(contents)
     }
 
-    /// Cuts the power at the `nth` write from now of a label or of a checkpoint's record.
+    /// Cuts the power at the `nth` write from now of a superblock or of a checkpoint's record.
     pub(crate) fn cut_at_record(&self, nth: u64) {
         // Both are at the beginning (docs/design/page-format.md).
         let end = (64 << 10) + 2 * self.scenario.page_size as u64;

@@ -1,4 +1,4 @@
-//! What a store has twice: labels, and checkpoint records. One of two is enough, so nothing is lost with the other; but a device that
+//! What a store has twice: superblocks, and checkpoint records. One of two is enough, so nothing is lost with the other; but a device that
 //! damages one will damage more.
 
 use qpair_format::Result;
@@ -15,7 +15,7 @@ impl Walk<'_> {
             for (offset, slot) in SLOT_OFFSETS.iter().zip(qpair_members::read_slots(&**member)?.0) {
                 if !Superblock::is_whole(&slot) {
                     let name = &member.info().name;
-                    self.report.harmless.push(format!("the label at byte {offset} of {name}"));
+                    self.report.harmless.push(format!("the superblock at byte {offset} of {name}"));
                 }
             }
         }

@@ -8,7 +8,7 @@ use qpair_block::Request;
 use qpair_format::large::{Descriptor, Extents, ListReader};
 use qpair_format::page::{Expected, Node, child_of};
 use qpair_format::place::page_of;
-use qpair_format::superblock::LABEL_BYTES;
+use qpair_format::superblock::SUPERBLOCK_BYTES;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::super::StoreInner;
@@ -78,7 +78,7 @@ impl<'a> Walk<'a> {
         let pages = inner.shared.space.capacity();
         let stripe_unit_bytes = inner
             .incarnation
-            .label
+            .superblock
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .stripe_unit_bytes;
@@ -211,7 +211,7 @@ impl<'a> Walk<'a> {
         let (index, within) = (offset / unit, offset % unit);
         let count = inner.incarnation.members.len() as u64;
         let member = &inner.incarnation.members[(index % count) as usize].info().name;
-        let at = LABEL_BYTES + index / count * unit + within;
+        let at = SUPERBLOCK_BYTES + index / count * unit + within;
         format!("at byte {offset} of the store's pages (byte {at} of {member})")
     }
 

@@ -132,9 +132,9 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Whether the labels say that the store was not closed.
+    /// Whether the superblocks say that the store was not closed.
     fn is_marked_open_on_device(&self) -> bool {
-        self.incarnation.label.lock().unwrap_or_else(PoisonError::into_inner).state
+        self.incarnation.superblock.lock().unwrap_or_else(PoisonError::into_inner).state
             == StoreState::Open
     }
 

@@ -1,4 +1,4 @@
-//! Requests of a task's own, beside the trees: large values, lists, labels of a bulk load.
+//! Requests of a task's own, beside the trees: large values, lists, superblocks of a bulk load.
 
 use std::rc::Rc;
 use std::sync::Arc;

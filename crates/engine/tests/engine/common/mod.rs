@@ -18,9 +18,9 @@ use qpair_block::{
 use qpair_engine::{LogPlace, Store, StoreOptions};
 
 /// Where the pages of a member begin, bytes.
-pub(crate) const LABEL_BYTES: u64 = 64 << 10;
-/// Where the labels are, bytes; each has 4096.
-pub(crate) const LABELS: [u64; 2] = [0, 32 << 10];
+pub(crate) const SUPERBLOCK_BYTES: u64 = 64 << 10;
+/// Where the superblocks are, bytes; each has 4096.
+pub(crate) const SUPERBLOCKS: [u64; 2] = [0, 32 << 10];
 
 pub(crate) type Device = Arc<dyn BlockDevice>;
 
@@ -128,7 +128,7 @@ pub(crate) fn copy_of(device: &dyn BlockDevice, size_bytes: u64) -> Arc<dyn Bloc
 
 /// A page of a store with one member.
 pub(crate) fn read_page(device: &dyn BlockDevice, page_size: usize, page: u64) -> Vec<u8> {
-    read_bytes(device, LABEL_BYTES + page * page_size as u64, page_size)
+    read_bytes(device, SUPERBLOCK_BYTES + page * page_size as u64, page_size)
 }
 
 /// What the newest checkpoint of a store with one member says, read as docs/design/checkpoints.md has it.

@@ -1,4 +1,4 @@
-//! The label at the start of a log device: whose log it is. See docs/design/page-format.md.
+//! The superblock at the start of a log device: whose log it is. See docs/design/page-format.md.
 //!
 //! Two slots, written in turn by generation, so that a torn write leaves the other.
 
@@ -8,46 +8,46 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use crate::superblocks::transfer;
 use qpair_format::superblock::{
-    LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, Superblock, check_features, is_sealed, sealed,
+    SLOT_BYTES, SLOT_OFFSETS, SUPERBLOCK_BYTES, Superblock, check_features, is_sealed, sealed,
 };
 
-/// How the label of a log device begins.
-pub(crate) const LOG_LABEL_MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
+/// How the superblock of a log device begins.
+pub(crate) const LOG_SUPERBLOCK_MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
 /// Version of the format of log devices that this software writes.
 const VERSION: u32 = 1;
 /// Features a reader must know to read, and what people call them; none exist yet.
 const FEATURES: [(u64, &str); 0] = [];
 
-/// What the label of a log device says.
+/// What the superblock of a log device says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogLabel {
+pub struct LogSuperblock {
     /// The store whose logs are on it.
     pub store_id: [u8; 16],
     /// The log device's own identity.
     pub id: [u8; 16],
-    /// That of the store's labels when a life began to write here.
+    /// That of the store's superblocks when a life began to write here.
     pub generation: u64,
     /// Seconds since 1970.
     pub created_s: u64,
 }
 
-/// What there is on a device where the label of a log device would be.
+/// What there is on a device where the superblock of a log device would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    Label(LogLabel),
+    Superblock(LogSuperblock),
     /// Zeroes.
     Blank,
     /// A member of a store.
     Member,
-    /// Both slots of a label, damaged.
+    /// Both slots of a superblock, damaged.
     Damaged,
     Something,
 }
 
-impl LogLabel {
+impl LogSuperblock {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
-        bytes.extend_from_slice(&LOG_LABEL_MAGIC);
+        bytes.extend_from_slice(&LOG_SUPERBLOCK_MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum
         bytes.extend_from_slice(&0u64.to_le_bytes()); // incompatible features
@@ -60,11 +60,11 @@ impl LogLabel {
         sealed(bytes)
     }
 
-    /// Reads one slot. `Ok(None)` if its bytes are no label, or a torn one.
+    /// Reads one slot. `Ok(None)` if its bytes are no superblock, or a torn one.
     fn decode(bytes: &[u8], name: &str) -> Result<Option<Self>> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
-        if !is_sealed(bytes, &LOG_LABEL_MAGIC) {
+        if !is_sealed(bytes, &LOG_SUPERBLOCK_MAGIC) {
             return Ok(None);
         }
         let version = half(8);
@@ -78,11 +78,11 @@ impl LogLabel {
             ));
         }
         check_features(word(16), &FEATURES, &format!("{name} is a log device"))?;
-        let mut label =
+        let mut superblock =
             Self { store_id: [0; 16], id: [0; 16], generation: word(64), created_s: word(72) };
-        label.store_id.copy_from_slice(&bytes[32..48]);
-        label.id.copy_from_slice(&bytes[48..64]);
-        Ok(Some(label))
+        superblock.store_id.copy_from_slice(&bytes[32..48]);
+        superblock.id.copy_from_slice(&bytes[48..64]);
+        Ok(Some(superblock))
     }
 
     /// What is on a device.
@@ -91,7 +91,7 @@ impl LogLabel {
     /// `Version`, and what the device says.
     pub fn find(device: &dyn BlockDevice) -> Result<Found> {
         let name = &device.info().name;
-        let len_bytes = device.size_bytes().min(LABEL_BYTES);
+        let len_bytes = device.size_bytes().min(SUPERBLOCK_BYTES);
         let places = || (0..len_bytes / SLOT_BYTES as u64).map(|part| part * SLOT_BYTES as u64);
         let all = transfer(device, places().map(|place| (place, None)).collect());
         let (parts, unread) = match all {
@@ -106,14 +106,14 @@ impl LogLabel {
         let slots = SLOT_OFFSETS.map(|offset| parts.get(offset as usize / SLOT_BYTES));
         let mut newest: Option<Self> = None;
         for slot in slots.into_iter().flatten() {
-            if let Some(label) = Self::decode(slot, name)?
-                && newest.is_none_or(|newest| newest.generation < label.generation)
+            if let Some(superblock) = Self::decode(slot, name)?
+                && newest.is_none_or(|newest| newest.generation < superblock.generation)
             {
-                newest = Some(label);
+                newest = Some(superblock);
             }
         }
-        if let Some(label) = newest {
-            return Ok(Found::Label(label));
+        if let Some(superblock) = newest {
+            return Ok(Found::Superblock(superblock));
         }
         if let Some(error) = unread {
             return Err(error);
@@ -121,7 +121,7 @@ impl LogLabel {
         let begins = |magic: &[u8]| slots.into_iter().flatten().any(|slot| slot.starts_with(magic));
         Ok(if parts.iter().flatten().all(|byte| *byte == 0) {
             Found::Blank
-        } else if begins(&LOG_LABEL_MAGIC) {
+        } else if begins(&LOG_SUPERBLOCK_MAGIC) {
             Found::Damaged
         } else if begins(&Superblock::MAGIC) {
             Found::Member
@@ -136,13 +136,13 @@ impl LogLabel {
         lives.all(|position| position.incarnation <= self.generation)
     }
 
-    /// Writes the label to the slot of its generation, durably.
+    /// Writes the superblock to the slot of its generation, durably.
     pub fn write(&self, device: &dyn BlockDevice) -> Result<()> {
         let offset = SLOT_OFFSETS[(self.generation % 2) as usize];
         transfer(device, vec![(offset, Some(&self.encode()))]).map(|_| ())
     }
 
-    /// Writes the label to both slots, so that nothing older stays.
+    /// Writes the superblock to both slots, so that nothing older stays.
     pub fn write_new(&self, device: &dyn BlockDevice) -> Result<()> {
         for generation in [self.generation.saturating_sub(1), self.generation.max(1)] {
             Self { generation, ..*self }.write(device)?;
@@ -157,8 +157,8 @@ impl LogLabel {
 /// `Version`, and what the device says.
 pub(crate) fn is_log_of(device: &dyn BlockDevice, making: Option<&Superblock>) -> Result<bool> {
     let Some(Superblock { store_id, log: Some(log), .. }) = making else { return Ok(false) };
-    let found = LogLabel::find(device)?;
-    Ok(matches!(found, Found::Label(own) if own.store_id == *store_id && own.id == log.id))
+    let found = LogSuperblock::find(device)?;
+    Ok(matches!(found, Found::Superblock(own) if own.store_id == *store_id && own.id == log.id))
 }
 
 #[cfg(test)]
@@ -167,8 +167,8 @@ mod tests {
 
     use super::*;
 
-    fn label(generation: u64) -> LogLabel {
-        LogLabel { store_id: [3; 16], id: [4; 16], generation, created_s: 5 }
+    fn superblock(generation: u64) -> LogSuperblock {
+        LogSuperblock { store_id: [3; 16], id: [4; 16], generation, created_s: 5 }
     }
 
     fn device() -> RamDevice {
@@ -178,28 +178,28 @@ mod tests {
     #[test]
     fn the_newer_good_slot_counts() {
         let device = device();
-        assert_eq!(LogLabel::find(&device).unwrap(), Found::Blank);
-        label(1).write_new(&device).unwrap();
-        assert_eq!(LogLabel::find(&device).unwrap(), Found::Label(label(1)));
-        label(2).write(&device).unwrap();
-        assert_eq!(LogLabel::find(&device).unwrap(), Found::Label(label(2)));
-        let mut torn = label(2).encode();
+        assert_eq!(LogSuperblock::find(&device).unwrap(), Found::Blank);
+        superblock(1).write_new(&device).unwrap();
+        assert_eq!(LogSuperblock::find(&device).unwrap(), Found::Superblock(superblock(1)));
+        superblock(2).write(&device).unwrap();
+        assert_eq!(LogSuperblock::find(&device).unwrap(), Found::Superblock(superblock(2)));
+        let mut torn = superblock(2).encode();
         torn[2000] ^= 1;
         transfer(&device, vec![(SLOT_OFFSETS[0], Some(&torn))]).unwrap();
-        assert_eq!(LogLabel::find(&device).unwrap(), Found::Label(label(1)));
+        assert_eq!(LogSuperblock::find(&device).unwrap(), Found::Superblock(superblock(1)));
         transfer(&device, vec![(SLOT_OFFSETS[1], Some(&torn))]).unwrap();
-        assert_eq!(LogLabel::find(&device).unwrap(), Found::Damaged);
+        assert_eq!(LogSuperblock::find(&device).unwrap(), Found::Damaged);
     }
 
     #[test]
     fn a_newer_version_is_refused() {
         let device = device();
-        let mut newer = label(1).encode();
+        let mut newer = superblock(1).encode();
         newer[8] = 2;
         newer[12..16].fill(0);
         let sum = crc_fast::crc32_iscsi(&newer);
         newer[12..16].copy_from_slice(&sum.to_le_bytes());
         transfer(&device, vec![(SLOT_OFFSETS[0], Some(&newer))]).unwrap();
-        assert_eq!(LogLabel::find(&device).unwrap_err().kind(), ErrorKind::Version);
+        assert_eq!(LogSuperblock::find(&device).unwrap_err().kind(), ErrorKind::Version);
     }
 }
