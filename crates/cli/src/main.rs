@@ -41,12 +41,12 @@ use command::Command;
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    no such key or table; of check, log and repair: damage was found
-  2    wrong use
+  1    no such key or table; for check, log and repair: damage was found
+  2    wrong use of the command
   3    an error of the store, the machine or the input
-  130  interrupted; what was done until then is in the store";
+  130  interrupted; the work done until then is in the store";
 
-/// An embedded key-value store on files and block devices, from the command line.
+/// Use an embedded key-value store on files and block devices from the command line.
 ///
 /// STORE is a file, a block device, or a device specifier such as stripe:unit=64KiB:A+B. Sizes are written
 /// as 4096, 64KiB, 1.5GiB.

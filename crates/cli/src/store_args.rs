@@ -29,11 +29,11 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Store")]
     memory: Option<u64>,
 
-    /// Interface to the kernel and its mode, such as io_uring+k or posix:threads=4; auto takes the first that works
+    /// Interface to the kernel, such as io_uring+k or posix:threads=4; auto takes the first that works
     #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode, help_heading = "Store")]
     io: Mode,
 
-    /// Workers: threads, one to a core [default: as many as cores; 1 for single records]
+    /// Worker threads, one per core [default: as many as cores; 1 for single records]
     #[arg(long, value_name = "N", value_parser = parse_count::<usize, WORKERS_MAX>, help_heading = "Store")]
     workers: Option<usize>,
 
@@ -48,10 +48,8 @@ pub(crate) struct StoreArgs {
 /// Where the log is.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogDeviceArgs {
-    /// Log device of the store, such as /dev/nvme1n1 or store.log: a file, a block
-    /// device, or a device specifier. Once a store has one, whoever changes the store names it. A closed store takes another,
-    /// or a first one, if that is blank; `none` moves the log into the store. A file that is not there is made, and grows to
-    /// 1 GiB at most [default: within the store]
+    /// Log device: a file (created if missing, up to 1 GiB), block device or specifier [default: in the store].
+    /// Every change must name it. A closed store takes a blank new one; `none` moves the log into the store
     #[arg(long = "log-device", value_name = "PATH", help_heading = "Store")]
     device: Option<PathBuf>,
 }
@@ -81,7 +79,7 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "New store")]
     stripe_unit: u64,
 
-    /// Make a new store on a block device, or a file that is there; refused unless its first and last MiB are blank
+    /// Create a new store on a block device or an existing file, if its first and last MiB are blank
     #[arg(long, help_heading = "New store")]
     init: bool,
 
@@ -93,12 +91,12 @@ pub(crate) struct CreateArgs {
 /// How changes are made durable.
 #[derive(Args, Debug)]
 pub(crate) struct LogArgs {
-    /// Keep no log while this runs: a crash leaves the store as its last checkpoint has it
+    /// Write no log: a crash loses all changes after the last checkpoint
     #[arg(long, help_heading = "Store")]
     no_log: bool,
 
-    /// When a change counts as made: sync, when it survives power loss; group, the same, together with others; async, at once.
-    /// At the command's end all of them survive [default: sync; async for loads]
+    /// Durability of each change [default: sync; async for loads]: sync survives power loss; group too, together with
+    /// other changes; async does not wait. At the end, all changes survive
     #[arg(long, value_name = "WHEN", value_parser = parse_durability, help_heading = "Store")]
     durability: Option<Durability>,
 }

@@ -19,11 +19,11 @@ use crate::store_args::parse_size;
 /// Which devices.
 #[derive(Args, Debug)]
 pub(crate) struct DeviceArgs {
-    /// A file, a block device or a device specifier; may be given several times, one for each drive
+    /// A file, a block device or a device specifier; may be repeated
     #[arg(long = "device", value_name = "DEVICE", value_parser = parse_spec)]
     pub(crate) devices: Vec<DeviceSpec>,
 
-    /// Fill files that are given where they were never written: random bytes, where zeros would be read
+    /// First fill the unwritten parts of given files, which read as zeros, with random bytes
     #[arg(long, requires = "devices")]
     prefill: bool,
 
@@ -31,7 +31,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
 
-    /// Size of that file; half of the free space stays free
+    /// Size of that file; at most half of the free space is used
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_size)]
     size: u64,
 }

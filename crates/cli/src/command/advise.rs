@@ -19,13 +19,13 @@ use crate::text::count;
 /// Largest request, bytes.
 const BLOCK_MAX: u32 = 16 << 20;
 
-/// Name the interface to use on this machine, with what was measured and what would change the answer
+/// Name the best interface for this machine, with measurements and what would change the answer
 ///
-/// Answers from a stored study (--study), or measures IOPS and latency by queue depth on one core and on two first, which
-/// takes about a minute.
+/// The answer comes from a stored study (--study). Without one, the command measures IOPS and latency by queue depth,
+/// on one core and on two, for about a minute.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The interface is written as --interface of the other commands takes it.
+The answer is a value for --interface of the other commands.
 
 Examples:
   qpair advise --study study.json
@@ -33,30 +33,30 @@ Examples:
   qpair advise --device /dev/nvme0n1 --latency-us 200
   qpair advise --reads 70 --block 16KiB")]
 pub(crate) struct Advise {
-    /// The numbers of an earlier qpair study: nothing is measured
+    /// Use the numbers of an earlier qpair study, and measure nothing
     #[arg(long, value_name = "FILE", conflicts_with = "devices")]
     study: Option<PathBuf>,
 
     #[command(flatten)]
     devices: DeviceArgs,
 
-    /// Cores there will be for all drives together [default: as many as in the study]
+    /// Cores for all drives together [default: as many as in the study]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cores: Option<u32>,
 
-    /// Requests that will be in flight on a drive [default: as many as are best]
+    /// Requests in flight on a drive [default: the best number]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     qd: Option<u32>,
 
-    /// Microseconds that the 99th percentile of the latency must not exceed
+    /// Limit of the 99th percentile of the latency, in microseconds [default: none]
     #[arg(long, value_name = "N", conflicts_with = "qd", value_parser = clap::value_parser!(u64).range(1..))]
     latency_us: Option<u64>,
 
-    /// There is a file system on the drive: leave out what needs the whole drive
+    /// The drive has a file system: leave out interfaces that need the whole drive
     #[arg(long)]
     filesystem: bool,
 
-    /// Reads of 100 requests that there will be; the rest are writes
+    /// Percentage of reads; the other requests are writes
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u8).range(..=100))]
     reads: u8,
 

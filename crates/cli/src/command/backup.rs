@@ -15,14 +15,14 @@ use crate::output::Output;
 use crate::store_args::{Effort, StoreArgs, is_socket, published_at};
 use crate::text::{counted, size};
 
-/// Copy a store, whole and consistent, to another place
+/// Make a complete and consistent copy of a store
 ///
-/// The copy is an independent store, closed, and checked page by page while it is written. A store that crashed is recovered
-/// first. The target may be a file, a block device, or several: stripe:unit=64KiB:A+B. Ctrl-C leaves nothing behind that
+/// The copy is an independent, closed store; each page is checked while it is written. A crashed store is recovered
+/// first. The target is a file, a block device, or several: stripe:unit=64KiB:A+B. After Ctrl-C it holds nothing that
 /// looks like a store.
 ///
-/// If another process has the store open and publishes it as for `qpair top`, that process makes the copy, with its own
-/// rights, onto files, block devices and stripes of these.
+/// If another process has the store open and publishes it (see `qpair top`), that process makes the copy, with its own
+/// rights, onto a file, a block device or a stripe of these.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

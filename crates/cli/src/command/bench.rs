@@ -21,7 +21,7 @@ use crate::output::Output;
 use crate::store_args::{LogDeviceArgs, parse_mode, parse_size};
 use crate::text::{count, counted};
 
-/// Measure a store: lookups, updates, scans, inserts, TPC-C, YCSB, commits; or a device
+/// Measure a store (lookups, updates, scans, inserts, TPC-C, YCSB, commits) or a device
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -30,13 +30,13 @@ pub(crate) struct Bench {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Uniformly random lookups; a missing store is created and filled first
+    /// Look up records uniformly at random; a missing store is created and filled first
     Lookup(RunArgs),
-    /// Uniformly random replacements of records
+    /// Replace records uniformly at random
     Update(RunArgs),
-    /// Scans of 100 records from random keys; one operation is one record
+    /// Scan 100 records from random keys; one operation is one record
     Scan(RunArgs),
-    /// Insert all records in random order into a new store; --seconds does not count
+    /// Insert all records in random order into a new store; --seconds has no effect
     Insert(RunArgs),
     Tpcc(Tpcc),
     Ycsb(Ycsb),
@@ -49,9 +49,9 @@ enum What {
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Records have keys of 8 bytes and values of 120. Each worker runs --tasks tasks, each of which does one operation \
-after the other. A store that fits into memory is read into it before the run. Latency is from an operation's start to its end. Each update and insert is a \
-transaction of its own, which is waited for as --durability says.
+Keys have 8 bytes, values 120. Each worker runs --tasks tasks; each task does one operation after the other. A store \
+that fits into memory is read into it before the run. Latency counts from the start of an operation to its end. Each \
+update or insert is a transaction, and waits for its --durability.
 
 Examples:
   qpair bench lookup --store b.qpair --records 24000000 --memory 320MiB
@@ -71,15 +71,15 @@ struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
 
-    /// Take all memory when opening, not as it is used
+    /// Allocate all memory at the start, not on first use
     #[arg(long)]
     prefault: bool,
 
-    /// Interface to the kernel and its mode: auto, io_uring, io_uring+k, libaio, posix:threads=4, ...
+    /// Interface to the kernel: auto, io_uring, io_uring+k, libaio, posix:threads=4, ...
     #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     io: Mode,
 
-    /// Workers: threads, one to a core [default: as many as cores]
+    /// Worker threads, one per core [default: as many as cores]
     #[arg(long, value_name = "N", value_parser = parse_count::<usize, WORKERS_MAX>)]
     workers: Option<usize>,
 
@@ -87,8 +87,8 @@ struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: usize,
 
-    /// Lookups or updates that arrive a second, at random times; latency counts from when each was due [default: each task does one
-    /// after the other]
+    /// Lookups or updates that arrive per second, at random times; latency counts from the arrival [default: each task
+    /// does one after the other]
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     rate: Option<f64>,
 
@@ -96,19 +96,19 @@ struct RunArgs {
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_seconds)]
     seconds: f64,
 
-    /// Read as much of the store as memory has room for before the run, in the order of the device
+    /// Fill memory with pages before the run, in device order
     #[arg(long)]
     warm: bool,
 
-    /// Seconds to run before that
+    /// Seconds to run before the measurement
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
     warm_up: f64,
 
-    /// Measure the device alone afterwards: seconds for each of 8 combinations of threads and depth; 0: do not
+    /// Seconds to measure the device alone after the run, for each of 8 combinations of threads and depth; 0: none
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_seconds)]
     ceiling: f64,
 
-    /// Durability that updates and inserts wait for: sync, group or async; lookups and scans commit nothing
+    /// Durability that updates and inserts wait for: sync, group or async
     #[arg(long, value_name = "WHEN", default_value = "sync", value_parser = parse_durability)]
     durability: Durability,
 
@@ -116,11 +116,11 @@ struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
     page_size: u64,
 
-    /// Requests that a worker has in flight at most
+    /// Maximum requests in flight per worker
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = parse_count::<u32, DEPTH_MAX>)]
     depth: u32,
 
-    /// Reads of pages among them at most [default: as many as bring more, found while it runs]
+    /// Maximum page reads among them [default: tuned during the run]
     #[arg(long, value_name = "N", value_parser = parse_count::<u32, DEPTH_MAX>)]
     reads: Option<u32>,
 
@@ -128,7 +128,7 @@ struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 32)]
     batch: u32,
 
-    /// Longest wait for that batch, microseconds
+    /// Longest wait for that batch, in microseconds
     #[arg(long, value_name = "US", default_value_t = 1000)]
     linger_us: u32,
 

@@ -16,13 +16,12 @@ use crate::text::{count, counted};
 use super::bench::{RECORDS_MAX, TASKS_MAX, parse_count, parse_seconds, to_json};
 use super::bench_store::{Full, Lines, RunArgs, parse_durability, parts};
 
-/// Small transactions: durable updates of single rows, or inserts in random order
+/// Run small transactions: durable updates of single rows, or inserts in random order
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each client is a closed loop: it begins its next transaction when the last one was committed as \
---durability says. Rows have keys of 8 bytes and values of 120. --baseline measures the device alone \
-afterwards, over the same file and interface: it reads 4 KiB at a random place, and measures writing \
-the same bytes back with a flush.
+Each client begins its next transaction after the commit of the last one, with the given --durability. Keys have 8 \
+bytes, values 120. --baseline measures the device alone after the run, over the same file and interface: it reads 4 \
+KiB at a random offset, and times writing the same bytes back with a flush.
 
 Examples:
   qpair bench commit --store c.qpair --baseline 3
@@ -35,7 +34,7 @@ pub(crate) struct Commit {
     #[command(flatten)]
     run: RunArgs,
 
-    /// Clients, dealt out to the workers
+    /// Clients, distributed over the workers
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_count::<usize, TASKS_MAX>)]
     clients: usize,
 
@@ -47,7 +46,7 @@ pub(crate) struct Commit {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_count::<u32, 1_000_000>)]
     rows: u32,
 
-    /// Insert all records in random order into a new store, instead of updating; --seconds does not count
+    /// Insert all records in random order into a new store, instead of updates; --seconds has no effect
     #[arg(long)]
     insert: bool,
 
@@ -55,7 +54,7 @@ pub(crate) struct Commit {
     #[arg(long, value_name = "WHEN", default_value = "sync", value_parser = parse_durability)]
     durability: Durability,
 
-    /// Measure the device alone afterwards, for so many seconds; 0: do not
+    /// Seconds to measure the device alone after the run; 0: none
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_seconds)]
     baseline: f64,
 }

@@ -14,19 +14,19 @@ use crate::output::Output;
 use crate::store_args::parse_size;
 use crate::text::{count, size};
 
-/// Use files of a directory as filebench's personalities do
+/// Run filebench's personalities over files in a directory
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Profiles: read-files and write-files (open, the whole of a 16 KiB file, close), webserver, fileserver, varmail, oltp, with filebench's \
-numbers of files and threads, sizes and flows. Files are made in DIR/qpair-PROFILE first, which is removed at the end; what is \
-counted begins after that.
+Profiles: read-files and write-files (open, read or write a whole 16 KiB file, close), webserver, fileserver, varmail \
+and oltp, with filebench's numbers of files and threads, sizes and flows. Files are created in DIR/qpair-PROFILE \
+before the measurement; this folder is removed at the end.
 
 Examples:
   qpair bench files --profile webserver /mnt
   qpair bench files --profile read-files /mnt --files 5000 --seconds 30 --drop-caches --json
   qpair bench files --profile varmail /mnt --threads 4 --loops 100")]
 pub(crate) struct Files {
-    /// A directory of the file system to be used
+    /// A directory of the file system to measure
     dir: PathBuf,
 
     /// Profile of the file operations
@@ -41,23 +41,23 @@ pub(crate) struct Files {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     size: Option<u64>,
 
-    /// Threads of the first role [default: the profile's]
+    /// Threads of the profile's first role [default: the profile's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     threads: Option<u32>,
 
-    /// Seconds
+    /// Seconds to measure
     #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = parse_seconds)]
     seconds: f64,
 
-    /// End once each thread has been through its flow so often
+    /// End when each thread has run its flow this many times
     #[arg(long, value_name = "N")]
     loops: Option<u64>,
 
-    /// Make the kernel forget what it has of the files in memory, once they are made; takes root
+    /// Drop the page cache after the files are created; needs root
     #[arg(long)]
     drop_caches: bool,
 
-    /// Seed of sizes and choices
+    /// Seed of the random sizes and choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 

@@ -18,11 +18,11 @@ use crate::study_lab::fill_unwritten;
 use crate::text::count;
 use qpair_bench::Progress;
 
-/// The most reads one core can make: a stripped loop with no clock in it
+/// Measure the most reads that one core can make, with a minimal loop
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Random reads with registered buffers, handed over and taken in batches, as fio's t/io_uring makes them. DEVICE is only \
-read. On null: no device is asked, and what is left is the cost of qpair's own layers for an I/O.
+Reads are random, with registered buffers, submitted and completed in batches, like those of fio's t/io_uring. DEVICE \
+is only read. A null: device shows the cost of qpair's own layers per I/O.
 
 Examples:
   qpair bench peak
@@ -45,7 +45,7 @@ pub(crate) struct Peak {
     #[arg(long, value_name = "N", default_value_t = 128)]
     depth: u32,
 
-    /// Reads handed over, and waited for, at once
+    /// Reads per batch, for submission and for completion
     #[arg(long, value_name = "N", default_value_t = 32)]
     batch: u32,
 
@@ -61,7 +61,7 @@ pub(crate) struct Peak {
     #[arg(long)]
     buffered: bool,
 
-    /// Fill a file first where it was never written: random bytes, where zeros would be read
+    /// First fill a file's unwritten parts, which read as zeros, with random bytes
     #[arg(long)]
     prefill: bool,
 

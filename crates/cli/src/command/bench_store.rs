@@ -18,11 +18,11 @@ use super::bench::{WORKERS_MAX, parse_count, parse_run_seconds, parse_seconds};
 /// What is measured besides, and switches that are for measuring only.
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct MeasuringArgs {
-    /// Say where the workers' time goes, part by part of their loop, by the processor's clock
+    /// Show the workers' time in each part of their loop
     #[arg(long)]
     pub(super) cycles: bool,
 
-    /// Look for the parent of each page that leaves memory from the root on: what remembering it saves
+    /// Find the parent of each evicted page from the root, to measure what stored parents save
     #[arg(long)]
     pub(super) no_parent_hints: bool,
 }
@@ -53,15 +53,15 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
 
-    /// Take all memory when opening, not as it is used
+    /// Allocate all memory at the start, not on first use
     #[arg(long)]
     prefault: bool,
 
-    /// Interface to the kernel and its mode: auto, io_uring, io_uring+k, libaio, posix:threads=4, ...
+    /// Interface to the kernel: auto, io_uring, io_uring+k, libaio, posix:threads=4, ...
     #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     pub(super) io: Mode,
 
-    /// Workers: threads, one to a core [default: as many as cores]
+    /// Worker threads, one per core [default: as many as cores]
     #[arg(long, value_name = "N", value_parser = parse_count::<usize, WORKERS_MAX>)]
     workers: Option<usize>,
 
@@ -69,19 +69,19 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_run_seconds)]
     pub(super) seconds: f64,
 
-    /// Read as much of the store as memory has room for once it is open, in the order of the device
+    /// Fill memory with pages before the run, in device order
     #[arg(long)]
     warm: bool,
 
-    /// Seconds to run before that
+    /// Seconds to run before the measurement
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
     pub(super) warm_up: f64,
 
-    /// Write no log: a crash leaves the store as it was at its last checkpoint
+    /// Write no log: a crash loses all changes after the last checkpoint
     #[arg(long)]
     no_log: bool,
 
-    /// Serializable transactions; otherwise snapshot isolation
+    /// Use serializable transactions instead of snapshot isolation
     #[arg(long)]
     serializable: bool,
 

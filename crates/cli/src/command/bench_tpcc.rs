@@ -19,14 +19,13 @@ use super::bench_store::{Full, Lines, RunArgs, parse_durability, parts, table};
 /// Bytes a warehouse takes in a store, about, with what a run adds.
 const WAREHOUSE_BYTES: u64 = 100 << 20;
 
-/// TPC-C: five types of transactions over nine tables, without think time
+/// Run TPC-C: five types of transactions over nine tables, without think time
 #[derive(Args, Debug)]
 #[command(after_help = "\
-All five transactions run in the standard's mix. tx/s counts all types; tpmC counts new orders \
-committed per minute, with no think time, not audited. Each worker runs --tasks terminals, each of \
-which does one transaction after the other. A transaction that meets a conflict is tried again; its \
-latency has all attempts. A store that is not there is made and loaded, about 85 MB a warehouse; one \
-that fits into memory is read into it before the run.
+All five transactions run in the standard's mix. tx/s counts all types; tpmC counts new orders committed per minute, \
+without think time, not audited. Each worker runs --tasks terminals; each terminal does one transaction after the \
+other. A transaction with a conflict is tried again; its latency includes all attempts. A missing store is created \
+and loaded, about 85 MB per warehouse. A store that fits into memory is read into it before the run.
 
 Exit codes: 0 done; 1 a condition of --check does not hold; 2 wrong use; 3 an error; \
 130 interrupted.
@@ -39,7 +38,7 @@ pub(crate) struct Tpcc {
     #[command(flatten)]
     run: RunArgs,
 
-    /// Warehouses [default: those that the store was loaded with; 1 for a new one]
+    /// Warehouses [default: as in the store; 1 for a new one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     warehouses: Option<u32>,
 
@@ -47,8 +46,8 @@ pub(crate) struct Tpcc {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: usize,
 
-    /// Transactions that arrive a second, at random times; latency counts from when each was due [default: each terminal does one after
-    /// the other]
+    /// Transactions that arrive per second, at random times; latency counts from the arrival [default: each terminal
+    /// does one after the other]
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     rate: Option<f64>,
 
@@ -56,11 +55,11 @@ pub(crate) struct Tpcc {
     #[arg(long, value_name = "WHEN", default_value = "group", value_parser = parse_durability)]
     durability: Durability,
 
-    /// Check the standard's twelve consistency conditions afterwards
+    /// Check the standard's twelve consistency conditions after the run
     #[arg(long)]
     check: bool,
 
-    /// Load, and check if asked to, but run nothing
+    /// Load the store, check it if --check is given, and run nothing
     #[arg(long)]
     load_only: bool,
 

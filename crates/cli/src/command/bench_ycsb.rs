@@ -14,19 +14,18 @@ use crate::text::count;
 use super::bench::{RECORDS_MAX, TASKS_MAX, parse_count, to_json};
 use super::bench_store::{Full, Lines, RunArgs, parse_durability, parts, table};
 
-/// YCSB's core workloads A to F
+/// Run YCSB's core workloads A to F
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Workloads, each operation a transaction of its own:
   A  half reads, half updates
   B  95 % reads, 5 % updates
   C  reads
-  D  95 % reads of what was inserted last, 5 % inserts
+  D  95 % reads of the latest records, 5 % inserts
   E  95 % scans of up to 100 records, 5 % inserts
   F  half reads, half read-modify-writes
-Requests are zipfian with a skew of 0.99, scrambled; of D the latest. Updates replace all fields, \
-read-modify-writes one. Each worker runs --tasks clients, each of which does one operation after \
-the other.
+Keys have a scrambled Zipfian distribution with a skew of 0.99; D prefers the latest keys. An update replaces all \
+fields, a read-modify-write one. Each worker runs --tasks clients; each client does one operation after the other.
 
 Examples:
   qpair bench ycsb --workload A --store y.qpair --records 3000000 --memory 300MiB
@@ -43,7 +42,7 @@ pub(crate) struct Ycsb {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = parse_count::<u64, RECORDS_MAX>)]
     records: u64,
 
-    /// Operations to do, instead of --seconds
+    /// Operations to do; replaces --seconds
     #[arg(long, value_name = "N", value_parser = parse_count::<u64, { u64::MAX }>)]
     operations: Option<u64>,
 
@@ -63,7 +62,7 @@ pub(crate) struct Ycsb {
     #[arg(long, value_name = "WHEN", default_value = "group", value_parser = parse_durability)]
     durability: Durability,
 
-    /// Load, but run nothing
+    /// Load the store, and run nothing
     #[arg(long, conflicts_with = "operations")]
     load_only: bool,
 }

@@ -9,19 +9,19 @@ use crate::output::Output;
 use crate::store_args::StoreArgs;
 use crate::text::{count, counted, escape, size};
 
-/// Check a store: read every page of it
+/// Check every page of a store
 ///
-/// Checks checksums, page addresses, the order of keys, large values, and that no page is used twice. The store is not changed. Damage
-/// is listed with its page and its place in the file. If the store was not closed, the pages of its last checkpoint are checked,
-/// and then the log after it, which the next opening recovers from.
+/// The check covers checksums, page addresses, the order of keys and large values, and finds pages that are used twice.
+/// It does not change the store, and lists damaged pages with their place in the file. If the store was not closed, it
+/// covers the last checkpoint, and then the log after it.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   qpair check files.qpair
   qpair check files.qpair --json | jq .faults
 
-Exit code 1 if anything is damaged, even a superblock or a checkpoint record whose second copy is intact. \
-Damage is listed on standard error; with --json, in the object.")]
+The exit code is 1 for any damage, even to a superblock or a checkpoint record with an intact second copy. Damage is \
+listed on standard error; with --json, in the object.")]
 pub(crate) struct Check {
     #[command(flatten)]
     store: StoreArgs,

@@ -13,11 +13,11 @@ use crate::output::Output;
 use crate::store_args::{Effort, StoreArgs, parse_size};
 use crate::text::{counted, size};
 
-/// Make a store's files as short as what is in them, nearly
+/// Shorten a store's files to about the size of their content
 ///
-/// Pages that lie far behind in the files move to the front, and the files are cut off behind the last one in use. Ctrl-C ends it early; the store
-/// is whole at any time, and what was moved stays so. A store that another process has open is compacted by that process: Store::compact. Block
-/// devices have a fixed size, and a store on them is left as it is.
+/// Pages move from the end of the files to the front, and the files are truncated after the last page in use. Ctrl-C
+/// ends it early; the store stays consistent, and moved pages stay where they are. If another process has the store
+/// open, only that process can compact it (Store::compact). A store on block devices is not changed.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -27,7 +27,7 @@ pub(crate) struct Compact {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// Move so many bytes a second at most
+    /// Maximum bytes to move per second [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     limit: Option<u64>,
 

@@ -17,7 +17,8 @@ use crate::text::{counted, escape};
 
 /// Remove a record, or all records of a range
 ///
-/// On return the change survives power loss. A range is removed in parts; each part is removed whole or not at all.
+/// When the command returns, the change survives power loss. A range is removed in parts, each of them completely or
+/// not at all.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +27,8 @@ Examples:
   qpair delete users.qpair --from 2024 --to 2025
   qpair delete users.qpair --table sessions --force
 
-Exit code 1 if there was no such key. A range may be empty. If it is interrupted, it prints how many records it removed.")]
+The exit code is 1 if the key did not exist; an empty range is no error. An interrupted command prints how many \
+records it removed.")]
 pub(crate) struct Delete {
     #[command(flatten)]
     store: StoreArgs,
@@ -35,19 +37,19 @@ pub(crate) struct Delete {
     #[arg(required_unless_present_any = ["prefix", "from", "to", "force"])]
     key: Option<OsString>,
 
-    /// All keys with this prefix
+    /// Remove all keys with this prefix
     #[arg(long, value_name = "KEY", conflicts_with_all = ["key", "from", "to"])]
     prefix: Option<OsString>,
 
-    /// This key and all after it
+    /// Remove this key and all keys after it
     #[arg(long, value_name = "KEY", conflicts_with = "key")]
     from: Option<OsString>,
 
-    /// All keys before this one
+    /// Remove all keys before this one
     #[arg(long, value_name = "KEY", conflicts_with = "key")]
     to: Option<OsString>,
 
-    /// Remove every record
+    /// Remove every record of the table
     #[arg(long, conflicts_with = "key")]
     force: bool,
 

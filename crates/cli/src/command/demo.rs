@@ -13,10 +13,11 @@ use crate::output::Output;
 use crate::store_args::parse_size;
 use crate::text::count;
 
-/// Show a store ten times larger than its memory, over every interface of this machine
+/// Show a store ten times larger than its memory, over every interface
 ///
-/// Makes a store on a file, fills it, and serves random lookups over every interface this machine offers, each beside
-/// what the device gives alone; says which to use here. Then once more through the user-space NVMe driver, on a drive made of software. Removes everything again, also what a demo that was killed has left there. Takes about two minutes.
+/// The demo measures random lookups in a new store over every interface of this machine, beside the speed of the device
+/// alone, and names the interface to use. A last run uses the user-space NVMe driver on an emulated drive. The demo
+/// takes about two minutes, and removes all its files, also those of a killed demo.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -40,11 +41,11 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "S", default_value_t = 20.0, value_parser = super::bench::parse_seconds)]
     seconds: f64,
 
-    /// Workers: threads, one to a core [default: as many as cores]
+    /// Worker threads, one per core [default: as many as cores]
     #[arg(long, value_name = "N", value_parser = parse_count::<usize, WORKERS_MAX>)]
     workers: Option<usize>,
 
-    /// Tasks of each worker: lookups under way at once
+    /// Tasks of each worker: lookups in flight at once
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: usize,
 

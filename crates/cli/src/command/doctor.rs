@@ -15,11 +15,11 @@ use crate::output::Output;
 use crate::paint::{Color, Paint, wrap};
 use crate::text::counted;
 
-/// Say what this machine can do, and what holds its storage back
+/// Show what this machine's storage can do, and what slows it down
 ///
-/// Examines the kernel, processors, memory, limits and drives, and tries every interface by reading one block. For what
-/// could be better it prints the command that mends it. Nothing is changed, and root is not needed; what cannot be read
-/// is "not available".
+/// The command examines the kernel, processors, memory, limits and drives, and reads one block over every interface.
+/// For each weak point it prints a command that fixes it. It changes nothing and needs no root; a value that it cannot
+/// read is "not available".
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Marks:
@@ -34,8 +34,8 @@ Examples:
   qpair doctor files.qpair        a file, its file system and the drives below
   qpair doctor --json | jq '.findings[] | select(.severity == \"problem\")'
 
-Without DEVICE, a file of 64 KiB is made in the current directory, or else in $TMPDIR, and removed. \
-Exit code 3 if no interface works.")]
+Without DEVICE, the command uses a file of 64 KiB in the current directory, or else in $TMPDIR, and removes it at the \
+end. The exit code is 3 if no interface works.")]
 pub(crate) struct Doctor {
     /// Files, directories or devices to examine [default: all drives, in short]
     #[arg(value_name = "DEVICE")]

@@ -8,7 +8,7 @@ use crate::text::escape;
 
 /// Remove a table with all its records
 ///
-/// On return the change survives power loss.
+/// When the command returns, the change survives power loss.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:

@@ -22,22 +22,23 @@ use crate::output::{Output, say};
 use crate::study_lab::Watch;
 use crate::text::utc;
 
-/// The drive's own speed, and the cost of each layer above it
+/// Measure a drive's own speed, and the cost of each layer above it
 ///
-/// The floor: commands that were built before the run, a doorbell for each I/O, completions polled. Of a DEVICE that the kernel's driver
-/// has, by a module of the kernel, and then this program's driver (where there is VFIO), its io_uring path, and fio where it is
-/// installed, in turns. With --user, by this program's driver alone.
+/// The floor is the drive's own speed: commands built before the run, one doorbell for each I/O, polled completions.
+/// For a DEVICE of the kernel's driver, a kernel module measures it; this program's driver (if there is VFIO), its
+/// io_uring path and fio (if installed) follow in turns. With --user, only this program's driver measures.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each gap is told in microseconds, in percent of the floor and in percent of the way's own latency. A drive is only read, \
-unless --allow-writes is given.
+The report gives each gap in microseconds, in percent of the floor, and in percent of the path's own latency. The \
+drive is only read, unless --allow-writes is given.
 
-A DEVICE takes root and the kernel's headers. Nothing on it may be in use: while it is measured, its block devices come and go; with \
-a SAS disk all those behind its controller do. It goes back to its driver at the end, after Ctrl-C too; after kill -9 by --recover, and by the machine's next start in any case. The \
-module, hwperf, is built and loaded for the time of the run.
+A DEVICE needs root and the kernel's headers. Nothing on it may be in use: its block devices disappear and come back \
+during the run; for a SAS disk, so do those of all disks behind its controller. The drive returns to its driver at \
+the end, also after Ctrl-C. After kill -9, run qpair floor --recover, or restart the machine. The module, hwperf, is \
+loaded for the run only.
 
-Workloads: randread, randwrite (4 KiB), read128k, write128k, read256k, write256k (sequential). The default is those that \
-read, and with --allow-writes all.
+Workloads: randread, randwrite (4 KiB), read128k, write128k, read256k, write256k (sequential). The default is all \
+that read; with --allow-writes, all.
 
 Examples:
   sudo qpair floor /dev/nvme0n1
@@ -48,15 +49,15 @@ Examples:
   qpair floor --user nvme:0000:3b:00.0 --rw randread --iodepth 1,4,16,64
   qpair floor --user nvme:0000:3b:00.0 --rw randwrite --allow-writes --json")]
 pub(crate) struct Floor {
-    /// The drive, which the kernel's driver has: /dev/nvme0n1, a SAS disk such as /dev/sdb, or the controller's address
+    /// A drive of the kernel's driver: /dev/nvme0n1, a SAS disk such as /dev/sdb, or the controller's address
     #[arg(value_name = "DEVICE", required_unless_present_any = ["user", "recover", "build"])]
     device: Option<String>,
 
-    /// By this program's own driver: nvme:ADDRESS (see qpair nvme bind) or softnvme:size=1GiB
+    /// Measure a drive of this program's driver: nvme:ADDRESS (see qpair nvme bind) or softnvme:size=1GiB
     #[arg(long, value_name = "SPEC", value_parser = parse_spec, conflicts_with = "device")]
     user: Option<DeviceSpec>,
 
-    /// Give back what a program that was killed had taken: the drive at DEVICE, an address then, or all
+    /// Return the drives of a killed program to their driver: the drive at the address DEVICE, or all
     #[arg(long, conflicts_with = "user")]
     recover: bool,
 
@@ -64,19 +65,19 @@ pub(crate) struct Floor {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["device", "user", "recover"])]
     build: Option<PathBuf>,
 
-    /// The kernel's headers that the module is built against [default: those of the running kernel]
+    /// Kernel headers for the module [default: those of the running kernel]
     #[arg(long, value_name = "DIR", conflicts_with = "user")]
     headers: Option<PathBuf>,
 
-    /// The module, built already
+    /// Use this module, built earlier
     #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "build", "headers"])]
     module: Option<PathBuf>,
 
-    /// Workloads, with commas
+    /// Workloads, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_workload)]
     rw: Vec<Workload>,
 
-    /// I/Os of each job under way, with commas
+    /// I/Os in flight per job, separated by commas
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,32", value_parser = parse_count::<u32, DEPTH_MAX>)]
     iodepth: Vec<u32>,
 
@@ -84,7 +85,7 @@ pub(crate) struct Floor {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_count::<u32, JOBS_MAX>)]
     numjobs: u32,
 
-    /// A paper's loads and time: table2 (depth 1, 30 s), table3 (depths 1 to 64, 1 to 16 jobs, 300 s)
+    /// Use a paper's loads and times: table2 (depth 1, 30 s) or table3 (depths 1 to 64, 1 to 16 jobs, 300 s)
     #[arg(long, value_name = "NAME", value_parser = parse_paper, conflicts_with_all = ["rw", "iodepth", "numjobs"])]
     paper: Option<&'static str>,
 
@@ -100,11 +101,11 @@ pub(crate) struct Floor {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse_count::<u32, ROUNDS_MAX>)]
     repeat: u32,
 
-    /// Seed of the places that are read
+    /// Seed of the random offsets
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Write a page with plots there
+    /// Write a page with plots to this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 

@@ -13,7 +13,7 @@ use crate::text::escape;
 
 /// Print the value of a key
 ///
-/// Writes the value's bytes to standard output as they are; on a terminal with an end of line.
+/// The bytes are printed unchanged; on a terminal, an end of line is added.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

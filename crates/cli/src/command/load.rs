@@ -24,17 +24,16 @@ const TASKS_PER_WORKER: usize = 64;
 
 /// Load records from a file or standard input
 ///
-/// Creates the store and the table if they are missing. A record replaces an older one with the same key; of several records
-/// with one key the last one wins. On return all records survive power loss. Ctrl-C stops reading, and keeps
-/// the records loaded so far.
+/// A missing store or table is created. A record replaces one with the same key; if the input repeats a key, the last
+/// record wins. When the command returns, all records survive power loss. Ctrl-C keeps the records loaded so far.
 ///
-/// Input has one record a line; blank lines are left out. Columns are named by their header or numbered from 1; fields of JSON are named, inner
-/// ones as OUTER.INNER. The value is the whole line unless columns are chosen for it.
+/// Each line is one record; blank lines are skipped. --key and --value take a column's header or number (from 1), or a
+/// JSON field (OUTER.INNER if nested).
 ///
-/// What bytes stand for, as `qpair scan` writes it too: in TSV \t \n \r \\ and \x00 are escapes, of a key and of a value of one column; with --raw
-/// they are bytes like others. In CSV a column may be in quotes, with each quote in it doubled. Of JSON a string is taken as what it says, all else (numbers, objects, arrays) as its
-/// bytes stand in the input, and where field F is missing, F_hex gives its bytes as hexadecimal digits. A whole line, or several columns, make a value of the input's own format: nothing in it is
-/// changed but quotes of CSV that are not needed.
+/// TSV keys and single-column values have the escapes \t \n \r \\ \x00, except with --raw. CSV quotes may enclose a
+/// column; a quote inside is doubled. A JSON string is decoded; any other JSON value is stored as its bytes stand in
+/// the input. If field F is missing, F_hex gives its bytes as hexadecimal digits. A whole line, or several columns,
+/// become a value in the input's format, unchanged except for unnecessary CSV quotes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -51,7 +50,7 @@ pub(crate) struct Load {
     #[arg(default_value = "-")]
     file: PathBuf,
 
-    /// Format of the input [default: as the file's name ends]
+    /// Format of the input [default: by the file name's extension]
     #[arg(long, value_enum, help_heading = "Input")]
     format: Option<Format>,
 
@@ -59,11 +58,11 @@ pub(crate) struct Load {
     #[arg(long, value_name = "COLUMN", help_heading = "Input")]
     key: Option<String>,
 
-    /// Column or field of the value; several make one value of the same format [default: the whole line]
+    /// Column or field of the value; several become one value in the input's format [default: the whole line]
     #[arg(long = "value", value_name = "COLUMN", help_heading = "Input")]
     values: Vec<String>,
 
-    /// The first line names the columns [default: yes for CSV, and if a column is named]
+    /// The first line names the columns [default: yes for CSV, and if --key or --value is a name]
     #[arg(long, conflicts_with = "no_header", help_heading = "Input")]
     header: bool,
 
@@ -79,7 +78,7 @@ pub(crate) struct Load {
     #[arg(long, help_heading = "Input")]
     raw: bool,
 
-    /// Accept an empty key; otherwise it makes a line malformed
+    /// Accept empty keys; otherwise their lines are malformed
     #[arg(long, help_heading = "Input")]
     empty_key: bool,
 
@@ -87,7 +86,7 @@ pub(crate) struct Load {
     #[arg(long, help_heading = "Input")]
     sorted: bool,
 
-    /// Skip and count malformed lines instead of ending the load at the first
+    /// Skip and count malformed lines; otherwise the first one ends the load
     #[arg(long, help_heading = "Input")]
     skip_bad: bool,
 

@@ -13,8 +13,8 @@ use crate::text::counted;
 
 /// Print the write-ahead log of a store
 ///
-/// Prints the commits after the newest checkpoint in order, with the changes of each, and then how each log ends. The store
-/// is neither recovered nor changed. A closed store has no log.
+/// The output lists the commits after the newest checkpoint in order, with their changes, and then the end of each log.
+/// The store is neither recovered nor changed. A closed store has no log.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -22,32 +22,32 @@ Examples:
   qpair log crashed.qpair --table users --json | jq .operations
   qpair log crashed.qpair --verify
 
-Exit code 1 if the log is damaged, or cannot be read to its end: durable commits are or may be missing.")]
+The exit code is 1 if the log is damaged or cannot be read to its end: durable commits are missing, or may be.")]
 pub(crate) struct Log {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// Only commits in the log with this number
+    /// Print only commits in the log with this number
     #[arg(long, value_name = "N")]
     log: Option<u16>,
 
-    /// Only commits from this commit timestamp on
+    /// Print only commits from this commit timestamp on
     #[arg(long, value_name = "TIMESTAMP", default_value_t = 0)]
     from: u64,
 
-    /// Only changes of this table
+    /// Print only changes of this table
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
 
-    /// Stop after so many commits; do not read to the end of the log
+    /// Stop after this many commits; the rest of the log is not read
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
 
-    /// Print no commits, only whether the log is whole, and where it ends
+    /// Print only whether the log is complete, and where it ends
     #[arg(long, conflicts_with_all = ["limit", "from", "table", "log"])]
     verify: bool,
 
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }

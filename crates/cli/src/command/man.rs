@@ -7,7 +7,7 @@ use clap::{Args, Command};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 
-/// Print the manual page of a command, or write all of them to a folder
+/// Print the manual page of a command, or write all pages to a folder
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -18,7 +18,7 @@ pub(crate) struct Man {
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 
-    /// Write the pages of all commands here
+    /// Write the pages of all commands to this folder
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     dir: Option<PathBuf>,
 }

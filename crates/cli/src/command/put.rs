@@ -15,7 +15,7 @@ use crate::store_args::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
 
 /// Insert or replace a record
 ///
-/// Creates the store and the table if they are missing. On return the record survives power loss.
+/// A missing store or table is created. When the command returns, the record survives power loss.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

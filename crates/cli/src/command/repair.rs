@@ -16,16 +16,16 @@ use crate::text::{counted, escape, size};
 
 /// Save the readable records of a damaged store into a new one
 ///
-/// The damaged store is not changed. A table that lost its name comes back as table-N. The report lists the ranges of keys
-/// that are lost, and those of which only older copies were found. If the whole store can be read, no new store is created.
-/// If the superblocks are gone, the whole device is searched for the store's pages.
+/// The damaged store is not changed. A table that lost its name becomes table-N. The report lists the key ranges that
+/// are lost, and those found only in older copies. If the whole store is readable, no new store is created. If the
+/// superblocks are lost, the whole device is searched for the store's pages.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   qpair repair broken.qpair saved.qpair
   qpair repair broken.qpair saved.qpair --json | jq .tables
 
-Exit code 0 if all records were readable or saved; 1 if some are lost or may be out of date.")]
+The exit code is 0 if all records were readable or saved, and 1 if some are lost or may be out of date.")]
 pub(crate) struct Repair {
     #[command(flatten)]
     store: StoreArgs,

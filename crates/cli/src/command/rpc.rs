@@ -18,16 +18,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Call a method of a target by JSON-RPC, and print its result
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Parameters are written name=value. A value that reads as JSON is that (512, true, [\"M0\",\"M1\"]); everything else is a string. \
-Methods, parameters and errors are SPDK's; rpc_get_methods lists those that there are. Ends with 1 if the target answers with \
-an error.
+A value that is valid JSON is sent as JSON (512, true, [\"M0\",\"M1\"]), any other as a string. Methods, parameters \
+and errors are those of SPDK; rpc_get_methods lists the supported methods. The exit code is 1 if the target answers \
+with an error.
 
 Examples:
   qpair rpc rpc_get_methods
   qpair rpc bdev_malloc_create name=M0 num_blocks=131072 block_size=512
   qpair rpc bdev_raid_create name=R raid_level=raid0 strip_size_kb=64 'base_bdevs=[\"M0\",\"M1\"]'
   qpair rpc vhost_create_blk_controller ctrlr=r.sock dev_name=R
-  qpair rpc save_config > saved.json               all that there is, as spdk-rpc writes it; with --toml for qpair target --config")]
+  qpair rpc save_config > saved.json               as spdk-rpc writes it; with --toml for qpair target --config")]
 pub(crate) struct Rpc {
     /// The method
     method: String,
@@ -36,11 +36,11 @@ pub(crate) struct Rpc {
     #[arg(value_name = "NAME=VALUE", value_parser = parse_parameter)]
     parameters: Vec<(String, Value)>,
 
-    /// save_config writes TOML
+    /// Print the result of save_config as TOML
     #[arg(long)]
     toml: bool,
 
-    /// Where the target listens
+    /// Socket at which the target listens
     #[arg(long, value_name = "PATH", default_value = "/run/qpair/rpc.sock")]
     socket: PathBuf,
 }

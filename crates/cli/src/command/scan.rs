@@ -13,10 +13,10 @@ use crate::store_args::{Effort, StoreArgs, TableArgs};
 
 /// Print records in the order of their keys
 ///
-/// One record a line: key, tab, value. Tabs, line ends, backslashes, control bytes and what is not UTF-8 are
-/// escaped: \t \n \r \\ \x00. CSV has a first line that names the columns, and quotes where they are needed. JSON has bytes that are not UTF-8 as
-/// hexadecimal digits, in key_hex and value_hex. Each of these `qpair load` reads back byte for byte; --raw has no escapes, and so is only
-/// read back if no record has a tab or a line end.
+/// Each line is one record: key, tab, value. Tabs, line ends, backslashes, control bytes and non-UTF-8 bytes are
+/// escaped: \t \n \r \\ \x00. CSV has a header line, and quotes where they are needed. JSON has non-UTF-8 bytes as
+/// hexadecimal digits, in key_hex and value_hex. `qpair load` reads all three formats back byte for byte, and --raw
+/// output if no record contains a tab or a line end.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -31,23 +31,23 @@ pub(crate) struct Scan {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// Only keys with this prefix
+    /// Print only keys with this prefix
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
     prefix: Option<OsString>,
 
-    /// Only this key and those after it
+    /// Print only this key and later keys
     #[arg(long, value_name = "KEY")]
     from: Option<OsString>,
 
-    /// Only keys before this one
+    /// Print only keys before this one
     #[arg(long, value_name = "KEY")]
     to: Option<OsString>,
 
-    /// Last key first
+    /// Print the last key first
     #[arg(long)]
     reverse: bool,
 
-    /// Stop after so many records
+    /// Stop after this many records
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
 
@@ -55,7 +55,7 @@ pub(crate) struct Scan {
     #[arg(long)]
     keys_only: bool,
 
-    /// Print how many records there are, and no records
+    /// Print only the number of records
     #[arg(long, conflicts_with_all = ["keys_only", "raw", "format", "json"])]
     count: bool,
 
@@ -67,7 +67,7 @@ pub(crate) struct Scan {
     #[arg(long, conflicts_with_all = ["format", "json"])]
     raw: bool,
 
-    /// Print one JSON object a line, as --format json
+    /// Print one JSON object per line, like --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
 

@@ -18,17 +18,17 @@ use crate::study_lab::{DeviceArgs, Watch};
 use crate::study_stores::Stores;
 use crate::text::{count, utc};
 
-/// Repeat the papers' experiments here: which interface is best on this machine, with reasons and pictures
+/// Repeat the papers' experiments on this machine, and report the best interface and why
 ///
-/// Measures every interface that works here on a file of its own, or on the devices that are given, and writes a report: what
-/// each of the papers' findings is worth on this machine, plots, and all numbers. Takes about five minutes.
+/// The study measures every interface that works here, on its own file or the given devices. It writes a report:
+/// whether the papers' findings hold on this machine, plots, and all numbers. It takes about five minutes.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-The report is one HTML file that needs nothing else; the numbers are beside it, with the ending .json. Devices that \
-are given are only read, unless --allow-writes is given too. With --rebind nothing on them may be in use: their block devices come and \
-go. They go back to their driver at the end, after Ctrl-C too; after kill -9 by qpair floor --recover.
+The report is one self-contained HTML file; the numbers are beside it, in a .json file. Given devices are only read, \
+unless --allow-writes is given. With --rebind nothing on them may be in use: their block devices disappear and come \
+back. The drives return to their driver at the end, also after Ctrl-C. After kill -9, run qpair floor --recover.
 
 Examples:
   qpair study
@@ -45,7 +45,7 @@ pub(crate) struct Study {
     #[command(subcommand)]
     what: Option<What>,
 
-    /// Where the report goes; the numbers go beside it
+    /// File of the report; the numbers go beside it
     #[arg(long, value_name = "FILE", default_value = "study.html")]
     out: PathBuf,
 
@@ -56,31 +56,31 @@ pub(crate) struct Study {
     #[arg(long, requires = "devices")]
     allow_writes: bool,
 
-    /// Give the drives to this program's driver for its points, and back to the kernel's for the others: both in one study
+    /// Measure this program's driver and the kernel's in one study; drives change between the two
     #[arg(long, requires = "devices", conflicts_with_all = ["list", "render"])]
     rebind: bool,
 
-    /// This experiment only; may be given several times
+    /// Run this experiment only; may be repeated
     #[arg(long = "experiment", value_name = "NAME", value_parser = parse_experiment)]
     experiments: Vec<&'static Experiment>,
 
-    /// Name the experiments and the papers' findings, with what they show and need, and run none
+    /// List the experiments and findings, with what they show and need, and run nothing
     #[arg(long, conflicts_with = "render")]
     list: bool,
 
-    /// Fewer and shorter runs: about a minute, wide intervals
+    /// Make fewer and shorter runs: about a minute, with wide confidence intervals
     #[arg(long, conflicts_with = "full")]
     quick: bool,
 
-    /// More points, more and longer runs, writes long enough to fill a cache of the drive: about an hour
+    /// Measure more points in more and longer runs, with writes that fill the drive's cache: about an hour
     #[arg(long)]
     full: bool,
 
-    /// Rounds of all points, and of what findings compare [default: planned by the spread that is seen]
+    /// Rounds of all points and comparisons [default: planned from the measured spread]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: Option<u32>,
 
-    /// No comparison begins after that time: 90s, 5m [default: 5m]
+    /// Time after which no comparison begins, such as 90s [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "repeat")]
     budget: Option<f64>,
 
@@ -92,7 +92,7 @@ pub(crate) struct Study {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Make the report from the numbers of an earlier study, and measure nothing
+    /// Write the report from the numbers of an earlier study, and measure nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["devices", "experiments", "quick", "full"])]
     render: Option<PathBuf>,
 
@@ -106,14 +106,14 @@ enum What {
     Diff(StudyDiff),
 }
 
-/// Say what differs between two studies: points beyond both intervals, and verdicts
+/// Show the differences between two studies: points outside both intervals, and verdicts
 #[derive(Args, Debug)]
 struct StudyDiff {
-    /// The numbers of the first
+    /// Numbers (.json) of the first study
     #[arg(value_name = "A")]
     before: PathBuf,
 
-    /// Those of the second
+    /// Numbers (.json) of the second study
     #[arg(value_name = "B")]
     after: PathBuf,
 

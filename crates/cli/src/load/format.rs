@@ -15,11 +15,11 @@ use crate::text::escape;
 /// A format of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Tab-separated columns; escapes \\t \\n \\r \\\\ \\x00, no quotes
+    /// Tab-separated columns; escapes \t \n \r \\ \x00, no quotes
     Tsv,
     /// Comma-separated columns; quotes, no escapes
     Csv,
-    /// One JSON object a line; F_hex has the bytes of F as hexadecimal digits
+    /// One JSON object per line; F_hex holds field F as hexadecimal digits
     Json,
 }
 

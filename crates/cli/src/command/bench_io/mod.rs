@@ -23,16 +23,16 @@ use crate::output::Output;
 pub(crate) use words::as_fio_takes_them;
 
 const AFTER_HELP: &str = "\
-Jobs come from the command line, from job files, or both; --name begins a job, and what stands before the first --name \
-is for all jobs. An option that fio has and qpair does not is an error, never ignored. Sizes are fio's: 4k is 4096. One dash before an \
-option does as well as two.
+Jobs come from the command line, from job files, or both. --name begins a job; options before the first --name are \
+for all jobs. A fio option that qpair does not support is an error. Sizes are those of fio: 4k is 4096. Options have \
+one dash or two.
 
 Exit codes:
   0    done
-  1    a block was not what was written (--verify)
-  2    wrong use: an option, a job file, options that contradict each other
+  1    a block differs from what was written (--verify)
+  2    wrong use: an option, a job file, or a contradiction
   3    a device or a job failed
-  130  interrupted; what was measured until then was reported
+  130  interrupted; the results until then were reported
 
 Examples:
   qpair bench io --filename=/dev/nvme0n1 --rw=randread --direct=1 --ioengine=io_uring --iodepth=32 --runtime=10 --time_based
@@ -65,11 +65,11 @@ struct Own {
     #[arg(long, conflicts_with = "readonly", help_heading = "Run")]
     force: bool,
 
-    /// Show the jobs with everything settled, and run nothing
+    /// Show the jobs with all settings, and run nothing
     #[arg(long, help_heading = "Run")]
     parse_only: bool,
 
-    /// Show what an option means, or all of them
+    /// Explain one option, or all options
     #[arg(long, value_name = "OPTION|all", help_heading = "Run")]
     cmdhelp: Option<String>,
 
@@ -91,7 +91,7 @@ struct Own {
     #[arg(long, conflicts_with = "output_format", help_heading = "Output")]
     json: bool,
 
-    /// A live line while jobs run: auto is on a terminal only
+    /// Show a live line while jobs run; auto: on a terminal only
     #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
     eta: When,
 

@@ -9,11 +9,11 @@ use crate::failure::{Exit, Failure, Result};
 use crate::output::{Output, say};
 use crate::text::counted;
 
-/// Check the map of a device: both of its slots, and that its slices lie on the device
+/// Check the map of a device: both slots, and that all slices lie on the device
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit code 1 if a slot is damaged, even if the other has all that is needed, or if there is no map. The next change of the map \
-writes a damaged slot again.")]
+The exit code is 1 if there is no map or a slot is damaged, even if the other slot is intact. The next change of the \
+map repairs a damaged slot.")]
 pub(super) struct Check {
     #[command(flatten)]
     target: Target,

@@ -19,8 +19,8 @@ const COPY_BYTES: usize = 1 << 20;
 
 /// Make a slice
 ///
-/// Where and how large is as you say, to the byte; both are multiples of the device's logical block. Nothing is written onto a
-/// device that holds something else, unless you say so. The map says that the slice is there once all of it is: an image is copied first.
+/// Offset and size are exact, and multiples of the device's logical block. The command refuses a device with other
+/// content, unless --force is given. It copies an image before it enters the slice in the map.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -33,19 +33,19 @@ pub(super) struct Create {
     /// Name of the slice: letters, digits, '-', '_' and '.'
     name: String,
 
-    /// How large it is; as large as the image if left out
+    /// Size of the slice [default: the size of the image]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, required_unless_present = "from")]
     size: Option<u64>,
 
-    /// Where on the device it begins; where there is room if left out
+    /// Offset of the slice on the device [default: a place with enough room]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     offset: Option<u64>,
 
-    /// Copy this image into it: bytes as a disk has them ("raw")
+    /// Copy this raw disk image into the slice
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
 
-    /// Carve the device even if it has other content, which is lost
+    /// Write to a device with other content; that content is lost
     #[arg(long)]
     force: bool,
 }

@@ -7,13 +7,13 @@ use super::Target;
 use crate::failure::{Exit, Result};
 use crate::output::say;
 
-/// Delete a slice: its space is free for others, its bytes stay until they are written over
+/// Delete a slice; its bytes stay until they are overwritten
 #[derive(Args, Debug)]
 pub(super) struct Delete {
     #[command(flatten)]
     target: Target,
 
-    /// Which
+    /// Name of the slice
     name: String,
 }
 

@@ -18,10 +18,10 @@ use crate::command::bench_peak::parse_mode;
 use crate::command::parse_spec;
 use crate::failure::{Exit, Failure, Result};
 
-/// Carve a device into named disks: exact slices, in a map that lies on the device itself
+/// Divide a device into named slices; the map of the slices is on the device
 ///
-/// A slice is carve:name=NAME:DEVICE wherever a device could stand. A device that a target has open is carved by the target:
-/// `qpair rpc bdev_scsi_create`.
+/// Write carve:name=NAME:DEVICE in place of a device to use a slice. If a target has the device open, let it create the
+/// slices: `qpair rpc bdev_scsi_create`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -12,11 +12,11 @@ use super::{controller_at, parse_address};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 
-/// Take NVMe drives or SAS controllers from the kernel, for the drivers in this program
+/// Take NVMe drives or SAS controllers from the kernel, for this program's drivers
 ///
-/// Gives them to the kernel's driver vfio-pci. A drive that is mounted, held, partitioned or swap is refused, and so is a
-/// SAS controller with such a disk behind it; what is on a drive is not touched. Lasts until qpair nvme unbind or the next
-/// start of the machine.
+/// The command binds them to the kernel's driver vfio-pci, until qpair nvme unbind or the next start of the machine. It
+/// refuses drives that are mounted, held, partitioned or used as swap, and SAS controllers with such disks. Data is not
+/// touched.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -25,15 +25,15 @@ Examples:
 
 Undo: sudo qpair nvme unbind 0000:3b:00.0")]
 pub(crate) struct Bind {
-    /// Which, as qpair nvme list and qpair scsi list show them
+    /// Addresses, as qpair nvme list and qpair scsi list show them
     #[arg(value_name = "ADDRESS", required = true, value_parser = parse_address)]
     addresses: Vec<PciAddress>,
 
-    /// Take them although they are in use: mounted file systems are cut off
+    /// Take drives that are in use; mounted file systems on them are cut off
     #[arg(long)]
     force: bool,
 
-    /// Let this user drive them without being root: a name or number
+    /// Give this user, by name or number, access to the drives without root
     #[arg(long, value_name = "USER", value_parser = parse_user)]
     owner: Option<u32>,
 }

@@ -9,7 +9,7 @@ use super::opened::Opened;
 use crate::failure::{Exit, Result};
 use crate::output::Output;
 
-/// List the formats of a drive's namespaces, and say whether the driver supports the current one
+/// List the formats of a drive's namespaces, and whether the driver supports the current one
 ///
 /// Nothing is formatted.
 #[derive(Args, Debug)]

@@ -9,10 +9,9 @@ use crate::failure::{Exit, Result};
 use crate::output::{Output, hex};
 use crate::text::{counted, size};
 
-/// Ask a controller what it is, and which namespaces it has
+/// Show the identity of a controller, and its namespaces
 ///
-/// The controller is set up by the driver in this program, as for I/O, and reset at that; data is not touched. A drive of this
-/// machine has to be bound first.
+/// The driver resets the controller and sets it up for I/O; data is not touched. Bind a drive of this machine first.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -15,10 +15,10 @@ use crate::text::size;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 States:
-  bound    vfio-pci has it: a program can drive it
-  free     the kernel's driver has it, and nothing on it is in use: it can be bound
-  in use   mounted, partitioned, held or swap
-  no IOMMU it cannot be bound: see qpair doctor
+  bound    bound to vfio-pci: a program can use it
+  free     the kernel's driver has it, and it is not in use: it can be bound
+  in use   mounted, partitioned, held or used as swap
+  no IOMMU cannot be bound: see qpair doctor
 
 Examples:
   qpair nvme list

@@ -12,11 +12,11 @@ use qpair_pci::sysfs::{Function, PciAddress, Root};
 
 use crate::failure::{Exit, Failure, Result};
 
-/// NVMe drives for the driver in this program: list, bind, unbind, identify, check formats
+/// Manage NVMe drives for this program's own driver
 ///
-/// A drive that the kernel's driver vfio-pci has is driven by this program itself: nvme:ADDRESS/nsN is a device wherever
-/// a file could stand. An IOMMU is needed. The kernel's block devices of that drive are gone until it is unbound. bind and
-/// unbind do the same for SAS controllers (qpair scsi list), with all disks behind them.
+/// Write nvme:ADDRESS/nsN in place of a file to use a drive that is bound to the kernel's driver vfio-pci. The machine
+/// needs an IOMMU. A bound drive has no block devices in the kernel. bind and unbind also take SAS controllers (qpair
+/// scsi list), with all disks behind them.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example, from the kernel's driver to this one and back:

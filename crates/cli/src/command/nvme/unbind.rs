@@ -9,13 +9,13 @@ use crate::output::Output;
 
 /// Give NVMe drives or SAS controllers back to the kernel's driver
 ///
-/// Its block devices are there again a moment later. A drive that a program uses is refused.
+/// The drive's block devices come back a moment later. The command refuses a drive that a program uses.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
   sudo qpair nvme unbind 0000:3b:00.0")]
 pub(crate) struct Unbind {
-    /// Which, as qpair nvme list and qpair scsi list show them
+    /// Addresses, as qpair nvme list and qpair scsi list show them
     #[arg(value_name = "ADDRESS", required = true, value_parser = parse_address)]
     addresses: Vec<PciAddress>,
 }

@@ -7,7 +7,7 @@ use crate::failure::{Exit, Result};
 use crate::output::Output;
 use crate::text::{count, size};
 
-/// Say what a disk is, and what it can do
+/// Show the identity and the features of a disk
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -10,9 +10,10 @@ use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
 
-/// Let the lamp at a disk's slot shine for a while, so that people find it
+/// Switch on the locate lamp at a disk's slot
 ///
-/// The controller switches it (MPI: SCSI enclosure processor). Where there is no lamp, it says so, and how else to find the disk.
+/// The controller switches the lamp (MPI: SCSI enclosure processor). If there is none, the command names another way to
+/// find the disk.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -22,7 +23,7 @@ pub(crate) struct Locate {
     #[command(flatten)]
     which: Disk,
 
-    /// How long; Ctrl-C ends it sooner
+    /// Seconds that the lamp is on; Ctrl-C switches it off sooner
     #[arg(long, value_name = "S", default_value = "60", value_parser = parse_seconds)]
     seconds: f64,
 }

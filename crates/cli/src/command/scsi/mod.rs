@@ -11,11 +11,12 @@ use clap::{Args, Subcommand};
 
 use crate::failure::{Exit, Result};
 
-/// SCSI disks behind SAS controllers that this program drives: list them, ask one, reset it, find it, decode sense data
+/// Manage SCSI disks behind SAS controllers
 ///
-/// A disk is scsi:HOST/UNIT wherever a file could stand. HOST: soft (a controller made of software), vfio-user:PATH, or the PCI
-/// address of a controller that vfio-pci has. UNIT: a target's number (3, or 3.2 for its unit 2), the address of its port
-/// (sas.5000c50012345679), or the name of the unit (naa.5000c50012345678, or wwn-0x5000c50012345678 as /dev/disk/by-id has it).
+/// Write scsi:HOST/UNIT in place of a file. HOST is soft (an emulated controller), vfio-user:PATH, or the PCI address
+/// of a controller bound to vfio-pci (qpair nvme bind). UNIT is a target's number (3, or 3.2 for its unit 2), its
+/// port's address (sas.5000c50012345679), or the unit's name (naa.5000c50012345678, or wwn-0x5000c50012345678 as in
+/// /dev/disk/by-id).
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -6,7 +6,7 @@ use qpair_scsi_wire::Sense;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 
-/// Say what sense data means, in the fixed or the descriptor form, as logs have it
+/// Explain sense data from a log, in the fixed or the descriptor format
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

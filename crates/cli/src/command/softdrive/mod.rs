@@ -30,22 +30,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// NVMe drives, at most: each has a socket.
 const NVME_DRIVES_MAX: u16 = 64;
 
-/// Serve NVMe drives, or SAS disks, made of software to this program, SPDK or QEMU
+/// Emulate NVMe drives or SAS disks for this program, SPDK or QEMU
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The drives are complete NVMe controllers behind sockets (vfio-user). A driver maps their doorbells and they map its \
-memory; after that the sockets are silent. One thread serves all of them: give it a core. Ctrl-C ends it and removes \
-the sockets. SIGUSR1 lets the power of all drives fail and come back.
+The drives are complete NVMe controllers behind vfio-user sockets. One thread serves all drives: give it a core. \
+Ctrl-C ends the program and removes the sockets. SIGUSR1 simulates a power failure and restart of all drives.
 
---socket PATH with one drive: the socket; if PATH is a folder, PATH/cntrl, which is where SPDK looks. With --drives N: \
-PATH.1 to PATH.N; if PATH is a folder, PATH/1/cntrl to PATH/N/cntrl.
+With one drive, --socket PATH is the socket; if PATH is a folder, PATH/cntrl, as SPDK expects. With --drives N, the \
+sockets are PATH.1 to PATH.N; in a folder, PATH/1/cntrl to PATH/N/cntrl.
 
-Profiles: none (no delays), tlc, qlc (with an SLC cache that runs out), optane, sas-ssd; each option of one can be changed: \
---profile tlc,read_us=80,dies=8. With --hba also hdd (7200 turns a minute), and names alone.
+Profiles: none (no delays), tlc, qlc (with an SLC cache that runs out), optane, sas-ssd, and with --hba hdd (7200 \
+rpm). Options may follow, but not with --hba: --profile tlc,read_us=80,dies=8.
 
-With --hba one SAS host bus adapter (MPI 2.5, or --mpi 2.6) is served, with --drives N disks behind it: each request is a message over \
-the socket then, since no card lets that register be mapped. SIGUSR2 pulls the last disk, and plugs it in again. \
---strict tells what a driver does that the interface does not allow.
+With --hba the program serves one SAS host bus adapter (MPI 2.5, or --mpi 2.6) with --drives N disks behind it. Each \
+request is then a message over the socket. SIGUSR2 removes the last disk, or inserts it again.
 
 Examples:
   qpair softdrive --socket /run/soft.sock
@@ -57,11 +55,11 @@ Examples:
   qpair softdrive --socket /run/hba.sock --hba --drives 2 --size 256MiB
   qpair softdrive --socket /run/soft.sock --fault seed=7,read_error_rate=0.001,remove_after=50000")]
 pub(crate) struct SoftDrive {
-    /// Where drivers connect
+    /// Socket, or folder of the sockets, for drivers to connect to
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
 
-    /// Bytes of a namespace; several times: several namespaces [default: 1GiB, or the file's size]
+    /// Bytes of a namespace; repeat for several namespaces [default: 1GiB, or the file's size]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     size: Vec<u64>,
 
@@ -69,11 +67,11 @@ pub(crate) struct SoftDrive {
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     block: Vec<u64>,
 
-    /// Keep the blocks in a file or block device, not in memory; once for each namespace, or with --hba for each disk
+    /// Keep the blocks in a file or block device, not in memory; one for each namespace, or with --hba for each disk
     #[arg(long, value_name = "PATH", conflicts_with = "null")]
     file: Vec<PathBuf>,
 
-    /// Keep no blocks: writes are forgotten, reads leave the driver's memory as it was
+    /// Keep no blocks: writes are discarded, and reads do not change the driver's memory
     #[arg(long)]
     null: bool,
 
@@ -81,11 +79,11 @@ pub(crate) struct SoftDrive {
     #[arg(long, conflicts_with_all = ["fault", "trap_doorbells"])]
     hba: bool,
 
-    /// Tell what a driver does that the interface does not allow
+    /// Report what a driver does against the rules of the interface
     #[arg(long, requires = "hba")]
     strict: bool,
 
-    /// Write down what a driver does: its registers, requests and frames
+    /// Write the driver's register accesses, requests and frames to a file
     #[arg(long, requires = "hba", value_name = "FILE")]
     transcript: Option<PathBuf>,
 
@@ -97,47 +95,47 @@ pub(crate) struct SoftDrive {
     #[arg(long, requires = "hba")]
     expanders: bool,
 
-    /// Drives, all alike, at most 64 (with --expanders 1024); with --file, drive N keeps its blocks in PATH.N
+    /// Identical drives, at most 64 (1024 with --expanders); with --file, drive N keeps its blocks in PATH.N
     #[arg(long, visible_alias = "disks", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     drives: u16,
 
-    /// How long commands take: none, tlc, qlc, optane, sas-ssd (with --hba also hdd), with options after it
+    /// Latency profile: none, tlc, qlc, optane, sas-ssd (with --hba also hdd), then its options
     #[arg(long, value_name = "NAME[,OPTION=VALUE]...")]
     profile: Option<String>,
 
-    /// Faults to inject, and how often
+    /// Faults to inject, with their rates
     #[arg(long, value_name = "OPTION=VALUE[,...]")]
     fault: Option<String>,
 
-    /// Lose writes that were not flushed when the power fails
+    /// Lose unflushed writes when the power fails
     #[arg(long)]
     volatile_cache: bool,
 
-    /// Pairs of I/O queues of a drive; reply queues of a host bus adapter
+    /// I/O queue pairs of a drive; with --hba, reply queues of the host bus adapter
     #[arg(long, value_name = "N")]
     queues: Option<u16>,
 
-    /// Let drivers not map the doorbells: each is a message over the socket
+    /// Forbid drivers to map the doorbells: each doorbell is a message over the socket
     #[arg(long)]
     trap_doorbells: bool,
 
-    /// The processor that serves
+    /// Processor for the serving thread
     #[arg(long, value_name = "N")]
     cpu: Option<u32>,
 
-    /// While there is nothing to do: poll (look again at once), or nap=TIME (nap, at most so many microseconds)
+    /// When idle: poll (look again at once), or nap=TIME (sleep, at most TIME microseconds)
     #[arg(long, value_name = "HOW", default_value = "nap=1000", value_parser = parse_idle)]
     idle: Idle,
 
-    /// Disconnect a driver after so many idle seconds, so that another can connect [default: never]
+    /// Disconnect a driver after this many idle seconds, to admit another [default: never]
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     idle_timeout: Option<f64>,
 
-    /// Say what the drives did, every so many seconds
+    /// Seconds between reports on the activity of the drives [default: no reports]
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     status: Option<f64>,
 
-    /// Print a JSON object for each thing that happens, one a line
+    /// Print each event as a line of JSON
     #[arg(long)]
     json: bool,
 }

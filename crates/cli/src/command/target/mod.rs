@@ -38,30 +38,32 @@ const LOG: &str = "qpair_target";
 /// How long to wait for another process that has the device and is about to end.
 const PREDECESSOR: Duration = Duration::from_secs(3);
 
-/// Give block devices to virtual machines, with no kernel in the way of the data
+/// Serve block devices to virtual machines, with no kernel in the data path
 #[derive(Args, Debug)]
 #[command(
     name = "target",
     after_help = "\
-Each disk has a socket, FOLDER/NAME.sock, at which QEMU finds it (vhost-user-blk). The guest's memory must be shared with \
-this program: that is what memory-backend-memfd is for. Requests go from the guest's rings to the device and back on the \
-workers; a guest that is idle costs nothing, unless --poll is given. One guest at a time has a disk. A guest with a disk on nvme: or scsi: of \
-this machine must have no balloon, virtio-mem or free page reporting: the drive reaches the memory that it had at first.
+QEMU connects to each disk at the socket FOLDER/NAME.sock (vhost-user-blk). The guest must share its memory with this \
+program: use memory-backend-memfd. An idle guest costs nothing, unless --poll is given. One guest at a time can use a \
+disk. A guest with a disk on nvme: or scsi: of this machine must not use a balloon, virtio-mem or free page \
+reporting.
 
 DEVICE is a file, a block device, or any device specifier: nvme:0000:3b:00.0, scsi:HOST/UNIT, softnvme:size=1GiB, \
-stripe:..., ram:size=1GiB. The guest sees NAME as the disk's serial number (/dev/disk/by-id/virtio-NAME). Ctrl-C lets all \
-guests go and removes the sockets; a guest goes on when the target is there again (QEMU's reconnect option).
+stripe:..., ram:size=1GiB. The guest sees NAME as the disk's serial number (/dev/disk/by-id/virtio-NAME). Ctrl-C \
+disconnects all guests and removes the sockets; a guest continues when the target runs again (QEMU's reconnect \
+option).
 
-What happens is logged: a line each on standard error, or with --json an object each on standard output. --log turns it up or down, \
-for all crates or for one: qpair_drivers, qpair_mpt3sas, qpair_nvme, qpair_scsi, qpair_target, qpair_vfio_user, qpair_vhost_user, \
-qpair_virtio_scsi. notice and info are the same.
+Events are logged as lines on standard error, or with --json as objects on standard output. --log sets the level, for \
+all crates or for one: qpair_drivers, qpair_mpt3sas, qpair_nvme, qpair_scsi, qpair_target, qpair_vfio_user, \
+qpair_vhost_user, qpair_virtio_scsi. The levels notice and info are the same.
 
---rpc lets SPDK's client (pip install spdk) make devices, layers of devices and disks while the target runs; `qpair rpc` does \
-the same with less. `spdk-rpc -s PATH save_config` prints all that there is, and --load makes it again.
+With --rpc, SPDK's client (pip install spdk) or `qpair rpc` can create devices, layers of devices and disks while the \
+target runs. `spdk-rpc -s PATH save_config` prints the configuration for --load.
 
---config reads TOML: [target] has folder, rpc, metrics, workers, cpus, poll, buffered and log, as here; each other table is a call that makes \
-something, such as [[bdev_malloc_create]] with name, num_blocks and block_size. `qpair rpc save_config --toml` writes it. SIGHUP reads the \
-file again, and makes the difference; a file with anything wrong changes nothing.
+--config reads TOML. The table [target] has folder, rpc, metrics, workers, cpus, poll, buffered and log, as here. \
+Each other table is a call, such as [[bdev_malloc_create]] with name, num_blocks and block_size. `qpair rpc \
+save_config --toml` writes such a file. SIGHUP makes the target read the file again and apply the differences; a file \
+with an error changes nothing.
 
 Examples:
   qpair target --folder /run/qpair --disk data=ram:size=1GiB
@@ -84,24 +86,23 @@ pub(crate) struct TargetCommand {
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 
-    /// A disk; several times: several disks
+    /// Disk to serve; may be repeated
     #[arg(long, value_name = "NAME=DEVICE", required_unless_present_any = ["rpc", "config"], value_parser = parse_disk)]
     disk: Vec<(String, DeviceSpec)>,
 
-    /// Be managed by JSON-RPC at this socket, for the owner of this process alone
+    /// Accept JSON-RPC calls at this socket, only from the owner of this process
     #[arg(long, value_name = "PATH")]
     rpc: Option<PathBuf>,
 
-    /// Serve metrics for Prometheus at this address with a port, or at this path
+    /// Serve metrics for Prometheus at this address with a port, or at a socket of this path
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<MetricsAddress>,
 
-    /// Log level, for all crates or for some: error, warning, notice, info or debug; info,qpair_nvme=debug
-    /// [default: notice]
+    /// Log level: error, warning, notice, info or debug, for all crates or for some: info,qpair_nvme=debug
     #[arg(long, value_name = "LEVEL,CRATE=LEVEL", value_parser = Levels::parse)]
     log: Option<Levels>,
 
-    /// Make the calls of a configuration first: what `spdk-rpc save_config` has printed
+    /// First make the calls that `spdk-rpc save_config` has printed to this file
     #[arg(long, value_name = "FILE", requires = "rpc")]
     load: Option<PathBuf>,
 
@@ -113,27 +114,27 @@ pub(crate) struct TargetCommand {
     #[arg(long)]
     buffered: bool,
 
-    /// Guests cannot write
+    /// Refuse writes of guests
     #[arg(long)]
     read_only: bool,
 
-    /// Queues of each disk at most; a guest sets up as many as it has processors
+    /// Maximum queues per disk; a guest sets up one per processor
     #[arg(long, value_name = "N", default_value_t = BlkOptions::default().queues, value_parser = clap::value_parser!(u16).range(1..=i64::from(qpair_target::QUEUES_MAX)))]
     queues: u16,
 
-    /// Threads that serve queues; give each a core if they are to --poll [default: 1]
+    /// Threads that serve queues [default: 1]; with --poll, give each thread a core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: Option<u16>,
 
-    /// Keep the workers to these processors, one each in turns: 2,3
+    /// Pin the workers to these processors in turn, one each: 2,3
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cpus: Vec<usize>,
 
-    /// Look at the rings all the time: the least latency, for a whole core each
+    /// Poll the rings all the time: the lowest latency, for a whole core per worker
     #[arg(long)]
     poll: bool,
 
-    /// Print a JSON object for each thing that happens, one a line
+    /// Print each event as a line of JSON
     #[arg(long)]
     json: bool,
 }

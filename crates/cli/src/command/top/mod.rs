@@ -26,10 +26,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Show the activity of a running store or target
 ///
-/// The process that has the store open publishes it at a socket: `qpair load`, `demo` and `bench` beside the store
-/// (STORE.top), other programs if they ask for it (Options::publish). Rates are those of the last interval. Open
-/// transactions are listed, the oldest first. A transaction that waits long may block others; an old snapshot keeps
-/// undo versions alive.
+/// A process that has the store open publishes its activity at a socket: `qpair load`, `demo` and `bench` at STORE.top,
+/// other programs if they call Options::publish. Rates are those of the last interval. Open transactions are listed,
+/// the oldest first: one that waits long may block others, and an old snapshot keeps undo versions alive.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -39,27 +38,27 @@ Examples:
   qpair top bench.qpair --once --prometheus > bench.prom
   qpair top --target /run/qpair/metrics.sock")]
 pub(crate) struct Top {
-    /// The store, or the socket that it is published at
+    /// The store, or the socket that publishes it
     #[arg(required_unless_present = "target")]
     store: Option<PathBuf>,
 
-    /// A target instead: where its --metrics are, an address with a port or a path
+    /// Show a target: the address and port, or the path, of its --metrics
     #[arg(long, value_name = "ADDRESS", conflicts_with = "store")]
     target: Option<MetricsAddress>,
 
-    /// Seconds between two looks
+    /// Seconds between two samples
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
     interval: Duration,
 
-    /// Look once, and end
+    /// Take one sample, and end
     #[arg(long)]
     once: bool,
 
-    /// Print one JSON object a line for each look
+    /// Print each sample as a line of JSON
     #[arg(long)]
     json: bool,
 
-    /// Look once, and print the store's metrics in the format of Prometheus
+    /// Take one sample, and print its metrics in the format of Prometheus
     #[arg(long, conflicts_with = "json")]
     prometheus: bool,
 }
