@@ -36,7 +36,7 @@ pub enum Canary {
     UnreadHistory,
     /// A panic while a page is split. Not one of [`Canary::ALL`], as those below: the store must hold with it.
     PanicInSplit,
-    /// A panic in a checkpoint, with the gate closed.
+    /// A panic in a checkpoint, with the barrier closed.
     PanicInCheckpoint,
     /// A panic in a commit that has its timestamp.
     PanicInCommit,

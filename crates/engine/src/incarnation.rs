@@ -12,9 +12,9 @@ use qpair_format::large::Descriptor;
 use qpair_format::superblock::{StoreState, Superblock};
 use qpair_format::{Error, Result};
 
-use crate::checkpoint::{Relief, checkpoint, name_logs, on_every_worker};
+use crate::checkpoint::{SpaceRetry, checkpoint, name_logs, on_every_worker};
 use crate::shared::Shared;
-use crate::space::GateGuard;
+use crate::space::BarrierGuard;
 use crate::sync::AsyncMutex;
 use crate::task::{Promise, current, spawn_here};
 
@@ -146,11 +146,11 @@ impl Incarnation {
 }
 
 impl Incarnation {
-    /// Enters the gate to change the trees, on a worker. The first time, the logs begin.
+    /// Enters the barrier to change the trees, on a worker. The first time, the logs begin.
     ///
     /// # Errors
     /// `ReadOnly`, `Closed`, `NoSpace`, and what the device says.
-    pub(crate) async fn begin_commit(self: &Arc<Self>) -> Result<GateGuard> {
+    pub(crate) async fn begin_commit(self: &Arc<Self>) -> Result<BarrierGuard> {
         self.begin_change()?;
         if !self.shared.wal.has_begun() {
             // Runs to its end even if the committing task is dropped.
@@ -163,11 +163,11 @@ impl Incarnation {
         }
         // A full device: with the log that a checkpoint makes obsolete, changes that take no space, and deletes, go on.
         let bytes = LOG_ROOM_BYTES.min(self.shared.wal.geometry().room_bytes() as usize);
-        Relief::tried(&self.shared, async || {
+        SpaceRetry::tried(&self.shared, async || {
             current(|worker| worker.make_log_room(bytes)).unwrap_or(Ok(()))
         })
         .await?;
-        self.shared.checkpointing.gate.enter().await
+        self.shared.checkpointing.barrier.enter().await
     }
 
     /// Begins a log on every worker, and makes the checkpoint that says where they begin; or the last one says so, if that is

@@ -14,7 +14,7 @@ use qpair_format::page::{
 use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::FrameIndex;
 
-use crate::checkpoint::Relief;
+use crate::checkpoint::SpaceRetry;
 use crate::shared::Shared;
 use crate::task::{
     Reserved, Transfer, check_here, extents_of, give_scratch, latch_free, scratch_frame,
@@ -68,7 +68,7 @@ pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, 
         return Err(Error::new(ErrorKind::Invalid, "an empty value needs no pages"));
     }
     let pages = pages_of(value.len(), shared.page_size) as u64;
-    let extents = Relief::tried(shared, async || shared.space.reserve_value(pages)).await?;
+    let extents = SpaceRetry::tried(shared, async || shared.space.reserve_value(pages)).await?;
     let descriptor = Descriptor {
         page_id: extents.first_page(),
         listed: extents.is_listed(),

@@ -63,7 +63,7 @@ impl Shared {
         self.lifecycle.set_panicked(error.clone());
         self.fail(error.clone());
         self.oracle.fail(error);
-        self.checkpointing.gate.open();
+        self.checkpointing.barrier.open();
         // Also where a write had failed before.
         self.worker_handles.iter().for_each(|handle| handle.wake_up());
     }

@@ -1,4 +1,4 @@
-//! Making a checkpoint, from the closing of the gate to the record that makes it count.
+//! Making a checkpoint, from the closing of the barrier to the record that makes it count.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::tree::Arrival;
 /// Frames looked at before others get the worker.
 const FRAMES_PER_TURN: u32 = 512;
 
-/// Makes a checkpoint. On return a crash goes back to it, or to a later one. `last`: the store is being closed, the gate stays
+/// Makes a checkpoint. On return a crash goes back to it, or to a later one. `last`: the store is being closed, the barrier stays
 /// closed, and there is no log behind it.
 ///
 /// # Errors
@@ -57,14 +57,14 @@ pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
             // Its record may be on the device: what the image has is not given away any more.
             shared.space.keep_nothing_for_unsaved();
             shared.checkpointing.epochs.end();
-            shared.checkpointing.gate.open();
+            shared.checkpointing.barrier.open();
         }
         Ok(()) => {}
     }
     made
 }
 
-/// [`checkpoint`] for a change that needs one: it goes on if the waiting task is dropped, since half a checkpoint leaves the gate shut.
+/// [`checkpoint`] for a change that needs one: it goes on if the waiting task is dropped, since half a checkpoint leaves the barrier shut.
 ///
 /// # Errors
 /// As [`checkpoint`].
@@ -85,13 +85,13 @@ async fn give_up(shared: &Arc<Shared>) -> Result<()> {
         }
     }
     shared.space.drop_image();
-    shared.checkpointing.gate.open();
+    shared.checkpointing.barrier.open();
     Ok(())
 }
 
 async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let begun = Instant::now();
-    shared.close_gate().await?;
+    shared.close_barrier().await?;
     shared.planted.strike(Canary::PanicInCheckpoint);
     // No task changes the trees; this is the instant.
     shared.space.begin_image(|| shared.checkpointing.epochs.begin());
@@ -109,7 +109,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     }
     shared.wal.room.wake_all();
     if !last {
-        shared.checkpointing.gate.open();
+        shared.checkpointing.barrier.open();
         shared.counters.stalls.record(begun.elapsed());
     }
     drain(shared, phase).await?;
@@ -205,7 +205,7 @@ async fn truncate_logs(shared: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-/// Where each log goes on, once its worker has ended the step it is in; the gate is closed.
+/// Where each log goes on, once its worker has ended the step it is in; the barrier is closed.
 async fn mark_logs(shared: &Arc<Shared>) -> Result<Vec<Vec<u8>>> {
     let marks = on_every_worker(shared, || {
         Box::pin(async { current(|worker| worker.mark_log()).flatten() })

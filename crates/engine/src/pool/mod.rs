@@ -8,9 +8,9 @@
 mod copies;
 mod epochs;
 mod evict;
-mod patience;
 mod root;
 mod save;
+mod stall_timeout;
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -20,10 +20,10 @@ use std::task::Waker;
 pub(crate) use copies::Copies;
 pub(crate) use epochs::{Checkpoints, Epoch};
 pub(crate) use evict::Around;
-pub(crate) use patience::Patience;
 use qpair_block::Buffer;
 use qpair_memory::{ExclusiveFrame, FrameIndex, FrameTable};
 pub(crate) use root::{Root, Tree};
+pub(crate) use stall_timeout::StallTimeout;
 
 use crate::sync::{Ticket, Waiters};
 

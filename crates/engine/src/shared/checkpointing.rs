@@ -1,4 +1,4 @@
-//! Checkpoints of a store: the gate that every change passes, the epoch, and the newest one's record.
+//! Checkpoints of a store: the barrier that every change passes, the epoch, and the newest one's record.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use qpair_format::image::Record;
 
 use crate::pool::{Checkpoints, Copies};
-use crate::space::Gate;
+use crate::space::CommitBarrier;
 use crate::sync::AsyncMutex;
 
 /// The part of an open store that knows its checkpoints.
 pub(crate) struct Checkpointing {
     /// Every change of the trees is between its entering and leaving.
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) barrier: Arc<CommitBarrier>,
     /// The epoch, and what of it is saved.
     pub(crate) epochs: Checkpoints,
     /// Held by a task that makes a checkpoint or drops a table.
@@ -26,9 +26,9 @@ pub(crate) struct Checkpointing {
 }
 
 impl Checkpointing {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
+    pub(super) fn new(barrier: Arc<CommitBarrier>) -> Self {
         Self {
-            gate,
+            barrier,
             epochs: Checkpoints::default(),
             alone: Arc::default(),
             copies: Copies::default(),

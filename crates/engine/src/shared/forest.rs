@@ -92,7 +92,7 @@ impl Shared {
         tree.note_dropped(&self.pool, false);
     }
 
-    /// A dropped tree's root is about to leave; `false` if it has left already. The caller is inside the gate and has the root latched.
+    /// A dropped tree's root is about to leave; `false` if it has left already. The caller is inside the barrier and has the root latched.
     pub(crate) fn forget_root(&self, tree: Tree) -> bool {
         let mut roots = self.forest.roots();
         if roots.remove(&tree.id).is_none() {
@@ -109,7 +109,7 @@ impl Shared {
         true
     }
 
-    /// All trees and their roots at the instant of a checkpoint: the gate is closed.
+    /// All trees and their roots at the instant of a checkpoint: the barrier is closed.
     pub(crate) fn begin_image_of_roots(&self) -> BTreeMap<u32, Root> {
         let roots = self.forest.roots();
         self.forest.departed.lock().unwrap_or_else(PoisonError::into_inner).clear();

@@ -21,7 +21,7 @@ use qpair_format::{Error, ErrorKind, Result};
 use crate::canary::Planted;
 use crate::metrics::Counters;
 use crate::oracle::TimestampOracle;
-use crate::pool::{Around, Checkpoints, Patience, Pool};
+use crate::pool::{Around, Checkpoints, Pool, StallTimeout};
 use crate::space::Space;
 use crate::sync::WorkerHandle;
 
@@ -71,7 +71,7 @@ impl Shared {
             oracle: TimestampOracle::new(0),
             wal: Wal::new(log, workers),
             forest: Forest::default(),
-            checkpointing: Checkpointing::new(space.gate()),
+            checkpointing: Checkpointing::new(space.barrier()),
             large: LargeValues::default(),
             flushes: Flushes::default(),
             lifecycle: Lifecycle::default(),
@@ -118,21 +118,21 @@ impl Shared {
 
     /// Whether a commit that has its timestamp, and was told this, tries again: it found no frame, and the device is well. Its pages have
     /// places; if those were not enough, there are more for them from here on. It does not try again where no frame will ever come.
-    pub(crate) fn waits_on(&self, error: &Error, patience: &mut Patience) -> bool {
+    pub(crate) fn waits_on(&self, error: &Error, stall_timeout: &mut StallTimeout) -> bool {
         if error.kind() != ErrorKind::NoMemory || self.lifecycle.failure().is_some() {
             return false;
         }
         self.space.note_starved();
         let evictions = self.pool.evictions.load(Ordering::Relaxed);
-        patience.waits_on(Instant::now(), evictions, self.space.has_image())
+        stall_timeout.waits_on(Instant::now(), evictions, self.space.has_image())
     }
 
-    /// Closes the gate and waits until no commit is inside.
+    /// Closes the barrier and waits until no commit is inside.
     ///
     /// # Errors
-    /// Why the store failed, if the gate was opened for that meanwhile.
-    pub(crate) async fn close_gate(&self) -> Result<()> {
-        match self.checkpointing.gate.close().await {
+    /// Why the store failed, if the barrier was opened for that meanwhile.
+    pub(crate) async fn close_barrier(&self) -> Result<()> {
+        match self.checkpointing.barrier.close().await {
             true => Ok(()),
             false => Err(self.lifecycle.failure().cloned().unwrap_or_else(Error::closed)),
         }

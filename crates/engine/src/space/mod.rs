@@ -4,8 +4,8 @@
 //! checkpoint, not the image of a checkpoint under way, and no image that a backup holds on to. So what a crash would go
 //! back to is never written over. See docs/design/checkpoints.md.
 
+mod barrier;
 mod front;
-mod gate;
 mod growth;
 mod image;
 mod inner;
@@ -21,7 +21,7 @@ use qpair_format::place::PAGES_MAX;
 use qpair_format::{Error, ErrorKind, Result};
 
 use crate::sync::Waiters;
-pub(crate) use gate::{Gate, GateGuard};
+pub(crate) use barrier::{BarrierGuard, CommitBarrier};
 use inner::Inner;
 pub(crate) use promise::Promised;
 use qpair_format::bitmap::Bitmap;
@@ -79,7 +79,7 @@ pub(crate) struct Space {
     /// A commit that has its timestamp found no frame, and more of what is kept is there for it.
     starved: AtomicBool,
     /// Commits inside it have pages promised.
-    gate: Arc<Gate>,
+    barrier: Arc<CommitBarrier>,
     /// Frames whose pages the checkpoint under way may still have to find a place for.
     unsaved: AtomicU64,
     /// Pages for which the next checkpoint's description has its run already; a device that was full before it was found has none.
@@ -128,7 +128,7 @@ impl Space {
             low: AtomicBool::new(false),
             short: AtomicU64::new(0),
             starved: AtomicBool::new(false),
-            gate: Arc::default(),
+            barrier: Arc::default(),
             unsaved: AtomicU64::new(0),
             described: AtomicU64::new(u64::MAX),
             front: AtomicU64::new(u64::MAX),
@@ -419,7 +419,7 @@ impl Space {
                 let now = (written_out / 4).max(self.unsaved.load(Ordering::Relaxed));
                 now.max(then) + self.promised_more()
             }
-            // A checkpoint comes: commits inside the gate need frames until its instant.
+            // A checkpoint comes: commits inside the barrier need frames until its instant.
             Purpose::Eviction if self.is_squeezed() => match self.starved.load(Ordering::Relaxed) {
                 true => written_out / 4,
                 false => written_out,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::inner::Inner;
-use super::{Gate, GateGuard, Purpose, Space, kept_for_eviction, left_by_new};
+use super::{BarrierGuard, CommitBarrier, Purpose, Space, kept_for_eviction, left_by_new};
 
 /// What a commit may have to find places for, pages.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,9 +18,9 @@ pub(crate) struct Promised {
 }
 
 impl Space {
-    /// The gate of the changes whose pages find places here.
-    pub(crate) fn gate(&self) -> Arc<Gate> {
-        self.gate.clone()
+    /// The barrier of the changes whose pages find places here.
+    pub(crate) fn barrier(&self) -> Arc<CommitBarrier> {
+        self.barrier.clone()
     }
 
     /// Pages that may be promised without a look at what is free: see docs/design/checkpoints.md, *A place for every page*.
@@ -30,17 +30,17 @@ impl Space {
 
     /// What is promised beyond that.
     pub(super) fn promised_more(&self) -> u64 {
-        self.gate.promised().saturating_sub(self.promised_freely())
+        self.barrier.promised().saturating_sub(self.promised_freely())
     }
 
-    /// Promises a change that is inside the gate, and has no timestamp yet, places for so many pages that its commit may change or make: with them
+    /// Promises a change that is inside the barrier, and has no timestamp yet, places for so many pages that its commit may change or make: with them
     /// it comes to its end, whichever pages have to leave memory meanwhile.
     ///
     /// # Errors
     /// `NoSpace`; nothing is promised then.
-    pub(crate) fn promise(&self, inside: &mut GateGuard, promised: Promised) -> Result<()> {
+    pub(crate) fn promise(&self, inside: &mut BarrierGuard, promised: Promised) -> Result<()> {
         let (freely, pages) = (self.promised_freely(), promised.changed + promised.made);
-        if promised.made == 0 && self.gate.promised() + pages <= freely {
+        if promised.made == 0 && self.barrier.promised() + pages <= freely {
             if inside.promise(pages) <= freely {
                 return Ok(());
             }

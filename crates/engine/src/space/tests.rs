@@ -48,11 +48,11 @@ fn changed(changed: u64) -> Promised {
 #[test]
 fn what_is_promised_nobody_else_takes() {
     let space = fixed(1024);
-    let enter = || space.gate().try_enter().unwrap().unwrap();
+    let enter = || space.barrier().try_enter().unwrap().unwrap();
     let (mut first, mut second) = (enter(), enter());
     assert!(!space.could_promise(changed(2000)));
     assert_eq!(space.promise(&mut first, changed(2000)).unwrap_err().kind(), ErrorKind::NoSpace);
-    assert_eq!(space.gate().promised(), 0);
+    assert_eq!(space.barrier().promised(), 0);
     space.promise(&mut first, changed(600)).unwrap();
     assert!(space.could_promise(changed(600)));
     space.promise(&mut second, changed(600)).unwrap_err();
@@ -66,7 +66,7 @@ fn what_is_promised_nobody_else_takes() {
     // One was refused: what is promised is there for those inside, and the sweep finds its own.
     assert!(left() < 600 && left() >= 64 + 32, "{}", left());
     drop((first, second));
-    assert_eq!(space.gate().promised(), 0);
+    assert_eq!(space.barrier().promised(), 0);
 }
 
 /// A store that was closed when it was full has what new things left, or a little less since checkpoints take what they need.

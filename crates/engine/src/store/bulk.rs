@@ -14,7 +14,7 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use super::{StoreInner, Table, TaskTable};
 use crate::canary::Canary;
-use crate::checkpoint::{Relief, checkpoint_to_its_end};
+use crate::checkpoint::{SpaceRetry, checkpoint_to_its_end};
 use crate::incarnation::ChangeGuard;
 use crate::overflow::{self, check_sizes, needs_overflow};
 use crate::task::{Reserved, Transfer, current, yield_now};
@@ -218,7 +218,8 @@ impl BulkLoader {
         if self.extents[kind].is_none() {
             let (shared, pages) = (&self.inner.shared, self.pages_per_extent as u64);
             let first_page =
-                Relief::tried(shared, async || shared.space.reserve_more_detached(pages)).await?;
+                SpaceRetry::tried(shared, async || shared.space.reserve_more_detached(pages))
+                    .await?;
             let run = Rc::new(Reserved::of(Extents::Run(first_page..first_page + pages)));
             self.runs.push(run.clone());
             let buffer = loop {

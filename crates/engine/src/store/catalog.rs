@@ -13,10 +13,10 @@ use qpair_memory::{Blocked, ExclusiveFrame};
 
 use super::{Store, StoreInner, Table};
 use crate::canary::Canary;
-use crate::checkpoint::Relief;
-use crate::pool::{Patience, Root, state};
+use crate::checkpoint::SpaceRetry;
+use crate::pool::{Root, StallTimeout, state};
 use crate::shared::Shared;
-use crate::space::{GateGuard, Purpose};
+use crate::space::{BarrierGuard, Purpose};
 use crate::task::{
     Context, Descent, JoinHandle, Need, Operation as Step, Transfer, Worker, astray, current,
     give_scratch, latch_free, refuse_on_worker, run, scratch_frame, spawn_to, verify,
@@ -122,7 +122,7 @@ impl Store {
         }
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let outcome = self.inner.block_on(move || async move {
-            let timestamp = Relief::tried(&inner.shared, async || {
+            let timestamp = SpaceRetry::tried(&inner.shared, async || {
                 let mut inside = inner.incarnation.begin_commit().await?;
                 inner.define(&mut inside, Operation::DropTable { tree: tree.id }, &key, tree).await
             })
@@ -160,7 +160,7 @@ impl Store {
         let id = self.inner.shared.forest.new_tree_id();
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let tree = self.inner.block_on(move || async move {
-            let (tree, timestamp) = Relief::tried(&inner.shared, async || {
+            let (tree, timestamp) = SpaceRetry::tried(&inner.shared, async || {
                 let mut inside = inner.incarnation.begin_commit().await?;
                 let tree = make_tree(&inner.shared, id).await?;
                 let operation = Operation::CreateTable { tree: id, name: &key };
@@ -201,7 +201,7 @@ impl StoreInner {
     /// Commits a change of the catalog: the record of a table's name is put, or removed.
     async fn define(
         &self,
-        inside: &mut GateGuard,
+        inside: &mut BarrierGuard,
         operation: Operation<'_>,
         name: &str,
         tree: Tree,
@@ -242,9 +242,9 @@ impl StoreInner {
             worker.append_commit(bytes_max, begin, |record| record.push(operation))
         })
         .unwrap_or_else(|| Err(Error::closed()))?;
-        let (mut outcome, mut patience) =
-            (self.put_name(name, id, timestamp).await, Patience::default());
-        while outcome.as_ref().is_err_and(|error| shared.waits_on(error, &mut patience)) {
+        let (mut outcome, mut stall_timeout) =
+            (self.put_name(name, id, timestamp).await, StallTimeout::default());
+        while outcome.as_ref().is_err_and(|error| shared.waits_on(error, &mut stall_timeout)) {
             outcome = self.put_name(name, id, timestamp).await;
         }
         if let Err(error) = outcome {
@@ -314,10 +314,10 @@ impl StoreInner {
     }
 }
 
-/// Records removed between two looks at the gate.
+/// Records removed between two looks at the barrier.
 const EMPTY_BATCH: usize = 256;
 
-/// Removes all records of a dropped tree, and then its root. The end of the gate is its end.
+/// Removes all records of a dropped tree, and then its root. The end of the barrier is its end.
 async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
     let (mut from, to) = (Bound::Unbounded, Bound::Unbounded);
     let mut batch = Batch::default();
@@ -326,11 +326,11 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
     {
         // Commits that may still prepare or merge leaves of the tree are over; those to come see that it was dropped.
         let _alone = shared.checkpointing.alone.enter().await;
-        shared.close_gate().await?;
-        shared.checkpointing.gate.open();
+        shared.close_barrier().await?;
+        shared.checkpointing.barrier.open();
     }
     loop {
-        let _inside = shared.checkpointing.gate.enter().await?;
+        let _inside = shared.checkpointing.barrier.enter().await?;
         run(shared, Scan::new(tree, Direction::Forward, &from, &to, &mut batch)).await?;
         if batch.len() == 0 {
             if merge_levels(shared, tree, &from).await? {

@@ -143,7 +143,7 @@ impl StoreInner {
         if !self.shared.lifecycle.is_marked_open() {
             return if unfinished { self.incarnation.mark_clean() } else { Ok(()) };
         }
-        self.shared.checkpointing.gate.shut();
+        self.shared.checkpointing.barrier.shut();
         let (shared, tx) = (self.shared.clone(), self.tx.clone());
         self.block_on(move || async move {
             shared.space.wait_until_left().await;

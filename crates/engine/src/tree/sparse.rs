@@ -52,7 +52,7 @@ async fn merge(shared: &Arc<Shared>, tree: Tree, key: &[u8]) -> Result<()> {
     loop {
         // Other tasks run first, because no task waits for this.
         take_turn().await;
-        let mut inside = shared.checkpointing.gate.enter().await?;
+        let mut inside = shared.checkpointing.barrier.enter().await?;
         // No task merges leaves of a tree that is being emptied.
         shared.check_table(tree)?;
         // Two pages that become one, and those above, which may come back for others.
@@ -99,7 +99,7 @@ mod tests {
         Store::open(members, &options).unwrap()
     }
 
-    /// Deletes were acknowledged after all merges, and these were made inside the gate in one go.
+    /// Deletes were acknowledged after all merges, and these were made inside the barrier in one go.
     #[test]
     fn deletes_are_acknowledged_before_their_merges_and_the_gate_is_left_between_them() {
         for seed in 0..5 {
@@ -129,10 +129,10 @@ mod tests {
             for _ in 0..leaves / 2 {
                 let _ = store.step();
                 left_open += u64::from(
-                    shared.forest.merging.is_busy() && shared.checkpointing.gate.is_empty(),
+                    shared.forest.merging.is_busy() && shared.checkpointing.barrier.is_empty(),
                 );
             }
-            assert!(left_open > 0, "seed {seed}: nobody could close the gate");
+            assert!(left_open > 0, "seed {seed}: nobody could close the barrier");
             drop((table, shared));
             store.close().unwrap();
             let store = open(&device, &clock, seed, false);

@@ -21,12 +21,12 @@ use super::state::{TxState, written};
 use super::undo::Keep;
 use super::write_set::{Item, Write};
 use crate::canary::Canary;
-use crate::checkpoint::Relief;
+use crate::checkpoint::SpaceRetry;
 use crate::log::Durability;
 use crate::panics::{guarded, guarded_future};
-use crate::pool::Patience;
+use crate::pool::StallTimeout;
 use crate::shared::Shared;
-use crate::space::{GateGuard, Promised, Purpose};
+use crate::space::{BarrierGuard, Promised, Purpose};
 use crate::sync::AsyncMutexGuard;
 use crate::task::{Context, Worker, check_here, current, flush, run_at_once, spawn_here};
 use crate::tree::{
@@ -37,7 +37,7 @@ use crate::tree::{
 /// Rows that a commit forgets beside as many as twice its own.
 const COLLECT_MORE: usize = 16;
 
-/// How often a commit leaves the gate to fetch leaves that are not in memory. Memory may be too small for all of them.
+/// How often a commit leaves the barrier to fetch leaves that are not in memory. Memory may be too small for all of them.
 const FETCHES_OUTSIDE: u32 = 2;
 
 /// How far a commit has come.
@@ -85,7 +85,7 @@ pub(crate) struct Committing {
     /// The same was found after a checkpoint, which gives back every page without a use.
     is_hopeless: bool,
     /// Leave to change the trees; from before the first change to after the last. With it goes what was promised.
-    inside: Option<GateGuard>,
+    inside: Option<BarrierGuard>,
     /// What a serializable transaction has read was compared up to a timestamp.
     compared: Option<Comparing>,
     /// No other commit of this worker comes between this one's timestamp and its record.
@@ -211,7 +211,7 @@ impl Committing {
             // Once, not with each try: one that finds no space has checkpoints made.
             check_here(shared)?;
             Worker::let_log_pass(shared).await?;
-            Relief::tried(shared, async || {
+            SpaceRetry::tried(shared, async || {
                 let Err(error) = self.begin(tx).await else { return Ok(Ok(())) };
                 // Nothing is changed yet. A checkpoint waits for those inside.
                 (self.inside, self.timestamping) = (None, None);
@@ -225,7 +225,7 @@ impl Committing {
         if self.phase == Phase::Compare {
             self.compare(tx).await?;
         }
-        let mut patience = Patience::default();
+        let mut stall_timeout = StallTimeout::default();
         while self.phase == Phase::Apply {
             let all = current(|worker| self.apply_now(tx, Some(worker)));
             let outcome = match all.unwrap_or(Ok(Stop::Turn)) {
@@ -239,7 +239,7 @@ impl Committing {
                 Err(error) => Err(error),
             };
             match outcome {
-                Err(error) if shared.waits_on(&error, &mut patience) => {}
+                Err(error) if shared.waits_on(&error, &mut stall_timeout) => {}
                 Err(error) => return Err(self.fail(shared, error)),
                 Ok(()) => {}
             }
@@ -326,7 +326,7 @@ impl Committing {
         {
             return Ok(false);
         }
-        match shared.checkpointing.gate.try_enter() {
+        match shared.checkpointing.barrier.try_enter() {
             Some(entered) => self.inside = Some(entered?),
             None => return Ok(false),
         }
@@ -363,7 +363,7 @@ impl Committing {
     }
 
     /// Brings the leaves of all writes into memory, and makes room in them. The pages that the commit may have to find places for; or the
-    /// write whose leaf is not in memory, if that is to be fetched outside of the gate.
+    /// write whose leaf is not in memory, if that is to be fetched outside of the barrier.
     async fn prepare(
         &mut self,
         shared: &Shared,

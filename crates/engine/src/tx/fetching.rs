@@ -1,4 +1,4 @@
-//! Fetching the leaves of a commit's writes, many at the same time: outside of the gate as many as memory has room for, so that a checkpoint
+//! Fetching the leaves of a commit's writes, many at the same time: outside of the barrier as many as memory has room for, so that a checkpoint
 //! waits for none of their reads; inside of it those that did not fit, or have left memory since.
 
 use std::cell::Cell;
@@ -11,10 +11,10 @@ use crate::tree::Reach;
 /// A place in a write set, and how many writes are before it.
 pub(super) type Place = ((usize, usize), usize);
 
-/// Leaves that are fetched at once where others may be waiting for the gate, and writes that are looked at for them.
+/// Leaves that are fetched at once where others may be waiting for the barrier, and writes that are looked at for them.
 const LEAVES_INSIDE: usize = 64;
 const WRITES_INSIDE: usize = 1024;
-/// The part of the frames that the leaves of one commit may have, outside of the gate.
+/// The part of the frames that the leaves of one commit may have, outside of the barrier.
 const FRAMES_PART: usize = 8;
 
 /// Fetches leaves of the writes from a place on.
@@ -40,12 +40,12 @@ async fn fetch(
     fetched
 }
 
-/// The same for a commit that is not inside the gate.
+/// The same for a commit that is not inside the barrier.
 pub(super) async fn fetch_outside(shared: &Shared, core: &TxState, from: Place) {
     fetch(shared, core, from, shared.pool.frames.len() as usize / FRAMES_PART, usize::MAX).await;
 }
 
-/// How many of a commit's writes have had their leaves fetched since it entered the gate.
+/// How many of a commit's writes have had their leaves fetched since it entered the barrier.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fetching(usize);
 
@@ -114,7 +114,7 @@ mod tests {
         (commit, over)
     }
 
-    /// Requests of a kind that a commit makes while it is inside the gate, all of them, and the most that came at about the same time.
+    /// Requests of a kind that a commit makes while it is inside the barrier, all of them, and the most that came at about the same time.
     fn asked(
         store: &Store,
         clock: &SimClock,
@@ -122,14 +122,14 @@ mod tests {
         op: Op,
         over: &AtomicBool,
     ) -> (u64, u64, u64) {
-        let gate = &store.inner.shared.checkpointing.gate;
+        let barrier = &store.inner.shared.checkpointing.barrier;
         let begun = control.seen(op);
         let (mut inside, mut most, mut seen) = (0, 0, Vec::new());
         while !over.load(Ordering::Relaxed) {
-            let (was_inside, before) = (!gate.is_empty(), control.seen(op));
+            let (was_inside, before) = (!barrier.is_empty(), control.seen(op));
             let _ = store.step();
             let more = control.seen(op) - before;
-            if was_inside && !gate.is_empty() {
+            if was_inside && !barrier.is_empty() {
                 inside += more;
             }
             seen.extend((0..more).map(|_| clock.now_ns()));
@@ -141,7 +141,7 @@ mod tests {
 
     /// Each leaf of a commit that had read nothing was read one after the other, while no checkpoint could begin.
     #[test]
-    fn leaves_of_blind_writes_are_read_side_by_side_outside_of_the_gate() {
+    fn leaves_of_blind_writes_are_read_side_by_side_outside_of_the_barrier() {
         const WRITES: u32 = 64;
         for seed in 0..5 {
             let (store, clock, control) = filled(seed);
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Where memory has no room for all leaves the rest is read inside the gate, but many at a time.
+    /// Where memory has no room for all leaves the rest is read inside the barrier, but many at a time.
     #[test]
     fn leaves_that_memory_has_no_room_for_are_read_side_by_side_too() {
         const WRITES: u32 = 1500;
@@ -170,9 +170,9 @@ mod tests {
         store.close().unwrap();
     }
 
-    /// What a commit writes beside its leaves was flushed while it was inside the gate.
+    /// What a commit writes beside its leaves was flushed while it was inside the barrier.
     #[test]
-    fn large_values_are_flushed_outside_of_the_gate() {
+    fn large_values_are_flushed_outside_of_the_barrier() {
         for seed in 0..5 {
             let (store, clock, control) = filled(seed);
             let over = Arc::new(AtomicBool::new(false));

@@ -104,7 +104,7 @@ fn to_be_loaded(device: &Device) -> (Store, Table, Table) {
     (store, table, loaded)
 }
 
-/// A sorted load ends with a checkpoint. A caller that dropped that left the gate shut: no change came through any more.
+/// A sorted load ends with a checkpoint. A caller that dropped that left the barrier shut: no change came through any more.
 #[test]
 fn the_end_of_a_load_is_dropped() {
     let mut dropped = 0;

@@ -65,7 +65,7 @@ fn the_stores_timeout_holds_for_what_says_none_of_its_own() {
     let mut holder = store.begin();
     holder.put(&table, b"x", b"1").unwrap();
     assert_eq!(table.put(b"x", b"2").unwrap_err().kind(), ErrorKind::TimedOut);
-    // One with more patience gets the lock when it is given up.
+    // One that waits longer gets the lock when it is given up.
     let (patient, other) = (store.task(), table.clone());
     let task = store.spawn(move || async move {
         let mut transaction = patient.begin_with(&within(Duration::MAX));

@@ -44,7 +44,7 @@ impl StoreInner {
         if !whole_when_closed {
             self.incarnation.mark_clean()?;
         }
-        self.shared.checkpointing.gate.open();
+        self.shared.checkpointing.barrier.open();
         Ok(())
     }
 

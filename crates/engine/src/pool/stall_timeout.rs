@@ -8,12 +8,12 @@ const HOPELESS_AFTER: Duration = Duration::from_secs(300);
 
 /// What one that waits has seen.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct StallTimeout {
     /// When the pool was seen to stand still first, and how many pages had left it by then.
     since: Option<(Instant, u64)>,
 }
 
-impl Patience {
+impl StallTimeout {
     /// Notes that there was no frame again; whether to wait on. `evictions`: pages that have left the pool so far; `may_move`: pages
     /// wait for something that ends by itself, a checkpoint.
     pub(crate) fn waits_on(&mut self, now: Instant, evictions: u64, may_move: bool) -> bool {
@@ -36,14 +36,14 @@ mod tests {
     #[test]
     fn it_ends_when_nothing_moves_any_more() {
         let (begun, long) = (Instant::now(), HOPELESS_AFTER);
-        let mut patience = Patience::default();
-        assert!(patience.waits_on(begun, 7, false));
-        assert!(patience.waits_on(begun + long / 2, 7, false));
+        let mut stall_timeout = StallTimeout::default();
+        assert!(stall_timeout.waits_on(begun, 7, false));
+        assert!(stall_timeout.waits_on(begun + long / 2, 7, false));
         // A page has left, a checkpoint is under way: the time begins anew.
-        assert!(patience.waits_on(begun + long, 8, false));
-        assert!(patience.waits_on(begun + long * 3 / 2, 8, false));
-        assert!(patience.waits_on(begun + long * 5, 8, true));
-        assert!(patience.waits_on(begun + long * 11 / 2, 8, false));
-        assert!(!patience.waits_on(begun + long * 6, 8, false));
+        assert!(stall_timeout.waits_on(begun + long, 8, false));
+        assert!(stall_timeout.waits_on(begun + long * 3 / 2, 8, false));
+        assert!(stall_timeout.waits_on(begun + long * 5, 8, true));
+        assert!(stall_timeout.waits_on(begun + long * 11 / 2, 8, false));
+        assert!(!stall_timeout.waits_on(begun + long * 6, 8, false));
     }
 }

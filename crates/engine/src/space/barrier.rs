@@ -1,4 +1,4 @@
-//! The gate that every change of the trees goes through, so that a checkpoint can find an instant between them.
+//! The barrier that every change of the trees goes through, so that a checkpoint can find an instant between them.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ const INSIDE: u64 = (1 << INSIDE_BITS) - 1;
 
 /// Counts the changes to the trees that are under way, and lets no change in while it is closed.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct CommitBarrier {
     /// Those inside, and the pages that are promised to them: what the one leaves, the other is given back with.
     inside: AtomicU64,
     closed: AtomicBool,
@@ -29,38 +29,38 @@ pub(crate) struct Gate {
 
 /// Leave to change the trees; until it is dropped no checkpoint begins.
 #[derive(Debug)]
-pub(crate) struct GateGuard {
-    gate: Arc<Gate>,
+pub(crate) struct BarrierGuard {
+    barrier: Arc<CommitBarrier>,
     promised: u64,
 }
 
-impl GateGuard {
+impl BarrierGuard {
     /// Promises its holder so many pages until it is dropped; what is promised to all.
     pub(crate) fn promise(&mut self, pages: u64) -> u64 {
         self.promised += pages;
         let added = pages << INSIDE_BITS;
-        (self.gate.inside.fetch_add(added, Ordering::Relaxed) + added) >> INSIDE_BITS
+        (self.barrier.inside.fetch_add(added, Ordering::Relaxed) + added) >> INSIDE_BITS
     }
 
     /// Takes back what was promised.
     pub(crate) fn take_back(&mut self) {
         let promised = std::mem::take(&mut self.promised);
-        self.gate.inside.fetch_sub(promised << INSIDE_BITS, Ordering::Relaxed);
+        self.barrier.inside.fetch_sub(promised << INSIDE_BITS, Ordering::Relaxed);
     }
 }
 
-impl Drop for GateGuard {
+impl Drop for BarrierGuard {
     fn drop(&mut self) {
-        self.gate.leave(self.promised);
+        self.barrier.leave(self.promised);
     }
 }
 
-impl Gate {
-    /// Waits until the gate is open.
+impl CommitBarrier {
+    /// Waits until the barrier is open.
     ///
     /// # Errors
     /// `Closed` if the store is being closed.
-    pub(crate) async fn enter(self: &Arc<Self>) -> Result<GateGuard> {
+    pub(crate) async fn enter(self: &Arc<Self>) -> Result<BarrierGuard> {
         let mut ticket = Ticket::default();
         poll_fn(|context| {
             if let Some(entered) = self.try_enter() {
@@ -76,12 +76,12 @@ impl Gate {
         .await
     }
 
-    /// Enters if the gate is open.
+    /// Enters if the barrier is open.
     #[inline]
-    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Result<GateGuard>> {
-        // This change is counted first: the task that closes the gate either sees the count, or this change sees that the gate is closed.
+    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Result<BarrierGuard>> {
+        // This change is counted first: the task that closes the barrier either sees the count, or this change sees that the barrier is closed.
         self.inside.fetch_add(1, Ordering::SeqCst);
-        let guard = GateGuard { gate: self.clone(), promised: 0 };
+        let guard = BarrierGuard { barrier: self.clone(), promised: 0 };
         if !self.closed.load(Ordering::SeqCst) {
             return Some(Ok(guard));
         }
@@ -113,7 +113,7 @@ impl Gate {
         self.closer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets no change in from now on, and waits until no change is inside; `false` if the gate was opened meanwhile, as a panic does.
+    /// Lets no change in from now on, and waits until no change is inside; `false` if the barrier was opened meanwhile, as a panic does.
     pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::SeqCst);
         let outcome = || match self.closed.load(Ordering::SeqCst) {
@@ -135,7 +135,7 @@ impl Gate {
         if !self.shut.load(Ordering::SeqCst) {
             self.closed.store(false, Ordering::SeqCst);
             self.waiters.wake_all();
-            // Those inside do not look for it when they leave an open gate.
+            // Those inside do not look for it when they leave an open barrier.
             if let Some(closer) = self.closer().take() {
                 closer.wake();
             }
@@ -158,19 +158,19 @@ mod tests {
     use super::*;
     use crate::sync::Wakes;
 
-    /// A panic opens the gate. Nothing woke a checkpoint then that waited for a commit to leave, and its store never closed.
+    /// A panic opens the barrier. Nothing woke a checkpoint then that waited for a commit to leave, and its store never closed.
     #[test]
     fn who_closes_a_gate_that_is_opened_goes_on() {
-        let gate = Arc::new(Gate::default());
-        let inside = gate.try_enter().unwrap().unwrap();
+        let barrier = Arc::new(CommitBarrier::default());
+        let inside = barrier.try_enter().unwrap().unwrap();
         let (wakes, waker) = Wakes::counted();
         let mut context = Context::from_waker(&waker);
-        let mut closing = pin!(gate.close());
+        let mut closing = pin!(barrier.close());
         assert!(closing.as_mut().poll(&mut context).is_pending());
-        gate.open();
+        barrier.open();
         assert_eq!(wakes.count(), 1);
         assert_eq!(closing.as_mut().poll(&mut context), Poll::Ready(false));
         drop(inside);
-        assert_eq!(pin!(gate.close()).poll(&mut context), Poll::Ready(true));
+        assert_eq!(pin!(barrier.close()).poll(&mut context), Poll::Ready(true));
     }
 }

@@ -1,6 +1,6 @@
 //! The out-of-space retry: a change that finds no space lets a checkpoint free some, and tries again, as long as that may help.
 //!
-//! - A change that waits here has changed nothing, has no timestamp, and is not inside the gate. So a checkpoint never waits for it.
+//! - A change that waits here has changed nothing, has no timestamp, and is not inside the barrier. So a checkpoint never waits for it.
 //! - It ends. A change tries again only if a checkpoint was completed since it tried, if spare segments of the logs became free
 //!   pages, which each change sees to once after each checkpoint, or if a commit is about to append what room was made for. Checkpoints are begun
 //!   here only if something was appended to a log since the last one's instant, if pages are held back for the last image and the last one made for
@@ -21,7 +21,7 @@ const SQUEEZED_MAX: u32 = 3;
 
 /// The tries of one change.
 #[derive(Debug, Default)]
-pub(crate) struct Relief {
+pub(crate) struct SpaceRetry {
     /// Checkpoints that were completed when the last try began.
     completed: u64,
     /// How often spare segments had become free pages when it began.
@@ -38,14 +38,14 @@ pub(crate) struct Relief {
     squeezed: u32,
 }
 
-impl Relief {
+impl SpaceRetry {
     /// Takes note that a try begins.
     fn note_try(&mut self, shared: &Shared) {
         self.completed = shared.checkpointing.epochs.completed.load(Ordering::Relaxed);
         self.given = shared.wal.spare_given.load(Ordering::Relaxed);
     }
 
-    /// The try found no space: makes a checkpoint if that may free some. Whether to try again. The gate must not be entered.
+    /// The try found no space: makes a checkpoint if that may free some. Whether to try again. The barrier must not be entered.
     ///
     /// # Errors
     /// As [`checkpoint`].
@@ -124,14 +124,15 @@ impl Relief {
         shared: &Shared,
         mut change: impl AsyncFnMut() -> Result<T>,
     ) -> Result<T> {
-        let mut relief = Self::default();
+        let mut space_retry = Self::default();
         loop {
             shared.lifecycle.check_writable()?;
-            relief.note_try(shared);
+            space_retry.note_try(shared);
             let error = match change().await {
                 Err(error) if error.kind() == ErrorKind::NoSpace => error,
                 Err(error)
-                    if error.kind() == ErrorKind::NoMemory && relief.may_find_frames(shared) =>
+                    if error.kind() == ErrorKind::NoMemory
+                        && space_retry.may_find_frames(shared) =>
                 {
                     Error::with_hint(
                         ErrorKind::NoSpace,
@@ -141,7 +142,7 @@ impl Relief {
                 }
                 outcome => return outcome,
             };
-            if !relief.comes().await? {
+            if !space_retry.comes().await? {
                 return Err(error);
             }
         }
