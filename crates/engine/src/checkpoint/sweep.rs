@@ -78,7 +78,7 @@ async fn give_up(shared: &Arc<Shared>) -> Result<()> {
     let epoch = shared.checkpointing.epochs.epoch();
     shared.checkpointing.epochs.end();
     // Tasks that were saving pages for the image have ended that.
-    settle(shared).await?;
+    quiesce(shared).await?;
     for frame in (0..shared.pool.frames.len()).map(FrameIndex) {
         if let Some(place) = shared.pool.unused_place(frame, epoch) {
             shared.space.free(page_of(place), 1);
@@ -114,7 +114,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     }
     drain(shared, phase).await?;
     sweep(shared).await?;
-    settle(shared).await?;
+    quiesce(shared).await?;
     if let Some(failure) = shared.lifecycle.failure() {
         return Err(failure.clone());
     }
@@ -188,7 +188,7 @@ pub(crate) async fn on_every_worker<T: Send + 'static>(
 }
 
 /// Lets every worker end the step it is in, and waits until the page transfers that began before are over.
-async fn settle(shared: &Arc<Shared>) -> Result<()> {
+async fn quiesce(shared: &Arc<Shared>) -> Result<()> {
     let phase = shared.checkpointing.epochs.flip();
     drain(shared, phase).await
 }

@@ -25,7 +25,7 @@ pub(crate) struct Forest {
     /// Dropped tables of which pages are being given back.
     dropping: Mutex<Vec<u32>>,
     /// Roots of dropped trees that left since a checkpoint under way began, whose image lists them: their places in it.
-    departed: Mutex<BTreeMap<u32, u64>>,
+    retired: Mutex<BTreeMap<u32, u64>>,
     /// Leaves that deletes left sparse are being merged.
     pub(crate) merging: Arc<Merging>,
 }
@@ -38,7 +38,7 @@ impl Default for Forest {
             opening: Arc::default(),
             has_dropped: AtomicBool::new(false),
             dropping: Mutex::default(),
-            departed: Mutex::default(),
+            retired: Mutex::default(),
             merging: Arc::default(),
         }
     }
@@ -101,7 +101,7 @@ impl Shared {
         if self.checkpointing.epochs.epoch().saving {
             let place = self.pool.frames.page_id(tree.root);
             self.forest
-                .departed
+                .retired
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(tree.id, place);
@@ -112,7 +112,7 @@ impl Shared {
     /// All trees and their roots at the instant of a checkpoint: the barrier is closed.
     pub(crate) fn begin_image_of_roots(&self) -> BTreeMap<u32, Root> {
         let roots = self.forest.roots();
-        self.forest.departed.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.forest.retired.lock().unwrap_or_else(PoisonError::into_inner).clear();
         roots.clone()
     }
 
@@ -121,10 +121,10 @@ impl Shared {
     pub(crate) fn places_of_roots(&self, at_instant: BTreeMap<u32, Root>) -> BTreeMap<u32, u64> {
         // A task that releases a root holds this lock; until then the root stays in its frame.
         let now = self.forest.roots();
-        let departed = self.forest.departed.lock().unwrap_or_else(PoisonError::into_inner);
+        let retired = self.forest.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let place = |(tree, root)| match root {
             Root::Closed(page_id) => (tree, page_id),
-            Root::Open(frame) => match departed.get(&tree) {
+            Root::Open(frame) => match retired.get(&tree) {
                 Some(page_id) if !now.contains_key(&tree) => (tree, *page_id),
                 // A root leaves its place only for an image: where it is now is where this one has it.
                 _ => (tree, self.pool.frames.page_id(frame)),

@@ -206,7 +206,7 @@ pub(crate) async fn run_as<O: Operation>(
                 worker.count_lookup();
             }
             // A task that finds all it needs in memory must still let others run, and completions in.
-            if std::mem::take(&mut fresh) && worker.charge(interleave) {
+            if std::mem::take(&mut fresh) && worker.spend_budget(interleave) {
                 worker.requeue();
                 return worker.keep_waker(context.waker(), Poll::Pending);
             }
@@ -232,7 +232,7 @@ pub(crate) async fn take_turn() {
     let mut fresh = true;
     poll_fn(|context| {
         current(|worker| {
-            if std::mem::take(&mut fresh) && worker.charge(true) {
+            if std::mem::take(&mut fresh) && worker.spend_budget(true) {
                 worker.requeue();
                 return worker.keep_waker(context.waker(), Poll::Pending);
             }
@@ -282,7 +282,7 @@ pub(crate) async fn run_all<O: Operation<Output = ()>>(
                     if open.len() == RUN_AT_ONCE || outcome.is_err() {
                         break;
                     }
-                    if worker.charge(true) {
+                    if worker.spend_budget(true) {
                         worker.requeue();
                         break;
                     }

@@ -14,7 +14,7 @@ use qpair_format::{Error, ErrorKind, Result};
 use super::registry::Info;
 use super::row::{FREE, Place};
 use super::rows::{Locking, RowRef};
-use super::{Tx, outer};
+use super::{Tx, enclosing};
 use crate::task::{Deadline, Worker, current};
 
 /// Transactions in a cycle at most; a longer one is not one that came about by waiting.
@@ -75,7 +75,7 @@ impl Future for Wait<'_> {
             self.looked = true;
             // The row stays where it is while this transaction is in its queue.
             self.row = self.tx.rows.find(self.tree, self.key).unwrap_or(self.row);
-            if outer::is_own(self.tx, self.owner, self.row) {
+            if enclosing::is_own(self.tx, self.owner, self.row) {
                 return Poll::Ready(Err(Error::with_hint(
                     ErrorKind::Invalid,
                     format!(

@@ -7,8 +7,9 @@
 mod buffers;
 mod collect;
 mod commit;
+mod deleted_keys;
+mod enclosing;
 mod fetching;
-mod gone;
 mod history;
 mod key_bounds;
 mod key_list;
@@ -17,7 +18,6 @@ mod locks;
 mod names;
 mod old_bytes;
 mod options;
-mod outer;
 mod overflow_table;
 mod prefetch_set;
 mod prepare;
@@ -47,7 +47,7 @@ pub use registry::{TransactionInfo, TransactionState};
 
 pub(crate) use collect::{collect, spill};
 pub(crate) use commit::{Committing, commit, nothing_to_do, wait_durable};
-pub(crate) use outer::{Awaited, Inside};
+pub(crate) use enclosing::{Awaited, Inside};
 pub(crate) use prefetch_set::PrefetchSet;
 pub(crate) use range::{RangeCursor, View, next_inline, next_into};
 pub(crate) use reach::Reach;

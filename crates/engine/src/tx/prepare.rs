@@ -111,7 +111,7 @@ impl Preparing {
     ) -> Stop {
         while let Some((item, mut prepare)) = self.next(core, false) {
             // A commit of very many writes must still let others run, so each step counts against the task's budget.
-            if context.worker.is_some_and(|worker| worker.charge(false)) {
+            if context.worker.is_some_and(|worker| worker.spend_budget(false)) {
                 return Stop::Turn;
             }
             let prepared = match step(&mut prepare, context) {

@@ -7,7 +7,7 @@ use qpair_format::Result;
 use qpair_format::large::Descriptor;
 
 use super::Tx;
-use super::gone::Wanted;
+use super::deleted_keys::Wanted;
 use super::history::{Bounds, Part, Reader, is_within};
 use super::reading::read_large;
 use super::row::Image;

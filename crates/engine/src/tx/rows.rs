@@ -13,7 +13,7 @@ use std::task::Waker;
 use qpair_format::head::head_u64;
 use qpair_format::page::LeafValue;
 
-use super::gone::{Found, Gone, Span, Wanted};
+use super::deleted_keys::{DeletedKeys, Found, Span, Wanted};
 use super::history::Bounds;
 use super::row::{FREE, Image, Place, Row, Version};
 use super::shard::Shard;
@@ -60,7 +60,7 @@ struct Part {
 /// Deleted keys of some trees.
 #[derive(Default)]
 struct List {
-    keys: Mutex<Gone>,
+    keys: Mutex<DeletedKeys>,
     /// The newest commit that deleted one, so that a reader that sees all deletions need not lock.
     newest: AtomicU64,
 }

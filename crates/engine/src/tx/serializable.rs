@@ -8,7 +8,7 @@ use std::sync::Arc;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::Tx;
-use super::gone::Wanted;
+use super::deleted_keys::Wanted;
 use super::history::{self, Reader};
 use super::key_list::KeyList;
 use super::recent::is_within;

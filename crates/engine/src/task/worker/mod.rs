@@ -139,7 +139,7 @@ pub(crate) struct Worker {
     /// Tasks that wait for the end of the transfers of a phase.
     drains: Waiters,
     /// Operations the running task has begun since it was given the worker.
-    charged: Cell<u32>,
+    spent: Cell<u32>,
     /// Lookups begun in this turn.
     lookups: Cell<u32>,
     /// The tag of the load whose time is taken, and when it began.
@@ -178,9 +178,9 @@ const TASKS_PER_LOOK: usize = 8;
 const SPINS_BEFORE_SLEEP: u32 = 300;
 
 /// Operations a task may begin before others get their turn.
-const CHARGE_MAX: u32 = 64;
+const BUDGET_OPERATIONS: u32 = 64;
 /// The same for a task that has what others may come to wait for: to stop there would make them wait for a whole turn.
-const CHARGE_AT_ONCE_MAX: u32 = 1024;
+const BUDGET_AT_ONCE_OPERATIONS: u32 = 1024;
 
 /// Panics of a worker's loop before it ends, as at a close. The first one failed every waiting task.
 const PANICS_MAX: u32 = 64;
@@ -242,7 +242,7 @@ impl Worker {
             write_backs: Cell::new(0),
             transfers: Default::default(),
             drains: Waiters::default(),
-            charged: Cell::new(0),
+            spent: Cell::new(0),
             lookups: Cell::new(0),
             timed: Cell::new(None),
             running_waker: Cell::new(std::ptr::null()),
@@ -323,10 +323,10 @@ impl Worker {
 
     /// Notes that the running task begins an operation; whether it must yield first. `may_wait`: no other task can be waiting for it.
     #[inline(always)]
-    pub(crate) fn charge(&self, may_wait: bool) -> bool {
-        let charged = self.charged.get() + 1;
-        self.charged.set(charged);
-        charged > if may_wait { CHARGE_MAX } else { CHARGE_AT_ONCE_MAX }
+    pub(crate) fn spend_budget(&self, may_wait: bool) -> bool {
+        let spent = self.spent.get() + 1;
+        self.spent.set(spent);
+        spent > if may_wait { BUDGET_OPERATIONS } else { BUDGET_AT_ONCE_OPERATIONS }
     }
 
     /// Notes that the running task begins a lookup.
@@ -597,14 +597,14 @@ impl Worker {
             }
             let Some((task, mut body)) = self.tasks.borrow_mut().next() else { break };
             self.running.set(task);
-            self.charged.set(0);
+            self.spent.set(0);
             if !body.within.is_empty() {
                 self.wake_within(task, &mut body.within);
             }
             self.running_waker.set(body.waker.data());
             let mut context = Context::from_waker(&body.waker);
             let polled = catch_unwind(AssertUnwindSafe(|| body.future.as_mut().poll(&mut context)));
-            operations += self.charged.get();
+            operations += self.spent.get();
             match polled {
                 Ok(Poll::Pending) => {
                     body.within.append(&mut self.within.borrow_mut());

@@ -93,17 +93,17 @@ enum Node {
 
 /// The keys.
 #[derive(Debug)]
-pub(super) struct Gone {
+pub(super) struct DeletedKeys {
     root: Node,
 }
 
-impl Default for Gone {
+impl Default for DeletedKeys {
     fn default() -> Self {
         Self { root: Node::Leaf(Vec::new()) }
     }
 }
 
-impl Gone {
+impl DeletedKeys {
     /// Enters a key, or makes its span longer.
     pub(super) fn insert(&mut self, tree: u32, key: Arc<[u8]>, span: Span) {
         if let Some(right) = self.root.insert(tree, key, span) {
@@ -326,7 +326,7 @@ mod tests {
 
     /// All wanted keys of a range, by as many searches as it takes, and how many keys those looked at.
     fn search(
-        gone: &Gone,
+        gone: &DeletedKeys,
         tree: u32,
         (mut low, mut high): (Bound<Vec<u8>>, Bound<Vec<u8>>),
         direction: Direction,
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn as_a_sorted_map() {
         let mut random = fastrand::Rng::with_seed(5);
-        let (mut gone, mut model) = (Gone::default(), Model::new());
+        let (mut gone, mut model) = (DeletedKeys::default(), Model::new());
         for round in 0..60_000u64 {
             let (tree, key) = (random.u32(6..9), random.u16(0..3000).to_be_bytes().to_vec());
             // It grows, then shrinks to nothing, and grows again.
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn what_is_not_wanted_costs_nothing() {
         const KEYS: u32 = 200_000;
-        let mut gone = Gone::default();
+        let mut gone = DeletedKeys::default();
         for i in 0..KEYS {
             let (born, gone_at) = (u64::from(i) * 2, u64::from(i) * 2 + 100);
             gone.insert(7, (*i.to_be_bytes().as_slice()).into(), Span { born, gone: gone_at });
