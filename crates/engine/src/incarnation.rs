@@ -16,7 +16,7 @@ use crate::checkpoint::{SpaceRetry, checkpoint, name_logs, on_every_worker};
 use crate::shared::Shared;
 use crate::space::BarrierGuard;
 use crate::sync::AsyncMutex;
-use crate::task::{Promise, current, spawn_here};
+use crate::task::{OneshotSender, current, spawn_here};
 
 /// Room in the log that a commit of usual size needs, bytes.
 const LOG_ROOM_BYTES: usize = 4096;
@@ -30,7 +30,7 @@ pub(crate) struct Incarnation {
     /// The superblocks were read after a crash, and of all members the same: some may be in a cache only, if a flush failed before it.
     superblocks_in_doubt: bool,
     /// Tasks that free the pages of dropped tables wait for these until the store is marked open: before, nothing may change.
-    pub(crate) first_change: Mutex<Vec<Promise<()>>>,
+    pub(crate) first_change: Mutex<Vec<OneshotSender<()>>>,
     /// Held by a task that begins the logs.
     starting: Arc<AsyncMutex>,
 }
@@ -89,7 +89,7 @@ impl Incarnation {
         };
         self.write_open_superblocks(&mut superblock, next)?;
         self.shared.lifecycle.mark_open();
-        self.take_first_change().into_iter().for_each(|promise| promise.fill(Ok(())));
+        self.take_first_change().into_iter().for_each(|sender| sender.fill(Ok(())));
         Ok(())
     }
 
@@ -140,7 +140,7 @@ impl Incarnation {
         Ok(())
     }
 
-    pub(crate) fn take_first_change(&self) -> Vec<Promise<()>> {
+    pub(crate) fn take_first_change(&self) -> Vec<OneshotSender<()>> {
         std::mem::take(&mut *self.first_change.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

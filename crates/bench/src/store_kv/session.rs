@@ -146,7 +146,7 @@ impl KvSession for StoreSession {
         let transaction = open.as_mut().ok_or_else(none_open)?;
         let to = if range.to.is_empty() { Bound::Unbounded } else { Bound::Excluded(range.to) };
         let bounds = (Bound::Included(range.from), to);
-        let mut records = transaction.range(&tables[table.index()], bounds)?.at_most(limit);
+        let mut records = transaction.range(&tables[table.index()], bounds)?.limit(limit);
         if direction == Direction::Backward {
             records = records.reverse();
         }

@@ -89,7 +89,7 @@ impl Scan {
             range = range.reverse();
         }
         if let Some(limit) = self.limit {
-            range = range.at_most(usize::try_from(limit).unwrap_or(usize::MAX));
+            range = range.limit(usize::try_from(limit).unwrap_or(usize::MAX));
         }
         let mut out = Output::new();
         let mut line = Vec::new();

@@ -18,7 +18,7 @@ use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::sync::LocalFuture;
 use crate::task::{
-    Worker, current, flush, guarded_here, promise, run_at_once, spawn_here, yield_now,
+    Worker, current, flush, guarded_here, oneshot, run_at_once, spawn_here, yield_now,
 };
 use crate::tree::Arrival;
 
@@ -170,10 +170,10 @@ pub(crate) async fn on_every_worker<T: Send + 'static>(
 ) -> Result<Vec<T>> {
     let mut running = Vec::with_capacity(shared.worker_handles.len());
     for worker in &shared.worker_handles {
-        let (promise, handle) = promise();
+        let (sender, handle) = oneshot();
         let make = make.clone();
         let task = Box::new(move || -> LocalFuture {
-            Box::pin(async move { promise.fill(Ok(guarded_here(make).await)) })
+            Box::pin(async move { sender.fill(Ok(guarded_here(make).await)) })
         });
         // A worker that is gone has nothing under way.
         if worker.spawn(task).is_ok() {
@@ -310,11 +310,11 @@ fn find_run(shared: &Shared, before: &Record, image: &Image) -> Result<(u64, u64
         }
         // Twice as long, so that it lasts until the device is twice as large.
         let (count, first) =
-            match shared.space.allocate_detached(pages(2 * words), Purpose::Checkpoint) {
+            match shared.space.allocate_unlinked(pages(2 * words), Purpose::Checkpoint) {
                 Ok(first) => (pages(2 * words), first),
                 Err(_) => {
                     let count = pages(words);
-                    let found = shared.space.allocate_detached(count, Purpose::Checkpoint);
+                    let found = shared.space.allocate_unlinked(count, Purpose::Checkpoint);
                     // It is asked for again when there are more pages.
                     (count, found.inspect_err(|_| shared.space.set_described(words * 64))?)
                 }

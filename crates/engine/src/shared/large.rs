@@ -40,17 +40,17 @@ impl Shared {
     }
 
     /// The trees refer to the pages of a large value no more, but snapshots may still read them.
-    pub(crate) fn detach_large(&self, encoded: &[u8]) {
+    pub(crate) fn unlink_large(&self, encoded: &[u8]) {
         let found = self.known_extents(encoded);
         let runs = found.iter().flat_map(|(_, extents)| extents.runs());
-        runs.for_each(|run| self.space.detach(run.start, run.end - run.start));
+        runs.for_each(|run| self.space.unlink(run.start, run.end - run.start));
     }
 
     /// Gives the pages of a large value of a table that was dropped back. Where no worker flushes the log, a power cut may take the drop back, as
     /// long as no checkpoint has it: its values must be whole then.
     pub(crate) fn give_large_up(&self, descriptor: &[u8]) {
         if self.wal.options.is_unflushed() && !self.space.is_urgent() {
-            self.detach_large(descriptor);
+            self.unlink_large(descriptor);
             self.large.held().push(descriptor.into());
         } else {
             self.free_large(descriptor);
@@ -87,7 +87,7 @@ impl Shared {
         extents.runs().for_each(|run| self.space.free(run.start, run.end - run.start));
     }
 
-    pub(crate) fn attach_extents(&self, extents: &Extents) {
-        extents.runs().for_each(|run| self.space.attach(run.start, run.end - run.start));
+    pub(crate) fn link_extents(&self, extents: &Extents) {
+        extents.runs().for_each(|run| self.space.link(run.start, run.end - run.start));
     }
 }

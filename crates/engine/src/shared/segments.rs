@@ -52,7 +52,7 @@ impl Shared {
         let purpose = if all { Purpose::FirstLog } else { Purpose::Log };
         let mut segments = Vec::with_capacity(count);
         for _ in 0..count {
-            let taken = self.space.allocate_detached(pages, purpose);
+            let taken = self.space.allocate_unlinked(pages, purpose);
             let outcome = taken.and_then(|first| {
                 segments.push(self.offset_bytes(first));
                 if all { Ok(()) } else { self.space.keep_beside_logs() }
@@ -79,7 +79,7 @@ impl Shared {
             return Ok(offset_bytes);
         }
         let pages = u64::from(self.wal.geometry().segment_bytes) / self.page_size as u64;
-        let first = self.space.allocate_detached(pages, Purpose::Log)?;
+        let first = self.space.allocate_unlinked(pages, Purpose::Log)?;
         Ok(self.offset_bytes(first))
     }
 

@@ -72,7 +72,7 @@ impl Space {
     /// Pages in use now that lie at a page or behind it: of the trees, and those that belong to no checkpoint.
     pub(crate) fn behind(&self, front: u64) -> (u64, u64) {
         let inner = self.lock();
-        (inner.attached.count_from(front), inner.detached.count_from(front))
+        (inner.linked.count_from(front), inner.unlinked.count_from(front))
     }
 
     /// Gives back what lies behind the last page that may not be handed out, or a part of it; whether there may be more.

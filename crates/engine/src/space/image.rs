@@ -27,7 +27,7 @@ impl Space {
     /// Begins a checkpoint's image: what is in use now and belongs to the trees. `begin` runs at that very moment.
     pub(crate) fn begin_image(&self, begin: impl FnOnce()) {
         let mut inner = self.lock();
-        inner.image = Some(inner.attached.clone());
+        inner.image = Some(inner.linked.clone());
         // Where backups may hold some longer none is counted: pages that leave memory have the less.
         inner.gain = match inner.held.is_empty() {
             true => inner.taken - inner.used,

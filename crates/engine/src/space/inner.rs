@@ -10,9 +10,9 @@ const SHORT_ROW_WORDS: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Inner {
     /// In use now, and part of a checkpoint that begins now.
-    pub(super) attached: Bitmap,
+    pub(super) linked: Bitmap,
     /// In use now, and of no checkpoint: nothing in the trees refers to them yet, or any more, or they are log.
-    pub(super) detached: Bitmap,
+    pub(super) unlinked: Bitmap,
     /// The last durable checkpoint's.
     pub(super) durable: Bitmap,
     /// The checkpoint's under way.
@@ -47,12 +47,12 @@ impl Inner {
     /// The pages of a word that are in use now.
     #[inline]
     fn in_use(&self, index: usize) -> u64 {
-        self.attached.word(index) | self.detached.word(index)
+        self.linked.word(index) | self.unlinked.word(index)
     }
 
     /// Whether a page is in use now.
     pub(super) fn is_used(&self, page_id: u64) -> bool {
-        self.attached.get(page_id) || self.detached.get(page_id)
+        self.linked.get(page_id) || self.unlinked.get(page_id)
     }
 
     /// The pages of a word that may not be handed out.
@@ -164,7 +164,7 @@ impl Inner {
     /// The page behind the last one that may not be handed out.
     pub(super) fn end(&self) -> u64 {
         let kept = self.held.iter().map(|(_, held)| held).chain(&self.image);
-        let all = kept.chain([&self.attached, &self.detached, &self.durable]);
+        let all = kept.chain([&self.linked, &self.unlinked, &self.durable]);
         all.map(Bitmap::end).max().unwrap_or(0)
     }
 
@@ -210,7 +210,7 @@ impl Inner {
     }
 
     pub(super) fn take(&mut self, start: u64, count: u64) {
-        self.attached.change(start, count, true);
+        self.linked.change(start, count, true);
         self.used += count;
         self.taken += count;
     }
@@ -220,20 +220,20 @@ impl Inner {
             if !self.is_used(page_id) {
                 continue;
             }
-            self.attached.change(page_id, 1, false);
-            self.detached.change(page_id, 1, false);
+            self.linked.change(page_id, 1, false);
+            self.unlinked.change(page_id, 1, false);
             self.used -= 1;
             self.taken -= u64::from(!self.is_taken(page_id));
         }
     }
 
     /// Pages that are in use belong to no checkpoint that begins from now on.
-    pub(super) fn detach(&mut self, start: u64, count: u64) {
-        self.detached.take_over(&mut self.attached, start, count);
+    pub(super) fn unlink(&mut self, start: u64, count: u64) {
+        self.unlinked.take_over(&mut self.linked, start, count);
     }
 
     /// They do after all.
-    pub(super) fn attach(&mut self, start: u64, count: u64) {
-        self.attached.take_over(&mut self.detached, start, count);
+    pub(super) fn link(&mut self, start: u64, count: u64) {
+        self.linked.take_over(&mut self.unlinked, start, count);
     }
 }

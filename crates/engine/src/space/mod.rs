@@ -145,9 +145,9 @@ impl Space {
     /// Takes over what the last checkpoint says is in use.
     pub(crate) fn load(&self, image: Bitmap) {
         let mut inner = self.lock();
-        inner.attached = image.clone();
-        inner.attached.change(0, RECORD_PAGES, true);
-        inner.used = inner.attached.count();
+        inner.linked = image.clone();
+        inner.linked.change(0, RECORD_PAGES, true);
+        inner.used = inner.linked.count();
         // What it has beside the image are the record's pages.
         inner.taken = inner.used;
         inner.durable = image;
@@ -293,8 +293,8 @@ impl Space {
     }
 
     /// A copy of what is in use now and belongs to the trees.
-    pub(crate) fn attached(&self) -> Bitmap {
-        self.lock().attached.clone()
+    pub(crate) fn linked(&self) -> Bitmap {
+        self.lock().linked.clone()
     }
 
     /// Allocates `count` pages in a row. Space that this returns is reserved on the device.
@@ -332,10 +332,10 @@ impl Space {
     ///
     /// # Errors
     /// As [`Space::allocate_some`].
-    pub(crate) fn allocate_some_detached(&self, most: u64, purpose: Purpose) -> Result<Range<u64>> {
+    pub(crate) fn allocate_some_unlinked(&self, most: u64, purpose: Purpose) -> Result<Range<u64>> {
         let mut inner = self.lock();
         let pages = self.allocate_some_locked(&mut inner, most, purpose)?;
-        inner.detach(pages.start, pages.end - pages.start);
+        inner.unlink(pages.start, pages.end - pages.start);
         Ok(pages)
     }
 
@@ -472,9 +472,9 @@ impl Space {
         self.allocate(count, purpose).inspect_err(|_| self.leave())
     }
 
-    /// [`Space::enter`] and [`Space::allocate_detached`] for a caller that has entered already: a close waits for it, and does not refuse it.
-    pub(crate) fn reserve_more_detached(&self, count: u64) -> Result<u64> {
-        let start = self.allocate_detached(count, Purpose::New)?;
+    /// [`Space::enter`] and [`Space::allocate_unlinked`] for a caller that has entered already: a close waits for it, and does not refuse it.
+    pub(crate) fn reserve_more_unlinked(&self, count: u64) -> Result<u64> {
+        let start = self.allocate_unlinked(count, Purpose::New)?;
         self.lock().pending += 1;
         Ok(start)
     }
@@ -488,10 +488,10 @@ impl Space {
     ///
     /// # Errors
     /// As [`Space::allocate`].
-    pub(crate) fn allocate_detached(&self, count: u64, purpose: Purpose) -> Result<u64> {
+    pub(crate) fn allocate_unlinked(&self, count: u64, purpose: Purpose) -> Result<u64> {
         let mut inner = self.lock();
         let start = self.allocate_locked(&mut inner, count, purpose)?;
-        inner.detach(start, count);
+        inner.unlink(start, count);
         if matches!(purpose, Purpose::Log | Purpose::FirstLog) {
             inner.log += count;
         }
@@ -499,24 +499,24 @@ impl Space {
     }
 
     /// Something in the trees refers to these pages now.
-    pub(crate) fn attach(&self, start: u64, count: u64) {
-        self.lock().attach(start, count);
+    pub(crate) fn link(&self, start: u64, count: u64) {
+        self.lock().link(start, count);
     }
 
     /// Nothing in the trees refers to these pages any more, but they are not free yet.
-    pub(crate) fn detach(&self, start: u64, count: u64) {
-        self.lock().detach(start, count);
+    pub(crate) fn unlink(&self, start: u64, count: u64) {
+        self.lock().unlink(start, count);
     }
 
     /// Takes pages that recovery found in use, and that belong to no checkpoint; whether all were free.
-    pub(crate) fn claim_detached(&self, start: u64, count: u64) -> bool {
+    pub(crate) fn claim_unlinked(&self, start: u64, count: u64) -> bool {
         let mut inner = self.lock();
         let whole = start.checked_add(count).is_some_and(|end| {
             end <= self.capacity() && (start..end).all(|page_id| !inner.is_taken(page_id))
         });
         if whole {
             inner.take(start, count);
-            inner.detach(start, count);
+            inner.unlink(start, count);
         }
         whole
     }

@@ -28,7 +28,7 @@ impl Space {
         };
         let reserved = match row {
             Ok(start) => {
-                inner.detach(start, count);
+                inner.unlink(start, count);
                 Ok(Extents::Run(start..start + count))
             }
             Err(error) => self.take_pieces(&mut inner, count).ok_or(error),
@@ -78,8 +78,8 @@ impl Space {
         }
         self.note_low(inner, kept);
         let extents = Extents::Listed(Arc::new(listed));
-        let detach = |run: Range<u64>| inner.detach(run.start, run.end - run.start);
-        extents.runs().for_each(detach);
+        let unlink = |run: Range<u64>| inner.unlink(run.start, run.end - run.start);
+        extents.runs().for_each(unlink);
         Some(extents)
     }
 }

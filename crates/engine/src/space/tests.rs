@@ -76,8 +76,8 @@ fn a_full_device_has_the_segments_that_logs_never_go_without() {
     while space.allocate(1, Purpose::New).is_ok() {}
     for _ in 0..2 {
         space.allocate(1, Purpose::Checkpoint).unwrap();
-        space.allocate_detached(8, Purpose::Log).unwrap_err();
-        space.allocate_detached(8, Purpose::FirstLog).unwrap();
+        space.allocate_unlinked(8, Purpose::Log).unwrap_err();
+        space.allocate_unlinked(8, Purpose::FirstLog).unwrap();
     }
     // The sweep finds its places beside them.
     assert!(space.counts().1 >= 64 + 32);
@@ -129,7 +129,7 @@ fn what_leaves_memory_beside_a_checkpoint_leaves_room_for_the_next() {
 #[test]
 fn nothing_is_kept_to_write_out_what_the_logs_have() {
     let space = space_on(2048, false, 2048);
-    let log = space.allocate_detached(1024, Purpose::Log).unwrap();
+    let log = space.allocate_unlinked(1024, Purpose::Log).unwrap();
     space.keep_beside_logs().unwrap_err();
     let mut pages = 0;
     while space.allocate(1, Purpose::New).is_ok() {
@@ -145,11 +145,11 @@ fn nothing_is_kept_to_write_out_what_the_logs_have() {
 #[test]
 fn detached_pages_are_in_no_image() {
     let space = space(1024);
-    let run = space.allocate_detached(10, Purpose::New).unwrap();
+    let run = space.allocate_unlinked(10, Purpose::New).unwrap();
     space.begin_image(|| {});
     assert!(!space.end_image([(1000, 1), (0, 0)]).get(run));
     space.drop_image();
-    space.attach(run, 10);
+    space.link(run, 10);
     space.begin_image(|| {});
     assert!(space.end_image([(1000, 1), (0, 0)]).get(run + 9));
 }
@@ -263,13 +263,13 @@ fn an_image_costs_what_changed_since_the_last() {
     assert_eq!(space.lock().image.as_ref().unwrap().own_parts(), 0, "copied at the instant");
     space.free(7 * PART_PAGES + 10, 100);
     space.lock().take(20 * PART_PAGES, 5);
-    assert_eq!(space.lock().attached.own_parts(), 2);
+    assert_eq!(space.lock().linked.own_parts(), 2);
     space.end_image([(1000, 1), (0, 0)]);
     space.image_is_durable();
     checkpoint();
     let inner = space.lock();
     // All but the part with the description's own page.
-    assert_eq!((inner.attached.own_parts(), inner.durable.own_parts()), (1, 1));
+    assert_eq!((inner.linked.own_parts(), inner.durable.own_parts()), (1, 1));
     drop(inner);
     check();
     let (hold, _) = space.hold();
@@ -312,7 +312,7 @@ fn who_waits_for_the_last_to_leave_is_woken_by_that_one() {
 fn pages_that_move_on_a_full_device_leave_rows_alone() {
     let space = fixed(4096);
     let mut pages: Vec<u64> = std::iter::from_fn(|| space.allocate(1, Purpose::New).ok()).collect();
-    let row = space.allocate_detached(16, Purpose::FirstLog).unwrap();
+    let row = space.allocate_unlinked(16, Purpose::FirstLog).unwrap();
     let mut rng = fastrand::Rng::with_seed(1);
     let mut checkpoint = |pages: &mut Vec<u64>, moving: usize| {
         space.begin_image(|| {});
@@ -329,5 +329,5 @@ fn pages_that_move_on_a_full_device_leave_rows_alone() {
     space.free_log(row, 16);
     (0..200).for_each(|_| checkpoint(&mut pages, 40));
     checkpoint(&mut pages, 0);
-    space.allocate_detached(16, Purpose::FirstLog).unwrap();
+    space.allocate_unlinked(16, Purpose::FirstLog).unwrap();
 }

@@ -218,7 +218,7 @@ impl BulkLoader {
         if self.extents[kind].is_none() {
             let (shared, pages) = (&self.inner.shared, self.pages_per_extent as u64);
             let first_page =
-                SpaceRetry::tried(shared, async || shared.space.reserve_more_detached(pages))
+                SpaceRetry::tried(shared, async || shared.space.reserve_more_unlinked(pages))
                     .await?;
             let run = Rc::new(Reserved::of(Extents::Run(first_page..first_page + pages)));
             self.runs.push(run.clone());

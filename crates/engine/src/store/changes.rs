@@ -276,7 +276,7 @@ impl TaskTable {
     async fn pop(&self, last: bool) -> Result<Option<Record>> {
         let table = self.table();
         loop {
-            let all = self.range(..)?.at_most(1);
+            let all = self.range(..)?.limit(1);
             let mut all = if last { all.reverse() } else { all };
             let Some((key, _)) = all.next().await? else { return Ok(None) };
             // The row is locked before it is read: the second task finds no record, and looks for another.

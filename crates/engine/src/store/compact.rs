@@ -120,9 +120,9 @@ impl Store {
             // Two, since the runs that describe the checkpoints take turns.
             self.inner.checkpoint_alone()?;
             self.inner.checkpoint_alone()?;
-            let (behind, detached) = shared.space.behind(front);
+            let (behind, unlinked) = shared.space.behind(front);
             report.bytes_behind = behind * shared.page_size as u64;
-            report.log_bytes_behind = detached * shared.page_size as u64;
+            report.log_bytes_behind = unlinked * shared.page_size as u64;
             while shared.space.cut_some().map_err(|e| Error::block(e, "cutting the store off"))? {}
             if compaction.moved == 0 || behind == 0 {
                 break;

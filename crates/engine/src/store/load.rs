@@ -6,7 +6,7 @@
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::{BulkLoader, Table, TaskTable};
-use crate::task::{JoinHandle, Promise, promise, refuse_on_worker};
+use crate::task::{JoinHandle, OneshotSender, oneshot, refuse_on_worker};
 
 /// Records and bytes after which a part is handed over.
 const PART_RECORDS: usize = 16 << 10;
@@ -40,7 +40,7 @@ impl Records {
 /// What the loading task is handed.
 enum Part {
     /// Records, where to give their memory back once they were taken, and where the next part will be.
-    Some(Records, Promise<Records>, JoinHandle<Part>),
+    Some(Records, OneshotSender<Records>, JoinHandle<Part>),
     /// The rest.
     Last(Records),
     /// The iterator's error.
@@ -60,7 +60,7 @@ impl Table {
         I: IntoIterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
     {
         refuse_on_worker()?;
-        let (mut send, first) = promise();
+        let (mut send, first) = oneshot();
         let table = self.task();
         let loading = self.inner().start(move || load(table, first))?;
         let mut part = Records::default();
@@ -82,7 +82,7 @@ impl Table {
                 // The receiver has ended with an error of its own, and reports it.
                 Some(Err(_)) => break,
             };
-            let ((tell, told), (next, parts)) = (promise(), promise());
+            let ((tell, told), (next, parts)) = (oneshot(), oneshot());
             let full = std::mem::replace(&mut part, free);
             send.fill(Ok(Part::Some(full, tell, parts)));
             (send, taken) = (next, Some(told));

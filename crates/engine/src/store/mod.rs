@@ -53,7 +53,7 @@ use qpair_format::{Error, ErrorKind, Result};
 use crate::checkpoint::checkpoint;
 use crate::incarnation::Incarnation;
 use crate::shared::Shared;
-use crate::task::{JoinHandle, Step, promise, spawn_program, spawn_to, stepped};
+use crate::task::{JoinHandle, Step, oneshot, spawn_program, spawn_to, stepped};
 use crate::tree::Tree;
 use crate::tx::{Awaited, Tx};
 
@@ -146,8 +146,8 @@ impl Store {
         T: Send + 'static,
     {
         if let Err(error) = self.inner.shared.lifecycle.check_process() {
-            let (promise, handle) = promise();
-            promise.fill(Err(error));
+            let (sender, handle) = oneshot();
+            sender.fill(Err(error));
             return handle;
         }
         spawn_program(&self.inner.shared, worker, make)

@@ -97,8 +97,8 @@ impl TaskRange {
     /// Ends after so many records, and reads no more of the leaves than they need. Better than counting them, of which the range
     /// does not know. Call it before the first record is taken.
     #[must_use]
-    pub fn at_most(mut self, records: usize) -> Self {
-        self.cursor.end.pace.at_most(records);
+    pub fn limit(mut self, records: usize) -> Self {
+        self.cursor.end.pace.limit(records);
         self
     }
 
@@ -152,9 +152,9 @@ impl Range {
     /// Ends after so many records, and reads no more of the leaves than they need. Better than `take`, of which the range
     /// does not know. Call it before the first record is taken.
     #[must_use]
-    pub fn at_most(mut self, records: usize) -> Self {
+    pub fn limit(mut self, records: usize) -> Self {
         if let Some(cursor) = &mut self.cursor {
-            cursor.end.pace.at_most(records);
+            cursor.end.pace.limit(records);
         }
         self
     }

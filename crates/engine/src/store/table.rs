@@ -241,7 +241,7 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.iter().at_most(1).next().transpose()
+        self.iter().limit(1).next().transpose()
     }
 
     /// The record with the greatest key.
@@ -249,7 +249,7 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.iter().reverse().at_most(1).next().transpose()
+        self.iter().reverse().limit(1).next().transpose()
     }
 
     /// Whether a key has a record.

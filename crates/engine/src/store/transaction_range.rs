@@ -33,8 +33,8 @@ impl<'a> TaskTransactionRange<'a> {
 
     /// Ends after so many records, and reads no more of the leaves than they need.
     #[must_use]
-    pub fn at_most(mut self, records: usize) -> Self {
-        self.cursor.end.pace.at_most(records);
+    pub fn limit(mut self, records: usize) -> Self {
+        self.cursor.end.pace.limit(records);
         self
     }
 
@@ -107,9 +107,9 @@ impl<'a> TransactionRange<'a> {
     /// Ends after so many records, and reads no more of the leaves than they need. Better than `take`, of which the range
     /// does not know.
     #[must_use]
-    pub fn at_most(mut self, records: usize) -> Self {
+    pub fn limit(mut self, records: usize) -> Self {
         if let Some(cursor) = &mut self.cursor {
-            cursor.end.pace.at_most(records);
+            cursor.end.pace.limit(records);
         }
         self
     }

@@ -28,17 +28,17 @@ pub struct JoinHandle<T> {
 }
 
 /// The side that fills a [`JoinHandle`]; dropped unfilled, it reports that the task is gone.
-pub(crate) struct Promise<T> {
+pub(crate) struct OneshotSender<T> {
     cell: Option<Arc<Cell<T>>>,
 }
 
 /// A result to come, and the side that brings it.
-pub(crate) fn promise<T>() -> (Promise<T>, JoinHandle<T>) {
+pub(crate) fn oneshot<T>() -> (OneshotSender<T>, JoinHandle<T>) {
     let cell = Arc::new(Cell {
         state: Mutex::new(State { value: None, waker: None }),
         filled: Condvar::new(),
     });
-    (Promise { cell: Some(cell.clone()) }, JoinHandle { cell })
+    (OneshotSender { cell: Some(cell.clone()) }, JoinHandle { cell })
 }
 
 /// Starts a task of the engine's on a worker: its panics fail the store.
@@ -72,13 +72,13 @@ where
     F: Future<Output = T> + 'static,
     T: Send + 'static,
 {
-    let (promise, handle) = promise();
-    // If the worker is gone, the promise is dropped unfilled, and says so.
+    let (sender, handle) = oneshot();
+    // If the worker is gone, the sender is dropped unfilled, and says so.
     let _ = shared.worker_handles[worker].spawn(Box::new(move || {
         // The future is made as part of the task, so that a panic ends only the task.
         Box::pin(async move {
             let value = make().await;
-            promise.fill(Ok(value));
+            sender.fill(Ok(value));
         })
     }));
     handle
@@ -96,7 +96,7 @@ where
     spawn_to(shared, current(|worker| worker.number).unwrap_or(0), make)
 }
 
-impl<T> Promise<T> {
+impl<T> OneshotSender<T> {
     pub(crate) fn fill(mut self, value: Result<T>) {
         self.put(value);
     }
@@ -114,7 +114,7 @@ impl<T> Promise<T> {
     }
 }
 
-impl<T> Drop for Promise<T> {
+impl<T> Drop for OneshotSender<T> {
     fn drop(&mut self) {
         self.put(Err(Error::new(
             ErrorKind::Closed,

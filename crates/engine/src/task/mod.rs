@@ -16,7 +16,9 @@ mod worker;
 
 pub(crate) use flush::flush;
 pub use handle::JoinHandle;
-pub(crate) use handle::{Promise, guarded_here, promise, spawn_here, spawn_program, spawn_to};
+pub(crate) use handle::{
+    OneshotSender, guarded_here, oneshot, spawn_here, spawn_program, spawn_to,
+};
 pub(crate) use lists::extents_of;
 pub use operation::yield_now;
 pub(crate) use operation::{

@@ -125,12 +125,12 @@ impl Reserved {
 
     /// Something in the trees refers to the pages now.
     pub(crate) fn keep(&self, shared: &Shared) {
-        shared.attach_extents(&self.extents.borrow());
+        shared.link_extents(&self.extents.borrow());
         self.kept.set(true);
     }
 
     /// The caller gives the pages back; nothing in the trees refers to them yet.
-    pub(crate) fn keep_detached(&self) {
+    pub(crate) fn keep_unlinked(&self) {
         self.kept.set(true);
     }
 }

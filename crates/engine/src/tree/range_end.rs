@@ -39,7 +39,7 @@ impl RangeEnd {
         };
         let mut other = Self::new(self.to.clone(), left);
         other.direction = self.direction.opposite();
-        other.pace.at_most(self.pace.left());
+        other.pace.limit(self.pace.left());
         Some(other)
     }
 

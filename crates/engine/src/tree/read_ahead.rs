@@ -32,7 +32,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// No more records than these are wanted.
-    pub(crate) fn at_most(&mut self, records: usize) {
+    pub(crate) fn limit(&mut self, records: usize) {
         // Such a bound says nothing about the distance.
         self.left = (records < usize::MAX).then_some(records);
     }

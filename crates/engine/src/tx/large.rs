@@ -51,7 +51,7 @@ impl LargeValue {
         }
         values.by_start.insert(extents.first_page(), extents.clone());
         drop(values);
-        reserved.keep_detached();
+        reserved.keep_unlinked();
         Ok(Self { tx: tx.clone(), extents })
     }
 
@@ -68,7 +68,7 @@ impl LargeValue {
 
     /// A leaf will refer to the pages.
     pub(super) fn keep(self) {
-        self.tx.shared.attach_extents(&self.extents);
+        self.tx.shared.link_extents(&self.extents);
         self.remove();
     }
 }

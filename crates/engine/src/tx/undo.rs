@@ -24,7 +24,7 @@ impl UndoSink for Keep<'_> {
         delete: bool,
     ) -> usize {
         if let Some(descriptor) = before.and_then(descriptor) {
-            shared.detach_large(descriptor);
+            shared.unlink_large(descriptor);
             self.tx.note_large(descriptor, timestamp);
         }
         self.tx.rows.keep(self.row, timestamp, before, delete)

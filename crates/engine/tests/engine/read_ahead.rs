@@ -197,7 +197,7 @@ fn a_range_reads_what_it_needs() {
                 };
                 let range = range.unwrap();
                 let range = if reverse { range.reverse() } else { range };
-                let range = if bounded { range } else { range.at_most(len as usize) };
+                let range = if bounded { range } else { range.limit(len as usize) };
                 let found: Vec<_> = range.map(Result::unwrap).collect();
                 assert_eq!(found.len(), len as usize);
                 let read = control.seen(Op::Read) - before;
@@ -215,7 +215,7 @@ fn a_range_reads_what_it_needs() {
                     };
                     let range = range.unwrap();
                     let range = if reverse { range.reverse() } else { range };
-                    let range = if bounded { range } else { range.at_most(len as usize) };
+                    let range = if bounded { range } else { range.limit(len as usize) };
                     assert!(range.map(Result::unwrap).eq(found.iter().cloned()), "{what}");
                     let read = control.seen(Op::Read) - before;
                     assert!(read <= if there { 0 } else { needed + 1 }, "{what}: {read}");

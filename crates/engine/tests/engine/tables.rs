@@ -223,7 +223,7 @@ fn a_range_is_taken_from_both_ends() {
         back.reverse();
         assert_eq!([front, back].concat(), all, "every {turn}");
     }
-    let mut few = table.range("even/".."odd/").unwrap().reverse().at_most(3);
+    let mut few = table.range("even/".."odd/").unwrap().reverse().limit(3);
     let key = |record: Option<qpair_engine::Result<(Vec<u8>, Vec<u8>)>>| {
         String::from_utf8(record.unwrap().unwrap().0).unwrap()
     };
@@ -284,7 +284,7 @@ fn a_transactions_range_is_taken_from_both_ends_with_its_own_changes() {
     for turn in [2, 3, 7, 4999] {
         assert!(from_both_ends(transaction.range(&table, ..).unwrap(), turn) == model);
     }
-    let mut few = transaction.range(&table, "even/".."odd/").unwrap().reverse().at_most(3);
+    let mut few = transaction.range(&table, "even/".."odd/").unwrap().reverse().limit(3);
     let mut key = |back| {
         let record = if back { few.next_back() } else { few.next() };
         record.map(|record| String::from_utf8(record.unwrap().0).unwrap())

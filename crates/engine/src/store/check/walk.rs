@@ -450,13 +450,13 @@ impl<'a> Walk<'a> {
 
     /// What is left once all that can be reached was: free pages and lost ones.
     fn finish(&mut self) {
-        let mut attached = self.inner.shared.space.attached();
+        let mut linked = self.inner.shared.space.linked();
         let record = self.inner.shared.checkpointing.record();
-        record.runs().for_each(|(first, pages)| attached.change(first, pages, true));
+        record.runs().for_each(|(first, pages)| linked.change(first, pages, true));
         let mut unknown = 0;
         let mut doubles = Vec::new();
         for index in 0..self.claimed.len() {
-            let (claimed, used) = (self.claimed[index], attached.word(index));
+            let (claimed, used) = (self.claimed[index], linked.word(index));
             unknown += u64::from((used & !claimed).count_ones());
             let both = claimed & !used;
             if both != 0 && doubles.len() < FAULTS_MAX {

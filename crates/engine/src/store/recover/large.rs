@@ -71,7 +71,7 @@ impl LargeValues {
         }
         self.values.retain(|_, extents| {
             let claimed =
-                |run: &Range<u64>| shared.space.claim_detached(run.start, run.end - run.start);
+                |run: &Range<u64>| shared.space.claim_unlinked(run.start, run.end - run.start);
             let own: Vec<_> = extents.runs().take_while(claimed).collect();
             let is_whole = own.len() == extents.runs().count();
             if !is_whole {

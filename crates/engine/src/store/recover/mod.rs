@@ -24,7 +24,7 @@ use crate::checkpoint::{checkpoint, note_described, read_image, read_newest, wri
 use crate::incarnation::Behind;
 use crate::pool::Root;
 use crate::shared::{Recovered, Shared};
-use crate::task::{current, promise, run};
+use crate::task::{current, oneshot, run};
 use crate::tree::{Batch, Direction, Scan, Tree};
 use gather::Kept;
 use qpair_format::catalog::decode;
@@ -79,7 +79,7 @@ impl StoreInner {
                 self.shared.space.load(image.pages);
                 // The image's description is part of it for a crash, but no tree refers to it.
                 for (first, pages) in record.runs() {
-                    self.shared.space.detach(first, pages);
+                    self.shared.space.unlink(first, pages);
                 }
                 *self.shared.forest.roots() =
                     image.roots.iter().map(|(tree, page)| (*tree, Root::Closed(*page))).collect();
@@ -264,7 +264,7 @@ impl StoreInner {
         }
         for id in doomed {
             let tree = self.open_tree(id)?;
-            let (changed, first_change) = promise();
+            let (changed, first_change) = oneshot();
             match self.shared.lifecycle.is_marked_open() {
                 true => changed.fill(Ok(())),
                 false => {

@@ -368,7 +368,7 @@ impl Maker<'_> {
         let descriptor = Descriptor::decode(descriptor, shared.page_size)?;
         // Else its pages became another value's, which they may only after a later commit replaced this one.
         let extents = self.large.get(descriptor);
-        extents.iter().for_each(|extents| shared.attach_extents(extents));
+        extents.iter().for_each(|extents| shared.link_extents(extents));
         // A value whose list is damaged fails when it is read; if it was replaced, it is gone by then.
         Ok(extents.is_some() || self.large.is_lost(descriptor))
     }

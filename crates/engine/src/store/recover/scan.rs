@@ -84,7 +84,7 @@ impl Analysis {
             ))
         };
         for (first, count) in log_runs.iter().copied() {
-            if !shared.space.claim_detached(first, count) {
+            if !shared.space.claim_unlinked(first, count) {
                 return Err(refused(first, count));
             }
         }

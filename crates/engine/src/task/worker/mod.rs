@@ -610,7 +610,7 @@ impl Worker {
                     body.within.append(&mut self.within.borrow_mut());
                     self.tasks.borrow_mut().put_back(task, body);
                 }
-                // A panic ends its task only; the promise tells the task that waits for it.
+                // A panic ends its task only; the sender tells the task that waits for it.
                 Ok(Poll::Ready(())) | Err(_) => {
                     self.within.borrow_mut().clear();
                     drop(body);

@@ -8,7 +8,7 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use super::image::ImageRef;
 use super::need::Needs;
-use super::run::Run;
+use super::run::SortedRun;
 use super::writer::RunWriter;
 use super::{Entered, History, pages};
 use crate::shared::Shared;
@@ -25,7 +25,7 @@ const IMAGES_AT_ONCE: usize = 256;
 
 impl History {
     /// The runs to merge next: as many of one level as make one of the next, if there is room for it.
-    fn to_merge(&self, tx: &Tx) -> Option<Vec<Arc<Run>>> {
+    fn to_merge(&self, tx: &Tx) -> Option<Vec<Arc<SortedRun>>> {
         let runs = self.lock();
         let levels = runs.iter().map(|run| run.level()).max().unwrap_or(0);
         (0..=levels).find_map(|level| {
@@ -73,7 +73,7 @@ async fn merge_all(tx: &Arc<Tx>) {
     }
 }
 
-async fn merge(tx: &Arc<Tx>, runs: &[Arc<Run>]) -> Result<()> {
+async fn merge(tx: &Arc<Tx>, runs: &[Arc<SortedRun>]) -> Result<()> {
     let bound = runs.iter().map(|run| run.bound()).max().unwrap_or(0);
     let bytes = runs.iter().map(|run| run.device_bytes()).sum();
     let level = runs.iter().map(|run| run.level()).max().unwrap_or(0) + 1;
@@ -88,7 +88,7 @@ async fn merge(tx: &Arc<Tx>, runs: &[Arc<Run>]) -> Result<()> {
     Ok(())
 }
 
-async fn write(tx: &Arc<Tx>, runs: &[Arc<Run>], writer: &mut RunWriter<'_>) -> Result<()> {
+async fn write(tx: &Arc<Tx>, runs: &[Arc<SortedRun>], writer: &mut RunWriter<'_>) -> Result<()> {
     let shared = &tx.shared;
     let mut needs = Needs::new(tx.snapshots_in_use());
     let mut inputs: Vec<Input<'_>> = runs.iter().map(Input::new).collect();
@@ -119,13 +119,13 @@ async fn write(tx: &Arc<Tx>, runs: &[Arc<Run>], writer: &mut RunWriter<'_>) -> R
 
 /// A run that is read from its beginning to its end.
 struct Input<'a> {
-    run: &'a Arc<Run>,
+    run: &'a Arc<SortedRun>,
     next_page: usize,
     images: VecDeque<(u32, Box<[u8]>, Version)>,
 }
 
 impl<'a> Input<'a> {
-    fn new(run: &'a Arc<Run>) -> Self {
+    fn new(run: &'a Arc<SortedRun>) -> Self {
         Self { run, next_page: 0, images: VecDeque::new() }
     }
 

@@ -21,14 +21,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qpair_format::Result;
 
-use run::Run;
+use run::SortedRun;
 
 use super::row::Version;
 use crate::shared::Shared;
 
 /// The runs of a store.
 pub(crate) struct History {
-    runs: Mutex<Arc<[Arc<Run>]>>,
+    runs: Mutex<Arc<[Arc<SortedRun>]>>,
     /// The greatest bound of a run; 0: there are none.
     newest: AtomicU64,
     /// Changes with every run that comes.
@@ -75,7 +75,7 @@ impl History {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<[Arc<Run>]>> {
+    fn lock(&self) -> MutexGuard<'_, Arc<[Arc<SortedRun>]>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,7 +112,7 @@ impl History {
     }
 
     /// Enters a run. Its images may leave the row table then.
-    fn publish(&self, run: Arc<Run>) {
+    fn publish(&self, run: Arc<SortedRun>) {
         let mut runs = self.lock();
         self.memory_bytes.fetch_add(run.memory_bytes(), Ordering::Relaxed);
         // Release, before the bound: a thread that sees the bound sees the number.
@@ -122,8 +122,8 @@ impl History {
     }
 
     /// Enters a run in the place of others, and lets go of them; the large values that they owned.
-    fn replace(&self, runs: &[Arc<Run>], merged: Option<Arc<Run>>) -> Vec<Box<[u8]>> {
-        let is_other = |run: &Arc<Run>| runs.iter().all(|of| !Arc::ptr_eq(of, run));
+    fn replace(&self, runs: &[Arc<SortedRun>], merged: Option<Arc<SortedRun>>) -> Vec<Box<[u8]>> {
+        let is_other = |run: &Arc<SortedRun>| runs.iter().all(|of| !Arc::ptr_eq(of, run));
         let mut list = self.lock();
         // Runs that no snapshot needs are gone already and do not count.
         let gone = list.iter().filter(|run| !is_other(run)).map(|run| run.memory_bytes()).sum();
@@ -168,7 +168,7 @@ impl History {
     }
 
     /// The runs that a snapshot may need, and the number that goes with them.
-    fn behind(&self, snapshot: u64) -> (Vec<Arc<Run>>, u64) {
+    fn behind(&self, snapshot: u64) -> (Vec<Arc<SortedRun>>, u64) {
         let runs = self.lock();
         let behind = runs.iter().filter(|run| run.bound() > snapshot).cloned().collect();
         (behind, self.generation_of(snapshot))

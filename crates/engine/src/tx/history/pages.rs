@@ -7,7 +7,7 @@ use qpair_block::Request;
 use qpair_format::page::field;
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::run::Run;
+use super::run::SortedRun;
 use crate::shared::Shared;
 use crate::task::{Transfer, give_scratch, latch_free, scratch_frame, scratch_frame_now};
 
@@ -78,7 +78,10 @@ impl Transfers {
 }
 
 /// Reads these pages of runs, in their order.
-pub(super) async fn read(shared: &Shared, wanted: &[(&Arc<Run>, usize)]) -> Result<Vec<Vec<u8>>> {
+pub(super) async fn read(
+    shared: &Shared,
+    wanted: &[(&Arc<SortedRun>, usize)],
+) -> Result<Vec<Vec<u8>>> {
     let mut pages = Vec::with_capacity(wanted.len());
     let mut transfers = Transfers::default();
     let mut outcome = Ok(());

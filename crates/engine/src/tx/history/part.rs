@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use qpair_format::Result;
 
-use super::run::Run;
+use super::run::SortedRun;
 use super::{History, pages};
 use crate::shared::Shared;
 use crate::tree::Direction;
@@ -65,7 +65,7 @@ pub(in crate::tx) fn is_within((low, high): Bounds<'_>, key: &[u8]) -> bool {
 
 /// Where to cut a part of which a run has these pages, so that it has only as many as `most` from where the range comes, and rather one more.
 fn cut_of(
-    run: &Run,
+    run: &SortedRun,
     pages: &Range<usize>,
     most: usize,
     direction: Direction,
@@ -98,12 +98,12 @@ struct Plan<'r> {
     tree: u32,
     snapshot: u64,
     cut: Option<Vec<u8>>,
-    wanted: Vec<(&'r Arc<Run>, usize)>,
+    wanted: Vec<(&'r Arc<SortedRun>, usize)>,
 }
 
 impl<'r> Plan<'r> {
     fn new(
-        runs: &'r [Arc<Run>],
+        runs: &'r [Arc<SortedRun>],
         tree: u32,
         direction: Direction,
         bounds: Bounds<'_>,
@@ -215,11 +215,11 @@ impl History {
 }
 
 impl Reader {
-    fn page(&self, run: &Run, index: usize) -> Option<&[u8]> {
+    fn page(&self, run: &SortedRun, index: usize) -> Option<&[u8]> {
         self.pages.get(&(run.number(), index)).map(Vec::as_slice)
     }
 
-    fn has_all(&self, wanted: &[(&Arc<Run>, usize)]) -> bool {
+    fn has_all(&self, wanted: &[(&Arc<SortedRun>, usize)]) -> bool {
         wanted.iter().all(|(run, index)| self.page(run, *index).is_some())
     }
 
@@ -228,8 +228,8 @@ impl Reader {
     async fn read(
         &mut self,
         shared: &Shared,
-        runs: &[Arc<Run>],
-        wanted: &[(&Arc<Run>, usize)],
+        runs: &[Arc<SortedRun>],
+        wanted: &[(&Arc<SortedRun>, usize)],
         direction: Direction,
     ) -> Result<()> {
         for of_run in wanted.chunk_by(|(a, _), (b, _)| Arc::ptr_eq(a, b)) {
@@ -251,7 +251,7 @@ impl Reader {
         }
         // Each run by its share, so that all of them are read up to about the same key, and are waited for together.
         let all: usize = runs.iter().map(|run| run.pages()).sum();
-        let ahead = |run: &Run| match self.parts <= PARTS_BEFORE_AHEAD {
+        let ahead = |run: &SortedRun| match self.parts <= PARTS_BEFORE_AHEAD {
             true => 0,
             false => PAGES_AHEAD * run.pages() / all.max(1),
         };

@@ -24,7 +24,7 @@ struct Page {
 }
 
 /// Images that were written once; their pages are free when the last one lets go of it.
-pub(super) struct Run {
+pub(super) struct SortedRun {
     tx: Weak<Tx>,
     page_bytes: u64,
     /// In every page of the run, and in no other's.
@@ -49,7 +49,7 @@ pub(super) struct Run {
 /// A place in the order of a run.
 type Place<'a> = (u32, &'a [u8], u64);
 
-impl Run {
+impl SortedRun {
     pub(super) fn new(tx: &Arc<Tx>, bound: u64) -> Self {
         Self {
             tx: Arc::downgrade(tx),
@@ -238,7 +238,7 @@ impl Run {
     }
 }
 
-impl Drop for Run {
+impl Drop for SortedRun {
     fn drop(&mut self) {
         // A store that is gone has no use for them.
         let Some(tx) = self.tx.upgrade() else { return };

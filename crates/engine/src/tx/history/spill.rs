@@ -9,7 +9,7 @@ use qpair_format::{Error, ErrorKind, Result};
 use super::Entered;
 use super::image::ImageRef;
 use super::need::Needs;
-use super::run::Run;
+use super::run::SortedRun;
 use super::writer::RunWriter;
 use crate::task::yield_now;
 use crate::tx::Tx;
@@ -90,7 +90,11 @@ async fn sort(tx: &Arc<Tx>, olds: &[Old], bound: u64) -> (Sorted, u64) {
 }
 
 /// Writes images to a run, but for those that no snapshot in use needs.
-async fn write(tx: &Arc<Tx>, (sorted, bytes): (Sorted, u64), bound: u64) -> Result<Option<Run>> {
+async fn write(
+    tx: &Arc<Tx>,
+    (sorted, bytes): (Sorted, u64),
+    bound: u64,
+) -> Result<Option<SortedRun>> {
     if !tx.has_room_for_run(bytes) {
         return Err(Error::new(
             ErrorKind::NoSpace,

@@ -10,7 +10,7 @@ use qpair_format::page::{HEADER_BYTES, PageKind, field};
 
 use super::image::ImageRef;
 use super::pages::Transfers;
-use super::run::Run;
+use super::run::SortedRun;
 use crate::space::Purpose;
 use crate::tx::Tx;
 use crate::tx::rows::hash_of;
@@ -21,7 +21,7 @@ const EXTENT_PAGES: u64 = 256;
 /// A run that is being written, image by image, in their order.
 pub(super) struct RunWriter<'a> {
     tx: &'a Arc<Tx>,
-    run: Run,
+    run: SortedRun,
     page: Vec<u8>,
     count: u16,
     /// Where the page goes that is being filled.
@@ -41,7 +41,7 @@ impl<'a> RunWriter<'a> {
         let pages_left = bytes / (tx.shared.page_size - HEADER_BYTES) as u64 + 1;
         Self {
             tx,
-            run: Run::new(tx, bound),
+            run: SortedRun::new(tx, bound),
             page: Vec::with_capacity(tx.shared.page_size),
             count: 0,
             page_id: 0,
@@ -82,7 +82,7 @@ impl<'a> RunWriter<'a> {
     fn next_page_id(&mut self) -> Result<u64> {
         if self.room.is_empty() {
             let most = self.pages_left.clamp(1, EXTENT_PAGES);
-            self.room = self.tx.shared.space.allocate_some_detached(most, Purpose::New)?;
+            self.room = self.tx.shared.space.allocate_some_unlinked(most, Purpose::New)?;
             let pages = self.room.end - self.room.start;
             let bytes = pages * self.tx.shared.page_size as u64;
             self.tx.history.device_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl<'a> RunWriter<'a> {
     ///
     /// # Errors
     /// `outcome`'s; what the device says.
-    pub(super) async fn finish(mut self, outcome: Result<()>) -> Result<Option<Run>> {
+    pub(super) async fn finish(mut self, outcome: Result<()>) -> Result<Option<SortedRun>> {
         let outcome = match outcome {
             Ok(()) => self.write_page().await,
             Err(error) => Err(error),
