@@ -9,14 +9,14 @@ use qpair_format::{Error, Result};
 
 use crate::sync::{Ticket, Waiters};
 
-/// Bits of the word that counts the changes inside; those above them count promised pages.
+/// Bits of the word that counts the changes inside; those above them count reserved pages.
 const INSIDE_BITS: u32 = 24;
 const INSIDE: u64 = (1 << INSIDE_BITS) - 1;
 
 /// Counts the changes to the trees that are under way, and lets no change in while it is closed.
 #[derive(Debug, Default)]
 pub(crate) struct CommitBarrier {
-    /// Those inside, and the pages that are promised to them: what the one leaves, the other is given back with.
+    /// Those inside, and the pages that are reserved to them: what the one leaves, the other is given back with.
     inside: AtomicU64,
     closed: AtomicBool,
     /// Closed for good: the store is being closed.
@@ -31,27 +31,27 @@ pub(crate) struct CommitBarrier {
 #[derive(Debug)]
 pub(crate) struct BarrierGuard {
     barrier: Arc<CommitBarrier>,
-    promised: u64,
+    reserved: u64,
 }
 
 impl BarrierGuard {
-    /// Promises its holder so many pages until it is dropped; what is promised to all.
-    pub(crate) fn promise(&mut self, pages: u64) -> u64 {
-        self.promised += pages;
+    /// Reserves so many pages for its holder until it is dropped; what is reserved for all.
+    pub(crate) fn reserve(&mut self, pages: u64) -> u64 {
+        self.reserved += pages;
         let added = pages << INSIDE_BITS;
         (self.barrier.inside.fetch_add(added, Ordering::Relaxed) + added) >> INSIDE_BITS
     }
 
-    /// Takes back what was promised.
+    /// Takes back what was reserved.
     pub(crate) fn take_back(&mut self) {
-        let promised = std::mem::take(&mut self.promised);
-        self.barrier.inside.fetch_sub(promised << INSIDE_BITS, Ordering::Relaxed);
+        let reserved = std::mem::take(&mut self.reserved);
+        self.barrier.inside.fetch_sub(reserved << INSIDE_BITS, Ordering::Relaxed);
     }
 }
 
 impl Drop for BarrierGuard {
     fn drop(&mut self) {
-        self.barrier.leave(self.promised);
+        self.barrier.leave(self.reserved);
     }
 }
 
@@ -81,7 +81,7 @@ impl CommitBarrier {
     pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Result<BarrierGuard>> {
         // This change is counted first: the task that closes the barrier either sees the count, or this change sees that the barrier is closed.
         self.inside.fetch_add(1, Ordering::SeqCst);
-        let guard = BarrierGuard { barrier: self.clone(), promised: 0 };
+        let guard = BarrierGuard { barrier: self.clone(), reserved: 0 };
         if !self.closed.load(Ordering::SeqCst) {
             return Some(Ok(guard));
         }
@@ -89,9 +89,9 @@ impl CommitBarrier {
         self.shut.load(Ordering::SeqCst).then(|| Err(Error::closed()))
     }
 
-    /// Pages that are promised to those inside.
+    /// Pages that are reserved for those inside.
     #[inline]
-    pub(crate) fn promised(&self) -> u64 {
+    pub(crate) fn reserved(&self) -> u64 {
         self.inside.load(Ordering::Relaxed) >> INSIDE_BITS
     }
 
@@ -99,8 +99,8 @@ impl CommitBarrier {
         self.inside.load(Ordering::SeqCst) & INSIDE == 0
     }
 
-    fn leave(&self, promised: u64) {
-        let before = self.inside.fetch_sub(promised << INSIDE_BITS | 1, Ordering::SeqCst);
+    fn leave(&self, reserved: u64) {
+        let before = self.inside.fetch_sub(reserved << INSIDE_BITS | 1, Ordering::SeqCst);
         if before & INSIDE == 1
             && self.closed.load(Ordering::SeqCst)
             && let Some(closer) = self.closer().take()

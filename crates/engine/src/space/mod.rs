@@ -10,7 +10,7 @@ mod growth;
 mod image;
 mod inner;
 mod pieces;
-mod promise;
+mod reservation;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,9 +23,9 @@ use qpair_format::{Error, ErrorKind, Result};
 use crate::sync::Waiters;
 pub(crate) use barrier::{BarrierGuard, CommitBarrier};
 use inner::Inner;
-pub(crate) use promise::Promised;
 use qpair_format::bitmap::Bitmap;
 use qpair_format::image::RECORD_PAGES;
+pub(crate) use reservation::Reservation;
 
 /// As many bytes may always be kept for the last checkpoint.
 const RETAINED_BYTES_MIN: u64 = 64 << 20;
@@ -52,7 +52,7 @@ fn left_by_new(written_out: u64) -> u64 {
     written_out + written_out * 3 / 4
 }
 
-/// What pages that leave memory leave free, before those that are promised.
+/// What pages that leave memory leave free, before those that are reserved.
 fn kept_for_eviction(written_out: u64) -> u64 {
     written_out + written_out / 2
 }
@@ -78,7 +78,7 @@ pub(crate) struct Space {
     short: AtomicU64,
     /// A commit that has its timestamp found no frame, and more of what is kept is there for it.
     starved: AtomicBool,
-    /// Commits inside it have pages promised.
+    /// Commits inside it have pages reserved.
     barrier: Arc<CommitBarrier>,
     /// Frames whose pages the checkpoint under way may still have to find a place for.
     unsaved: AtomicU64,
@@ -411,13 +411,13 @@ impl Space {
         let written_out = self.written_out_with(inner, more);
         match purpose {
             _ if self.urgent.load(Ordering::Relaxed) => 0,
-            Purpose::New | Purpose::Log => left_by_new(written_out) + self.promised_more(),
+            Purpose::New | Purpose::Log => left_by_new(written_out) + self.reserved_more(),
             // The checkpoint has begun: what leaves memory was changed after its instant.
             Purpose::Eviction if inner.image.is_some() => {
                 // Its image keeps what they leave: once it is durable there must be enough for the next one's sweep.
                 let then = (written_out + written_out / 4).saturating_sub(inner.gain);
                 let now = (written_out / 4).max(self.unsaved.load(Ordering::Relaxed));
-                now.max(then) + self.promised_more()
+                now.max(then) + self.reserved_more()
             }
             // A checkpoint comes: commits inside the barrier need frames until its instant.
             Purpose::Eviction if self.is_squeezed() => match self.starved.load(Ordering::Relaxed) {
@@ -425,7 +425,7 @@ impl Space {
                 false => written_out,
             },
             Purpose::Eviction | Purpose::FirstLog => {
-                kept_for_eviction(written_out) + self.promised_more()
+                kept_for_eviction(written_out) + self.reserved_more()
             }
             // What it takes it gives back at once; a sweep finds its own places meanwhile.
             Purpose::EvictionAgain => self.unsaved.load(Ordering::Relaxed),

@@ -41,8 +41,8 @@ fn what_a_checkpoint_has_is_not_handed_out_before_the_next() {
     assert!(all.contains(&page) && all.contains(&100));
 }
 
-fn changed(changed: u64) -> Promised {
-    Promised { changed, made: 0 }
+fn changed(changed: u64) -> Reservation {
+    Reservation { changed, made: 0 }
 }
 
 #[test]
@@ -50,23 +50,26 @@ fn what_is_promised_nobody_else_takes() {
     let space = fixed(1024);
     let enter = || space.barrier().try_enter().unwrap().unwrap();
     let (mut first, mut second) = (enter(), enter());
-    assert!(!space.could_promise(changed(2000)));
-    assert_eq!(space.promise(&mut first, changed(2000)).unwrap_err().kind(), ErrorKind::NoSpace);
-    assert_eq!(space.barrier().promised(), 0);
-    space.promise(&mut first, changed(600)).unwrap();
-    assert!(space.could_promise(changed(600)));
-    space.promise(&mut second, changed(600)).unwrap_err();
-    space.promise(&mut second, changed(8)).unwrap();
+    assert!(!space.could_reserve(changed(2000)));
+    assert_eq!(
+        space.reserve_places(&mut first, changed(2000)).unwrap_err().kind(),
+        ErrorKind::NoSpace
+    );
+    assert_eq!(space.barrier().reserved(), 0);
+    space.reserve_places(&mut first, changed(600)).unwrap();
+    assert!(space.could_reserve(changed(600)));
+    space.reserve_places(&mut second, changed(600)).unwrap_err();
+    space.reserve_places(&mut second, changed(8)).unwrap();
     let left = || space.counts().1;
     while space.allocate(1, Purpose::New).is_ok() {}
     assert!(left() > 600 + 96, "{}", left());
     while space.allocate(1, Purpose::Eviction).is_ok() {}
     assert!(left() > 600 + 96, "{}", left());
     while space.allocate(1, Purpose::Eviction).is_ok() {}
-    // One was refused: what is promised is there for those inside, and the sweep finds its own.
+    // One was refused: what is reserved is there for those inside, and the sweep finds its own.
     assert!(left() < 600 && left() >= 64 + 32, "{}", left());
     drop((first, second));
-    assert_eq!(space.barrier().promised(), 0);
+    assert_eq!(space.barrier().reserved(), 0);
 }
 
 /// A store that was closed when it was full has what new things left, or a little less since checkpoints take what they need.

@@ -221,10 +221,10 @@ impl StoreInner {
         };
         let mut reach = Reach::default();
         reach.add(&shared.pool, catalog, leaf, false);
-        let mut promise = reach.promise();
+        let mut reservation = reach.reservation();
         // The leaf may be merged with a neighbour.
-        promise.changed += u64::from(id.is_none());
-        shared.space.promise(inside, promise)?;
+        reservation.changed += u64::from(id.is_none());
+        shared.space.reserve_places(inside, reservation)?;
         let bytes_max = 256 + name.len();
         // Records come in the order of timestamps, and a serializable commit may have its timestamp and not its record.
         let timestamping = &shared.wal.timestamping[current(|worker| worker.number).unwrap_or(0)];

@@ -34,7 +34,7 @@ pub(crate) use range_end::RangeEnd;
 pub(crate) use reach::Reach;
 pub(crate) use read_ahead::{Pace, ReadAhead};
 pub(crate) use remove::{Remove, Removed};
-pub(crate) use room::{make_promised_room, make_room, make_room_at};
+pub(crate) use room::{make_reserved_room, make_room, make_room_at};
 pub(crate) use sample::Sample;
 pub(crate) use scan::{Batch, Direction, Scan};
 pub(crate) use sparse::{Sparse, merge_later, merge_sparse};

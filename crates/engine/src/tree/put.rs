@@ -216,7 +216,7 @@ impl<'a> Prepare<'a> {
         }
         let lack = |needed_bytes| Lack { needed_bytes, beside: beside.is_some() };
         let Some(beside) = beside else { return Err(lack(needed_bytes)) };
-        // An empty leaf has a quarter of the page at least: more than that, and what this record needs, no split must promise.
+        // An empty leaf has a quarter of the page at least: more than that, and what this record needs, no split needs to reserve.
         let quarter = needed_bytes.max(node.bytes.len() / 4);
         if node.free_bytes() < quarter {
             return Err(lack(quarter));

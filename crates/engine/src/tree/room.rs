@@ -21,9 +21,9 @@ pub(crate) async fn make_room(
     make_room_at(shared, (tree, key, false), 0, needed_bytes, purpose).await
 }
 
-/// The same for a commit that has its timestamp: the pages are those that it was promised. `sorted`: the writes that come before it are made,
+/// The same for a commit that has its timestamp: the pages are those that were reserved for it. `sorted`: the writes that come before it are made,
 /// and it was counted on that the leaf is cut there.
-pub(crate) async fn make_promised_room(
+pub(crate) async fn make_reserved_room(
     shared: &Shared,
     tree: Tree,
     key: &[u8],

@@ -7,7 +7,7 @@ use qpair_memory::FrameIndex;
 
 use super::{Merge, Merged, Tree};
 use crate::shared::Shared;
-use crate::space::Promised;
+use crate::space::Reservation;
 use crate::task::{current, run, run_at_once, spawn_here, take_turn};
 
 /// Leaves that became sparse, by a key of each.
@@ -57,7 +57,7 @@ async fn merge(shared: &Arc<Shared>, tree: Tree, key: &[u8]) -> Result<()> {
         shared.check_table(tree)?;
         // Two pages that become one, and those above, which may come back for others.
         let changed = 2 + 2 * tree.levels(&shared.pool);
-        shared.space.promise(&mut inside, Promised { changed, made: 0 })?;
+        shared.space.reserve_places(&mut inside, Reservation { changed, made: 0 })?;
         match run_at_once(shared, Merge::new(tree, key, level)).await? {
             Merged::Merged { parent_sparse: true } => level += 1,
             _ => return Ok(()),

@@ -26,11 +26,11 @@ use crate::log::Durability;
 use crate::panics::{guarded, guarded_future};
 use crate::pool::StallTimeout;
 use crate::shared::Shared;
-use crate::space::{BarrierGuard, Promised, Purpose};
+use crate::space::{BarrierGuard, Purpose, Reservation};
 use crate::sync::AsyncMutexGuard;
 use crate::task::{Context, Worker, check_here, current, flush, run_at_once, spawn_here};
 use crate::tree::{
-    Change, CursorHint, Lack, Leaf, Put, PutOutcome, Remove, Removed, Sparse, make_promised_room,
+    Change, CursorHint, Lack, Leaf, Put, PutOutcome, Remove, Removed, Sparse, make_reserved_room,
     make_room, merge_later,
 };
 
@@ -84,7 +84,7 @@ pub(crate) struct Committing {
     without_room: Option<u64>,
     /// The same was found after a checkpoint, which gives back every page without a use.
     is_hopeless: bool,
-    /// Leave to change the trees; from before the first change to after the last. With it goes what was promised.
+    /// Leave to change the trees; from before the first change to after the last. With it goes what was reserved.
     inside: Option<BarrierGuard>,
     /// What a serializable transaction has read was compared up to a timestamp.
     compared: Option<Comparing>,
@@ -272,7 +272,7 @@ impl Committing {
             self.is_flushed = true;
         }
         let mut outside = FETCHES_OUTSIDE;
-        let promised = loop {
+        let reserved = loop {
             let Some(core) = &self.core else { return Err(qpair_format::Error::closed()) };
             if self.inside.is_none() {
                 tx.let_history_pass(core.slot).await;
@@ -281,7 +281,7 @@ impl Committing {
             // No commit prepares leaves of a tree that is being emptied.
             core.check_tables()?;
             let from = match self.prepare(shared, outside > 0).await? {
-                Ok(promised) => break promised,
+                Ok(reserved) => break reserved,
                 Err(from) => from,
             };
             // Otherwise a checkpoint, and every commit after it, would wait for these reads.
@@ -290,11 +290,11 @@ impl Committing {
                 fetch_outside(shared, core, from).await;
             }
         };
-        self.is_cut = promised.made > 0;
+        self.is_cut = reserved.made > 0;
         if let Some(inside) = &mut self.inside
-            && let Err(refused) = shared.space.promise(inside, promised)
+            && let Err(refused) = shared.space.reserve_places(inside, reserved)
         {
-            if !shared.space.could_promise(promised) {
+            if !shared.space.could_reserve(reserved) {
                 let completed = shared.checkpointing.epochs.completed.load(Ordering::Relaxed);
                 self.is_hopeless = *self.without_room.get_or_insert(completed) != completed;
             }
@@ -340,12 +340,12 @@ impl Committing {
             return Ok(false);
         }
         if let Some(inside) = &mut self.inside
-            && shared.space.promise(inside, preparing.promise()).is_err()
+            && shared.space.reserve_places(inside, preparing.reservation()).is_err()
         {
             self.cursor_hints.clear();
             return Ok(false);
         }
-        self.is_cut = preparing.promise().made > 0;
+        self.is_cut = preparing.reservation().made > 0;
         self.take_timestamp()?;
         match self.apply_now(tx, None) {
             Ok(Stop::Over) if shared.oracle.applied() >= self.timestamp => {
@@ -368,7 +368,7 @@ impl Committing {
         &mut self,
         shared: &Shared,
         may_leave: bool,
-    ) -> Result<Result<Promised, Place>> {
+    ) -> Result<Result<Reservation, Place>> {
         let Some(core) = &self.core else { return Err(qpair_format::Error::closed()) };
         self.cursor_hints.clear();
         let (mut preparing, mut fetching) = (Preparing::default(), Fetching::default());
@@ -385,7 +385,7 @@ impl Committing {
             let mut was_split = false;
             loop {
                 let Some((item, prepare)) = preparing.next(core, was_split) else {
-                    return Ok(Ok(preparing.promise()));
+                    return Ok(Ok(preparing.reservation()));
                 };
                 match run_at_once(shared, prepare).await? {
                     Ok(prepared) => {
@@ -564,9 +564,9 @@ impl Committing {
                     }
                     PutOutcome::Full { needed_bytes } => {
                         // That was counted on, or others took the room that was made. The timestamp is taken: this must not fail for want of
-                        // space, and what it takes was promised, or is a few pages of those that are kept.
+                        // space, and what it takes was reserved, or is a few pages of those that are kept.
                         let cut = self.is_cut;
-                        make_promised_room(shared, item.tree, item.key, needed_bytes, cut).await?;
+                        make_reserved_room(shared, item.tree, item.key, needed_bytes, cut).await?;
                     }
                 }
             },

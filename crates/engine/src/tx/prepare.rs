@@ -6,7 +6,7 @@ use super::reach::Reach;
 use super::state::{TxState, written};
 use super::write_set::Item;
 use crate::shared::Shared;
-use crate::space::Promised;
+use crate::space::Reservation;
 use crate::task::{Context, Need, Operation};
 use crate::tree::{Beside, CursorHint, Prepare, Prepared, Tree};
 
@@ -52,8 +52,8 @@ impl Preparing {
     }
 
     /// The pages that the writes so far may have to find places for.
-    pub(super) fn promise(&self) -> Promised {
-        self.reach.promise()
+    pub(super) fn reservation(&self) -> Reservation {
+        self.reach.reservation()
     }
 
     /// The write that is to be prepared next, and how. `was_split`: since its leaf was split, which is that of the writes before it.

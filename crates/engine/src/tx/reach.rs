@@ -1,10 +1,10 @@
-//! How many pages a commit may have to find new places for: what [`crate::space::Space`] promises it before its timestamp.
+//! How many pages a commit may have to find new places for: what [`crate::space::Space`] reserves for it before its timestamp.
 
 use qpair_format::page::Node;
 use qpair_memory::FrameIndex;
 
 use crate::pool::Pool;
-use crate::space::Promised;
+use crate::space::Reservation;
 use crate::tree::{Leaf, Tree};
 
 /// Levels above the leaves whose pages are told apart.
@@ -41,13 +41,13 @@ impl Default for Reach {
 
 impl Reach {
     /// What was counted so far.
-    pub(crate) fn promise(&self) -> Promised {
+    pub(crate) fn reservation(&self) -> Reservation {
         let made = match self.new_leaves {
             0 => 0,
             // Inner pages are a quarter full at least; one more on each level, and one for a root whose content goes down.
             leaves => leaves + (4 * self.reference_bytes / self.page_size) as u64 + self.levels + 1,
         };
-        Promised { changed: self.pages, made }
+        Reservation { changed: self.pages, made }
     }
 
     /// A change goes to this leaf. A page that was changed by others meanwhile may be counted twice, and none is left out. `was_split`: the

@@ -1,4 +1,4 @@
-//! Places that are promised to commits before they have their timestamps. See docs/design/checkpoints.md, *A place for every page*.
+//! Places that are reserved for commits before they have their timestamps. See docs/design/checkpoints.md, *A place for every page*.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::{BarrierGuard, CommitBarrier, Purpose, Space, kept_for_eviction, left
 
 /// What a commit may have to find places for, pages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Promised {
+pub(crate) struct Reservation {
     /// Pages that it changes.
     pub(crate) changed: u64,
     /// Pages that it makes after its timestamp.
@@ -23,34 +23,38 @@ impl Space {
         self.barrier.clone()
     }
 
-    /// Pages that may be promised without a look at what is free: see docs/design/checkpoints.md, *A place for every page*.
-    pub(super) fn promised_freely(&self) -> u64 {
+    /// Pages that may be reserved without a look at what is free: see docs/design/checkpoints.md, *A place for every page*.
+    pub(super) fn reserved_freely(&self) -> u64 {
         self.frames / 4
     }
 
-    /// What is promised beyond that.
-    pub(super) fn promised_more(&self) -> u64 {
-        self.barrier.promised().saturating_sub(self.promised_freely())
+    /// What is reserved beyond that.
+    pub(super) fn reserved_more(&self) -> u64 {
+        self.barrier.reserved().saturating_sub(self.reserved_freely())
     }
 
-    /// Promises a change that is inside the barrier, and has no timestamp yet, places for so many pages that its commit may change or make: with them
+    /// Reserves places for a change that is inside the barrier and has no timestamp yet, as many as pages that its commit may change or make: with them
     /// it comes to its end, whichever pages have to leave memory meanwhile.
     ///
     /// # Errors
-    /// `NoSpace`; nothing is promised then.
-    pub(crate) fn promise(&self, inside: &mut BarrierGuard, promised: Promised) -> Result<()> {
-        let (freely, pages) = (self.promised_freely(), promised.changed + promised.made);
-        if promised.made == 0 && self.barrier.promised() + pages <= freely {
-            if inside.promise(pages) <= freely {
+    /// `NoSpace`; nothing is reserved then.
+    pub(crate) fn reserve_places(
+        &self,
+        inside: &mut BarrierGuard,
+        reserved: Reservation,
+    ) -> Result<()> {
+        let (freely, pages) = (self.reserved_freely(), reserved.changed + reserved.made);
+        if reserved.made == 0 && self.barrier.reserved() + pages <= freely {
+            if inside.reserve(pages) <= freely {
                 return Ok(());
             }
             inside.take_back();
         }
         // A change that asks for that much asks under the lock: of several that have no room beside each other one has it. The pages are
-        // added before the sum is looked at, so that no change beside it is promised pages without a look.
+        // added before the sum is looked at, so that no change beside it gets pages without a look.
         let mut inner = self.lock();
-        let all = inside.promise(pages);
-        let needed = self.needed_for(&inner, promised, all - pages);
+        let all = inside.reserve(pages);
+        let needed = self.needed_for(&inner, reserved, all - pages);
         if inner.free(self.capacity()) < needed {
             // The system's error about the file does not help a caller that can split its transaction.
             let _ = self.grow(&mut inner, needed, Purpose::New);
@@ -71,9 +75,14 @@ impl Space {
         Ok(())
     }
 
-    /// Pages that have to be free for a promise beside what is promised to others.
-    fn needed_for(&self, inner: &Inner, Promised { changed, made }: Promised, others: u64) -> u64 {
-        let freely = self.promised_freely();
+    /// Pages that have to be free for a reservation beside what is reserved for others.
+    fn needed_for(
+        &self,
+        inner: &Inner,
+        Reservation { changed, made }: Reservation,
+        others: u64,
+    ) -> u64 {
+        let freely = self.reserved_freely();
         let then = self.written_out_with(inner, made);
         let to_change = kept_for_eviction(then) + (others + changed + made).saturating_sub(freely);
         // What is made stays: it leaves as much as if it was handed out now, to something new.
@@ -84,11 +93,11 @@ impl Space {
         to_change.max(to_make)
     }
 
-    /// Whether so much could be promised if no other change had anything, and nothing was kept for images.
-    pub(crate) fn could_promise(&self, promised: Promised) -> bool {
+    /// Whether so much could be reserved if no other change had anything, and nothing was kept for images.
+    pub(crate) fn could_reserve(&self, reserved: Reservation) -> bool {
         let inner = self.lock();
-        promised.made == 0 && promised.changed <= self.promised_freely()
-            || inner.used + self.needed_for(&inner, promised, 0) <= self.capacity()
+        reserved.made == 0 && reserved.changed <= self.reserved_freely()
+            || inner.used + self.needed_for(&inner, reserved, 0) <= self.capacity()
     }
 
     /// A commit that has its timestamp found no frame: more of what is kept for the next checkpoint is there for it.
