@@ -28,9 +28,9 @@ pub enum Canary {
     BackupWithoutCheckpoint,
     /// Pages from the device are taken for what they should be, whatever their checksum says.
     UncheckedPages,
-    /// Of the logs of an earlier life, unacknowledged commits count beside those with the same timestamps in a later life.
+    /// Of the logs of an earlier incarnation, unacknowledged commits count beside those with the same timestamps in a later incarnation.
     EndlessLogs,
-    /// The end of an earlier life's log is relied on, though it may be in a cache only.
+    /// The end of an earlier incarnation's log is relied on, though it may be in a cache only.
     UnwrittenLogs,
     /// A snapshot does not look at the older values that went to the device.
     UnreadHistory,

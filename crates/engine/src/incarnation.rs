@@ -80,8 +80,8 @@ impl Incarnation {
                 self.shared.fail(error.clone());
             })?;
         }
-        // After a crash it says open already. Each life has a generation of its own all the same: the log's blocks tell
-        // lives apart by it.
+        // After a crash it says open already. Each incarnation has a generation of its own all the same: the log's blocks tell
+        // incarnations apart by it.
         let next = Superblock {
             state: StoreState::Open,
             generation: superblock.generation + 1,
@@ -94,7 +94,7 @@ impl Incarnation {
     }
 
     fn write_open_superblocks(&self, superblock: &mut Superblock, next: Superblock) -> Result<()> {
-        // The log device follows: until its superblock is written, nothing of this life is there.
+        // The log device follows: until its superblock is written, nothing of this incarnation is there.
         let written = qpair_members::write_all(&self.members, &next).and_then(|()| {
             let log_device = self.shared.wal.device.as_ref();
             log_device.map_or(Ok(()), |log_device| log_device.mark(next.generation))

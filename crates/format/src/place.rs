@@ -35,7 +35,7 @@ const HALF: u32 = 1 << (VERSION_BITS - 1);
 /// Chooses versions. A place that comes back is another's for two million pages, or checkpoints.
 #[derive(Debug)]
 pub struct Versions {
-    /// Each life of a store begins somewhere else.
+    /// Each incarnation of a store begins somewhere else.
     salt: u32,
     moved: AtomicU32,
 }

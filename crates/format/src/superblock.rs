@@ -19,8 +19,8 @@ const MAGIC: [u8; 8] = *b"qpair\r\n\x1a";
 pub const FORMAT_VERSION: u32 = 2;
 /// Feature: the write-ahead log is on a device of its own, which the superblock names.
 const LOG_DEVICE: u64 = 1;
-/// Feature: the checkpoint's record may name logs of several lives. While the store is open.
-const LOG_LIVES: u64 = 2;
+/// Feature: the checkpoint's record may name logs of several incarnations. While the store is open.
+const LOG_INCARNATIONS: u64 = 2;
 /// Feature: what it is being made of is not in it as a whole. Until it is closed.
 const UNFINISHED: u64 = 4;
 /// Feature: references may say the version of the page that they mean.
@@ -30,7 +30,7 @@ const EXTENTS: u64 = 16;
 /// Features a reader must know to read, and what people call them.
 const FEATURES: [(u64, &str); 5] = [
     (LOG_DEVICE, "log-device"),
-    (LOG_LIVES, "log-lives"),
+    (LOG_INCARNATIONS, "log-incarnations"),
     (UNFINISHED, "unfinished"),
     (VERSIONS, "versions"),
     (EXTENTS, "extents"),
@@ -142,7 +142,7 @@ impl Superblock {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
         let of_log = if self.log.is_some() { LOG_DEVICE } else { 0 };
-        let of_state = if self.state == StoreState::Open { LOG_LIVES } else { 0 };
+        let of_state = if self.state == StoreState::Open { LOG_INCARNATIONS } else { 0 };
         let of_use = if self.unfinished { UNFINISHED } else { 0 };
         let of_values = if self.extents { EXTENTS } else { 0 };
         let incompatible = of_log | of_state | of_use | of_values | VERSIONS;

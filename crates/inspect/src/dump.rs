@@ -19,10 +19,10 @@ use qpair_members::LogPlace;
 pub struct LogEntry<'a> {
     /// Its place in the order of all commits.
     pub timestamp: u64,
-    /// The log that it is in: one for each worker in each life of the store.
+    /// The log that it is in: one for each worker in each incarnation of the store.
     pub log: u16,
-    /// Which life: one that a crash ended may have its log still when the next is under way.
-    pub life: u64,
+    /// Which incarnation: one that a crash ended may have its log still when the next is under way.
+    pub incarnation: u64,
     /// Where its record begins in that log's stream of bytes.
     pub lsn: u64,
     /// Bytes of its record.
@@ -57,8 +57,8 @@ pub struct LogOperation<'a> {
 pub struct LogFileEnd {
     /// Which log.
     pub log: u16,
-    /// Of which life of the store.
-    pub life: u64,
+    /// Of which incarnation of the store.
+    pub incarnation: u64,
     /// Where the last good record ends in the log's stream of bytes.
     pub lsn: u64,
     /// The last commit in it; none if there is none behind the checkpoint.
@@ -148,8 +148,15 @@ pub fn dump_log(
         let operations = record.operations().map(|op| operation(op, &mut names)).collect();
         let bytes = record.bytes();
         let lsn = end_lsn.saturating_sub(bytes as u64);
-        let (log, life) = (at.log, at.incarnation);
-        Ok(each(&LogEntry { timestamp: record.timestamp, log, life, lsn, bytes, operations }))
+        let (log, incarnation) = (at.log, at.incarnation);
+        Ok(each(&LogEntry {
+            timestamp: record.timestamp,
+            log,
+            incarnation,
+            lsn,
+            bytes,
+            operations,
+        }))
     })?;
     if let Some(merged) = merged {
         dump.commits = merged.end.taken;
@@ -207,7 +214,7 @@ fn file_end(end: &LogEnd) -> LogFileEnd {
     };
     LogFileEnd {
         log: end.position.log,
-        life: end.position.incarnation,
+        incarnation: end.position.incarnation,
         lsn: end.lsn,
         timestamp: (end.timestamp > 0).then_some(end.timestamp),
         reason,

@@ -28,7 +28,7 @@ impl Attached {
         self.superblock.write_new(self.device.as_ref())
     }
 
-    /// Whether the logs of a store that was not closed can be on it: it was there when the life of each began, and no later one was.
+    /// Whether the logs of a store that was not closed can be on it: it was there when the incarnation of each began, and no later one was.
     ///
     /// # Errors
     /// `Member`.
@@ -90,7 +90,7 @@ pub(crate) fn attach(
     superblock: &mut Superblock,
 ) -> Result<Attached> {
     if own.generation > superblock.generation {
-        // The store is older than its log device, and was closed. No life may have the number of one that wrote there: its
+        // The store is older than its log device, and was closed. No incarnation may have the number of one that wrote there: its
         // chunks would count. The next superblock must not go over the one that counts.
         let same_slot = own.generation.is_multiple_of(2) == superblock.generation.is_multiple_of(2);
         superblock.generation = own.generation + u64::from(!same_slot);

@@ -25,7 +25,7 @@ pub struct LogSuperblock {
     pub store_id: [u8; 16],
     /// The log device's own identity.
     pub id: [u8; 16],
-    /// That of the store's superblocks when a life began to write here.
+    /// That of the store's superblocks when an incarnation began to write here.
     pub generation: u64,
     /// Seconds since 1970.
     pub created_s: u64,
@@ -130,10 +130,10 @@ impl LogSuperblock {
         })
     }
 
-    /// Whether all of these logs are of lives that began when the device was there.
+    /// Whether all of these logs are of incarnations that began when the device was there.
     pub fn is_as_new_as(&self, logs: &[Vec<u8>]) -> bool {
-        let mut lives = logs.iter().filter_map(|log| LogPosition::decode(log).ok());
-        lives.all(|position| position.incarnation <= self.generation)
+        let mut incarnations = logs.iter().filter_map(|log| LogPosition::decode(log).ok());
+        incarnations.all(|position| position.incarnation <= self.generation)
     }
 
     /// Writes the superblock to the slot of its generation, durably.

@@ -124,7 +124,7 @@ impl Log {
             let object = json!({
                 "timestamp": entry.timestamp,
                 "log": entry.log,
-                "life": entry.life,
+                "incarnation": entry.incarnation,
                 "lsn": entry.lsn,
                 "bytes": entry.bytes,
                 "operations": operations.map(operation_object).collect::<Vec<_>>(),
@@ -178,9 +178,13 @@ impl Log {
                 dropped => format!("; {} behind a gap do not count", counted(dropped, "commit")),
             }
         ))?;
-        let several = dump.ends.iter().any(|end| end.life != dump.ends[0].life);
+        let several = dump.ends.iter().any(|end| end.incarnation != dump.ends[0].incarnation);
         for end in &dump.ends {
-            let of_life = if several { format!(" of life {}", end.life) } else { String::new() };
+            let of_incarnation = if several {
+                format!(" of incarnation {}", end.incarnation)
+            } else {
+                String::new()
+            };
             let timestamp = end
                 .timestamp
                 .map_or("no commit".to_owned(), |timestamp| format!("commit {timestamp}"));
@@ -188,7 +192,7 @@ impl Log {
                 .lost_to_lsn
                 .map_or(String::new(), |lsn| format!("; it was durable up to lsn {lsn}: DAMAGED"));
             out.line(format!(
-                "log {}{of_life} ends at lsn {} with {timestamp}: {}{lost}",
+                "log {}{of_incarnation} ends at lsn {} with {timestamp}: {}{lost}",
                 end.log, end.lsn, end.reason
             ))?;
         }
@@ -219,7 +223,7 @@ fn operation_object(operation: &LogOperation<'_>) -> Value {
 fn end_object(end: &LogFileEnd) -> Value {
     json!({
         "log": end.log,
-        "life": end.life,
+        "incarnation": end.incarnation,
         "lsn": end.lsn,
         "timestamp": end.timestamp,
         "reason": end.reason,

@@ -1,16 +1,16 @@
 //! Checkpoints: an exact image of all trees on the device, made while they change. See docs/design/checkpoints.md.
 //!
 //! - The image is of one instant, between commits: the barrier is closed for a moment, the *epoch* goes on by one, the barrier opens.
-//! - From then on the first change of a page that belongs to the image saves a copy of it first; the sweep saves the rest.
+//! - From then on the first change of a page that belongs to the image saves a copy of it first; the checkpoint writer saves the rest.
 //! - Nothing is written where something of the last durable image is ([`crate::space::Space`]), so a crash finds that one whole.
 
 mod record;
 mod space_retry;
 mod stage;
-mod sweep;
+mod writer;
 
 pub(crate) use record::{read_image, read_newest, read_records, write_record};
 pub(crate) use space_retry::SpaceRetry;
-pub(crate) use sweep::{
+pub(crate) use writer::{
     checkpoint, checkpoint_to_its_end, name_logs, note_described, on_every_worker,
 };

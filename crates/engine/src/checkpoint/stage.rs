@@ -1,11 +1,11 @@
-//! What a sweep writes: leaves many at a time, copied one behind the other and written at once; inner pages one by one.
+//! What the checkpoint writer writes: leaves many at a time, copied one behind the other and written at once; inner pages one by one.
 //!
-//! The copies have memory of their own. All frames may hold pages that stay until what is above them is saved: a sweep that waited
+//! The copies have memory of their own. All frames may hold pages that stay until what is above them is saved: a writer that waited
 //! for a frame then would never end.
 //!
 //! What always holds: a leaf that was copied counts as saved, and is dirty until its copy is written, so that it does not leave
 //! memory as a clean one before. A leaf that was touched since it was copied stays dirty. Nothing is under way to a place
-//! once [`Stage::finish`] returned, however the sweep went.
+//! once [`Stage::finish`] returned, however the writing went.
 
 use std::collections::VecDeque;
 use std::ops::Range;

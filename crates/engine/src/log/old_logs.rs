@@ -1,4 +1,4 @@
-//! Logs of earlier lives of a store, from when a recovery reads them to the first checkpoint that needs none of them.
+//! Logs of earlier incarnations of a store, from when a recovery reads them to the first checkpoint that needs none of them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +30,7 @@ impl OldLogs {
         *lock(&self.obsolete) = Some(runs);
     }
 
-    /// What checkpoints name instead of the logs of this life.
+    /// What checkpoints name instead of the logs of this incarnation.
     pub(crate) fn places(&self) -> Vec<Vec<u8>> {
         lock(&self.places).clone()
     }

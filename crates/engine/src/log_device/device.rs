@@ -204,7 +204,7 @@ impl LogDevice {
         (segments.used() * segment_bytes, segments.count(limit_bytes) * segment_bytes)
     }
 
-    /// Whether a log of this life of the store can be on it: it was there when that life began.
+    /// Whether a log of this incarnation of the store can be on it: it was there when that incarnation began.
     pub(crate) fn fits(&self, store_name: &str, logs: &[Vec<u8>]) -> Result<()> {
         match self.superblock.is_as_new_as(logs) {
             true => Ok(()),
@@ -212,7 +212,7 @@ impl LogDevice {
         }
     }
 
-    /// Notes on the device that a life of the store begins to write there, durably.
+    /// Notes on the device that an incarnation of the store begins to write there, durably.
     pub(crate) fn mark(&self, generation: u64) -> Result<()> {
         LogSuperblock { generation, ..self.superblock }.write(self.device.as_ref())
     }

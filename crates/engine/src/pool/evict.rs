@@ -148,7 +148,7 @@ impl Pool {
         if !self.is_unsaved(frame, Node::new(page.bytes()), epoch) {
             let above = parent.index();
             if self.is_unsaved(above, Node::new(parent.bytes()), epoch) {
-                // The image needs the parent as it was; the sweep will come to it.
+                // The image needs the parent as it was; the checkpoint writer comes to it.
                 return Taken::Kept;
             }
             self.frames.set_epoch(above, epoch.number);

@@ -15,7 +15,7 @@ use crate::sync::AsyncMutex;
 pub(crate) struct Forest {
     /// Roots of all trees, by tree id; 0 is the catalog. Those that no name leads to are being dropped.
     pub(super) roots: Mutex<BTreeMap<u32, Root>>,
-    /// The id of the next table. None is used twice in a life of the store: handles of a dropped table, and records of it
+    /// The id of the next table. None is used twice in an incarnation of the store: handles of a dropped table, and records of it
     /// in the log, must not be taken for those of another.
     next_tree: AtomicU32,
     /// Held by a task that loads the root of a tree.

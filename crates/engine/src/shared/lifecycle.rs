@@ -1,4 +1,4 @@
-//! How far a store's life has come: whose it is, whether it may be changed, why it failed, and whether it closes.
+//! How far a store has come: whose it is, whether it may be changed, why it failed, and whether it closes.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

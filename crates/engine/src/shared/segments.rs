@@ -17,7 +17,7 @@ const SEGMENTS_MIN: usize = 3;
 impl Shared {
     /// Takes the segments that logs in the store's space never go without. With them each log can go on once a checkpoint has passed,
     /// however full the device is, and however its free pages lie. `smaller`: where there is no room for segments as large as the options
-    /// say, they are smaller in this life of the store.
+    /// say, they are smaller in this incarnation of the store.
     ///
     /// # Errors
     /// `NoSpace`; none is taken then.
@@ -136,7 +136,7 @@ impl Shared {
         true
     }
 
-    /// A checkpoint is durable that needs no log of an earlier life: gives back what those are in.
+    /// A checkpoint is durable that needs no log of an earlier incarnation: gives back what those are in.
     pub(crate) fn give_back_old_logs(&self) {
         if let Some(runs) = self.wal.old_logs.take_obsolete() {
             runs.into_iter().for_each(|(first, pages)| self.space.free(first, pages));

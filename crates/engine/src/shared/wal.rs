@@ -37,7 +37,7 @@ pub(crate) struct Wal {
     pub(crate) options: LogOptions,
     /// The device that the logs are on, if they have one of their own.
     pub(crate) device: Option<LogDevice>,
-    /// Logs of earlier lives of the store.
+    /// Logs of earlier incarnations of the store.
     pub(crate) old_logs: OldLogs,
     /// The workers have their logs, and a checkpoint says where those begin.
     begun: AtomicBool,

@@ -169,7 +169,7 @@ impl Inner {
     }
 
     /// Finds the last page of the shortest row near where the last search for a single page ended. On a device that is full single pages come
-    /// from there: long rows are left for the logs of the store's next life, and for what describes a checkpoint.
+    /// from there: long rows are left for the logs of the store's next incarnation, and for what describes a checkpoint.
     pub(super) fn find_in_short_row(&mut self, capacity: u64) -> Option<u64> {
         let words = capacity.div_ceil(64) as usize;
         let begin = self.cursor.min(words.saturating_sub(1));

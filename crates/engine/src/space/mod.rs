@@ -414,7 +414,7 @@ impl Space {
             Purpose::New | Purpose::Log => left_by_new(written_out) + self.reserved_more(),
             // The checkpoint has begun: what leaves memory was changed after its instant.
             Purpose::Eviction if inner.image.is_some() => {
-                // Its image keeps what they leave: once it is durable there must be enough for the next one's sweep.
+                // Its image keeps what they leave: once it is durable there must be enough for the next one's writer.
                 let then = (written_out + written_out / 4).saturating_sub(inner.gain);
                 let now = (written_out / 4).max(self.unsaved.load(Ordering::Relaxed));
                 now.max(then) + self.reserved_more()
@@ -427,7 +427,7 @@ impl Space {
             Purpose::Eviction | Purpose::FirstLog => {
                 kept_for_eviction(written_out) + self.reserved_more()
             }
-            // What it takes it gives back at once; a sweep finds its own places meanwhile.
+            // What it takes it gives back at once; the checkpoint writer finds its own places meanwhile.
             Purpose::EvictionAgain => self.unsaved.load(Ordering::Relaxed),
             Purpose::Checkpoint => 0,
         }

@@ -66,7 +66,7 @@ fn what_is_promised_nobody_else_takes() {
     while space.allocate(1, Purpose::Eviction).is_ok() {}
     assert!(left() > 600 + 96, "{}", left());
     while space.allocate(1, Purpose::Eviction).is_ok() {}
-    // One was refused: what is reserved is there for those inside, and the sweep finds its own.
+    // One was refused: what is reserved is there for those inside, and the checkpoint writer finds its own.
     assert!(left() < 600 && left() >= 64 + 32, "{}", left());
     drop((first, second));
     assert_eq!(space.barrier().reserved(), 0);
@@ -82,7 +82,7 @@ fn a_full_device_has_the_segments_that_logs_never_go_without() {
         space.allocate_unlinked(8, Purpose::Log).unwrap_err();
         space.allocate_unlinked(8, Purpose::FirstLog).unwrap();
     }
-    // The sweep finds its places beside them.
+    // The checkpoint writer finds its places beside them.
     assert!(space.counts().1 >= 64 + 32);
 }
 

@@ -1,6 +1,6 @@
 //! Chunks: what one write of the device brings into a log.
 //!
-//! A chunk begins at a block that held nothing of this life of the store. Its header has a checksum of its own,
+//! A chunk begins at a block that held nothing of this incarnation of the store. Its header has a checksum of its own,
 //! so that the payload's length is believed only if it is right.
 
 use super::position::LogIdentity;

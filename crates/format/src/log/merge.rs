@@ -78,7 +78,7 @@ impl LogMerge {
     /// The records of these logs from `first_timestamp` on.
     pub fn new(readers: impl IntoIterator<Item = LogReader>, first_timestamp: u64) -> Self {
         let logs: Vec<_> = readers.into_iter().map(|reader| (reader, Head::Unknown)).collect();
-        // Where a log of an earlier life was ended, all before was there.
+        // Where a log of an earlier incarnation was ended, all before was there.
         let durable_timestamp = logs.iter().filter_map(|(reader, _)| reader.timestamp_max()).max();
         Self {
             logs,

@@ -2,7 +2,7 @@
 //!
 //! - Every worker has a log of its own: a stream of bytes, in which commit records lie one behind the other.
 //! - The stream is cut into chunks, each of which is one write of the device. No block is written twice in a
-//!   life of the store, so that a torn write takes nothing with it that was there before.
+//!   incarnation of the store, so that a torn write takes nothing with it that was there before.
 //! - Chunks lie in segments, runs of the store's space or of a device of their own, each of which names the next.
 //! - Timestamps rise along a log. A record counts if all records with smaller timestamps are there, in whichever log.
 //!

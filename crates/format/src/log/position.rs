@@ -5,7 +5,7 @@
 use super::{get_u16, get_u32, get_u64, set};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Which log something belongs to: of which store, in which of its lives, of which worker.
+/// Which log something belongs to: of which store, in which of its incarnations, of which worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogIdentity {
     /// Made of the store's id.
@@ -17,7 +17,7 @@ pub struct LogIdentity {
 }
 
 impl LogIdentity {
-    /// The log `log` of a life of a store.
+    /// The log `log` of an incarnation of a store.
     pub fn new(store_id: [u8; 16], incarnation: u64, log: u16) -> Self {
         // The id is random: its halves together are as good as a hash.
         let half = |at| get_u64(&store_id, at).unwrap_or_default();
@@ -67,7 +67,7 @@ impl LogGeometry {
 /// Where a chunk begins or will begin: a reader that starts there sees everything that is appended later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPosition {
-    /// Life of the store that wrote it.
+    /// Incarnation of the store that wrote it.
     pub incarnation: u64,
     /// Where the segment begins, bytes.
     pub segment_offset_bytes: u64,
@@ -85,14 +85,14 @@ pub struct LogPosition {
     pub log: u16,
     /// Each write of the log survived power loss before the next one began.
     pub flushed: bool,
-    /// The last commit that counts; none: all do. The timestamps behind it were given out again in a later life of the store.
+    /// The last commit that counts; none: all do. The timestamps behind it were given out again in a later incarnation of the store.
     pub timestamp_max: Option<u64>,
 }
 
 impl LogPosition {
-    /// Bytes of an encoded position, and of one in a log of an earlier life.
+    /// Bytes of an encoded position, and of one in a log of an earlier incarnation.
     pub const BYTES: usize = 56;
-    /// Bytes of an encoded position in a log of an earlier life.
+    /// Bytes of an encoded position in a log of an earlier incarnation.
     pub const BYTES_ENDED: usize = 64;
     /// Flag: `flushed`.
     const FLUSHED: u16 = 1;
@@ -179,7 +179,7 @@ impl LogPosition {
         }
     }
 
-    /// Whether a commit that is found in the log has a timestamp that a later life gave to another one.
+    /// Whether a commit that is found in the log has a timestamp that a later incarnation gave to another one.
     pub fn is_past(&self, timestamp: u64) -> bool {
         self.timestamp_max.is_some_and(|last| timestamp > last)
     }

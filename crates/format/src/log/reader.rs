@@ -198,7 +198,7 @@ impl LogReader {
         self.position.geometry.segment_bytes
     }
 
-    /// The last commit that counts, if the log was ended by a later life of the store.
+    /// The last commit that counts, if the log was ended by a later incarnation of the store.
     pub fn timestamp_max(&self) -> Option<u64> {
         self.position.timestamp_max
     }

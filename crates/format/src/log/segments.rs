@@ -14,7 +14,7 @@ pub struct Segments {
     /// Whether each is handed out, as far as one ever was.
     taken: Vec<bool>,
     used: u64,
-    /// Bytes of the device that are logs of an earlier life, whose segments may have had another size.
+    /// Bytes of the device that are logs of an earlier incarnation, whose segments may have had another size.
     claims: Vec<Range<u64>>,
 }
 
@@ -75,7 +75,7 @@ impl Segments {
         self.claims.push(range);
     }
 
-    /// The logs of the earlier life are needed no more.
+    /// The logs of the earlier incarnation are needed no more.
     pub fn release_claims(&mut self) {
         self.claims.clear();
     }

@@ -3,7 +3,7 @@
 mod ahead;
 mod gather;
 mod large;
-mod life;
+mod next;
 mod redo;
 mod scan;
 mod stages;
@@ -198,7 +198,7 @@ impl StoreInner {
             shared.oracle.start(end.next_timestamp - 1);
             let behind = Behind { roots, logs: shared.wal.old_logs.places() };
             shared.wal.old_logs.end(log_runs);
-            let is_due = life::begin(&inner, behind, &logs, &found, room).await?;
+            let is_due = next::begin(&inner, behind, &logs, &found, room).await?;
             let (commits, dropped) = (end.taken, end.dropped);
             let _ = shared.lifecycle.recovered.set(Recovered {
                 commits,

@@ -25,7 +25,7 @@ const READ_BYTES: usize = 256 << 10;
 /// Reads of one log that are under way at most.
 const READS_AHEAD: u32 = 8;
 /// Lives of a store whose logs a record names at most, with the one that begins.
-const LIVES_MAX: usize = 4;
+const INCARNATIONS_MAX: usize = 4;
 
 /// The logs that a checkpoint's image names.
 pub(super) struct Logs {
@@ -139,12 +139,13 @@ impl Logs {
         })
     }
 
-    /// Whether another life may begin with these logs in use: nothing that counts in them is in a cache only but what
-    /// [`Logs::write_again`] brings to the device, and they are of few lives.
+    /// Whether another incarnation may begin with these logs in use: nothing that counts in them is in a cache only but what
+    /// [`Logs::write_again`] brings to the device, and they are of few incarnations.
     pub(super) fn may_stay(&self) -> bool {
-        let mut lives: Vec<u64> = self.positions.iter().map(|at| at.incarnation).collect();
-        lives.dedup();
-        lives.len() < LIVES_MAX && self.positions.iter().all(|position| position.flushed)
+        let mut incarnations: Vec<u64> = self.positions.iter().map(|at| at.incarnation).collect();
+        incarnations.dedup();
+        incarnations.len() < INCARNATIONS_MAX
+            && self.positions.iter().all(|position| position.flushed)
     }
 
     /// The places of the logs, which end with the commit `timestamp`.

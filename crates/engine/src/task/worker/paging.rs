@@ -253,7 +253,7 @@ impl Worker {
         .await;
     }
 
-    /// Writes the image's copy of a page, which is about to be changed or was met by the sweep.
+    /// Writes the image's copy of a page, which is about to be changed or was met by the checkpoint writer.
     ///
     /// # Errors
     /// `Need::Frame`, `Need::NoSpace`.

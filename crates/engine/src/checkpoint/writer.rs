@@ -113,7 +113,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
         shared.counters.stalls.record(begun.elapsed());
     }
     drain(shared, phase).await?;
-    sweep(shared).await?;
+    write_unsaved(shared).await?;
     quiesce(shared).await?;
     if let Some(failure) = shared.lifecycle.failure() {
         return Err(failure.clone());
@@ -214,28 +214,28 @@ async fn mark_logs(shared: &Arc<Shared>) -> Result<Vec<Vec<u8>>> {
 }
 
 /// Writes every page that the image needs and that is not saved yet, on all workers.
-async fn sweep(shared: &Arc<Shared>) -> Result<()> {
+async fn write_unsaved(shared: &Arc<Shared>) -> Result<()> {
     let epoch = shared.checkpointing.epochs.epoch();
     let next = Arc::new(AtomicU64::new(0));
     let shared_by_all = shared.clone();
-    let swept = on_every_worker(shared, move || {
+    let written = on_every_worker(shared, move || {
         let (shared, next) = (shared_by_all.clone(), next.clone());
-        Box::pin(async move { sweep_some(&shared, &next, epoch).await })
+        Box::pin(async move { write_share(&shared, &next, epoch).await })
     });
-    let swept = swept.await?.into_iter().collect();
+    let written = written.await?.into_iter().collect();
     shared.space.keep_nothing_for_unsaved();
-    swept
+    written
 }
 
 /// Looks at frames, some at a time from `next` on, as long as there are any.
-async fn sweep_some(shared: &Shared, next: &AtomicU64, epoch: Epoch) -> Result<()> {
+async fn write_share(shared: &Shared, next: &AtomicU64, epoch: Epoch) -> Result<()> {
     let mut stage = Stage::new(shared, epoch)?;
-    let swept = sweep_with(shared, &mut stage, next).await;
+    let written = write_staged(shared, &mut stage, next).await;
     // Writes that were begun end before the image is used or given up.
-    swept.and(stage.finish().await)
+    written.and(stage.finish().await)
 }
 
-async fn sweep_with(shared: &Shared, stage: &mut Stage<'_>, next: &AtomicU64) -> Result<()> {
+async fn write_staged(shared: &Shared, stage: &mut Stage<'_>, next: &AtomicU64) -> Result<()> {
     let frames = shared.pool.frames.len();
     let mut again: Vec<FrameIndex> = Vec::new();
     loop {

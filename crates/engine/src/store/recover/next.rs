@@ -1,4 +1,4 @@
-//! The end of a recovery: the next life's logs begin.
+//! The end of a recovery: the next incarnation's logs begin.
 //!
 //! What always holds: until a durable record names the new logs, a crash finds the old record, and all that it leads to.
 
@@ -13,7 +13,7 @@ use crate::checkpoint::checkpoint;
 use crate::incarnation::Behind;
 use crate::store::StoreInner;
 
-/// Begins the logs of the life that begins, all that the old ones said being in the trees. If it can, behind the old logs, which `behind`
+/// Begins the logs of the incarnation that begins, all that the old ones said being in the trees. If it can, behind the old logs, which `behind`
 /// names; else with a checkpoint. Whether one is due afterwards.
 pub(super) async fn begin(
     inner: &StoreInner,
