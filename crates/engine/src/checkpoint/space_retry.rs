@@ -1,7 +1,7 @@
 //! The out-of-space retry: a change that finds no space lets a checkpoint free some, and tries again, as long as that may help.
 //!
 //! - A change that waits here has changed nothing, has no timestamp, and is not inside the barrier. So a checkpoint never waits for it.
-//! - It ends. A change tries again only if a checkpoint was completed since it tried, if spare segments of the logs became free
+//! - It ends. A change tries again only if a checkpoint was completed since it tried, if recycled segments of the logs became free
 //!   pages, which each change sees to once after each checkpoint, or if a commit is about to append what room was made for. Checkpoints are begun
 //!   here only if something was appended to a log since the last one's instant, if pages are held back for the last image and the last one made for
 //!   this change did not have them already, or, once for each change, to take back what logs have and do not need.
@@ -24,7 +24,7 @@ const SQUEEZED_MAX: u32 = 3;
 pub(crate) struct SpaceRetry {
     /// Checkpoints that were completed when the last try began.
     completed: u64,
-    /// How often spare segments had become free pages when it began.
+    /// How often recycled segments had become free pages when it began.
     given: u64,
     /// The checkpoints that were completed when this change saw to that last.
     gave_after: Option<u64>,
@@ -42,7 +42,7 @@ impl SpaceRetry {
     /// Takes note that a try begins.
     fn note_try(&mut self, shared: &Shared) {
         self.completed = shared.checkpointing.epochs.completed.load(Ordering::Relaxed);
-        self.given = shared.wal.spare_given.load(Ordering::Relaxed);
+        self.given = shared.wal.recycled_given.load(Ordering::Relaxed);
     }
 
     /// The try found no space: makes a checkpoint if that may free some. Whether to try again. The barrier must not be entered.
@@ -54,9 +54,9 @@ impl SpaceRetry {
         else {
             return Ok(false);
         };
-        if shared.wal.spare_given.load(Ordering::Relaxed) != self.given
+        if shared.wal.recycled_given.load(Ordering::Relaxed) != self.given
             || self.gave_after.replace(self.completed) != Some(self.completed)
-                && shared.give_spare_segments()
+                && shared.give_recycled_segments()
         {
             return Ok(true);
         }

@@ -38,7 +38,7 @@ impl Shared {
                 }
                 Err(error) => return Err(error),
                 Ok(segments) => {
-                    self.wal.spare_segments().extend(segments);
+                    self.wal.recycled_segments().extend(segments);
                     let _ = self.wal.segment_bytes.set(bytes);
                     return Ok(());
                 }
@@ -75,7 +75,7 @@ impl Shared {
         if let Some(log_device) = &self.wal.device {
             return log_device.allocate();
         }
-        if let Some(offset_bytes) = self.wal.spare_segments().pop() {
+        if let Some(offset_bytes) = self.wal.recycled_segments().pop() {
             return Ok(offset_bytes);
         }
         let pages = u64::from(self.wal.geometry().segment_bytes) / self.page_size as u64;
@@ -99,40 +99,40 @@ impl Shared {
     }
 
     /// Keeps segments for the logs to go on in; those that are too many become free pages.
-    pub(crate) fn keep_spare_segments(&self, segments: Vec<u64>) {
+    pub(crate) fn recycle_segments(&self, segments: Vec<u64>) {
         if let Some(log_device) = &self.wal.device {
             return log_device.give(segments);
         }
         let segment_bytes = u64::from(self.wal.geometry().segment_bytes);
         let most = (self.wal.options.checkpoint_bytes / segment_bytes) as usize
             + 2 * self.worker_handles.len();
-        let mut spare = self.wal.spare_segments();
-        spare.extend(segments);
+        let mut recycled = self.wal.recycled_segments();
+        recycled.extend(segments);
         let page_size = self.page_size as u64;
-        while spare.len() > most
-            && let Some(offset_bytes) = spare.pop()
+        while recycled.len() > most
+            && let Some(offset_bytes) = recycled.pop()
         {
             self.space.free_log(offset_bytes / page_size, segment_bytes / page_size);
         }
     }
 
-    /// Makes free pages of the segments that are spare, but for one for each log to go on in; whether there were any.
-    pub(crate) fn give_spare_segments(&self) -> bool {
-        self.give_spare_segments_but(self.worker_handles.len())
+    /// Makes free pages of the segments that were recycled, but for one for each log to go on in; whether there were any.
+    pub(crate) fn give_recycled_segments(&self) -> bool {
+        self.give_recycled_segments_but(self.worker_handles.len())
     }
 
     /// The same, but for so many.
-    pub(crate) fn give_spare_segments_but(&self, keep: usize) -> bool {
-        let mut spare = self.wal.spare_segments();
-        if self.wal.device.is_some() || spare.len() <= keep {
+    pub(crate) fn give_recycled_segments_but(&self, keep: usize) -> bool {
+        let mut recycled = self.wal.recycled_segments();
+        if self.wal.device.is_some() || recycled.len() <= keep {
             return false;
         }
         let page_size = self.page_size as u64;
         let pages = u64::from(self.wal.geometry().segment_bytes) / page_size;
-        for offset_bytes in spare.drain(keep..) {
+        for offset_bytes in recycled.drain(keep..) {
             self.space.free_log(offset_bytes / page_size, pages);
         }
-        self.wal.spare_given.fetch_add(1, Ordering::Relaxed);
+        self.wal.recycled_given.fetch_add(1, Ordering::Relaxed);
         true
     }
 

@@ -57,9 +57,9 @@ pub(crate) struct Wal {
     /// Writes of the logs, each of which made durable what had gathered.
     pub(crate) writes: AtomicU64,
     /// Segments of logs in the store's space that hold nothing any more, by their byte offsets.
-    spare_segments: Mutex<Vec<u64>>,
+    recycled_segments: Mutex<Vec<u64>>,
     /// How often some of them became free pages because changes found no room.
-    pub(crate) spare_given: AtomicU64,
+    pub(crate) recycled_given: AtomicU64,
 }
 
 impl Wal {
@@ -77,8 +77,8 @@ impl Wal {
             room: Waiters::default(),
             expected: ExpectedRecords::default(),
             writes: AtomicU64::new(0),
-            spare_segments: Mutex::default(),
-            spare_given: AtomicU64::new(0),
+            recycled_segments: Mutex::default(),
+            recycled_given: AtomicU64::new(0),
         }
     }
 
@@ -102,8 +102,8 @@ impl Wal {
         !waits || !self.options.enabled || self.durable.has(timestamp)
     }
 
-    pub(crate) fn spare_segments(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.spare_segments.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn recycled_segments(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.recycled_segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline(always)]

@@ -53,7 +53,7 @@ fn left_by_new(written_out: u64) -> u64 {
 }
 
 /// What pages that leave memory leave free, before those that are reserved.
-fn kept_for_eviction(written_out: u64) -> u64 {
+fn reserve_of_eviction(written_out: u64) -> u64 {
     written_out + written_out / 2
 }
 
@@ -260,7 +260,7 @@ impl Space {
             capacity,
             free,
             log: inner.log,
-            reserve: self.kept_by(&inner, 0, Purpose::New).min(free),
+            reserve: self.reserve_of(&inner, 0, Purpose::New).min(free),
             retained: inner.taken - inner.used,
         }
     }
@@ -347,7 +347,7 @@ impl Space {
     ) -> Result<Range<u64>> {
         let start = self.allocate_locked(inner, 1, purpose)?;
         // Each of those behind it leaves as much as the first did; what is kept grows with what is in use.
-        let kept = self.kept_by(inner, most - 1, purpose);
+        let kept = self.reserve_of(inner, most - 1, purpose);
         let room = inner.free(self.capacity()).saturating_sub(kept);
         let last = (start + most).min(start + 1 + room).min(self.capacity());
         let mut end = start + 1;
@@ -360,7 +360,7 @@ impl Space {
     }
 
     fn allocate_locked(&self, inner: &mut Inner, count: u64, purpose: Purpose) -> Result<u64> {
-        let keep = self.kept_by(inner, 0, purpose);
+        let keep = self.reserve_of(inner, 0, purpose);
         let mut refusal = None;
         if inner.free(self.capacity()) < count + keep {
             refusal = self.grow(inner, count + keep, purpose).err();
@@ -407,7 +407,7 @@ impl Space {
 
     /// Pages that a request for a purpose leaves free, and `more` beside them: pages in memory must still find a place when
     /// nothing new does.
-    fn kept_by(&self, inner: &Inner, more: u64, purpose: Purpose) -> u64 {
+    fn reserve_of(&self, inner: &Inner, more: u64, purpose: Purpose) -> u64 {
         let written_out = self.written_out_with(inner, more);
         match purpose {
             _ if self.urgent.load(Ordering::Relaxed) => 0,
@@ -425,7 +425,7 @@ impl Space {
                 false => written_out,
             },
             Purpose::Eviction | Purpose::FirstLog => {
-                kept_for_eviction(written_out) + self.reserved_more()
+                reserve_of_eviction(written_out) + self.reserved_more()
             }
             // What it takes it gives back at once; the checkpoint writer finds its own places meanwhile.
             Purpose::EvictionAgain => self.unsaved.load(Ordering::Relaxed),

@@ -21,7 +21,7 @@ impl Space {
         let row = match count <= self.run_pages_max {
             true => self.allocate_locked(&mut inner, count, Purpose::New),
             false => {
-                let kept = self.kept_by(&inner, 0, Purpose::New);
+                let kept = self.reserve_of(&inner, 0, Purpose::New);
                 self.grow(&mut inner, kept + 2 * count, Purpose::New)
                     .and_then(|()| Err(self.no_row(count)))
             }
@@ -40,7 +40,7 @@ impl Space {
     /// Takes pages from the longest pieces on, down to single ones.
     fn take_pieces(&self, inner: &mut Inner, count: u64) -> Option<Extents> {
         let capacity = self.capacity();
-        let kept = self.kept_by(inner, 0, Purpose::New);
+        let kept = self.reserve_of(inner, 0, Purpose::New);
         let room = inner.free(capacity).saturating_sub(kept);
         let mut listed = Listed::default();
         let (mut missing, mut len) = (if room > count { count } else { 0 }, self.run_pages_max);

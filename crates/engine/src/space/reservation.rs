@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::inner::Inner;
-use super::{BarrierGuard, CommitBarrier, Purpose, Space, kept_for_eviction, left_by_new};
+use super::{BarrierGuard, CommitBarrier, Purpose, Space, left_by_new, reserve_of_eviction};
 
 /// What a commit may have to find places for, pages.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,8 +33,8 @@ impl Space {
         self.barrier.reserved().saturating_sub(self.reserved_freely())
     }
 
-    /// Reserves places for a change that is inside the barrier and has no timestamp yet, as many as pages that its commit may change or make: with them
-    /// it comes to its end, whichever pages have to leave memory meanwhile.
+    /// Reserves places for a change that is inside the barrier and has no timestamp yet, as many as pages that its commit may change or make: with
+    /// them it comes to its end, whichever pages have to leave memory meanwhile.
     ///
     /// # Errors
     /// `NoSpace`; nothing is reserved then.
@@ -84,7 +84,8 @@ impl Space {
     ) -> u64 {
         let freely = self.reserved_freely();
         let then = self.written_out_with(inner, made);
-        let to_change = kept_for_eviction(then) + (others + changed + made).saturating_sub(freely);
+        let to_change =
+            reserve_of_eviction(then) + (others + changed + made).saturating_sub(freely);
         // What is made stays: it leaves as much as if it was handed out now, to something new.
         let to_make = match made {
             0 => 0,

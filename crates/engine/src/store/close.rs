@@ -175,7 +175,7 @@ async fn move_to_the_front(shared: &Arc<Shared>) -> Result<()> {
         return Ok(());
     }
     on_every_worker(shared, || Box::pin(async { current(|worker| worker.end_log()) })).await?;
-    shared.give_spare_segments_but(0);
+    shared.give_recycled_segments_but(0);
     let Some((front, behind)) = shared.space.front() else { return Ok(()) };
     let frames = || (0..shared.pool.frames.len()).map(FrameIndex);
     let in_memory = frames().filter(|frame| shared.pool.is_behind(*frame, front)).count() as u64;

@@ -100,7 +100,7 @@ impl Store {
                 break;
             }
             self.inner.checkpoint_alone()?;
-            shared.give_spare_segments();
+            shared.give_recycled_segments();
             let Some(front) = shared.space.front_of_all() else { break };
             shared.space.allocate_before(front);
             let mut compaction = Compaction {

@@ -16,7 +16,7 @@ use super::Tx;
 use super::fetching::{Fetching, Place, fetch_outside};
 use super::options::Isolation;
 use super::prepare::{Preparing, Stop, step};
-use super::recent::Comparing;
+use super::recent::Validating;
 use super::state::{TxState, written};
 use super::undo::Keep;
 use super::write_set::{Item, Write};
@@ -45,8 +45,8 @@ const FETCHES_OUTSIDE: u32 = 2;
 enum Phase {
     /// Leaves are brought into memory.
     Prepare,
-    /// The timestamp is taken; what was read is compared.
-    Compare,
+    /// The timestamp is taken; what was read is validated.
+    Validate,
     /// Changes are made.
     Apply,
     /// All are made.
@@ -86,8 +86,8 @@ pub(crate) struct Committing {
     is_hopeless: bool,
     /// Leave to change the trees; from before the first change to after the last. With it goes what was reserved.
     inside: Option<BarrierGuard>,
-    /// What a serializable transaction has read was compared up to a timestamp.
-    compared: Option<Comparing>,
+    /// What a serializable transaction has read was validated up to a timestamp.
+    validated: Option<Validating>,
     /// No other commit of this worker comes between this one's timestamp and its record.
     timestamping: Option<AsyncMutexGuard>,
 }
@@ -178,7 +178,7 @@ impl Committing {
             without_room: None,
             is_hopeless: false,
             inside: None,
-            compared: None,
+            validated: None,
             timestamping: None,
         })
     }
@@ -222,8 +222,8 @@ impl Committing {
             })
             .await??;
         }
-        if self.phase == Phase::Compare {
-            self.compare(tx).await?;
+        if self.phase == Phase::Validate {
+            self.validate(tx).await?;
         }
         let mut stall_timeout = StallTimeout::default();
         while self.phase == Phase::Apply {
@@ -258,8 +258,8 @@ impl Committing {
         let shared = &tx.shared;
         // Workers are told apart by their numbers, which another store's have too.
         check_here(shared)?;
-        if self.isolation() == Isolation::Serializable && self.compared.is_none() {
-            self.compare_before(tx).await?;
+        if self.isolation() == Isolation::Serializable && self.validated.is_none() {
+            self.validate_before(tx).await?;
         }
         let Some(core) = &self.core else { return Err(qpair_format::Error::closed()) };
         if !core.large.is_empty()
@@ -406,7 +406,7 @@ impl Committing {
         self.core.as_ref().map_or(Isolation::Snapshot, |core| core.isolation)
     }
 
-    /// Takes the timestamp, and appends the record with it, unless that has to wait for what was read to be compared.
+    /// Takes the timestamp, and appends the record with it, unless that has to wait for what was read to be validated.
     fn take_timestamp(&mut self) -> Result<()> {
         let Some(core) = &self.core else { return Ok(()) };
         let shared = core.shared();
@@ -419,7 +419,7 @@ impl Committing {
                 // The commit never comes; a close would wait for it.
                 current(|worker| worker.expect_no_commit());
             })?;
-            self.phase = Phase::Compare;
+            self.phase = Phase::Validate;
             return Ok(());
         }
         // A commit with a later timestamp than the drop of a table sees that the table was dropped.
@@ -445,38 +445,38 @@ impl Committing {
 
     /// Looks whether what a serializable transaction has read is as it was, before the timestamp is taken: all commits wait for one that has its
     /// timestamp, and this may read ranges of any length.
-    async fn compare_before(&mut self, tx: &Tx) -> Result<()> {
+    async fn validate_before(&mut self, tx: &Tx) -> Result<()> {
         let shared = &tx.shared;
         let Some(core) = &mut self.core else { return Ok(()) };
         let Some(snapshot) = core.snapshot else { return Ok(()) };
-        let comparing = tx.recent.begin(&shared.oracle);
-        shared.oracle.wait_applied(comparing.since).await?;
+        let validating = tx.recent.begin(&shared.oracle);
+        shared.oracle.wait_applied(validating.since).await?;
         if !shared.planted.is(Canary::UncheckedReads) {
-            let compared = core.reads.compare(tx, snapshot, comparing.since + 1).await;
-            compared.and_then(|()| core.check_snapshot(snapshot)).inspect_err(|error| {
+            let validated = core.reads.validate(tx, snapshot, validating.since + 1).await;
+            validated.and_then(|()| core.check_snapshot(snapshot)).inspect_err(|error| {
                 if error.kind() == ErrorKind::Conflict {
                     shared.counters.of(core.slot).count_conflict();
                 }
             })?;
         }
-        self.compared = Some(comparing);
+        self.validated = Some(validating);
         Ok(())
     }
 
     /// Looks whether it is so still, at the timestamp.
-    async fn compare(&mut self, tx: &Tx) -> Result<()> {
+    async fn validate(&mut self, tx: &Tx) -> Result<()> {
         let shared = &tx.shared;
         // All that comes before is to be seen in the trees and the row table.
         shared.oracle.wait_applied(self.timestamp - 1).await?;
         let timestamp = self.timestamp;
-        let compared = self.compared.take();
+        let validated = self.validated.take();
         let Some(core) = &mut self.core else { return Ok(()) };
-        let outcome = match (core.snapshot, compared) {
-            (Some(snapshot), Some(compared)) if !shared.planted.is(Canary::UncheckedReads) => {
-                let since = compared.since;
-                let same = match compared.changed(timestamp) {
-                    Some(changed) => core.reads.compare_with(tx, &changed, since, timestamp),
-                    None => core.reads.compare(tx, since, timestamp).await,
+        let outcome = match (core.snapshot, validated) {
+            (Some(snapshot), Some(validated)) if !shared.planted.is(Canary::UncheckedReads) => {
+                let since = validated.since;
+                let same = match validated.changed(timestamp) {
+                    Some(changed) => core.reads.validate_with(tx, &changed, since, timestamp),
+                    None => core.reads.validate(tx, since, timestamp).await,
                 };
                 same.and_then(|()| core.check_snapshot(snapshot))
             }
@@ -648,7 +648,7 @@ fn note_removed(sparse: &mut Sparse, found: &mut bool, item: &Item<'_>, removed:
 impl Drop for Committing {
     fn drop(&mut self) {
         // A rest that is dropped as well has no workers left: the store ended without being closed.
-        if self.is_rest || !matches!(self.phase, Phase::Compare | Phase::Apply | Phase::Applied) {
+        if self.is_rest || !matches!(self.phase, Phase::Validate | Phase::Apply | Phase::Applied) {
             return;
         }
         // The task that asked for it went away. The timestamp is taken: another task goes on.
@@ -665,7 +665,7 @@ impl Drop for Committing {
             sparse: std::mem::take(&mut self.sparse),
             is_rest: true,
             inside: self.inside.take(),
-            compared: self.compared.take(),
+            validated: self.validated.take(),
             timestamping: self.timestamping.take(),
             ..*self
         };

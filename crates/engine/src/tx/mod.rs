@@ -100,7 +100,7 @@ pub(crate) struct Tx {
     /// One for each worker, and one for the threads that are none.
     slots: Box<[Slot]>,
     large: UncommittedLarge,
-    /// What is committed while serializable transactions compare what they have read.
+    /// What is committed while serializable transactions validate what they have read.
     recent: Arc<Recent>,
     /// Bytes of the device that replaced large values have for which there is an image.
     old_large_bytes: AtomicU64,

@@ -12,7 +12,7 @@ pub enum Isolation {
     #[default]
     Snapshot,
     /// All such transactions together do what they would have done one after the other, in the order of their commits.
-    /// What was read is kept until the commit, and compared; it counts against the bytes of the transaction.
+    /// What was read is kept until the commit, and validated; it counts against the bytes of the transaction.
     Serializable,
 }
 

@@ -10,7 +10,7 @@ use super::Tx;
 use super::deleted_keys::Wanted;
 use super::history::{Bounds, Part, Reader, is_within};
 use super::reading::read_large;
-use super::row::Image;
+use super::row::BeforeImage;
 use super::snapshot::SnapshotCore;
 use super::state::{TxState, written};
 use crate::panics::guarded;
@@ -381,11 +381,11 @@ fn at_snapshot(
     }
 }
 
-fn push_older(output: &mut Batch, key: &[u8], image: &Image) {
+fn push_older(output: &mut Batch, key: &[u8], image: &BeforeImage) {
     match image {
-        Image::Absent => {}
-        Image::Inline(value) => output.push_record(key, value, false),
-        Image::Large(descriptor) => output.push_record(key, descriptor, true),
+        BeforeImage::Absent => {}
+        BeforeImage::Inline(value) => output.push_record(key, value, false),
+        BeforeImage::Large(descriptor) => output.push_record(key, descriptor, true),
     }
 }
 

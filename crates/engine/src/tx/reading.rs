@@ -4,7 +4,7 @@ use qpair_format::large::Descriptor;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::Tx;
-use super::row::Image;
+use super::row::BeforeImage;
 use crate::canary::Canary;
 use crate::overflow;
 use crate::panics::guarded;
@@ -13,15 +13,15 @@ use crate::task::run_as;
 use crate::tree::{CursorHint, Found, Get, Seen, Tree};
 
 /// Puts what a row held at a snapshot in the place of what its leaf has, from `start` of `value` on.
-fn put_older(image: &Image, start: usize, value: &mut Vec<u8>) -> Found {
+fn put_older(image: &BeforeImage, start: usize, value: &mut Vec<u8>) -> Found {
     value.truncate(start);
     match image {
-        Image::Absent => Found::Nothing,
-        Image::Inline(bytes) => {
+        BeforeImage::Absent => Found::Nothing,
+        BeforeImage::Inline(bytes) => {
             value.extend_from_slice(bytes);
             Found::Value
         }
-        Image::Large(descriptor) => {
+        BeforeImage::Large(descriptor) => {
             value.extend_from_slice(descriptor);
             Found::Overflow
         }

@@ -1,7 +1,7 @@
-//! The keys that commits change while serializable transactions compare what they have read.
+//! The keys that commits change while serializable transactions validate what they have read.
 //!
 //! What always holds: of every commit whose timestamp was given after [`Recent::begin`], and that is applied, the keys are here until that
-//! [`Comparing`] is dropped; or it is told that some are not.
+//! [`Validating`] is dropped; or it is told that some are not.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -29,14 +29,14 @@ struct State {
     bytes: usize,
     /// Some of the commits up to this timestamp are missing.
     missing_up_to: u64,
-    /// The last timestamps that were given before those compare that do, and how many do at each.
-    comparing: BTreeMap<u64, u32>,
+    /// The last timestamps that were given before those validate that do, and how many do at each.
+    validating: BTreeMap<u64, u32>,
 }
 
 impl State {
     /// Forgets the commits that no validation compares with any more.
     fn prune(&mut self) {
-        let Some((&since, _)) = self.comparing.first_key_value() else {
+        let Some((&since, _)) = self.validating.first_key_value() else {
             (self.changed, self.bytes) = (BTreeMap::new(), 0);
             return;
         };
@@ -50,13 +50,13 @@ impl State {
 
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    comparing: AtomicU32,
+    validating: AtomicU32,
     state: Mutex<State>,
 }
 
 /// A transaction compares; until it is dropped what is committed is noted.
 #[derive(Debug)]
-pub(super) struct Comparing {
+pub(super) struct Validating {
     recent: Arc<Recent>,
     /// The last timestamp that was given before.
     pub(super) since: u64,
@@ -68,17 +68,17 @@ impl Recent {
     }
 
     /// Notes what is committed from here on.
-    pub(super) fn begin(self: &Arc<Self>, oracle: &TimestampOracle) -> Comparing {
+    pub(super) fn begin(self: &Arc<Self>, oracle: &TimestampOracle) -> Validating {
         let mut state = self.lock();
         // Under the oracle's lock: a commit that takes a later timestamp sees it, and is noted.
-        let since = oracle.last_given(|| self.comparing.fetch_add(1, Ordering::SeqCst));
-        *state.comparing.entry(since).or_default() += 1;
-        Comparing { recent: self.clone(), since }
+        let since = oracle.last_given(|| self.validating.fetch_add(1, Ordering::SeqCst));
+        *state.validating.entry(since).or_default() += 1;
+        Validating { recent: self.clone(), since }
     }
 
     /// Notes what a commit has changed, whose timestamp is not applied yet.
     pub(super) fn note<'a>(&self, timestamp: u64, keys: impl Iterator<Item = (u32, &'a [u8])>) {
-        if self.comparing.load(Ordering::SeqCst) == 0 {
+        if self.validating.load(Ordering::SeqCst) == 0 {
             return;
         }
         let mut changed = Changed::default();
@@ -102,7 +102,7 @@ impl Recent {
     }
 }
 
-impl Comparing {
+impl Validating {
     /// What commits above `since` and below `before` have changed, all of which are applied; `None` if that is not known.
     pub(super) fn changed(&self, before: u64) -> Option<Vec<Arc<Changed>>> {
         let state = self.recent.lock();
@@ -112,14 +112,14 @@ impl Comparing {
     }
 }
 
-impl Drop for Comparing {
+impl Drop for Validating {
     fn drop(&mut self) {
         let mut state = self.recent.lock();
-        self.recent.comparing.fetch_sub(1, Ordering::SeqCst);
-        if let Some(count) = state.comparing.get_mut(&self.since) {
+        self.recent.validating.fetch_sub(1, Ordering::SeqCst);
+        if let Some(count) = state.validating.get_mut(&self.since) {
             *count -= 1;
             if *count == 0 {
-                state.comparing.remove(&self.since);
+                state.validating.remove(&self.since);
             }
         }
         state.prune();
@@ -162,8 +162,8 @@ mod tests {
         commit(1);
         let second = recent.begin(&oracle);
         let third = commit(2);
-        let keys = |comparing: &Comparing, before| {
-            let changed = comparing.changed(before);
+        let keys = |validating: &Validating, before| {
+            let changed = validating.changed(before);
             changed.map(|all| all.iter().map(|one| one.len()).sum::<usize>())
         };
         assert_eq!(keys(&first, third), Some(1));
@@ -183,18 +183,18 @@ mod tests {
     #[test]
     fn what_was_committed_before_all_who_compare_is_forgotten() {
         let (recent, oracle) = (Arc::new(Recent::default()), TimestampOracle::new(10));
-        let mut comparing = recent.begin(&oracle);
+        let mut validating = recent.begin(&oracle);
         for _ in 0..1000 {
             let timestamp = oracle.begin_commit().unwrap();
             recent.note(timestamp, [(1, &b"key"[..])].into_iter());
             oracle.end_commit(timestamp);
             let next = recent.begin(&oracle);
-            assert_eq!(comparing.changed(timestamp + 1).unwrap().len(), 1);
-            comparing = next;
+            assert_eq!(validating.changed(timestamp + 1).unwrap().len(), 1);
+            validating = next;
             assert!(recent.lock().changed.is_empty());
         }
-        drop(comparing);
+        drop(validating);
         let state = recent.lock();
-        assert!(state.comparing.is_empty() && state.bytes == 0);
+        assert!(state.validating.is_empty() && state.bytes == 0);
     }
 }

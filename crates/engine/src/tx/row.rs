@@ -14,7 +14,7 @@ pub(super) const INLINE_KEY_BYTES: usize = 30;
 
 /// What a row held before a commit changed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Image {
+pub(crate) enum BeforeImage {
     /// Nothing: there was no such key.
     Absent,
     /// A value in the leaf.
@@ -28,7 +28,7 @@ pub(crate) enum Image {
 pub(crate) struct Version {
     /// The commit that replaced it.
     pub(crate) timestamp: u64,
-    pub(crate) image: Image,
+    pub(crate) image: BeforeImage,
 }
 
 /// How often a free lock may be taken past the longest waiter, before that waiter is handed it.
@@ -127,7 +127,7 @@ impl Versions {
     }
 
     /// Takes out those of commits up to `oldest`; whether there were any.
-    pub(crate) fn forget(&mut self, oldest: u64, mut take: impl FnMut(Image)) -> bool {
+    pub(crate) fn forget(&mut self, oldest: u64, mut take: impl FnMut(BeforeImage)) -> bool {
         if self.first.as_ref().is_none_or(|first| first.timestamp > oldest) {
             return false;
         }
@@ -291,13 +291,15 @@ mod tests {
         let mut row = Row::default();
         assert!(row.at(5).is_none());
         for timestamp in [10, 20] {
-            row.versions
-                .push(Version { timestamp, image: Image::Inline([timestamp as u8][..].into()) });
+            row.versions.push(Version {
+                timestamp,
+                image: BeforeImage::Inline([timestamp as u8][..].into()),
+            });
         }
         let at = |snapshot| row.at(snapshot).map(|version| version.image.clone());
-        assert_eq!(at(9), Some(Image::Inline([10][..].into())));
-        assert_eq!(at(10), Some(Image::Inline([20][..].into())));
-        assert_eq!(at(19), Some(Image::Inline([20][..].into())));
+        assert_eq!(at(9), Some(BeforeImage::Inline([10][..].into())));
+        assert_eq!(at(10), Some(BeforeImage::Inline([20][..].into())));
+        assert_eq!(at(19), Some(BeforeImage::Inline([20][..].into())));
         assert_eq!(at(20), None);
         assert_eq!(row.newest(), 20);
     }
@@ -371,7 +373,7 @@ mod tests {
         let (mut versions, mut model) = (Versions::default(), Vec::new());
         for timestamp in 1..5000u64 {
             if random.bool() {
-                versions.push(Version { timestamp, image: Image::Absent });
+                versions.push(Version { timestamp, image: BeforeImage::Absent });
                 model.push(timestamp);
             } else {
                 let oldest = timestamp - random.u64(0..12).min(timestamp);

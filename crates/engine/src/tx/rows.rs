@@ -15,7 +15,7 @@ use qpair_format::page::LeafValue;
 
 use super::deleted_keys::{DeletedKeys, Found, Span, Wanted};
 use super::history::Bounds;
-use super::row::{FREE, Image, Place, Row, Version};
+use super::row::{BeforeImage, FREE, Place, Row, Version};
 use super::shard::Shard;
 use crate::tree::Direction;
 
@@ -201,20 +201,20 @@ impl Rows {
         delete: bool,
     ) -> usize {
         let image = match before {
-            None => Image::Absent,
+            None => BeforeImage::Absent,
             Some((page, value)) => {
                 let bytes = page.get(value.offset..value.offset + value.len).unwrap_or_default();
                 if value.overflow {
-                    Image::Large(bytes.into())
+                    BeforeImage::Large(bytes.into())
                 } else {
-                    Image::Inline(bytes.into())
+                    BeforeImage::Inline(bytes.into())
                 }
             }
         };
         let image_bytes = match &image {
-            Image::Absent => 0,
-            Image::Inline(value) => value.memory_bytes(),
-            Image::Large(descriptor) => descriptor.len(),
+            BeforeImage::Absent => 0,
+            BeforeImage::Inline(value) => value.memory_bytes(),
+            BeforeImage::Large(descriptor) => descriptor.len(),
         };
         let mut shard = self.shard(row.shard);
         let entry = shard.row(row.at).expect("the row is locked, so it is there");
@@ -228,7 +228,7 @@ impl Rows {
             entry.listed = true;
             // What the row held before its oldest value is in the runs, or no snapshot needs it.
             let born = match entry.versions.iter().next() {
-                Some(Version { timestamp, image: Image::Absent }) => *timestamp,
+                Some(Version { timestamp, image: BeforeImage::Absent }) => *timestamp,
                 _ => 0,
             };
             let (list, key) = (self.list(entry.tree), Arc::from(entry.key()));
@@ -305,7 +305,7 @@ impl Rows {
         let mut shard = self.shard(row.shard);
         let Some(entry) = shard.row(row.at) else { return };
         let forgot = entry.versions.forget(oldest, |image| {
-            if let Image::Large(descriptor) = image {
+            if let BeforeImage::Large(descriptor) = image {
                 large.push(descriptor);
             }
         });

@@ -1,4 +1,4 @@
-//! What a serializable transaction has read, to be compared at its commit.
+//! What a serializable transaction has read, to be validated at its commit.
 //!
 //! What always holds: a read that is not in the set was of a row that the transaction has locked, or has written itself.
 
@@ -100,7 +100,7 @@ impl ReadSet {
     ///
     /// # Errors
     /// `Conflict` if one did; what the device says.
-    pub(super) async fn compare(&self, tx: &Tx, after: u64, before: u64) -> Result<()> {
+    pub(super) async fn validate(&self, tx: &Tx, after: u64, before: u64) -> Result<()> {
         let shared = &tx.shared;
         let rows = &tx.rows;
         for (tree, key) in self.keys.iter() {
@@ -116,16 +116,16 @@ impl ReadSet {
             }
         }
         for (tree, (from, to)) in &self.ranges {
-            compare_range(tx, *tree, from, to, after, before).await?;
+            validate_range(tx, *tree, from, to, after, before).await?;
         }
         self.check_tables(shared)
     }
 
-    /// [`ReadSet::compare`] with what is known to have been committed between the two.
+    /// [`ReadSet::validate`] with what is known to have been committed between the two.
     ///
     /// # Errors
     /// As that.
-    pub(super) fn compare_with(
+    pub(super) fn validate_with(
         &self,
         tx: &Tx,
         changed: &[Arc<KeyList<u32>>],
@@ -152,7 +152,7 @@ impl ReadSet {
     }
 
     fn check_tables(&self, shared: &Shared) -> Result<()> {
-        // What a dropped table had cannot be compared any more, and is not there to be read at the commit.
+        // What a dropped table had cannot be validated any more, and is not there to be read at the commit.
         let trees = self.keys.iter().map(|(tree, _)| tree);
         trees
             .chain(self.ranges.iter().map(|(tree, _)| *tree))
@@ -160,7 +160,7 @@ impl ReadSet {
     }
 }
 
-async fn compare_range(
+async fn validate_range(
     tx: &Tx,
     tree: Tree,
     from: &Bound<Vec<u8>>,
@@ -196,11 +196,11 @@ async fn compare_range(
         low = Bound::Excluded(upto.to_vec());
     }
     let bounds = (from.as_ref().map(Vec::as_slice), high);
-    compare_history(tx, tree, bounds, after, before).await
+    validate_history(tx, tree, bounds, after, before).await
 }
 
 /// Looks at what has gone from the row table to the device.
-async fn compare_history(
+async fn validate_history(
     tx: &Tx,
     tree: Tree,
     (low, high): history::Bounds<'_>,

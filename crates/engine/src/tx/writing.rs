@@ -101,7 +101,7 @@ impl TxState {
         }
         let snapshot = self.snapshot();
         let mut value = Vec::new();
-        // The lock keeps the row as it is: there is nothing to compare at the commit.
+        // The lock keeps the row as it is: there is nothing to validate at the commit.
         let seen = find_at(&self.tx, tree, key, snapshot, &mut value, None, false).await?;
         self.note_seen(tree, key, &seen);
         self.check_snapshot(snapshot)?;

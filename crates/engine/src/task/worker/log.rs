@@ -63,8 +63,7 @@ impl Worker {
         let shared = &self.shared;
         let identity = LogIdentity::new(shared.lifecycle.store_id, incarnation, self.number as u16);
         let current = shared.new_segment()?;
-        let next =
-            shared.new_segment().inspect_err(|_| shared.keep_spare_segments(vec![current]))?;
+        let next = shared.new_segment().inspect_err(|_| shared.recycle_segments(vec![current]))?;
         let writer = LogWriter::new(identity, shared.wal.geometry(), current, next)?;
         *self.log.writer.borrow_mut() = Some(writer.flushed(shared.wal.options.flushed));
         Ok(())
@@ -210,7 +209,7 @@ impl Worker {
                     Err(error) => {
                         // Others may need what is too little for this one.
                         let surplus = writer.take_surplus(self.log.expected_bytes.get());
-                        self.shared.keep_spare_segments(surplus);
+                        self.shared.recycle_segments(surplus);
                         return Err(error);
                     }
                 }
@@ -398,7 +397,7 @@ impl Worker {
         }
         let ended = self.log.writer.borrow_mut().take_if(|writer| writer.pending_bytes() == 0);
         if let Some(writer) = ended {
-            self.shared.keep_spare_segments(writer.segments().collect());
+            self.shared.recycle_segments(writer.segments().collect());
         }
     }
 
@@ -409,7 +408,7 @@ impl Worker {
             let mut obsolete = writer.discard_before(&position);
             // What a large commit took to go on in, and did not use, others may need.
             obsolete.extend(writer.take_surplus(self.log.expected_bytes.get()));
-            self.shared.keep_spare_segments(obsolete);
+            self.shared.recycle_segments(obsolete);
         }
     }
 }

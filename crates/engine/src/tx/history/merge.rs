@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::image::ImageRef;
+use super::before_image::BeforeImageRef;
 use super::need::Needs;
 use super::run::SortedRun;
 use super::writer::RunWriter;
@@ -105,7 +105,9 @@ async fn write(tx: &Arc<Tx>, runs: &[Arc<SortedRun>], writer: &mut RunWriter<'_>
         let Some(input) = next else { return Ok(()) };
         let Some((tree, key, version)) = inputs[input].images.pop_front() else { return Ok(()) };
         if needs.has(tree, &key, version.timestamp) {
-            writer.push(&ImageRef::new(tree, &key, version.timestamp, &version.image)).await?;
+            writer
+                .push(&BeforeImageRef::new(tree, &key, version.timestamp, &version.image))
+                .await?;
         }
         written += 1;
         if written % IMAGES_AT_ONCE == 0 {

@@ -3,8 +3,8 @@
 //! What always holds: an image is in a run, and the run in the list, before it leaves the row table. So a reader that looks into the row table
 //! first, and into the list then, finds it. A run is in the list as long as a snapshot below its bound is in use.
 
+mod before_image;
 mod filter;
-mod image;
 mod merge;
 mod need;
 mod pages;

@@ -9,8 +9,8 @@ use qpair_format::large::Descriptor;
 use qpair_format::page::{HEADER_BYTES, PageKind, damage, field};
 use qpair_format::{Error, ErrorKind, Result};
 
+use super::before_image::{BeforeImageRef, images};
 use super::filter::Filter;
-use super::image::{ImageRef, images};
 use crate::tx::Tx;
 use crate::tx::rows::hash_of;
 
@@ -88,7 +88,7 @@ impl SortedRun {
     }
 
     /// Enters its next page.
-    pub(super) fn add_page(&mut self, id: u64, first: &ImageRef<'_>) {
+    pub(super) fn add_page(&mut self, id: u64, first: &BeforeImageRef<'_>) {
         self.keys.extend_from_slice(first.key);
         let key_end = self.keys.len() as u32;
         self.pages.push(Page { id, tree: first.tree, timestamp: first.timestamp, key_end });
@@ -219,7 +219,7 @@ impl SortedRun {
         &self,
         index: usize,
         page: &'p [u8],
-    ) -> Result<impl Iterator<Item = Result<ImageRef<'p>>> + use<'p>> {
+    ) -> Result<impl Iterator<Item = Result<BeforeImageRef<'p>>> + use<'p>> {
         let id = self.page_id(index);
         let number =
             page[field::TIMESTAMP..field::TIMESTAMP + 8].try_into().map_or(0, u64::from_le_bytes);

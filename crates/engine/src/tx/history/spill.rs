@@ -7,20 +7,20 @@ use std::sync::atomic::Ordering;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::Entered;
-use super::image::ImageRef;
+use super::before_image::BeforeImageRef;
 use super::need::Needs;
 use super::run::SortedRun;
 use super::writer::RunWriter;
 use crate::task::yield_now;
 use crate::tx::Tx;
 use crate::tx::collect::Old;
-use crate::tx::row::Image;
+use crate::tx::row::BeforeImage;
 
 /// Rows that are looked at before others may run.
 const ROWS_AT_ONCE: usize = 256;
 
 /// Images in the order of a run.
-type Sorted = BTreeMap<(u32, Box<[u8]>, u64), Image>;
+type Sorted = BTreeMap<(u32, Box<[u8]>, u64), BeforeImage>;
 
 /// Writes the oldest images of a slot's commits to the device, run by run, as long as older values have too much of memory.
 pub(in crate::tx) async fn spill(tx: &Arc<Tx>, slot: usize) {
@@ -82,8 +82,8 @@ async fn sort(tx: &Arc<Tx>, olds: &[Old], bound: u64) -> (Sorted, u64) {
             yield_now().await;
         }
     }
-    let image = |((tree, key, timestamp), image): (&(u32, Box<[u8]>, u64), &Image)| {
-        ImageRef::new(*tree, key, *timestamp, image).size_bytes() as u64
+    let image = |((tree, key, timestamp), image): (&(u32, Box<[u8]>, u64), &BeforeImage)| {
+        BeforeImageRef::new(*tree, key, *timestamp, image).size_bytes() as u64
     };
     let bytes = sorted.iter().map(image).sum();
     (sorted, bytes)
@@ -107,7 +107,7 @@ async fn write(
     let mut outcome = Ok(());
     for ((tree, key, timestamp), image) in &sorted {
         if needs.has(*tree, key, *timestamp) {
-            outcome = writer.push(&ImageRef::new(*tree, key, *timestamp, image)).await;
+            outcome = writer.push(&BeforeImageRef::new(*tree, key, *timestamp, image)).await;
         }
         if outcome.is_err() {
             break;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use qpair_format::Result;
 use qpair_format::page::{HEADER_BYTES, PageKind, field};
 
-use super::image::ImageRef;
+use super::before_image::BeforeImageRef;
 use super::pages::Transfers;
 use super::run::SortedRun;
 use crate::space::Purpose;
@@ -59,7 +59,7 @@ impl<'a> RunWriter<'a> {
         self
     }
 
-    pub(super) async fn push(&mut self, image: &ImageRef<'_>) -> Result<()> {
+    pub(super) async fn push(&mut self, image: &BeforeImageRef<'_>) -> Result<()> {
         if self.page.len() + image.size_bytes() > self.tx.shared.page_size {
             self.write_page().await?;
         }

@@ -2,14 +2,14 @@
 
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::super::row::{Image, Version};
+use super::super::row::{BeforeImage, Version};
 
 /// Bytes of an image before its key.
 const HEAD_BYTES: usize = 17;
 
 /// What a row held before a commit changed it, in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ImageRef<'a> {
+pub(super) struct BeforeImageRef<'a> {
     pub(super) tree: u32,
     pub(super) timestamp: u64,
     pub(super) key: &'a [u8],
@@ -24,21 +24,21 @@ enum Kind {
     Large = 2,
 }
 
-impl<'a> ImageRef<'a> {
-    pub(super) fn new(tree: u32, key: &'a [u8], timestamp: u64, image: &'a Image) -> Self {
+impl<'a> BeforeImageRef<'a> {
+    pub(super) fn new(tree: u32, key: &'a [u8], timestamp: u64, image: &'a BeforeImage) -> Self {
         let (kind, value): (_, &[u8]) = match image {
-            Image::Absent => (Kind::Absent, &[]),
-            Image::Inline(value) => (Kind::Inline, value),
-            Image::Large(descriptor) => (Kind::Large, descriptor),
+            BeforeImage::Absent => (Kind::Absent, &[]),
+            BeforeImage::Inline(value) => (Kind::Inline, value),
+            BeforeImage::Large(descriptor) => (Kind::Large, descriptor),
         };
         Self { tree, timestamp, key, kind, value }
     }
 
     pub(super) fn version(&self) -> Version {
         let image = match self.kind {
-            Kind::Absent => Image::Absent,
-            Kind::Inline => Image::Inline(self.value.into()),
-            Kind::Large => Image::Large(self.value.into()),
+            Kind::Absent => BeforeImage::Absent,
+            Kind::Inline => BeforeImage::Inline(self.value.into()),
+            Kind::Large => BeforeImage::Large(self.value.into()),
         };
         Version { timestamp: self.timestamp, image }
     }
@@ -83,9 +83,12 @@ impl<'a> ImageRef<'a> {
 }
 
 /// The images of a page, behind its header.
-pub(super) fn images(mut bytes: &[u8], count: u16) -> impl Iterator<Item = Result<ImageRef<'_>>> {
+pub(super) fn images(
+    mut bytes: &[u8],
+    count: u16,
+) -> impl Iterator<Item = Result<BeforeImageRef<'_>>> {
     (0..count).map(move |_| {
-        let decoded = ImageRef::decode(bytes);
+        let decoded = BeforeImageRef::decode(bytes);
         let (image, rest) = decoded.ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, "an older value on the device cannot be decoded")
         })?;
@@ -101,14 +104,14 @@ mod tests {
     #[test]
     fn images_come_back_as_they_were() {
         let all = [
-            Image::Absent,
-            Image::Inline([7; 300][..].into()),
-            Image::Inline([][..].into()),
-            Image::Large([1; 24].into()),
+            BeforeImage::Absent,
+            BeforeImage::Inline([7; 300][..].into()),
+            BeforeImage::Inline([][..].into()),
+            BeforeImage::Large([1; 24].into()),
         ];
         let (mut page, mut size_bytes) = (Vec::new(), 0);
         for (index, image) in all.iter().enumerate() {
-            let image = ImageRef::new(9, &[3; 40][..index * 10], 100 + index as u64, image);
+            let image = BeforeImageRef::new(9, &[3; 40][..index * 10], 100 + index as u64, image);
             image.encode(&mut page);
             size_bytes += image.size_bytes();
         }
@@ -124,7 +127,8 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         let mut page = Vec::new();
-        ImageRef::new(1, b"key", 5, &Image::Inline([2; 9][..].into())).encode(&mut page);
+        BeforeImageRef::new(1, b"key", 5, &BeforeImage::Inline([2; 9][..].into()))
+            .encode(&mut page);
         for len in 0..page.len() {
             assert!(images(&page[..len], 1).any(|image| image.is_err()), "{len} bytes");
         }
