@@ -91,7 +91,7 @@ impl Compact {
             ))?;
             if report.bytes_behind > 0 {
                 out.line(format!(
-                    "{} lie behind free space and were not moved: large values stay where they are",
+                    "{} lie behind free space and were not moved: no row is free for large values, or others write there",
                     size(report.bytes_behind)
                 ))?;
             }

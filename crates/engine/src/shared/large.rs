@@ -39,6 +39,13 @@ impl Shared {
         extents.map(|extents| (descriptor, extents))
     }
 
+    /// The pages of a large value of which some lie at a page or behind it; none if none does, as far as is known.
+    pub(crate) fn pages_of_large_behind(&self, encoded: &[u8], front: u64) -> Option<u64> {
+        let (_, extents) = self.known_extents(encoded)?;
+        let pages = extents.runs().map(|run| run.end - run.start).sum();
+        extents.runs().any(|run| run.end > front).then_some(pages)
+    }
+
     /// The trees refer to the pages of a large value no more, but snapshots may still read them.
     pub(crate) fn unlink_large(&self, encoded: &[u8]) {
         let found = self.known_extents(encoded);

@@ -51,6 +51,18 @@ impl Space {
         inner.fronts = [front; 2];
     }
 
+    /// Whether so many pages in a row are free before the front; the next such row is looked for there.
+    pub(crate) fn has_row_before(&self, front: u64, count: u64) -> bool {
+        let front = front.min(self.capacity());
+        let mut inner = self.lock();
+        let found = inner.find(count, front);
+        if let Some(start) = found {
+            inner.row_cursor = (start / 64) as usize;
+            inner.fronts[1] = front;
+        }
+        found.is_some()
+    }
+
     /// New places are anywhere again.
     pub(crate) fn allocate_anywhere(&self) {
         self.front.store(u64::MAX, Ordering::Relaxed);

@@ -40,17 +40,17 @@ pub struct CompactReport {
     /// Bytes of the logs, and of large values that no checkpoint has, that lie behind where all else would end. Logs move as they go on, and end
     /// when the store is closed.
     pub log_bytes_behind: u64,
-    /// Bytes of pages of the trees that lie behind there: large values, and what others wrote meanwhile.
+    /// Bytes of pages of the trees that lie behind there: large values for which no row is free before it, and what others wrote meanwhile.
     pub bytes_behind: u64,
     /// The time it took.
     pub elapsed: Duration,
 }
 
 /// Where a store's compaction has got to.
-struct Compaction<'a> {
-    inner: &'a StoreInner,
+pub(super) struct Compaction<'a> {
+    pub(super) inner: &'a StoreInner,
     progress: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
-    front: u64,
+    pub(super) front: u64,
     moved: u64,
     total: u64,
     /// Pages that were made dirty since the last checkpoint.
@@ -82,6 +82,9 @@ impl Store {
     /// A store needs free pages to be changed ([`StoreReport::free_pages`](super::StoreReport::free_pages)), so the next changes make its files
     /// longer again, by as much as the pages that are dirty in memory need. Stores on block devices, whose size is fixed, stay as they are.
     ///
+    /// Large values move by being written anew, if there is a row of free pages for them and no other transaction has their row: a transaction that
+    /// writes the same row meets a commit, and may conflict with it.
+    ///
     /// Tables that are not open are opened, as long as their roots have little of the memory ([`Store::table`]); pages of others stay where they
     /// are.
     ///
@@ -111,10 +114,11 @@ impl Store {
                 total: shared.space.behind(front).0,
                 dirty: 0,
             };
+            let mut tables = Vec::new();
             for name in self.table_names()?.iter().take(self.inner.opened_for_all_max()) {
-                self.existing_table(name)?;
+                tables.extend(self.existing_table(name)?);
             }
-            let moved = compaction.all();
+            let moved = compaction.all().and_then(|()| compaction.values(self, &tables));
             report.moved_pages += compaction.moved;
             moved?;
             // Two, since the runs that describe the checkpoints take turns.
@@ -136,7 +140,7 @@ impl Store {
 }
 
 impl StoreInner {
-    fn checkpoint_alone(&self) -> Result<()> {
+    pub(super) fn checkpoint_alone(&self) -> Result<()> {
         let shared = self.shared.clone();
         self.block_on(move || async move { checkpoint(&shared, false).await })
     }
@@ -166,8 +170,6 @@ impl Compaction<'_> {
     /// Goes through the inner pages of a tree's level, and what leaves are right below.
     fn level(&mut self, tree: Tree, level: u8) -> Result<()> {
         let shared = &self.inner.shared;
-        let step = (u64::from(shared.pool.frames.len()) / STEP_PART)
-            .min(STEP_BYTES_MAX / shared.page_size as u64);
         let mut walk = Walk { tree, level, key: Some(Vec::new()) };
         while walk.key.is_some() {
             let (of_task, front) = (shared.clone(), self.front);
@@ -177,18 +179,38 @@ impl Compaction<'_> {
                 Ok((left, moved.get()))
             })?;
             walk = left;
-            self.moved += moved;
-            self.dirty += moved;
-            if (self.progress)(self.moved, self.total.max(self.moved)).is_break() {
-                return Err(Error::new(ErrorKind::Interrupted, "compaction was broken off"));
-            }
-            if self.dirty >= step {
-                self.inner.checkpoint_alone()?;
-                shared.space.allocate_before(self.front);
-                self.dirty = 0;
-            }
+            self.note_moved(moved)?;
+            self.told()?;
         }
         Ok(())
+    }
+
+    /// Counts pages that were moved. A checkpoint writes them, and gives back where they were, once they are many.
+    pub(super) fn note_moved(&mut self, pages: u64) -> Result<()> {
+        let shared = &self.inner.shared;
+        let step = (u64::from(shared.pool.frames.len()) / STEP_PART)
+            .min(STEP_BYTES_MAX / shared.page_size as u64);
+        self.moved += pages;
+        self.dirty += pages;
+        if self.dirty >= step {
+            self.inner.checkpoint_alone()?;
+            shared.space.allocate_before(self.front);
+            self.dirty = 0;
+        }
+        Ok(())
+    }
+
+    /// Tells the caller how far it is.
+    ///
+    /// # Errors
+    /// `Interrupted` if the caller breaks it off.
+    pub(super) fn told(&self) -> Result<()> {
+        match (self.progress)(self.moved, self.total.max(self.moved)) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => {
+                Err(Error::new(ErrorKind::Interrupted, "compaction was broken off"))
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod chores;
 mod close;
 mod commit;
 mod compact;
+mod compact_values;
 mod estimate;
 mod load;
 mod observer;

@@ -187,3 +187,41 @@ fn a_power_cut_at_any_write_leaves_a_whole_store() {
     }
     assert!(cuts > 20, "{cuts} cuts");
 }
+
+/// Large values that lie behind what was deleted move to the front, whatever another transaction has, and are what they were.
+#[test]
+fn large_values_move_to_the_front() {
+    let clock = SimClock::new();
+    let device = SimDevice::new(large(2, &clock)).unwrap();
+    let new = StoreOptions {
+        log_segment_bytes: 8 << 10,
+        checkpoint_bytes: 1 << 20,
+        runtime: Runtime::Stepped { seed: 2, clock },
+        ..options(PAGE, FRAMES)
+    };
+    let store = open(&device, &new).unwrap();
+    let table = store.table("t").unwrap();
+    let value = |i: u32| vec![i as u8; 3000 + 100 * (i as usize % 40)];
+    (0..600u32).for_each(|i| _ = table.put(&i.to_be_bytes(), &value(i)).unwrap());
+    (0..600u32).filter(|i| i % 3 != 0).for_each(|i| _ = table.delete(&i.to_be_bytes()).unwrap());
+    table.delete_range(..&400u32.to_be_bytes()[..]).unwrap();
+    let held = 402u32.to_be_bytes();
+    let mut other = store.begin();
+    other.put(&table, &held, b"short").unwrap();
+    let report = store.compact(&on).unwrap();
+    let held_bytes = value(402).len().next_multiple_of(PAGE) as u64;
+    assert!((1..=held_bytes).contains(&report.bytes_behind), "{report:?}");
+    other.commit().unwrap();
+    let again = store.compact(&on).unwrap();
+    assert_eq!(again.bytes_behind, 0, "{again:?}");
+    let expected = (400..600u32).filter(|i| i % 3 == 0).map(|i| match i {
+        402 => (i.to_be_bytes().to_vec(), b"short".to_vec()),
+        _ => (i.to_be_bytes().to_vec(), value(i)),
+    });
+    assert!(table.iter().map(Result::unwrap).eq(expected));
+    drop(table);
+    let used = used_bytes(&store);
+    store.close().unwrap();
+    assert!(device.size_bytes() <= used * 5 / 4, "{used} bytes are in use");
+    assert_sound(&device, &StoreOptions { format: false, ..new });
+}

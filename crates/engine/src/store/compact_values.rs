@@ -1,0 +1,120 @@
+//! Compaction of large values: those that lie far behind are written anew, by ordinary commits of what they are.
+//!
+//! A value moves only if a row for it is free before the front, so that moving never makes the store longer. A row that another transaction
+//! has locked is left alone.
+
+use std::ops::Bound;
+use std::time::Duration;
+
+use qpair_format::{ErrorKind, Result};
+
+use super::compact::Compaction;
+use super::{Store, Table};
+use crate::log::Durability;
+use crate::shared::Shared;
+use crate::task::run;
+use crate::tree::{Batch, Direction, Scan, Tree};
+use crate::tx::TransactionOptions;
+
+/// Leaves that are looked at in one task.
+const PART_LEAVES: usize = 64;
+
+/// Waits for a row that is locked.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// A large value that lies behind the front.
+struct Behind {
+    key: Vec<u8>,
+    pages: u64,
+}
+
+impl Compaction<'_> {
+    /// Moves the large values of all tables, if anything still lies behind once the pages of the trees have moved.
+    pub(super) fn values(&mut self, store: &Store, tables: &[Table]) -> Result<()> {
+        self.inner.checkpoint_alone()?;
+        let space = &self.inner.shared.space;
+        space.allocate_before(self.front);
+        match space.behind(self.front).0 {
+            0 => Ok(()),
+            _ => tables.iter().try_for_each(|table| self.values_of(store, table)),
+        }
+    }
+
+    fn values_of(&mut self, store: &Store, table: &Table) -> Result<()> {
+        let mut next = Some(Bound::Unbounded);
+        while let Some(from) = next {
+            let (shared, tree, front) = (self.inner.shared.clone(), table.tree(), self.front);
+            let found =
+                self.inner.block_on(move || async move { look(&shared, tree, from, front).await });
+            let (behind, rest) = match found {
+                Ok(found) => found,
+                // It was dropped meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            next = rest;
+            for value in behind {
+                if self.inner.shared.space.has_row_before(self.front, value.pages) {
+                    self.rewrite(store, table, &value)?;
+                }
+                self.told()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a value where it is already, in other pages.
+    fn rewrite(&mut self, store: &Store, table: &Table, value: &Behind) -> Result<()> {
+        // The checkpoint that gives the old pages back makes it durable.
+        let options = TransactionOptions {
+            durability: Durability::Async,
+            lock_timeout: Some(LOCK_TIMEOUT),
+            ..TransactionOptions::default()
+        };
+        let moved = store.transact_with(&options, |tx| match tx.get(table, &value.key)? {
+            Some(bytes) => tx.put(table, &value.key, &bytes).map(|()| true),
+            None => Ok(false),
+        });
+        match moved {
+            Ok(true) => self.note_moved(value.pages),
+            Ok(false) => Ok(()),
+            // Others have the row, or the transaction has no room: the value stays.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::TimedOut
+                        | ErrorKind::Conflict
+                        | ErrorKind::NoSpace
+                        | ErrorKind::NotFound
+                ) =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The large values of the next leaves that lie behind the front, and where the leaves after those begin.
+async fn look(
+    shared: &Shared,
+    tree: Tree,
+    mut from: Bound<Vec<u8>>,
+    front: u64,
+) -> Result<(Vec<Behind>, Option<Bound<Vec<u8>>>)> {
+    let (to, mut batch, mut behind) = (Bound::Unbounded, Batch::default(), Vec::new());
+    for _ in 0..PART_LEAVES {
+        batch.clear();
+        run(shared, Scan::new(tree, Direction::Forward, &from, &to, &mut batch)).await?;
+        for (key, value, is_large) in (0..batch.len()).map(|index| batch.entry(index)) {
+            if is_large && let Some(pages) = shared.pages_of_large_behind(value, front) {
+                behind.push(Behind { key: key.to_vec(), pages });
+            }
+        }
+        match batch.next.take() {
+            Some(next) => from = next,
+            None => return Ok((behind, None)),
+        }
+    }
+    Ok((behind, Some(from)))
+}
