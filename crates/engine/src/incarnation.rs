@@ -114,6 +114,7 @@ impl Incarnation {
         let next = Superblock {
             state: StoreState::Clean,
             unfinished: false,
+            renames: false,
             generation: label.generation + 1,
             ..label.clone()
         };
@@ -137,6 +138,24 @@ impl Incarnation {
             self.write_open_labels(&mut label, next)?;
         }
         self.shared.lists.expect();
+        Ok(())
+    }
+
+    /// Before a log has the rename of a table, the labels say that one may: to older software the log would end there.
+    pub(crate) fn note_renames(&self) -> Result<()> {
+        self.begin_change()?;
+        if !self.shared.log.enabled {
+            return Ok(());
+        }
+        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.is_closing() {
+            return Err(Error::closed());
+        }
+        if !label.renames {
+            let generation = label.generation + 1;
+            let next = Superblock { renames: true, generation, ..label.clone() };
+            self.write_open_labels(&mut label, next)?;
+        }
         Ok(())
     }
 
