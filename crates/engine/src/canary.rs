@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Canary {
-    /// Closing does not flush before the labels say that all is there.
+    /// Closing does not flush before the superblocks say that all is there.
     CloseBeforeFlush,
     /// Commits are acknowledged when their record is written, not when it survives power loss.
     AcknowledgeBeforeFlush,
@@ -26,9 +26,9 @@ pub enum Canary {
     BackupWithoutCheckpoint,
     /// Pages from the device are taken for what they should be, whatever their checksum says.
     UncheckedPages,
-    /// Of the logs of an earlier life, unacknowledged commits count beside those with the same stamps in a later life.
+    /// Of the logs of an earlier incarnation, unacknowledged commits count beside those with the same timestamps in a later incarnation.
     EndlessLogs,
-    /// The end of an earlier life's log is relied on, though it may be in a cache only.
+    /// The end of an earlier incarnation's log is relied on, though it may be in a cache only.
     UnwrittenLogs,
     /// A snapshot does not look at the older values that went to the device.
     UnreadHistory,
@@ -36,9 +36,9 @@ pub enum Canary {
     RenameKeepsOldName,
     /// A panic while a page is split. Not one of [`Canary::ALL`], as those below: the store must hold with it.
     PanicInSplit,
-    /// A panic in a checkpoint, with the gate closed.
+    /// A panic in a checkpoint, with the barrier closed.
     PanicInCheckpoint,
-    /// A panic in a commit that has its stamp.
+    /// A panic in a commit that has its timestamp.
     PanicInCommit,
     /// A panic in the loop of a worker, when a page was read.
     PanicInLoop,

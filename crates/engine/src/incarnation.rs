@@ -12,11 +12,11 @@ use qpair_format::large::Descriptor;
 use qpair_format::superblock::{StoreState, Superblock};
 use qpair_format::{Error, Result};
 
-use crate::checkpoint::{Relief, checkpoint, name_logs, on_every_worker};
+use crate::checkpoint::{SpaceRetry, checkpoint, name_logs, on_every_worker};
 use crate::shared::Shared;
-use crate::space::GateGuard;
+use crate::space::BarrierGuard;
 use crate::sync::AsyncMutex;
-use crate::task::{Promise, current, spawn_here};
+use crate::task::{OneshotSender, current, spawn_here};
 
 /// Room in the log that a commit of usual size needs, bytes.
 const LOG_ROOM_BYTES: usize = 4096;
@@ -25,12 +25,12 @@ const LOG_ROOM_BYTES: usize = 4096;
 pub(crate) struct Incarnation {
     pub(crate) shared: Arc<Shared>,
     pub(crate) members: Vec<Arc<dyn BlockDevice>>,
-    /// The label as it is on the members now.
-    pub(crate) label: Mutex<Superblock>,
-    /// The labels were read after a crash, and of all members the same: some may be in a cache only, if a flush failed before it.
-    labels_in_doubt: bool,
+    /// The superblock as it is on the members now.
+    pub(crate) superblock: Mutex<Superblock>,
+    /// The superblocks were read after a crash, and of all members the same: some may be in a cache only, if a flush failed before it.
+    superblocks_in_doubt: bool,
     /// Tasks that free the pages of dropped tables wait for these until the store is marked open: before, nothing may change.
-    pub(crate) first_change: Mutex<Vec<Promise<()>>>,
+    pub(crate) first_change: Mutex<Vec<OneshotSender<()>>>,
     /// Held by a task that begins the logs.
     starting: Arc<AsyncMutex>,
 }
@@ -39,14 +39,14 @@ impl Incarnation {
     pub(crate) fn new(
         shared: Arc<Shared>,
         members: Vec<Arc<dyn BlockDevice>>,
-        label: Superblock,
-        labels_in_doubt: bool,
+        superblock: Superblock,
+        superblocks_in_doubt: bool,
     ) -> Self {
         Self {
             shared,
             members,
-            label: Mutex::new(label),
-            labels_in_doubt,
+            superblock: Mutex::new(superblock),
+            superblocks_in_doubt,
             first_change: Mutex::default(),
             starting: Arc::default(),
         }
@@ -62,116 +62,116 @@ impl Incarnation {
     /// Refuses changes to a store that does not take them; before the first change, marks the store open on its
     /// members, durably, so that a crash from here on shows.
     pub(crate) fn begin_change(&self) -> Result<()> {
-        self.shared.check_writable()?;
-        if self.shared.is_marked_open() {
+        self.shared.lifecycle.check_writable()?;
+        if self.shared.lifecycle.is_marked_open() {
             return Ok(());
         }
-        self.shared.check_process()?;
-        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.shared.is_closing() {
+        self.shared.lifecycle.check_process()?;
+        let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.lifecycle.is_closing() {
             return Err(Error::closed());
         }
-        if self.shared.is_marked_open() {
+        if self.shared.lifecycle.is_marked_open() {
             return Ok(());
         }
-        if self.labels_in_doubt {
+        if self.superblocks_in_doubt {
             // Else the next crash might find the new ones beside such that are older by two.
-            qpair_members::write_all(&self.members, &label).inspect_err(|error| {
+            qpair_members::write_all(&self.members, &superblock).inspect_err(|error| {
                 self.shared.fail(error.clone());
             })?;
         }
-        // After a crash it says open already. Each life has a generation of its own all the same: the log's blocks tell
-        // lives apart by it.
+        // After a crash it says open already. Each incarnation has a generation of its own all the same: the log's blocks tell
+        // incarnations apart by it.
         let next = Superblock {
             state: StoreState::Open,
-            generation: label.generation + 1,
-            ..label.clone()
+            generation: superblock.generation + 1,
+            ..superblock.clone()
         };
-        self.write_open_labels(&mut label, next)?;
-        self.shared.mark_open();
-        self.take_first_change().into_iter().for_each(|promise| promise.fill(Ok(())));
+        self.write_open_superblocks(&mut superblock, next)?;
+        self.shared.lifecycle.mark_open();
+        self.take_first_change().into_iter().for_each(|promise| sender.fill(Ok(())));
         Ok(())
     }
 
-    fn write_open_labels(&self, label: &mut Superblock, next: Superblock) -> Result<()> {
-        // The log device follows: until its label is written, nothing of this life is there.
+    fn write_open_superblocks(&self, superblock: &mut Superblock, next: Superblock) -> Result<()> {
+        // The log device follows: until its superblock is written, nothing of this incarnation is there.
         let written = qpair_members::write_all(&self.members, &next).and_then(|()| {
-            let log_device = self.shared.log_device.as_ref();
+            let log_device = self.shared.wal.device.as_ref();
             log_device.map_or(Ok(()), |log_device| log_device.mark(next.generation))
         });
         if let Err(error) = written {
             self.shared.fail(error.clone());
             return Err(error);
         }
-        self.shared.generation.store(next.generation, Ordering::Release);
-        *label = next;
+        self.shared.lifecycle.generation.store(next.generation, Ordering::Release);
+        *superblock = next;
         Ok(())
     }
 
     /// Says on the members that the store is closed, and whole.
     pub(crate) fn mark_clean(&self) -> Result<()> {
-        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
         let next = Superblock {
             state: StoreState::Clean,
             unfinished: false,
             renames: false,
-            generation: label.generation + 1,
-            ..label.clone()
+            generation: superblock.generation + 1,
+            ..superblock.clone()
         };
         qpair_members::write_all(&self.members, &next)?;
-        *label = next;
+        *superblock = next;
         Ok(())
     }
 
-    /// Before anything refers to a value in several runs, the labels say that there may be some: older software would not find its pages.
+    /// Before anything refers to a value in several runs, the superblocks say that there may be some: older software would not find its pages.
     pub(crate) fn note_listed(&self, descriptor: Descriptor) -> Result<()> {
-        if !descriptor.listed || self.shared.lists.may_be() {
+        if !descriptor.listed || self.shared.large.lists.may_be() {
             return Ok(());
         }
-        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.shared.is_closing() {
+        let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.lifecycle.is_closing() {
             return Err(Error::closed());
         }
-        if !label.extents {
-            let generation = label.generation + 1;
-            let next = Superblock { extents: true, generation, ..label.clone() };
-            self.write_open_labels(&mut label, next)?;
+        if !superblock.extents {
+            let generation = superblock.generation + 1;
+            let next = Superblock { extents: true, generation, ..superblock.clone() };
+            self.write_open_superblocks(&mut superblock, next)?;
         }
-        self.shared.lists.expect();
+        self.shared.large.lists.expect();
         Ok(())
     }
 
-    /// Before a log has the rename of a table, the labels say that one may: to older software the log would end there.
+    /// Before a log has the rename of a table, the superblocks say that one may: to older software the log would end there.
     pub(crate) fn note_renames(&self) -> Result<()> {
         self.begin_change()?;
-        if !self.shared.log.enabled {
+        if !self.shared.wal.options.enabled {
             return Ok(());
         }
-        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.shared.is_closing() {
+        let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.lifecycle.is_closing() {
             return Err(Error::closed());
         }
-        if !label.renames {
-            let generation = label.generation + 1;
-            let next = Superblock { renames: true, generation, ..label.clone() };
-            self.write_open_labels(&mut label, next)?;
+        if !superblock.renames {
+            let generation = superblock.generation + 1;
+            let next = Superblock { renames: true, generation, ..superblock.clone() };
+            self.write_open_superblocks(&mut superblock, next)?;
         }
         Ok(())
     }
 
-    pub(crate) fn take_first_change(&self) -> Vec<Promise<()>> {
+    pub(crate) fn take_first_change(&self) -> Vec<OneshotSender<()>> {
         std::mem::take(&mut *self.first_change.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Incarnation {
-    /// Enters the gate to change the trees, on a worker. The first time, the logs begin.
+    /// Enters the barrier to change the trees, on a worker. The first time, the logs begin.
     ///
     /// # Errors
     /// `ReadOnly`, `Closed`, `NoSpace`, and what the device says.
-    pub(crate) async fn begin_commit(self: &Arc<Self>) -> Result<GateGuard> {
+    pub(crate) async fn begin_commit(self: &Arc<Self>) -> Result<BarrierGuard> {
         self.begin_change()?;
-        if !self.shared.logs_begun() {
+        if !self.shared.wal.has_begun() {
             // Runs to its end even if the committing task is dropped.
             let incarnation = self.clone();
             spawn_here(
@@ -181,24 +181,24 @@ impl Incarnation {
             .await??;
         }
         // A full device: with the log that a checkpoint makes obsolete, changes that take no space, and deletes, go on.
-        let bytes = LOG_ROOM_BYTES.min(self.shared.log_geometry().room_bytes() as usize);
-        Relief::tried(&self.shared, async || {
+        let bytes = LOG_ROOM_BYTES.min(self.shared.wal.geometry().room_bytes() as usize);
+        SpaceRetry::tried(&self.shared, async || {
             current(|worker| worker.make_log_room(bytes)).unwrap_or(Ok(()))
         })
         .await?;
-        self.shared.gate.enter().await
+        self.shared.checkpointing.barrier.enter().await
     }
 
     /// Begins a log on every worker, and makes the checkpoint that says where they begin; or the last one says so, if that is
     /// what `behind` tells of. `smaller`: as [`Shared::take_first_segments`].
     pub(crate) async fn begin_logs(&self, smaller: bool, behind: Option<Behind>) -> Result<()> {
         let _alone = self.starting.enter().await;
-        if self.shared.logs_begun() {
+        if self.shared.wal.has_begun() {
             return Ok(());
         }
-        if self.shared.log.enabled {
+        if self.shared.wal.options.enabled {
             self.shared.take_first_segments(smaller)?;
-            let incarnation = self.label.lock().unwrap_or_else(PoisonError::into_inner).generation;
+            let incarnation = self.superblock.lock().unwrap_or_else(PoisonError::into_inner).generation;
             let begun = on_every_worker(&self.shared, move || {
                 Box::pin(async move { current(|worker| worker.begin_log(incarnation)) })
             });
@@ -211,7 +211,7 @@ impl Incarnation {
                 None => checkpoint(&self.shared, false).await?,
             }
         }
-        self.shared.set_logs_begun();
+        self.shared.wal.set_begun();
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The label at the start of every member: what it is part of, and how the store was left. See
+//! The superblock at the start of every member: what it is part of, and how the store was left. See
 //! docs/design/page-format.md.
 //!
 //! Two slots, written in turn by generation, so that a torn write leaves the other. Member 0 speaks for the
@@ -7,9 +7,9 @@
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 
-/// Bytes at the start of each member that hold labels; pages follow.
-pub const LABEL_BYTES: u64 = 64 << 10;
-/// Bytes of a label.
+/// Bytes at the start of each member that hold superblocks; pages follow.
+pub const SUPERBLOCK_BYTES: u64 = 64 << 10;
+/// Bytes of a superblock.
 pub const SLOT_BYTES: usize = 4096;
 /// Where the two slots are.
 pub const SLOT_OFFSETS: [u64; 2] = [0, 32 << 10];
@@ -17,10 +17,10 @@ pub const SLOT_OFFSETS: [u64; 2] = [0, 32 << 10];
 const MAGIC: [u8; 8] = *b"qpair\r\n\x1a";
 /// Version of the format this software writes.
 pub const FORMAT_VERSION: u32 = 2;
-/// Feature: the write-ahead log is on a device of its own, which the label names.
+/// Feature: the write-ahead log is on a device of its own, which the superblock names.
 const LOG_DEVICE: u64 = 1;
-/// Feature: the checkpoint's record may name logs of several lives. While the store is open.
-const LOG_LIVES: u64 = 2;
+/// Feature: the checkpoint's record may name logs of several incarnations. While the store is open.
+const LOG_INCARNATIONS: u64 = 2;
 /// Feature: what it is being made of is not in it as a whole. Until it is closed.
 const UNFINISHED: u64 = 4;
 /// Feature: references may say the version of the page that they mean.
@@ -32,13 +32,13 @@ const RENAMES: u64 = 32;
 /// Features a reader must know to read, and what people call them.
 const FEATURES: [(u64, &str); 6] = [
     (LOG_DEVICE, "log-device"),
-    (LOG_LIVES, "log-lives"),
+    (LOG_INCARNATIONS, "log-incarnations"),
     (UNFINISHED, "unfinished"),
     (VERSIONS, "versions"),
     (EXTENTS, "extents"),
     (RENAMES, "renames"),
 ];
-/// Longest name of a log device that a label keeps, bytes.
+/// Longest name of a log device that a superblock keeps, bytes.
 const LOG_NAME_BYTES_MAX: usize = 1024;
 
 /// How a store was left.
@@ -53,13 +53,13 @@ pub enum StoreState {
 /// The device of its own that a store keeps its log on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogReference {
-    /// As the device's own label has it.
+    /// As the device's own superblock has it.
     pub id: [u8; 16],
     /// What it was called when the store was changed last: for people, it may be called otherwise by now.
     pub name: String,
 }
 
-/// A label's content.
+/// A superblock's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// The store.
@@ -88,7 +88,7 @@ pub struct Superblock {
     pub log: Option<LogReference>,
 }
 
-/// Where the checksum of a label's slot is.
+/// Where the checksum of a superblock's slot is.
 const CHECKSUM: std::ops::Range<usize> = 12..16;
 
 /// A slot of these bytes, zeroes behind them, and its checksum; the place of the checksum is zero.
@@ -109,7 +109,7 @@ pub fn is_sealed(bytes: &[u8], magic: &[u8; 8]) -> bool {
     crc_fast::crc32_iscsi(&copy).to_le_bytes() == bytes[CHECKSUM]
 }
 
-/// Refuses features that are not among the known ones. Labels have no names of them: what is unknown has a number only.
+/// Refuses features that are not among the known ones. Superblocks have no names of them: what is unknown has a number only.
 ///
 /// # Errors
 /// `Version`.
@@ -140,14 +140,14 @@ pub fn check_features(features: u64, known: &[(u64, &str)], what: &str) -> Resul
 }
 
 impl Superblock {
-    /// What a label begins with.
+    /// What a superblock begins with.
     pub const MAGIC: [u8; 8] = MAGIC;
 
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
         let of_log = if self.log.is_some() { LOG_DEVICE } else { 0 };
-        let of_state = if self.state == StoreState::Open { LOG_LIVES } else { 0 };
+        let of_state = if self.state == StoreState::Open { LOG_INCARNATIONS } else { 0 };
         let of_use = if self.unfinished { UNFINISHED } else { 0 };
         let of_values = if self.extents { EXTENTS } else { 0 };
         let of_names = if self.renames { RENAMES } else { 0 };
@@ -181,7 +181,7 @@ impl Superblock {
         sealed(bytes)
     }
 
-    /// Reads one slot. `Ok(None)` if its bytes are no label, or a torn one.
+    /// Reads one slot. `Ok(None)` if its bytes are no superblock, or a torn one.
     fn decode(bytes: &[u8], name: &str) -> Result<Option<Self>> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
@@ -218,7 +218,7 @@ impl Superblock {
             return Err(Error::new(
                 ErrorKind::Corrupt,
                 format!(
-                    "the label of {name} has an invalid page size, {page_size} bytes, or stripe unit, {stripe_unit_bytes} bytes"
+                    "the superblock of {name} has an invalid page size, {page_size} bytes, or stripe unit, {stripe_unit_bytes} bytes"
                 ),
             ));
         }
@@ -288,7 +288,7 @@ impl Superblock {
                 "if it was a store, restore it from a backup, or salvage it by a repair; to create a new store there, remove it first",
                 Remedy::Make,
             ),
-            (_, true) => Error::damaged(format!("both labels of {name} are damaged")),
+            (_, true) => Error::damaged(format!("both superblocks of {name} are damaged")),
             _ => Error::with_remedy(
                 ErrorKind::NotAStore,
                 format!("{name} is not a qpair store"),
@@ -308,7 +308,7 @@ impl Superblock {
 mod tests {
     use super::*;
 
-    fn label(generation: u64) -> Superblock {
+    fn superblock(generation: u64) -> Superblock {
         Superblock {
             store_id: [7; 16],
             member_index: 1,
@@ -326,44 +326,45 @@ mod tests {
     }
 
     #[test]
-    fn a_label_names_the_log_device() {
+    fn a_superblock_names_the_log_device() {
         let log = LogReference { id: [9; 16], name: "/dev/nvme1n1".to_owned() };
-        let label = Superblock { log: Some(log), ..label(3) };
-        assert_eq!(Superblock::choose(&[label.encode()], "x").unwrap(), label);
+        let superblock = Superblock { log: Some(log), ..superblock(3) };
+        assert_eq!(Superblock::choose(&[superblock.encode()], "x").unwrap(), superblock);
         // A name is cut between characters.
         let long = LogReference { id: [9; 16], name: "\u{e4}".repeat(600) + "x" };
-        let label = Superblock { log: Some(long), ..label };
-        let found = Superblock::choose(&[label.encode()], "x").unwrap().log.unwrap();
+        let superblock = Superblock { log: Some(long), ..superblock };
+        let found = Superblock::choose(&[superblock.encode()], "x").unwrap().log.unwrap();
         assert_eq!(found.name, "\u{e4}".repeat(512));
     }
 
     #[test]
-    fn a_label_has_a_feature_only_where_it_is_needed() {
-        let bits =
-            |label: &Superblock| u64::from_le_bytes(label.encode()[16..24].try_into().unwrap());
-        assert_eq!(bits(&label(1)), VERSIONS);
-        let renamed = Superblock { renames: true, ..label(1) };
+    fn a_superblock_has_a_feature_only_where_it_is_needed() {
+        let bits = |superblock: &Superblock| {
+            u64::from_le_bytes(superblock.encode()[16..24].try_into().unwrap())
+        };
+        assert_eq!(bits(&superblock(1)), VERSIONS);
+        let renamed = Superblock { renames: true, ..superblock(1) };
         assert_eq!(bits(&renamed), VERSIONS | RENAMES);
         assert_eq!(Superblock::choose(&[renamed.encode()], "x").unwrap(), renamed);
     }
 
     #[test]
     fn what_is_not_finished_is_no_store() {
-        let begun = Superblock { unfinished: true, ..label(4) };
-        let slots = [begun.encode(), label(5).encode()];
-        assert_eq!(Superblock::choose(&slots, "x").unwrap(), label(5), "it was closed");
-        let error = Superblock::choose(&[begun.encode(), label(3).encode()], "x").unwrap_err();
+        let begun = Superblock { unfinished: true, ..superblock(4) };
+        let slots = [begun.encode(), superblock(5).encode()];
+        assert_eq!(Superblock::choose(&slots, "x").unwrap(), superblock(5), "it was closed");
+        let error = Superblock::choose(&[begun.encode(), superblock(3).encode()], "x").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAStore);
         assert!(error.to_string().contains("not a whole store"), "{error}");
     }
 
     #[test]
     fn the_newer_good_slot_wins() {
-        let slots = [label(4).encode(), label(5).encode()];
-        assert_eq!(Superblock::choose(&slots, "x").unwrap(), label(5));
+        let slots = [superblock(4).encode(), superblock(5).encode()];
+        assert_eq!(Superblock::choose(&slots, "x").unwrap(), superblock(5));
         let mut torn = slots.clone();
         torn[1][2000] ^= 1;
-        assert_eq!(Superblock::choose(&torn, "x").unwrap(), label(4));
+        assert_eq!(Superblock::choose(&torn, "x").unwrap(), superblock(4));
         torn[0][70] ^= 1;
         assert_eq!(Superblock::choose(&torn, "x").unwrap_err().kind(), ErrorKind::Corrupt);
     }
@@ -373,7 +374,7 @@ mod tests {
         let kind = |bytes: Vec<u8>| Superblock::choose(&[bytes], "x").unwrap_err().kind();
         assert_eq!(kind(vec![0; SLOT_BYTES]), ErrorKind::NotAStore);
         assert_eq!(kind(vec![9; SLOT_BYTES]), ErrorKind::NotAStore);
-        let mut newer = label(1).encode();
+        let mut newer = superblock(1).encode();
         newer[8] = FORMAT_VERSION as u8 + 1;
         newer[12..16].fill(0);
         let sum = crc_fast::crc32_iscsi(&newer);

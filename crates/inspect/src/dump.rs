@@ -18,11 +18,11 @@ use qpair_members::LogPlace;
 #[non_exhaustive]
 pub struct LogEntry<'a> {
     /// Its place in the order of all commits.
-    pub stamp: u64,
-    /// The log that it is in: one for each worker in each life of the store.
+    pub timestamp: u64,
+    /// The log that it is in: one for each worker in each incarnation of the store.
     pub log: u16,
-    /// Which life: one that a crash ended may have its log still when the next is under way.
-    pub life: u64,
+    /// Which incarnation: one that a crash ended may have its log still when the next is under way.
+    pub incarnation: u64,
     /// Where its record begins in that log's stream of bytes.
     pub lsn: u64,
     /// Bytes of its record.
@@ -59,12 +59,12 @@ pub struct LogOperation<'a> {
 pub struct LogFileEnd {
     /// Which log.
     pub log: u16,
-    /// Of which life of the store.
-    pub life: u64,
+    /// Of which incarnation of the store.
+    pub incarnation: u64,
     /// Where the last good record ends in the log's stream of bytes.
     pub lsn: u64,
     /// The last commit in it; none if there is none behind the checkpoint.
-    pub stamp: Option<u64>,
+    pub timestamp: Option<u64>,
     /// Why it ends there.
     pub reason: String,
     /// It was durable up to here once: what lies between is damaged.
@@ -77,8 +77,8 @@ pub struct LogFileEnd {
 pub struct LogDump {
     /// The store was closed: there is no log.
     pub closed: bool,
-    /// All commits up to this stamp are in the checkpoint, and not in the log any more.
-    pub checkpoint_stamp: u64,
+    /// All commits up to this timestamp are in the checkpoint, and not in the log any more.
+    pub checkpoint_timestamp: u64,
     /// Names of tables at the checkpoint, by the numbers of their trees.
     pub tables: BTreeMap<u32, String>,
     /// Commits that recovery would make again; what follows is only known if all was read.
@@ -88,7 +88,7 @@ pub struct LogDump {
     /// The ends of the logs.
     pub ends: Vec<LogFileEnd>,
     /// Commits up to this one were durable once, as the logs say.
-    pub durable_stamp: u64,
+    pub durable_timestamp: u64,
     /// Something that was durable is missing.
     pub damaged: bool,
     /// A log ends where the device could not be read: the dump does not know whether there were commits behind that place.
@@ -98,11 +98,11 @@ pub struct LogDump {
 }
 
 /// Reads the logs of the store on these members, which no process has open, from the newest checkpoint on, in the place where the
-/// store's labels say that they are: of a device of its own `log_place` has to be that device. `each` is given the
+/// store's superblocks say that they are: of a device of its own `log_place` has to be that device. `each` is given the
 /// commits in their order, and may break it off. Nothing is written, and nothing recovered.
 ///
 /// # Errors
-/// `Corrupt` if labels or checkpoint cannot be read; `Member`, also if the log device is missing; what the devices say.
+/// `Corrupt` if superblocks or checkpoint cannot be read; `Member`, also if the log device is missing; what the devices say.
 pub fn dump_log(
     members: &[Arc<dyn BlockDevice>],
     log_place: &LogPlace,
@@ -123,7 +123,7 @@ pub fn dump_log(
     };
     let mut dump = LogDump {
         closed: record.closed,
-        checkpoint_stamp: record.stamp,
+        checkpoint_timestamp: record.timestamp,
         remarks,
         ..LogDump::default()
     };
@@ -150,13 +150,20 @@ pub fn dump_log(
         let operations = record.operations().map(|op| operation(op, &mut names)).collect();
         let bytes = record.bytes();
         let lsn = end_lsn.saturating_sub(bytes as u64);
-        let (log, life) = (at.log, at.incarnation);
-        Ok(each(&LogEntry { stamp: record.stamp, log, life, lsn, bytes, operations }))
+        let (log, incarnation) = (at.log, at.incarnation);
+        Ok(each(&LogEntry {
+            timestamp: record.timestamp,
+            log,
+            incarnation,
+            lsn,
+            bytes,
+            operations,
+        }))
     })?;
     if let Some(merged) = merged {
         dump.commits = merged.end.taken;
         dump.dropped = merged.end.dropped;
-        dump.durable_stamp = merged.end.durable_stamp;
+        dump.durable_timestamp = merged.end.durable_timestamp;
         dump.damaged = merged.end.is_damaged();
         dump.unreadable = merged.unreadable;
         dump.ends = merged.ends.iter().map(file_end).collect();
@@ -216,9 +223,9 @@ fn file_end(end: &LogEnd) -> LogFileEnd {
     };
     LogFileEnd {
         log: end.position.log,
-        life: end.position.incarnation,
+        incarnation: end.position.incarnation,
         lsn: end.lsn,
-        stamp: (end.stamp > 0).then_some(end.stamp),
+        timestamp: (end.timestamp > 0).then_some(end.timestamp),
         reason,
         lost_to_lsn: end.lost_to_lsn,
     }

@@ -32,7 +32,7 @@ pub(crate) struct Log {
     log: Option<u16>,
 
     /// Only commits from this commit timestamp on
-    #[arg(long, value_name = "STAMP", default_value_t = 0)]
+    #[arg(long, value_name = "TIMESTAMP", default_value_t = 0)]
     from: u64,
 
     /// Only changes of this table
@@ -101,7 +101,7 @@ impl Log {
             "the log of {} {}: it ends at commit {}, and commits behind that {} durable",
             self.store.store.display(),
             if dump.damaged { "is damaged" } else { "cannot be read to its end" },
-            dump.checkpoint_stamp + dump.commits,
+            dump.checkpoint_timestamp + dump.commits,
             if dump.damaged { "were" } else { "may have been" },
         );
         Err(Failure::new(Exit::Negative, message)
@@ -109,7 +109,7 @@ impl Log {
     }
 
     fn is_asked_for(&self, entry: &LogEntry<'_>) -> bool {
-        entry.stamp >= self.from
+        entry.timestamp >= self.from
             && self.log.is_none_or(|log| entry.log == log)
             && (self.table.is_none() || entry.operations.iter().any(|op| self.is_of_table(op)))
     }
@@ -122,9 +122,9 @@ impl Log {
         let operations = entry.operations.iter().filter(|operation| self.is_of_table(operation));
         if self.json {
             let object = json!({
-                "stamp": entry.stamp,
+                "timestamp": entry.timestamp,
                 "log": entry.log,
-                "life": entry.life,
+                "incarnation": entry.incarnation,
                 "lsn": entry.lsn,
                 "bytes": entry.bytes,
                 "operations": operations.map(operation_object).collect::<Vec<_>>(),
@@ -133,7 +133,7 @@ impl Log {
         }
         out.line(format!(
             "commit {}  log {}  lsn {}  {} bytes  {}",
-            entry.stamp,
+            entry.timestamp,
             entry.log,
             entry.lsn,
             entry.bytes,
@@ -149,10 +149,10 @@ impl Log {
         if self.json {
             let object = json!({
                 "closed": dump.closed,
-                "checkpoint_stamp": dump.checkpoint_stamp,
+                "checkpoint_timestamp": dump.checkpoint_timestamp,
                 "commits": dump.commits,
                 "dropped": dump.dropped,
-                "durable_stamp": dump.durable_stamp,
+                "durable_timestamp": dump.durable_timestamp,
                 "damaged": dump.damaged,
                 "unreadable": dump.unreadable,
                 "ends": dump.ends.iter().map(end_object).collect::<Vec<_>>(),
@@ -162,7 +162,7 @@ impl Log {
         if dump.closed {
             return out.line(format!(
                 "the store was closed at commit {}: it has no log",
-                dump.checkpoint_stamp
+                dump.checkpoint_timestamp
             ));
         }
         if dump.ends.is_empty() {
@@ -172,21 +172,27 @@ impl Log {
         out.line(format!(
             "{} behind the checkpoint at commit {}{}",
             counted(dump.commits, "commit"),
-            dump.checkpoint_stamp,
+            dump.checkpoint_timestamp,
             match dump.dropped {
                 0 => String::new(),
                 dropped => format!("; {} behind a gap do not count", counted(dropped, "commit")),
             }
         ))?;
-        let several = dump.ends.iter().any(|end| end.life != dump.ends[0].life);
+        let several = dump.ends.iter().any(|end| end.incarnation != dump.ends[0].incarnation);
         for end in &dump.ends {
-            let of_life = if several { format!(" of life {}", end.life) } else { String::new() };
-            let stamp = end.stamp.map_or("no commit".to_owned(), |stamp| format!("commit {stamp}"));
+            let of_incarnation = if several {
+                format!(" of incarnation {}", end.incarnation)
+            } else {
+                String::new()
+            };
+            let timestamp = end
+                .timestamp
+                .map_or("no commit".to_owned(), |timestamp| format!("commit {timestamp}"));
             let lost = end
                 .lost_to_lsn
                 .map_or(String::new(), |lsn| format!("; it was durable up to lsn {lsn}: DAMAGED"));
             out.line(format!(
-                "log {}{of_life} ends at lsn {} with {stamp}: {}{lost}",
+                "log {}{of_incarnation} ends at lsn {} with {timestamp}: {}{lost}",
                 end.log, end.lsn, end.reason
             ))?;
         }
@@ -220,9 +226,9 @@ fn operation_object(operation: &LogOperation<'_>) -> Value {
 fn end_object(end: &LogFileEnd) -> Value {
     json!({
         "log": end.log,
-        "life": end.life,
+        "incarnation": end.incarnation,
         "lsn": end.lsn,
-        "stamp": end.stamp,
+        "timestamp": end.timestamp,
         "reason": end.reason,
         "lost_to_lsn": end.lost_to_lsn,
     })

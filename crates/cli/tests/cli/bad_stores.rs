@@ -6,7 +6,7 @@ use qpair::Options;
 
 use crate::harness::{Directory, patch};
 
-/// Bytes at the start of a member that hold its labels; pages of 4096 bytes follow.
+/// Bytes at the start of a member that hold its superblocks; pages of 4096 bytes follow.
 const LABEL_BYTES: usize = 64 << 10;
 
 fn store() -> Directory {
@@ -43,7 +43,7 @@ fn not_a_store() {
     let looked = directory.run("check zero");
     assert!(!looked.err.contains("--init"), "{}", looked.err);
     looked.failed(3, &["all zeroes", "restore it from a backup"]);
-    directory.run("get small k").failed(3, &["smaller than a label"]);
+    directory.run("get small k").failed(3, &["smaller than a superblock"]);
     assert_eq!(std::fs::read_to_string(directory.path("text")).unwrap(), text);
     directory.run("put text k v --init").failed(3, &["not blank", "--init-force"]);
     // Neither is a file without a whole block, nor one with something behind its beginning, or at its end.

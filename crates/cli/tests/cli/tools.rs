@@ -42,7 +42,7 @@ fn a_backup_is_a_store_of_its_own() {
     directory.run("backup s copy").failed(3, &["not blank", "--force"]);
     let json: Value =
         serde_json::from_str(&directory.run("backup s copy --force --json").done()).unwrap();
-    assert!(json["pages"].as_u64().unwrap() > 10 && json["stamp"].as_u64().unwrap() > 0);
+    assert!(json["pages"].as_u64().unwrap() > 10 && json["timestamp"].as_u64().unwrap() > 0);
     directory.run("get copy new").failed(1, &["no such key"]);
     // Another number of members.
     directory.run("backup s stripe:unit=64KiB:a+b").done();
@@ -211,7 +211,7 @@ fn the_log_of_a_crash_is_printed_and_the_store_backed_up() {
     );
     let two = directory.run("log s --table default --from 5 --limit 2 --json").done();
     let lines: Vec<Value> = two.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((lines.len(), lines[0]["stamp"].as_u64()), (3, Some(5)), "{two}");
+    assert_eq!((lines.len(), lines[0]["timestamp"].as_u64()), (3, Some(5)), "{two}");
     assert_eq!(lines[1]["operations"][0]["table"], "default");
     assert_eq!(lines[2], serde_json::json!({ "limited": true }), "how it ends was not looked at");
     let end: Value =

@@ -13,10 +13,10 @@ use qpair_memory::{Blocked, ExclusiveFrame};
 
 use super::{Store, StoreInner, Table};
 use crate::canary::Canary;
-use crate::checkpoint::Relief;
-use crate::pool::{Patience, Root, state};
+use crate::checkpoint::SpaceRetry;
+use crate::pool::{StallTimeout, Root, state};
 use crate::shared::Shared;
-use crate::space::{GateGuard, Purpose};
+use crate::space::{BarrierGuard, Purpose};
 use crate::task::{
     Context, Descent, JoinHandle, Need, Operation as Step, Transfer, Worker, astray, current,
     give_scratch, latch_free, refuse_on_worker, run, scratch_frame, spawn_to, verify,
@@ -36,8 +36,8 @@ impl Store {
     /// memory for 4,000 pages and 4 workers, 3,872 of them.
     ///
     /// # Errors
-    /// `NoMemory` if so many are open; `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and on a worker if it would have to be made or to
-    /// wait; `ReadOnly` if it would have to be made in a store that refuses changes; and what the device says.
+    /// `NoMemory` if so many are open; `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and on a worker if it would
+    /// have to be made or to wait; `ReadOnly` if it would have to be made in a store that refuses changes; and what the device says.
     pub fn table(&self, name: &str) -> Result<Table> {
         match self.existing_table(name)? {
             Some(table) => Ok(table),
@@ -52,7 +52,7 @@ impl Store {
     /// the device says.
     pub fn existing_table(&self, name: &str) -> Result<Option<Table>> {
         self.check_table_name(name)?;
-        if self.inner.shared.has_ended() {
+        if self.inner.shared.lifecycle.has_ended() {
             return Err(Error::closed());
         }
         if let Some(table) = self.opened_table(name) {
@@ -123,18 +123,18 @@ impl Store {
         let alone = self.inner.begin_changing_tables()?;
         // Another may have dropped it meanwhile.
         let tree = self.opened_table(name).ok_or_else(none)?.tree();
-        if self.inner.shared.has_canary(Canary::EmptyBeforeDrop) {
+        if self.inner.shared.planted.is(Canary::EmptyBeforeDrop) {
             self.inner.reclaim(tree, None);
         }
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let outcome = self.inner.block_on(move || async move {
-            let stamp = Relief::tried(&inner.shared, async || {
+            let timestamp = SpaceRetry::tried(&inner.shared, async || {
                 let mut inside = inner.incarnation.begin_commit().await?;
                 let operation = Operation::DropTable { tree: tree.id };
                 inner.define(&mut inside, operation, &[(&*key, None)], Some(tree)).await
             })
             .await?;
-            Worker::wait_durable(stamp).await
+            Worker::wait_durable(timestamp).await
         });
         if self.inner.shared.check_table(tree).is_err() {
             // The table is gone for every caller, and perhaps not durably: the store is read-only then.
@@ -145,7 +145,7 @@ impl Store {
         }
         outcome?;
         drop(alone);
-        if !self.inner.shared.has_canary(Canary::EmptyBeforeDrop) {
+        if !self.inner.shared.planted.is(Canary::EmptyBeforeDrop) {
             self.inner.reclaim(tree, None);
         }
         Ok(())
@@ -155,7 +155,7 @@ impl Store {
     /// goes on with the first change.
     #[must_use]
     pub fn tables_being_dropped(&self) -> usize {
-        self.inner.shared.dropping()
+        self.inner.shared.forest.dropping()
     }
 
     fn make_table(&self, name: &str) -> Result<Table> {
@@ -164,19 +164,19 @@ impl Store {
         if let Some(table) = self.opened_table(name) {
             return Ok(table);
         }
-        let id = self.inner.shared.new_tree_id();
+        let id = self.inner.shared.forest.new_tree_id();
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let tree = self.inner.block_on(move || async move {
-            let (tree, stamp) = Relief::tried(&inner.shared, async || {
+            let (tree, timestamp) = SpaceRetry::tried(&inner.shared, async || {
                 let mut inside = inner.incarnation.begin_commit().await?;
                 let tree = make_tree(&inner.shared, id).await?;
                 let operation = Operation::CreateTable { tree: id, name: &key };
                 let defined =
                     inner.define(&mut inside, operation, &[(&*key, Some(id))], None).await;
-                defined.map(|stamp| (tree, stamp)).inspect_err(|_| drop_root(&inner.shared, tree))
+                defined.map(|timestamp| (tree, timestamp)).inspect_err(|_| drop_root(&inner.shared, tree))
             })
             .await?;
-            Worker::wait_durable(stamp).await?;
+            Worker::wait_durable(timestamp).await?;
             Ok(tree)
         })?;
         Ok(self.add_table(name, tree))
@@ -213,13 +213,13 @@ impl StoreInner {
     /// needs room. `dropped`: the tree that has no name from then on.
     pub(super) async fn define(
         &self,
-        inside: &mut GateGuard,
+        inside: &mut BarrierGuard,
         operation: Operation<'_>,
         names: &[(&str, Option<u32>)],
         dropped: Option<Tree>,
     ) -> Result<u64> {
         let (shared, catalog) = (&self.shared, self.catalog()?);
-        // What can be refused is refused before the stamp is taken; after it only the store can fail.
+        // What can be refused is refused before the timestamp is taken; after it only the store can fail.
         let mut reach = Reach::default();
         for (name, id) in names {
             let value_len = id.map(|_| size_of::<u32>());
@@ -234,15 +234,15 @@ impl StoreInner {
             };
             reach.add(&shared.pool, catalog, leaf, false);
         }
-        let mut promise = reach.promise();
+        let mut reservation = reach.reservation();
         // The leaf of a record that goes may be merged with a neighbour.
-        promise.changed += u64::from(names.iter().any(|(_, id)| id.is_none()));
-        shared.space.promise(inside, promise)?;
+        reservation.changed += u64::from(names.iter().any(|(_, id)| id.is_none()));
+        shared.space.reserve_places(inside, reservation)?;
         let bytes_max = 256 + operation.encoded_bytes();
-        // Records come in the order of stamps, and a serializable commit may have its stamp and not its record.
-        let stamping = &shared.stamping[current(|worker| worker.number).unwrap_or(0)];
-        if stamping.is_held() {
-            drop(stamping.enter().await);
+        // Records come in the order of timestamps, and a serializable commit may have its timestamp and not its record.
+        let timestamping = &shared.wal.timestamping[current(|worker| worker.number).unwrap_or(0)];
+        if timestamping.is_held() {
+            drop(timestamping.enter().await);
         }
         let begin = || {
             dropped.inspect(|tree| shared.note_dropped(*tree));
@@ -251,15 +251,15 @@ impl StoreInner {
                 dropped.inspect(|tree| shared.forget_dropped(*tree));
             })
         };
-        let stamp = current(|worker| {
+        let timestamp = current(|worker| {
             worker.append_commit(bytes_max, begin, |record| record.push(operation))
         })
         .unwrap_or_else(|| Err(Error::closed()))?;
         for (name, id) in names {
-            let (mut outcome, mut patience) =
-                (self.put_name(name, *id, stamp).await, Patience::default());
-            while outcome.as_ref().is_err_and(|error| shared.waits_on(error, &mut patience)) {
-                outcome = self.put_name(name, *id, stamp).await;
+            let (mut outcome, mut stall_timeout) =
+                (self.put_name(name, *id, timestamp).await, StallTimeout::default());
+            while outcome.as_ref().is_err_and(|error| shared.waits_on(error, &mut stall_timeout)) {
+                outcome = self.put_name(name, *id, timestamp).await;
             }
             if let Err(error) = outcome {
                 // The log says that it is done.
@@ -268,15 +268,15 @@ impl StoreInner {
                 return Err(error);
             }
         }
-        shared.oracle.end_commit(stamp);
-        shared.oracle.wait_applied(stamp).await?;
-        Ok(stamp)
+        shared.oracle.end_commit(timestamp);
+        shared.oracle.wait_applied(timestamp).await?;
+        Ok(timestamp)
     }
 
     /// Puts the record of a table's name into the catalog, or removes it.
-    pub(super) async fn put_name(&self, name: &str, tree: Option<u32>, stamp: u64) -> Result<()> {
+    pub(super) async fn put_name(&self, name: &str, tree: Option<u32>, timestamp: u64) -> Result<()> {
         let (catalog, shared) = (self.catalog()?, &self.shared);
-        let change = Change { stamp, undo: NoUndo };
+        let change = Change { timestamp, undo: NoUndo };
         let Some(id) = tree else {
             let removed = run(shared, Remove::new(catalog, name.as_bytes(), change)).await?;
             if removed.sparse.is_some() {
@@ -299,7 +299,7 @@ impl StoreInner {
     pub(super) fn reclaim(self: &Arc<Self>, tree: Tree, when: Option<JoinHandle<()>>) {
         // The task holds no store: the drop of the last handle closes it at once.
         let shared = self.shared.clone();
-        shared.note_dropping(tree.id, true);
+        shared.forest.note_dropping(tree.id, true);
         drop(spawn_to(&self.shared, 0, move || async move {
             if let Some(when) = when
                 && when.await.is_err()
@@ -324,10 +324,10 @@ impl StoreInner {
     }
 }
 
-/// Records removed between two looks at the gate.
+/// Records removed between two looks at the barrier.
 const EMPTY_BATCH: usize = 256;
 
-/// Removes all records of a dropped tree, and then its root. The end of the gate is its end.
+/// Removes all records of a dropped tree, and then its root. The end of the barrier is its end.
 async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
     let (mut from, to) = (Bound::Unbounded, Bound::Unbounded);
     let mut batch = Batch::default();
@@ -335,12 +335,12 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
     let mut fewer = false;
     {
         // Commits that may still prepare or merge leaves of the tree are over; those to come see that it was dropped.
-        let _alone = shared.checkpointing.enter().await;
-        shared.close_gate().await?;
-        shared.gate.open();
+        let _alone = shared.checkpointing.alone.enter().await;
+        shared.close_barrier().await?;
+        shared.checkpointing.barrier.open();
     }
     loop {
-        let _inside = shared.gate.enter().await?;
+        let _inside = shared.checkpointing.barrier.enter().await?;
         run(shared, Scan::new(tree, Direction::Forward, &from, &to, &mut batch)).await?;
         if batch.len() == 0 {
             if merge_levels(shared, tree, &from).await? {
@@ -362,7 +362,7 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
             continue;
         }
         fewer = true;
-        let change = Change { stamp: shared.oracle.applied(), undo: NoUndo };
+        let change = Change { timestamp: shared.oracle.applied(), undo: NoUndo };
         for index in 0..batch.len().min(EMPTY_BATCH) {
             let key = batch.entry(index).0.to_vec();
             let removed = run(shared, Remove::new(tree, &key, change)).await?;
@@ -420,7 +420,7 @@ impl Step for DropRoot {
             give_root(shared, self.tree, page);
             worker.give_frame(root);
         }
-        shared.note_dropping(self.tree.id, false);
+        shared.forest.note_dropping(self.tree.id, false);
         Ok(())
     }
 
@@ -431,7 +431,7 @@ impl Step for DropRoot {
 
 /// Gives back the root of a tree that was just made, and that nothing refers to.
 fn drop_root(shared: &Shared, tree: Tree) {
-    shared.roots().remove(&tree.id);
+    shared.forest.roots().remove(&tree.id);
     give_root(shared, tree, latch_free(shared, tree.root));
     give_scratch(tree.root);
 }
@@ -448,7 +448,7 @@ fn give_root(shared: &Shared, tree: Tree, page: ExclusiveFrame<'_>) {
 fn check_room_for_root(shared: &Shared) -> Result<()> {
     let (frames, workers) = (shared.pool.frames.len() as usize, shared.worker_handles.len());
     let most = tables_open_max(frames, workers);
-    let roots = shared.roots();
+    let roots = shared.forest.roots();
     let is_open = |root: &&Root| matches!(root, Root::Open(_));
     if roots.len() < most || roots.values().filter(is_open).count() < most {
         return Ok(());
@@ -489,19 +489,19 @@ pub(super) async fn make_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     });
     frames.set_page_id(frame, page_id);
     frames.set_dirty(frame, true);
-    frames.set_epoch(frame, shared.checkpoints.epoch().number);
+    frames.set_epoch(frame, shared.checkpointing.epochs.epoch().number);
     frames.set_state(frame, state::PINNED);
     let tree = Tree { id, root: frame };
     tree.settle(&shared.pool);
     drop(page);
-    shared.roots().insert(id, Root::Open(frame));
+    shared.forest.roots().insert(id, Root::Open(frame));
     Ok(tree)
 }
 
 /// Loads the root of a tree, which stays in memory from then on; on a worker.
 pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
-    let _alone = shared.opening.enter().await;
-    let root = shared.roots().get(&id).copied();
+    let _alone = shared.forest.opening.enter().await;
+    let root = shared.forest.roots().get(&id).copied();
     let root_place = match root {
         Some(Root::Open(root)) => return Ok(Tree { id, root }),
         Some(Root::Closed(place)) => place,
@@ -542,11 +542,11 @@ pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     };
     frames.set_state(frame, if fault.is_none() { state::PINNED } else { state::SCRATCH });
     frames.set_dirty(frame, false);
-    frames.set_epoch(frame, shared.checkpoints.epoch().number);
+    frames.set_epoch(frame, shared.checkpointing.epochs.epoch().number);
     let tree = Tree { id, root: frame };
     if fault.is_none() {
         tree.settle(&shared.pool);
-        shared.roots().insert(id, Root::Open(frame));
+        shared.forest.roots().insert(id, Root::Open(frame));
     }
     shared.pool.end_read(page);
     match fault {

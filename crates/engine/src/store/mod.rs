@@ -54,7 +54,7 @@ use qpair_format::{Error, ErrorKind, Result};
 use crate::checkpoint::checkpoint;
 use crate::incarnation::Incarnation;
 use crate::shared::Shared;
-use crate::task::{JoinHandle, Step, promise, spawn_program, spawn_to, stepped};
+use crate::task::{JoinHandle, Step, oneshot, spawn_program, spawn_to, stepped};
 use crate::tree::Tree;
 use crate::tx::{Awaited, Tx};
 
@@ -146,9 +146,9 @@ impl Store {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
-        if let Err(error) = self.inner.shared.check_process() {
-            let (promise, handle) = promise();
-            promise.fill(Err(error));
+        if let Err(error) = self.inner.shared.lifecycle.check_process() {
+            let (sender, handle) = oneshot();
+            sender.fill(Err(error));
             return handle;
         }
         spawn_program(&self.inner.shared, worker, make)
@@ -163,7 +163,7 @@ impl Store {
     /// Whether the store refuses changes: opened so, or made so by a failed write.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.inner.shared.check_writable().is_err()
+        self.inner.shared.lifecycle.check_writable().is_err()
     }
 
     /// Longest key this store takes, bytes.
@@ -210,7 +210,7 @@ impl Store {
             *worker_set = WorkerSet::Gone;
             self.inner.shared.begin_closing();
             stepped::crash(&self.inner.shared);
-            self.inner.shared.end();
+            self.inner.shared.lifecycle.end();
         }
     }
 
@@ -218,7 +218,7 @@ impl Store {
     #[must_use]
     pub fn device_info(&self) -> qpair_block::DeviceInfo {
         match &self.inner.incarnation.members[..] {
-            // A stripe over one member is that member, moved by its label.
+            // A stripe over one member is that member, moved by its superblock.
             [one] => one.info().clone(),
             _ => self.inner.shared.device.info().clone(),
         }
@@ -258,7 +258,7 @@ impl StoreInner {
         T: Send + 'static,
     {
         self.shared.check_caller()?;
-        if let Some(panicked) = self.shared.panicked() {
+        if let Some(panicked) = self.shared.lifecycle.panicked() {
             return Err(panicked.clone());
         }
         let handle = match Awaited::here() {
@@ -266,7 +266,7 @@ impl StoreInner {
             Some(awaited) => self.start_on(worker, move || awaited(make()))?,
         };
         // Whatever it came to when the engine panicked.
-        let panicked = |error| self.shared.panicked().cloned().unwrap_or(error);
+        let panicked = |error| self.shared.lifecycle.panicked().cloned().unwrap_or(error);
         handle.join().and_then(|outcome| outcome).map_err(panicked)
     }
 
@@ -279,7 +279,7 @@ impl StoreInner {
         F: Future<Output = Result<T>> + 'static,
         T: Send + 'static,
     {
-        self.shared.check_process()?;
+        self.shared.lifecycle.check_process()?;
         self.start(make)?.await?
     }
 
@@ -287,18 +287,18 @@ impl StoreInner {
     ///
     /// # Errors
     /// As that; `Invalid` on a worker.
-    pub(crate) fn block_to_give(&self, waits: bool, stamp: u64) -> Result<()> {
+    pub(crate) fn block_to_give(&self, waits: bool, timestamp: u64) -> Result<()> {
         let shared = &self.shared;
-        if shared.may_give(waits, stamp) {
+        if shared.wal.may_give(waits, timestamp) {
             return Ok(());
         }
         let shared = shared.clone();
-        self.block_on(move || async move { shared.wait_to_give(waits, stamp).await })
+        self.block_on(move || async move { shared.wait_to_give(waits, timestamp).await })
     }
 
     /// Says it if a file of the store has no name any more.
     fn check_not_removed(&self) -> Result<()> {
-        let log_device = self.shared.log_device.as_ref().and_then(|log| log.device.removed());
+        let log_device = self.shared.wal.device.as_ref().and_then(|log| log.device.removed());
         let Some(name) = log_device.or_else(|| self.shared.device.removed()) else { return Ok(()) };
         Err(Error::with_hint(
             ErrorKind::NotFound,
@@ -327,7 +327,7 @@ impl StoreInner {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
-        if self.shared.has_ended() {
+        if self.shared.lifecycle.has_ended() {
             return Err(Error::closed());
         }
         Ok(spawn_to(&self.shared, worker, make))

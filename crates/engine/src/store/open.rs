@@ -9,7 +9,7 @@ use qpair_block::{
 };
 use qpair_format::log::LogGeometry;
 use qpair_format::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
-use qpair_format::superblock::{LABEL_BYTES, StoreState, Superblock};
+use qpair_format::superblock::{SUPERBLOCK_BYTES, StoreState, Superblock};
 use qpair_format::{Error, ErrorKind, Remedy, Result};
 use qpair_memory::FrameTable;
 
@@ -284,25 +284,25 @@ impl Store {
         let read_only = options.read_only
             || options.at_checkpoint
             || members.iter().any(|member| member.info().read_only);
-        let (label, generations, log_device) = match options.format {
+        let (superblock, generations, log_device) = match options.format {
             true => {
-                let (label, log_device) = format(&members, options)?;
-                (label, qpair_members::Generations::default(), log_device)
+                let (superblock, log_device) = format(&members, options)?;
+                (superblock, qpair_members::Generations::default(), log_device)
             }
             false => {
-                let (mut label, generations) = qpair_members::read_all(&members)?;
+                let (mut superblock, generations) = qpair_members::read_all(&members)?;
                 if generations.is_ahead() {
-                    label.generation -= 1;
+                    superblock.generation -= 1;
                 }
                 let name = &members[0].info().name;
-                let log_device = options.log_place.settle(name, &mut label, read_only)?;
-                (label, generations, log_device)
+                let log_device = options.log_place.settle(name, &mut superblock, read_only)?;
+                (superblock, generations, log_device)
             }
         };
-        let page_size = label.page_size as usize;
+        let page_size = superblock.page_size as usize;
         for member in &members {
             let (name, size_bytes) = (&member.info().name, member.size_bytes());
-            if size_bytes < LABEL_BYTES + label.stripe_unit_bytes {
+            if size_bytes < SUPERBLOCK_BYTES + superblock.stripe_unit_bytes {
                 let what =
                     format!("{name} was cut short: it has {size_bytes} bytes, too few for pages");
                 return Err(Error::damaged(what).into());
@@ -319,13 +319,13 @@ impl Store {
                 .into());
             }
         }
-        let device = qpair_members::join(&members, label.stripe_unit_bytes)?;
-        let labels_in_doubt = members.len() > 1
+        let device = qpair_members::join(&members, superblock.stripe_unit_bytes)?;
+        let superblocks_in_doubt = members.len() > 1
             && !options.format
-            && label.state == StoreState::Open
+            && superblock.state == StoreState::Open
             && !generations.is_ahead();
-        let labels = (label, labels_in_doubt);
-        let inner = Arc::new(start(members, device, log_device, labels, options, read_only)?);
+        let superblocks = (superblock, superblocks_in_doubt);
+        let inner = Arc::new(start(members, device, log_device, superblocks, options, read_only)?);
         let begun = match options.format {
             true => inner.begin_new(options.whole_when_closed).map_err(Failed::from),
             false => {
@@ -341,7 +341,7 @@ impl Store {
     }
 }
 
-/// Writes the labels of a new store.
+/// Writes the superblocks of a new store.
 fn format(
     members: &[Arc<dyn BlockDevice>],
     options: &StoreOptions,
@@ -359,23 +359,23 @@ fn format(
         let workers = options.worker_count() as u64;
         qpair_members::make_room(device.as_ref(), geometry.segment_bytes.into(), workers)?;
     }
-    make_room_for_labels(members, unit)?;
-    let mut label = new_label(members.len(), page_size, unit, created_s);
+    make_room_for_superblocks(members, unit)?;
+    let mut superblock = new_superblock(members.len(), page_size, unit, created_s);
     // Until its first checkpoint is there: what a crash leaves before that is no store.
-    label.unfinished = true;
-    let log_device = options.log_place.make(&mut label)?;
-    write_new_labels(members, &label)?;
-    log_device.as_ref().map_or(Ok(()), Attached::write_new_label)?;
-    Ok((label, log_device))
+    superblock.unfinished = true;
+    let log_device = options.log_place.make(&mut superblock)?;
+    write_new_superblocks(members, &superblock)?;
+    log_device.as_ref().map_or(Ok(()), Attached::write_new_superblock)?;
+    Ok((superblock, log_device))
 }
 
-/// Makes members large enough for labels and the first pages.
-pub(super) fn make_room_for_labels(
+/// Makes members large enough for superblocks and the first pages.
+pub(super) fn make_room_for_superblocks(
     members: &[Arc<dyn BlockDevice>],
     stripe_unit_bytes: u64,
 ) -> Result<()> {
     for member in members {
-        let needed = LABEL_BYTES + stripe_unit_bytes.max(1 << 20);
+        let needed = SUPERBLOCK_BYTES + stripe_unit_bytes.max(1 << 20);
         if member.size_bytes() < needed {
             member
                 .grow(needed)
@@ -386,7 +386,7 @@ pub(super) fn make_room_for_labels(
 }
 
 /// The superblock of a new store.
-pub(super) fn new_label(
+pub(super) fn new_superblock(
     members: usize,
     page_size: usize,
     stripe_unit_bytes: u64,
@@ -410,10 +410,10 @@ pub(super) fn new_label(
     }
 }
 
-/// Writes the labels of a new store to both slots, so that no label of an older store stays.
-pub(super) fn write_new_labels(members: &[Arc<dyn BlockDevice>], label: &Superblock) -> Result<()> {
+/// Writes the superblocks of a new store to both slots, so that no superblock of an older store stays.
+pub(super) fn write_new_superblocks(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> Result<()> {
     for generation in [0, 1] {
-        qpair_members::write_all(members, &Superblock { generation, ..label.clone() })?;
+        qpair_members::write_all(members, &Superblock { generation, ..superblock.clone() })?;
     }
     Ok(())
 }
@@ -423,12 +423,12 @@ fn start(
     members: Vec<Arc<dyn BlockDevice>>,
     device: Arc<dyn BlockDevice>,
     log_device: Option<Attached>,
-    (label, labels_in_doubt): (Superblock, bool),
+    (superblock, superblocks_in_doubt): (Superblock, bool),
     options: &StoreOptions,
     read_only: bool,
 ) -> Result<StoreInner> {
     let workers = options.worker_count();
-    let page_size = label.page_size as usize;
+    let page_size = superblock.page_size as usize;
     let frame_count = options.memory_bytes / page_size as u64;
     if frame_count < frames_min(workers) {
         return Err(Error::with_remedy(
@@ -470,7 +470,7 @@ fn start(
     let pool = Pool::new(frames, workers).with_parent_hints(options.parent_hints);
     let mut space = Space::new(device.clone(), page_size, frame_count);
     space.run_pages_max = options.run_pages_max;
-    let store_id = label.store_id;
+    let store_id = superblock.store_id;
     let log_info = log_device.as_ref().map_or(device.info(), |attached| attached.device.info());
     let geometry = log_geometry(log_info, page_size, options);
     let log_device = log_device
@@ -490,23 +490,23 @@ fn start(
         transaction_bytes_max: options.transaction_bytes_max,
         lock_timeout: options.lock_timeout,
     };
-    // The first checkpoint of a new store is no close: no labels follow it.
-    let generation = if options.format { 0 } else { label.generation };
+    // The first checkpoint of a new store is no close: no superblocks follow it.
+    let generation = if options.format { 0 } else { superblock.generation };
     let mut shared = Shared::new(pool, space, device, page_size, handles, log);
     if !read_only {
         let device = shared.device.info();
-        shared.copies = Copies::new(device, page_size, frame_count, workers)?;
+        shared.checkpointing.copies = Copies::new(device, page_size, frame_count, workers)?;
     }
-    shared.log_device = log_device;
+    shared.wal.device = log_device;
     shared.canary = options.canary;
     shared.canary_passes = options.canary_passes.into();
-    (shared.read_only, shared.store_id) = (read_only, store_id);
-    shared.generation = generation.into();
-    if label.extents {
-        shared.lists.expect();
+    (shared.lifecycle.read_only, shared.lifecycle.store_id) = (read_only, store_id);
+    shared.lifecycle.generation = generation.into();
+    if superblock.extents {
+        shared.large.lists.expect();
     }
     let shared = Arc::new(shared);
-    let incarnation = Incarnation::new(shared.clone(), members, label, labels_in_doubt);
+    let incarnation = Incarnation::new(shared.clone(), members, superblock, superblocks_in_doubt);
     let incarnation = Arc::new(incarnation);
     let tx = Arc::new(Tx::new(incarnation.clone(), tx_options));
     let worker_set = start_workers(&shared, &tx, options)?;
@@ -581,13 +581,13 @@ fn open_channel(
     handle: &WorkerHandle,
     options: &WorkerOptions,
 ) -> Result<(Box<dyn IoChannel>, Arc<Arena>)> {
-    let log = log_arena(shared.log_info(), shared.log.geometry.block_bytes)?;
+    let log = log_arena(shared.log_info(), shared.wal.options.geometry.block_bytes)?;
     let mut channel_options = ChannelOptions {
         depth: options.depth,
         arenas: vec![shared.pool.frames.arena().clone(), log.clone()],
         wake: Some(handle.wake.clone()),
     };
-    let channel = match &shared.log_device {
+    let channel = match &shared.wal.device {
         None => shared.device.open_channel(&channel_options),
         Some(log_device) => {
             let device = log_device.device.as_ref();

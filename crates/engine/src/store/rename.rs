@@ -8,7 +8,7 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use super::catalog::no_table;
 use super::{Store, StoreInner, Table};
-use crate::checkpoint::Relief;
+use crate::checkpoint::SpaceRetry;
 use crate::task::{Worker, refuse_on_worker};
 
 impl Store {
@@ -36,7 +36,7 @@ impl Store {
         refuse_on_worker()?;
         self.check_table_name(from)?;
         self.check_table_name(to)?;
-        if self.inner.shared.has_ended() {
+        if self.inner.shared.lifecycle.has_ended() {
             return Err(Error::closed());
         }
         let _alone = self.inner.begin_changing_tables()?;
@@ -49,14 +49,14 @@ impl Store {
         self.inner.incarnation.note_renames()?;
         let (inner, old, new) = (self.inner.clone(), from.to_owned(), to.to_owned());
         let durable = self.inner.block_on(move || async move {
-            let stamp = Relief::tried(&inner.shared, async || {
+            let timestamp = SpaceRetry::tried(&inner.shared, async || {
                 let mut inside = inner.incarnation.begin_commit().await?;
                 let operation = Operation::RenameTable { tree: id, name: &new };
                 let names = [(&*new, Some(id)), (&*old, None)];
                 inner.define(&mut inside, operation, &names, None).await
             })
             .await?;
-            Ok(Worker::wait_durable(stamp).await)
+            Ok(Worker::wait_durable(timestamp).await)
         })?;
         // Durable or not, it has this name: if not, the store is read-only.
         self.inner.note_renamed(id, to);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{
-    Device, LABELS, assert_sound, copy_of, existing, key, options, ram, read_bytes, reading,
+    Device, SUPERBLOCKS, assert_sound, copy_of, existing, key, options, ram, read_bytes, reading,
 };
 use qpair_block::sim::{SimClock, SimDevice, SimOptions};
 use qpair_engine::{ErrorKind, Runtime, Store, StoreOptions, TransactionOptions};
@@ -42,13 +42,15 @@ fn make(store: &Store, names: &[&str]) {
     }
 }
 
-/// Whether the newest label of a device has the bit of renames, and whether any has.
+/// Whether the newest superblock of a device has the bit of renames, and whether any has.
 fn bits(device: &Device) -> (bool, bool) {
-    let labels = LABELS.map(|at| read_bytes(device.as_ref(), at, 4096));
-    let word = |label: &[u8], at: usize| u64::from_le_bytes(label[at..at + 8].try_into().unwrap());
-    let has = |label: &Vec<u8>| word(label, 16) & 32 != 0;
-    let newest = labels.iter().max_by_key(|label| word(label, 72)).unwrap();
-    (has(newest), labels.iter().any(has))
+    let superblocks = SUPERBLOCKS.map(|at| read_bytes(device.as_ref(), at, 4096));
+    let word = |superblock: &[u8], at: usize| {
+        u64::from_le_bytes(superblock[at..at + 8].try_into().unwrap())
+    };
+    let has = |superblock: &Vec<u8>| word(superblock, 16) & 32 != 0;
+    let newest = superblocks.iter().max_by_key(|superblock| word(superblock, 72)).unwrap();
+    (has(newest), superblocks.iter().any(has))
 }
 
 #[test]
@@ -130,7 +132,7 @@ fn what_cannot_be_renamed_stays() {
 
 /// From before the log has a rename until the store is closed, older software refuses the store.
 #[test]
-fn the_labels_say_that_the_log_may_have_renames() {
+fn the_superblocks_say_that_the_log_may_have_renames() {
     let (store, device) = made();
     make(&store, &["a"]);
     assert_eq!(bits(&device), (false, false));
@@ -138,7 +140,7 @@ fn the_labels_say_that_the_log_may_have_renames() {
     assert!(bits(&device).0);
     store.checkpoint().unwrap();
     assert!(bits(&device).0);
-    // A recovery's log is behind that one, and its labels say so until they are closed.
+    // A recovery's log is behind that one, and its superblocks say so until they are closed.
     let (after, left) = recovered(&device);
     make(&after, &["c"]);
     assert!(bits(&left).0);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{
-    Checkpoint, Device, LABEL_BYTES, LABELS, assert_sound, checkpoint_of, copy_of, existing, key,
-    options, ram, read_page, reading, with_log, write_bytes,
+    Checkpoint, Device, SUPERBLOCK_BYTES, SUPERBLOCKS, assert_sound, checkpoint_of, copy_of,
+    existing, key, options, ram, read_page, reading, with_log, write_bytes,
 };
 use qpair_block::{FaultDevice, FaultOptions, Op};
 use qpair_engine::{ErrorKind, Result, Store, StoreOptions, Table};
@@ -42,7 +42,7 @@ fn crashed(device: &Device) -> Device {
 
 fn lose_checkpoint_records(device: &Device) {
     (0..2).for_each(|page| {
-        write_bytes(device.as_ref(), LABEL_BYTES + page * PAGE as u64, &[0; PAGE])
+        write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, &[0; PAGE])
     });
 }
 
@@ -50,7 +50,7 @@ fn lose_checkpoint_records(device: &Device) {
 fn damage(device: &Device, page: u64, at: usize, bits: u8) {
     let mut bytes = read_page(device.as_ref(), PAGE, page);
     bytes[at] ^= bits;
-    write_bytes(device.as_ref(), LABEL_BYTES + page * PAGE as u64, &bytes);
+    write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, &bytes);
 }
 
 /// The catalog's root, a leaf, as the checkpoint has it.
@@ -167,8 +167,8 @@ fn a_log_device_that_cannot_be_read() {
     let faulty: Device = Arc::new(faulty);
     let (report, _) = salvage_with(&left, &with_log(existing(4096, 256), &faulty));
     assert!(report.unwrap().log.unwrap().damaged);
-    // Of its labels too one is enough, but for the newest, without which it may be of another moment.
-    let opened = LABELS.map(|at| {
+    // Of its superblocks too one is enough, but for the newest, without which it may be of another moment.
+    let opened = SUPERBLOCKS.map(|at| {
         let left_log = unreadable(&log, at);
         let opened = Store::open(vec![crashed(&left)], &with_log(existing(4096, 256), &left_log));
         match opened {
@@ -184,14 +184,14 @@ fn a_log_device_that_cannot_be_read() {
 
 /// A flipped bit there was borne, and sectors that cannot be read were not.
 #[test]
-fn one_label_of_two_that_cannot_be_read() {
+fn one_superblock_of_two_that_cannot_be_read() {
     let device = ram();
     let store = Store::open(vec![device.clone()], &options(4096, 256)).unwrap();
     let table = store.table("t").unwrap();
     put_all(&table, 0..200, &[3; 40]);
     drop(table);
     store.close().unwrap();
-    for at in [LABELS[0], LABELS[1], LABEL_BYTES, LABEL_BYTES + 4096] {
+    for at in [SUPERBLOCKS[0], SUPERBLOCKS[1], SUPERBLOCK_BYTES, SUPERBLOCK_BYTES + 4096] {
         let faulty = unreadable(&device, at);
         let store = Store::open(vec![faulty.clone()], &reading(4096, 256)).unwrap();
         let report = store.check(&|_, _| ()).unwrap();
@@ -201,7 +201,7 @@ fn one_label_of_two_that_cannot_be_read() {
     }
 }
 
-/// The leaf that was empty before the load has the same stamp as those of the load.
+/// The leaf that was empty before the load has the same timestamp as those of the load.
 #[test]
 fn a_sorted_load_and_no_checkpoint() {
     let device = ram();

@@ -8,11 +8,11 @@ use crate::large::Descriptor;
 /// Characters of a key or value that are shown.
 const SHOWN_MAX: usize = 48;
 
-/// A record in words: a line with its stamp, and one for each operation.
+/// A record in words: a line with its timestamp, and one for each operation.
 pub fn describe(record: &Record<'_>) -> String {
     let mut text = format!(
-        "stamp {}: {} {}, {} bytes\n",
-        record.stamp,
+        "timestamp {}: {} {}, {} bytes\n",
+        record.timestamp,
         record.operation_count,
         if record.operation_count == 1 { "operation" } else { "operations" },
         record.bytes()
@@ -102,7 +102,7 @@ mod tests {
         record.finish().unwrap();
         let text = describe(&Record::decode(&bytes).unwrap());
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("stamp 9: 7 operations, "), "{text}");
+        assert!(lines[0].starts_with("timestamp 9: 7 operations, "), "{text}");
         assert_eq!(lines[1], "  put    tree 3 \"a \\\"key\\\"\" = 0x00ff");
         let (x, ones) = ("x".repeat(48), "01".repeat(24));
         assert_eq!(lines[2], format!("  put    tree 3 \"{x}…\" (60 bytes) = 0x{ones}… (60 bytes)"));

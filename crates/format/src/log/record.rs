@@ -1,4 +1,4 @@
-//! Commit records: a stamp and the operations of one transaction.
+//! Commit records: a timestamp and the operations of one transaction.
 //!
 //! A record that decodes is whole: its checksum is right, and its operations fill it exactly. Lengths are
 //! checked against the bytes that are there before anything is done by them.
@@ -7,7 +7,7 @@ use super::{get_u16, get_u32, get_u64};
 use crate::error::{Error, ErrorKind, Result};
 use crate::large::Descriptor;
 
-/// Bytes before a record's first operation: length u32, checksum of what follows u32, stamp u64, number of
+/// Bytes before a record's first operation: length u32, checksum of what follows u32, timestamp u64, number of
 /// operations u32, flags u32 (zero).
 pub(super) const RECORD_HEADER_BYTES: usize = 24;
 /// Longest record, bytes.
@@ -129,10 +129,10 @@ pub struct RecordBuilder<'a> {
 impl<'a> RecordBuilder<'a> {
     /// Begins a record at the end of `output`.
     #[inline]
-    pub fn new(output: &'a mut Vec<u8>, stamp: u64) -> Self {
+    pub fn new(output: &'a mut Vec<u8>, timestamp: u64) -> Self {
         let start = output.len();
         let mut header = [0; RECORD_HEADER_BYTES];
-        super::set(&mut header, 8, &stamp.to_le_bytes());
+        super::set(&mut header, 8, &timestamp.to_le_bytes());
         output.extend_from_slice(&header);
         Self { output, start, operations: 0, too_long: false, finished: false }
     }
@@ -224,7 +224,7 @@ impl Drop for RecordBuilder<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// When the transaction committed, in the order of all.
-    pub stamp: u64,
+    pub timestamp: u64,
     /// How many operations there are.
     pub operation_count: u32,
     /// The operations, checked.
@@ -253,7 +253,7 @@ impl<'a> Record<'a> {
         const SHORT: &str = "the record is shorter than its header";
         let len = get_u32(bytes, 0).ok_or(SHORT)?;
         let sum = get_u32(bytes, 4).ok_or(SHORT)?;
-        let stamp = get_u64(bytes, 8).ok_or(SHORT)?;
+        let timestamp = get_u64(bytes, 8).ok_or(SHORT)?;
         let operation_count = get_u32(bytes, 16).ok_or(SHORT)?;
         let flags = get_u32(bytes, 20).ok_or(SHORT)?;
         if len as usize != bytes.len() {
@@ -265,14 +265,14 @@ impl<'a> Record<'a> {
         if flags != 0 {
             return Err("the record has unknown flags");
         }
-        Ok(Self { stamp, operation_count, operations: &bytes[RECORD_HEADER_BYTES..] })
+        Ok(Self { timestamp, operation_count, operations: &bytes[RECORD_HEADER_BYTES..] })
     }
 
     /// A record whose bytes were decoded before and have not changed since.
     #[inline]
     pub(super) fn again(bytes: &'a [u8]) -> Option<Self> {
         Some(Self {
-            stamp: get_u64(bytes, 8)?,
+            timestamp: get_u64(bytes, 8)?,
             operation_count: get_u32(bytes, 16)?,
             operations: bytes.get(RECORD_HEADER_BYTES..)?,
         })

@@ -1,4 +1,4 @@
-//! A store whose labels are both gone, as after a partition table or a file system was written over them: what they would say is
+//! A store whose superblocks are both gone, as after a partition table or a file system was written over them: what they would say is
 //! told by its pages, which have checksums of their own.
 
 use std::ops::ControlFlow;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use qpair_block::BlockDevice;
 use qpair_format::image::Record;
 use qpair_format::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, damage, field, own_place};
-use qpair_format::superblock::{LABEL_BYTES, StoreState, Superblock};
+use qpair_format::superblock::{SUPERBLOCK_BYTES, StoreState, Superblock};
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::PageReader;
@@ -19,17 +19,17 @@ const PART_BYTES: u64 = 4 << 20;
 /// Told bytes looked at and all; may break the look off. None: only the first part is looked at.
 pub(crate) type Look<'a> = Option<&'a dyn Fn(u64, u64) -> ControlFlow<()>>;
 
-/// The label that the only member of a store once had, as far as it is needed to read the store; none where no page is sound, where a label
+/// The superblock that the only member of a store once had, as far as it is needed to read the store; none where no page is sound, where a superblock
 /// is, and for several members, whose order and unit the pages do not tell.
 ///
 /// # Errors
-/// `Version` for the label of a later version; `Interrupted`; what the device says.
-pub(super) fn label_by_pages(
+/// `Version` for the superblock of a later version; `Interrupted`; what the device says.
+pub(super) fn superblock_by_pages(
     members: &[Arc<dyn BlockDevice>],
     look: Look<'_>,
 ) -> Result<Option<Superblock>> {
     let [member] = members else { return Ok(None) };
-    if member.size_bytes() < LABEL_BYTES + PAGE_SIZE_MAX as u64 {
+    if member.size_bytes() < SUPERBLOCK_BYTES + PAGE_SIZE_MAX as u64 {
         return Ok(None);
     }
     // What cannot be read is as good as gone.

@@ -196,7 +196,7 @@ pub(super) fn replay(
     let (unreadable, merged) = (merged.unreadable, merged.end);
     salvage.report.log = Some(RepairedLog {
         commits: merged.taken,
-        last_stamp: merged.next_stamp - 1,
+        last_timestamp: merged.next_timestamp - 1,
         dropped: merged.dropped,
         damaged: merged.is_damaged() || unreadable,
     });

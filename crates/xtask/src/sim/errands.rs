@@ -1,7 +1,7 @@
 //! What is done to a store beside its tasks, by a thread that is no worker: the tasks go on meanwhile.
 //!
-//! Tables are made, renamed and dropped, also while transactions use them and while they are loaded; checkpoints are asked for; the store is read into
-//! memory, and compacted.
+//! Tables are made, renamed and dropped, also while transactions use them and while they are loaded; checkpoints are asked for; the store is read
+//! into memory, and compacted.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -146,7 +146,7 @@ impl Run {
         let durable = self.scenario.is_durable(qpair_engine::Durability::Sync);
         let loads = self.rng.bool();
         self.notes(|notes| {
-            notes.oracle.ends(record, Outcome::Done { stamp: None, durable });
+            notes.oracle.ends(record, Outcome::Done { timestamp: None, durable });
             notes.catalog.has_table(slot, number, table.clone());
             if !loads {
                 notes.catalog.open(number);
@@ -175,7 +175,7 @@ impl Run {
         }
         let durable = self.scenario.is_durable(qpair_engine::Durability::Sync);
         self.notes(|notes| {
-            notes.oracle.ends(record, Outcome::Done { stamp: None, durable });
+            notes.oracle.ends(record, Outcome::Done { timestamp: None, durable });
             notes.catalog.is_renamed(slot, to, number);
         });
         self.counts.renames += 1;
@@ -196,7 +196,7 @@ impl Run {
         }
         let durable = self.scenario.is_durable(qpair_engine::Durability::Sync);
         self.notes(|notes| {
-            notes.oracle.ends(record, Outcome::Done { stamp: None, durable });
+            notes.oracle.ends(record, Outcome::Done { timestamp: None, durable });
             notes.catalog.is_dropped(slot, number);
         });
         self.say(format!("dropped table {number}"));

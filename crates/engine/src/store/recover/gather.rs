@@ -29,7 +29,7 @@ pub(super) enum After {
 pub(super) struct Redo {
     /// The first bytes of the key, as a number that sorts as they do.
     head: u64,
-    pub(super) stamp: u64,
+    pub(super) timestamp: u64,
     pub(super) tree: u32,
     /// Where the key is; the value follows.
     at: u32,
@@ -123,7 +123,7 @@ impl Kept {
                 Operation::RenameTable { tree, name } => {
                     self.add(Step::RenameTable(tree, name.to_owned()));
                 }
-                change => self.gathered.take(record.stamp, change),
+                change => self.gathered.take(record.timestamp, change),
             }
         }
         self.full = self.steps_bytes + self.gathered.size_bytes() >= self.bytes_max;
@@ -160,15 +160,15 @@ impl Gathered {
     }
 
     /// Adds a change of a key that comes after all that are there.
-    pub(super) fn take(&mut self, stamp: u64, change: Operation<'_>) {
+    pub(super) fn take(&mut self, timestamp: u64, change: Operation<'_>) {
         match change {
             Operation::Put { tree, key, value } => {
-                self.push(stamp, tree, key, After::Value, value);
+                self.push(timestamp, tree, key, After::Value, value);
             }
             Operation::PutLarge { tree, key, descriptor } => {
-                self.push(stamp, tree, key, After::Large, &descriptor);
+                self.push(timestamp, tree, key, After::Large, &descriptor);
             }
-            Operation::Delete { tree, key } => self.push(stamp, tree, key, After::Nothing, &[]),
+            Operation::Delete { tree, key } => self.push(timestamp, tree, key, After::Nothing, &[]),
             Operation::CreateTable { .. }
             | Operation::DropTable { .. }
             | Operation::RenameTable { .. } => {}
@@ -176,13 +176,13 @@ impl Gathered {
     }
 
     /// Adds a change that comes after all that are there. Positions are 32 bits: the caller stays below that.
-    fn push(&mut self, stamp: u64, tree: u32, key: &[u8], after: After, value: &[u8]) {
+    fn push(&mut self, timestamp: u64, tree: u32, key: &[u8], after: After, value: &[u8]) {
         let at = self.bytes.len() as u32;
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.changes.push(Redo {
             head: head_of(key),
-            stamp,
+            timestamp,
             tree,
             at,
             value_len: value.len() as u32,
@@ -195,7 +195,7 @@ impl Gathered {
     pub(super) fn into_stages(self, changes_max: usize) -> (Vec<Vec<Redo>>, Vec<u8>) {
         let Self { changes, bytes } = self;
         let mut stages: Vec<Vec<Redo>> = Vec::new();
-        for commit in changes.chunk_by(|a, b| a.stamp == b.stamp) {
+        for commit in changes.chunk_by(|a, b| a.timestamp == b.timestamp) {
             match stages.last_mut() {
                 Some(stage) if stage.len() + commit.len() <= changes_max => {
                     stage.extend_from_slice(commit);
@@ -274,9 +274,9 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(7);
         for (changes, keys) in [(0, 1), (10, 3), (5000, 1), (5000, 40), (20_000, 100_000)] {
             let mut gathered = Gathered::default();
-            for stamp in 0..changes {
+            for timestamp in 0..changes {
                 let key = random.u32(..keys).to_string();
-                gathered.push(stamp, random.u32(..2), key.as_bytes(), After::Value, b"v");
+                gathered.push(timestamp, random.u32(..2), key.as_bytes(), After::Value, b"v");
             }
             let (parts, bytes) = gathered.cut(16);
             assert!(parts.len() <= 16);
@@ -289,7 +289,7 @@ mod tests {
                     assert_eq!(redo.value(&bytes), b"v");
                     if let Some(last) = last {
                         let order = last.order_of_keys(&redo, &bytes);
-                        assert!(order.is_lt() || (order.is_eq() && last.stamp < redo.stamp));
+                        assert!(order.is_lt() || (order.is_eq() && last.timestamp < redo.timestamp));
                     }
                     last = Some(redo);
                 }

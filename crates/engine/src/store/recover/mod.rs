@@ -3,7 +3,7 @@
 mod ahead;
 mod gather;
 mod large;
-mod life;
+mod next;
 mod redo;
 mod scan;
 mod stages;
@@ -24,7 +24,7 @@ use crate::checkpoint::{checkpoint, note_described, read_image, read_newest, wri
 use crate::incarnation::Behind;
 use crate::pool::Root;
 use crate::shared::{Recovered, Shared};
-use crate::task::{current, promise, run};
+use crate::task::{current, oneshot, run};
 use crate::tree::{Batch, Direction, Scan, Tree};
 use gather::Kept;
 use qpair_format::catalog::decode;
@@ -44,7 +44,7 @@ impl StoreInner {
         if !whole_when_closed {
             self.incarnation.mark_clean()?;
         }
-        self.shared.gate.open();
+        self.shared.checkpointing.barrier.open();
         Ok(())
     }
 
@@ -61,7 +61,7 @@ impl StoreInner {
         match image {
             // The device may be what cannot be written, too.
             Ok((record, _))
-                if !record.closed && self.shared.read_only && !options.at_checkpoint =>
+                if !record.closed && self.shared.lifecycle.read_only && !options.at_checkpoint =>
             {
                 return Err(Error::with_hint(
                     ErrorKind::Unclean,
@@ -79,33 +79,33 @@ impl StoreInner {
                 self.shared.space.load(image.pages);
                 // The image's description is part of it for a crash, but no tree refers to it.
                 for (first, pages) in record.runs() {
-                    self.shared.space.detach(first, pages);
+                    self.shared.space.unlink(first, pages);
                 }
-                *self.shared.roots() =
+                *self.shared.forest.roots() =
                     image.roots.iter().map(|(tree, page)| (*tree, Root::Closed(*page))).collect();
-                image.roots.keys().for_each(|id| self.shared.skip_tree_id(*id));
+                image.roots.keys().for_each(|id| self.shared.forest.skip_tree_id(*id));
                 roots = image.roots;
-                self.shared.replace_record(record);
+                self.shared.checkpointing.replace_record(record);
             }
             // A damaged store can still be opened for reading, so that a check can run.
-            Err(error) if self.shared.read_only && error.kind() != ErrorKind::Member => {
+            Err(error) if self.shared.lifecycle.read_only && error.kind() != ErrorKind::Member => {
                 let _ = self.image_fault.set(error);
             }
             Err(error) => return Err(error),
         }
-        let record = self.shared.record();
-        self.shared.oracle.start(record.stamp);
+        let record = self.shared.checkpointing.record();
+        self.shared.oracle.start(record.timestamp);
         let catalog = match self.image_fault.get() {
             Some(fault) => Err(fault.clone()),
             None => self.open_tree(0),
         };
-        if !self.shared.read_only
+        if !self.shared.lifecycle.read_only
             && let Err(error) = catalog
         {
             return Err(error);
         }
         let _ = self.catalog.set(catalog);
-        if !self.shared.read_only {
+        if !self.shared.lifecycle.read_only {
             if self.is_marked_open_on_device() {
                 // The record may be in a cache only, if a flush failed before the crash. What is written from here on is no longer
                 // kept from what the record before it needs.
@@ -132,19 +132,19 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Whether the labels say that the store was not closed.
+    /// Whether the superblocks say that the store was not closed.
     fn is_marked_open_on_device(&self) -> bool {
-        self.incarnation.label.lock().unwrap_or_else(PoisonError::into_inner).state
+        self.incarnation.superblock.lock().unwrap_or_else(PoisonError::into_inner).state
             == StoreState::Open
     }
 
     /// Refuses to recover without the device that the logs are on, or with one of another moment.
     fn check_log_place(&self, logs: &[Vec<u8>]) -> Result<()> {
-        if self.shared.read_only {
+        if self.shared.lifecycle.read_only {
             return Ok(());
         }
         let name = &self.incarnation.members[0].info().name;
-        match &self.shared.log_device {
+        match &self.shared.wal.device {
             Some(log_device) => log_device.fits(name, logs),
             None if any_on_log_device(logs) => Err(unreadable(format!(
                 "the log of {name} is on a log device that its superblock does not name"
@@ -166,7 +166,7 @@ impl StoreInner {
         let (inner, progress) = (self.clone(), options.progress.clone());
         self.block_on(move || async move {
             let shared = inner.shared.clone();
-            shared.old_logs.begin(logs.clone());
+            shared.wal.old_logs.begin(logs.clone());
             let mut logs = Logs::new(&shared, &record, &logs)?;
             let mut kept = Kept::new(kept_bytes_max(&shared));
             let mut found = logs.analyse(&shared, &mut kept).await?;
@@ -174,12 +174,12 @@ impl StoreInner {
             if end.is_damaged() {
                 return Err(unreadable(format!(
                     "the log is damaged: commits from {} on were durable and cannot be read",
-                    end.next_stamp
+                    end.next_timestamp
                 )));
             }
             let log_runs = found.claim(&shared)?;
             // Of values that these commits replace the pages come free: from here on the commits must not be lost any more.
-            if !shared.has_canary(Canary::UnwrittenLogs) {
+            if !shared.planted.is(Canary::UnwrittenLogs) {
                 logs.write_again(&shared, &found).await?;
             }
             progress.tell(0, bytes);
@@ -192,22 +192,22 @@ impl StoreInner {
             lanes.finish().await?;
             redone?;
             progress.tell(bytes, bytes);
-            if let Some(failure) = shared.failure() {
+            if let Some(failure) = shared.lifecycle.failure() {
                 return Err(failure.clone());
             }
-            shared.oracle.start(end.next_stamp - 1);
-            let behind = Behind { roots, logs: shared.old_logs.places() };
-            shared.old_logs.end(log_runs);
-            let is_due = life::begin(&inner, behind, &logs, &found, room).await?;
+            shared.oracle.start(end.next_timestamp - 1);
+            let behind = Behind { roots, logs: shared.wal.old_logs.places() };
+            shared.wal.old_logs.end(log_runs);
+            let is_due = next::begin(&inner, behind, &logs, &found, room).await?;
             let (commits, dropped) = (end.taken, end.dropped);
-            let _ = shared.recovered.set(Recovered { commits, dropped, bytes, more_memory_bytes });
+            let _ = shared.lifecycle.recovered.set(Recovered { commits, dropped, bytes, more_memory_bytes });
             Ok(is_due)
         })
     }
 
     /// The tree with this id, for a change of the log; none if the table is gone.
     async fn tree_for_redo(&self, id: u32) -> Result<Option<Tree>> {
-        let known = self.shared.roots().get(&id).copied();
+        let known = self.shared.forest.roots().get(&id).copied();
         match known {
             None => Ok(None),
             Some(Root::Open(root)) => Ok(Some(Tree { id, root })),
@@ -217,17 +217,17 @@ impl StoreInner {
 
     /// Makes the table that the log says was made.
     async fn create_again(&self, id: u32, name: &str) -> Result<()> {
-        self.shared.skip_tree_id(id);
+        self.shared.forest.skip_tree_id(id);
         if self.tree_for_redo(id).await?.is_none() {
             make_tree(&self.shared, id).await?;
         }
-        self.put_name(name, Some(id), self.shared.last_stamp()).await
+        self.put_name(name, Some(id), self.shared.last_timestamp()).await
     }
 
     /// Takes the name of a table away that the log says was dropped.
     async fn drop_again(&self, id: u32) -> Result<()> {
         match self.name_of(id).await? {
-            Some(name) => self.put_name(&name, None, self.shared.last_stamp()).await,
+            Some(name) => self.put_name(&name, None, self.shared.last_timestamp()).await,
             None => Ok(()),
         }
     }
@@ -236,12 +236,12 @@ impl StoreInner {
     async fn rename_again(&self, id: u32, name: &str) -> Result<()> {
         match self.name_of(id).await? {
             Some(old) if old != name => {
-                let stamp = self.shared.last_stamp();
-                self.put_name(name, Some(id), stamp).await?;
-                if self.shared.has_canary(Canary::RenameKeepsOldName) {
+                let timestamp = self.shared.last_timestamp();
+                self.put_name(name, Some(id), timestamp).await?;
+                if self.shared.planted.is(Canary::RenameKeepsOldName) {
                     return Ok(());
                 }
-                self.put_name(&old, None, stamp).await
+                self.put_name(&old, None, timestamp).await
             }
             // It has the name, or was dropped, and its tree is only there to be emptied.
             _ => Ok(()),
@@ -272,7 +272,7 @@ impl StoreInner {
     fn reclaim_dropped(self: &Arc<Self>) -> Result<()> {
         let catalog = Table::new(self.clone(), self.catalog()?);
         let mut doomed: Vec<u32> =
-            self.shared.roots().keys().copied().filter(|id| *id != 0).collect();
+            self.shared.forest.roots().keys().copied().filter(|id| *id != 0).collect();
         if doomed.is_empty() {
             return Ok(());
         }
@@ -282,8 +282,8 @@ impl StoreInner {
         }
         for id in doomed {
             let tree = self.open_tree(id)?;
-            let (changed, first_change) = promise();
-            match self.shared.is_marked_open() {
+            let (changed, first_change) = oneshot();
+            match self.shared.lifecycle.is_marked_open() {
                 true => changed.fill(Ok(())),
                 false => {
                     self.incarnation
@@ -303,7 +303,7 @@ impl StoreInner {
         let name = self.incarnation.members[0].info().name.clone();
         let no_record = format!("{name} has no checkpoint record that can be read");
         let newest =
-            self.block_on(move || async move { Ok(read_newest(&shared, shared.store_id).await) })?;
+            self.block_on(move || async move { Ok(read_newest(&shared, shared.lifecycle.store_id).await) })?;
         let record = newest.ok_or_else(|| Error::damaged(no_record))?;
         generations.check(&record)?;
         let shortest = self.incarnation.members.iter().min_by_key(|member| member.size_bytes());

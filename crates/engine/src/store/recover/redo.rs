@@ -179,7 +179,7 @@ impl Lanes {
                 Operation::CreateTable { tree, name } => self.create(tree, name).await?,
                 Operation::DropTable { tree } => self.drop(tree).await?,
                 Operation::RenameTable { tree, name } => self.rename(tree, name).await?,
-                change => self.gathered.take(record.stamp, change),
+                change => self.gathered.take(record.timestamp, change),
             }
         }
         if self.gathered.size_bytes() >= self.gathered_bytes_max {
@@ -246,7 +246,7 @@ impl Lanes {
         let (stages, bytes) = gathered.into_stages(stages::changes_max(&self.inner));
         let bytes = Arc::new(bytes);
         for changes in stages {
-            let Some(stamp) = changes.last().map(|last| last.stamp) else { continue };
+            let Some(timestamp) = changes.last().map(|last| last.timestamp) else { continue };
             // One task: each takes some pages more than it needs.
             let part = Part { changes, bytes: bytes.clone() };
             self.work.change(|state| state.parts.push_back(part));
@@ -254,7 +254,7 @@ impl Lanes {
             if self.work.lock().failed {
                 return Ok(());
             }
-            stages::end(&self.inner, stamp).await?;
+            stages::end(&self.inner, timestamp).await?;
         }
         Ok(())
     }
@@ -332,12 +332,12 @@ impl Maker<'_> {
             let (key, value) = (redo.key(&bytes), redo.value(&bytes));
             let overflow = redo.after == After::Large;
             if redo.after == After::Nothing {
-                remove(self.inner, tree, key, Change { stamp: redo.stamp, undo: NoUndo }).await?;
+                remove(self.inner, tree, key, Change { timestamp: redo.timestamp, undo: NoUndo }).await?;
             } else if !overflow || self.take(value)? {
                 // The bytes lie in the order of the commits: each record would be waited for.
                 prefetch_bytes(key);
                 prefetch_bytes(value);
-                records.push(FillRecord { key, value, overflow, stamp: redo.stamp });
+                records.push(FillRecord { key, value, overflow, timestamp: redo.timestamp });
             }
         }
         match tree {
@@ -374,7 +374,7 @@ impl Maker<'_> {
         let descriptor = Descriptor::decode(descriptor, shared.page_size)?;
         // Else its pages became another value's, which they may only after a later commit replaced this one.
         let extents = self.large.get(descriptor);
-        extents.iter().for_each(|extents| shared.attach_extents(extents));
+        extents.iter().for_each(|extents| shared.link_extents(extents));
         // A value whose list is damaged fails when it is read; if it was replaced, it is gone by then.
         Ok(extents.is_some() || self.large.is_lost(descriptor))
     }
@@ -400,8 +400,8 @@ impl Maker<'_> {
 
 /// Puts a record by itself.
 async fn put_one(inner: &StoreInner, tree: Tree, record: &FillRecord<'_>) -> Result<()> {
-    let FillRecord { key, value, overflow, stamp } = *record;
-    let change = Change { stamp, undo: NoUndo };
+    let FillRecord { key, value, overflow, timestamp } = *record;
+    let change = Change { timestamp, undo: NoUndo };
     loop {
         match run(&inner.shared, Put::new(tree, key, value, overflow, change)).await? {
             PutOutcome::Done { .. } => return Ok(()),

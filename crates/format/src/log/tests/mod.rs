@@ -56,7 +56,7 @@ pub(super) fn bytes(random: &mut fastrand::Rng, len_max: usize) -> Vec<u8> {
     std::iter::repeat_with(|| random.u8(..)).take(len).collect()
 }
 
-pub(super) fn commit(random: &mut fastrand::Rng, stamp: u64, value_max: usize) -> Commit {
+pub(super) fn commit(random: &mut fastrand::Rng, timestamp: u64, value_max: usize) -> Commit {
     let operations = (0..random.usize(0..6))
         .map(|_| {
             let tree = random.u32(..);
@@ -70,7 +70,7 @@ pub(super) fn commit(random: &mut fastrand::Rng, stamp: u64, value_max: usize) -
             }
         })
         .collect();
-    (stamp, operations)
+    (timestamp, operations)
 }
 
 /// A device with one or several logs on it.
@@ -133,7 +133,7 @@ impl Disk {
         assert_eq!(writer.pending_bytes(), 0);
         assert_eq!(writer.in_flight(), 0);
         assert_eq!(writer.durable_lsn(), writer.end_lsn());
-        assert_eq!(writer.durable_stamp(), writer.appended_stamp());
+        assert_eq!(writer.durable_timestamp(), writer.appended_timestamp());
     }
 
     pub(super) fn read(&self, start: LogPosition) -> (Vec<Commit>, LogEnd) {
@@ -157,7 +157,7 @@ pub(super) fn owned(record: &Record<'_>) -> Commit {
     let operations: Vec<Owned> = record.operations().map(Owned::of).collect();
     assert_eq!(operations.len(), record.operation_count as usize);
     assert!(!describe(record).is_empty());
-    (record.stamp, operations)
+    (record.timestamp, operations)
 }
 
 pub(super) fn read(bytes: &[u8], start: LogPosition, at_once: u32) -> (Vec<Commit>, LogEnd) {
@@ -202,12 +202,12 @@ impl Written {
         let mut writer = disk.writer(seed, 0).flushed(flushed);
         let start = writer.position();
         let (mut commits, mut ends, mut writes) = (Vec::new(), Vec::new(), Vec::new());
-        for stamp in 1..=commit_count {
-            let value_max = if stamp % 4 == 0 { 900 } else { 60 };
-            let commit = commit(&mut random, stamp, value_max);
+        for timestamp in 1..=commit_count {
+            let value_max = if timestamp % 4 == 0 { 900 } else { 60 };
+            let commit = commit(&mut random, timestamp, value_max);
             ends.push(append(&mut writer, &commit));
             commits.push(commit);
-            if random.bool() || stamp == commit_count {
+            if random.bool() || timestamp == commit_count {
                 while let Some(planned) = disk.write(&mut writer, 2048) {
                     writer.complete(&planned);
                     writes.push(planned);

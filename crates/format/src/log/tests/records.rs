@@ -21,7 +21,7 @@ fn record() -> Vec<u8> {
 fn every_changed_bit_and_every_length_is_seen() {
     let bytes = record();
     let whole = Record::decode(&bytes).unwrap();
-    assert_eq!((whole.stamp, whole.operation_count, whole.bytes()), (77, 6, bytes.len()));
+    assert_eq!((whole.timestamp, whole.operation_count, whole.bytes()), (77, 6, bytes.len()));
     let encoded: usize = whole.operations().map(|operation| operation.encoded_bytes()).sum();
     assert_eq!(encoded, bytes.len() - 24);
     for len in 0..bytes.len() {
@@ -90,5 +90,5 @@ fn positions_that_make_no_sense_are_refused() {
         assert_eq!(LogPosition::decode(&position.encode()).unwrap(), position);
     }
     // The first end is the one that counts.
-    assert_eq!(good.ended_at(7).ended_at(9).stamp_max, Some(7));
+    assert_eq!(good.ended_at(7).ended_at(9).timestamp_max, Some(7));
 }
