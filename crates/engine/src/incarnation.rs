@@ -198,7 +198,8 @@ impl Incarnation {
         }
         if self.shared.wal.options.enabled {
             self.shared.take_first_segments(smaller)?;
-            let incarnation = self.superblock.lock().unwrap_or_else(PoisonError::into_inner).generation;
+            let incarnation =
+                self.superblock.lock().unwrap_or_else(PoisonError::into_inner).generation;
             let begun = on_every_worker(&self.shared, move || {
                 Box::pin(async move { current(|worker| worker.begin_log(incarnation)) })
             });

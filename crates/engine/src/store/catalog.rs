@@ -14,7 +14,7 @@ use qpair_memory::{Blocked, ExclusiveFrame};
 use super::{Store, StoreInner, Table};
 use crate::canary::Canary;
 use crate::checkpoint::SpaceRetry;
-use crate::pool::{StallTimeout, Root, state};
+use crate::pool::{Root, StallTimeout, state};
 use crate::shared::Shared;
 use crate::space::{BarrierGuard, Purpose};
 use crate::task::{
@@ -173,7 +173,9 @@ impl Store {
                 let operation = Operation::CreateTable { tree: id, name: &key };
                 let defined =
                     inner.define(&mut inside, operation, &[(&*key, Some(id))], None).await;
-                defined.map(|timestamp| (tree, timestamp)).inspect_err(|_| drop_root(&inner.shared, tree))
+                defined
+                    .map(|timestamp| (tree, timestamp))
+                    .inspect_err(|_| drop_root(&inner.shared, tree))
             })
             .await?;
             Worker::wait_durable(timestamp).await?;
@@ -274,7 +276,12 @@ impl StoreInner {
     }
 
     /// Puts the record of a table's name into the catalog, or removes it.
-    pub(super) async fn put_name(&self, name: &str, tree: Option<u32>, timestamp: u64) -> Result<()> {
+    pub(super) async fn put_name(
+        &self,
+        name: &str,
+        tree: Option<u32>,
+        timestamp: u64,
+    ) -> Result<()> {
         let (catalog, shared) = (self.catalog()?, &self.shared);
         let change = Change { timestamp, undo: NoUndo };
         let Some(id) = tree else {

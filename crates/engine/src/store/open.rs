@@ -411,7 +411,10 @@ pub(super) fn new_superblock(
 }
 
 /// Writes the superblocks of a new store to both slots, so that no superblock of an older store stays.
-pub(super) fn write_new_superblocks(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> Result<()> {
+pub(super) fn write_new_superblocks(
+    members: &[Arc<dyn BlockDevice>],
+    superblock: &Superblock,
+) -> Result<()> {
     for generation in [0, 1] {
         qpair_members::write_all(members, &Superblock { generation, ..superblock.clone() })?;
     }

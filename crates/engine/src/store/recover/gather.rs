@@ -289,7 +289,9 @@ mod tests {
                     assert_eq!(redo.value(&bytes), b"v");
                     if let Some(last) = last {
                         let order = last.order_of_keys(&redo, &bytes);
-                        assert!(order.is_lt() || (order.is_eq() && last.timestamp < redo.timestamp));
+                        assert!(
+                            order.is_lt() || (order.is_eq() && last.timestamp < redo.timestamp)
+                        );
                     }
                     last = Some(redo);
                 }

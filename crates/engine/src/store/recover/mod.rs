@@ -200,7 +200,12 @@ impl StoreInner {
             shared.wal.old_logs.end(log_runs);
             let is_due = next::begin(&inner, behind, &logs, &found, room).await?;
             let (commits, dropped) = (end.taken, end.dropped);
-            let _ = shared.lifecycle.recovered.set(Recovered { commits, dropped, bytes, more_memory_bytes });
+            let _ = shared.lifecycle.recovered.set(Recovered {
+                commits,
+                dropped,
+                bytes,
+                more_memory_bytes,
+            });
             Ok(is_due)
         })
     }
@@ -302,8 +307,9 @@ impl StoreInner {
         let shared = self.shared.clone();
         let name = self.incarnation.members[0].info().name.clone();
         let no_record = format!("{name} has no checkpoint record that can be read");
-        let newest =
-            self.block_on(move || async move { Ok(read_newest(&shared, shared.lifecycle.store_id).await) })?;
+        let newest = self.block_on(move || async move {
+            Ok(read_newest(&shared, shared.lifecycle.store_id).await)
+        })?;
         let record = newest.ok_or_else(|| Error::damaged(no_record))?;
         generations.check(&record)?;
         let shortest = self.incarnation.members.iter().min_by_key(|member| member.size_bytes());

@@ -332,7 +332,8 @@ impl Maker<'_> {
             let (key, value) = (redo.key(&bytes), redo.value(&bytes));
             let overflow = redo.after == After::Large;
             if redo.after == After::Nothing {
-                remove(self.inner, tree, key, Change { timestamp: redo.timestamp, undo: NoUndo }).await?;
+                remove(self.inner, tree, key, Change { timestamp: redo.timestamp, undo: NoUndo })
+                    .await?;
             } else if !overflow || self.take(value)? {
                 // The bytes lie in the order of the commits: each record would be waited for.
                 prefetch_bytes(key);
