@@ -34,6 +34,8 @@ pub enum Canary {
     UnwrittenLogs,
     /// A snapshot does not look at the older values that went to the device.
     UnreadHistory,
+    /// A rename of a table that is made again from the log leaves its old name.
+    RenameKeepsOldName,
     /// A panic while a page is split. Not one of [`Canary::ALL`], as those below: the store must hold with it.
     PanicInSplit,
     /// A panic in a checkpoint, with the barrier closed.
@@ -81,7 +83,7 @@ impl Planted {
 
 impl Canary {
     /// All that the simulation must catch.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
         Self::ReuseBeforeRecord,
@@ -96,6 +98,7 @@ impl Canary {
         Self::EndlessLogs,
         Self::UnwrittenLogs,
         Self::UnreadHistory,
+        Self::RenameKeepsOldName,
     ];
 
     /// Panics to plant.
@@ -125,6 +128,7 @@ impl Canary {
             Self::EndlessLogs => "endless-logs",
             Self::UnwrittenLogs => "unwritten-logs",
             Self::UnreadHistory => "unread-history",
+            Self::RenameKeepsOldName => "rename-keeps-old-name",
             Self::PanicInSplit => "panic-in-split",
             Self::PanicInCheckpoint => "panic-in-checkpoint",
             Self::PanicInCommit => "panic-in-commit",

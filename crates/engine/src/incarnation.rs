@@ -114,6 +114,7 @@ impl Incarnation {
         let next = Superblock {
             state: StoreState::Clean,
             unfinished: false,
+            renames: false,
             generation: superblock.generation + 1,
             ..superblock.clone()
         };
@@ -137,6 +138,24 @@ impl Incarnation {
             self.write_open_superblocks(&mut superblock, next)?;
         }
         self.shared.large.lists.expect();
+        Ok(())
+    }
+
+    /// Before a log has the rename of a table, the superblocks say that one may: to older software the log would end there.
+    pub(crate) fn note_renames(&self) -> Result<()> {
+        self.begin_change()?;
+        if !self.shared.wal.options.enabled {
+            return Ok(());
+        }
+        let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.lifecycle.is_closing() {
+            return Err(Error::closed());
+        }
+        if !superblock.renames {
+            let generation = superblock.generation + 1;
+            let next = Superblock { renames: true, generation, ..superblock.clone() };
+            self.write_open_superblocks(&mut superblock, next)?;
+        }
         Ok(())
     }
 

@@ -27,13 +27,16 @@ const UNFINISHED: u64 = 4;
 const VERSIONS: u64 = 8;
 /// Feature: large values may be in several runs of pages.
 const EXTENTS: u64 = 16;
+/// Feature: the logs may have renames of tables. Until the store is closed.
+const RENAMES: u64 = 32;
 /// Features a reader must know to read, and what people call them.
-const FEATURES: [(u64, &str); 5] = [
+const FEATURES: [(u64, &str); 6] = [
     (LOG_DEVICE, "log-device"),
     (LOG_INCARNATIONS, "log-incarnations"),
     (UNFINISHED, "unfinished"),
     (VERSIONS, "versions"),
     (EXTENTS, "extents"),
+    (RENAMES, "renames"),
 ];
 /// Longest name of a log device that a superblock keeps, bytes.
 const LOG_NAME_BYTES_MAX: usize = 1024;
@@ -79,6 +82,8 @@ pub struct Superblock {
     pub unfinished: bool,
     /// Large values may be in several runs of pages.
     pub extents: bool,
+    /// The logs may have renames of tables.
+    pub renames: bool,
     /// Where the log is; none: in the store's own space.
     pub log: Option<LogReference>,
 }
@@ -145,7 +150,8 @@ impl Superblock {
         let of_state = if self.state == StoreState::Open { LOG_INCARNATIONS } else { 0 };
         let of_use = if self.unfinished { UNFINISHED } else { 0 };
         let of_values = if self.extents { EXTENTS } else { 0 };
-        let incompatible = of_log | of_state | of_use | of_values | VERSIONS;
+        let of_names = if self.renames { RENAMES } else { 0 };
+        let incompatible = of_log | of_state | of_use | of_values | of_names | VERSIONS;
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum
@@ -235,6 +241,7 @@ impl Superblock {
             created_s: word(80),
             unfinished: word(16) & UNFINISHED != 0,
             extents: word(16) & EXTENTS != 0,
+            renames: word(16) & RENAMES != 0,
             log,
         }))
     }
@@ -313,6 +320,7 @@ mod tests {
             created_s: 1,
             unfinished: false,
             extents: false,
+            renames: false,
             log: None,
         }
     }
@@ -327,6 +335,17 @@ mod tests {
         let superblock = Superblock { log: Some(long), ..superblock };
         let found = Superblock::choose(&[superblock.encode()], "x").unwrap().log.unwrap();
         assert_eq!(found.name, "\u{e4}".repeat(512));
+    }
+
+    #[test]
+    fn a_superblock_has_a_feature_only_where_it_is_needed() {
+        let bits = |superblock: &Superblock| {
+            u64::from_le_bytes(superblock.encode()[16..24].try_into().unwrap())
+        };
+        assert_eq!(bits(&superblock(1)), VERSIONS);
+        let renamed = Superblock { renames: true, ..superblock(1) };
+        assert_eq!(bits(&renamed), VERSIONS | RENAMES);
+        assert_eq!(Superblock::choose(&[renamed.encode()], "x").unwrap(), renamed);
     }
 
     #[test]

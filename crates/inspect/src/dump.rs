@@ -35,11 +35,11 @@ pub struct LogEntry<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogOperation<'a> {
-    /// `put`, `delete`, `create` or `drop`.
+    /// `put`, `delete`, `create`, `drop` or `rename`.
     pub verb: &'static str,
     /// Number of the table's tree.
     pub tree: u32,
-    /// Name of the table, if it is known.
+    /// Name of the table, if it is known; of one that was renamed, the one before.
     pub table: Option<String>,
     /// The key that was put or deleted.
     pub key: Option<&'a [u8]>,
@@ -47,6 +47,8 @@ pub struct LogOperation<'a> {
     pub value: Option<&'a [u8]>,
     /// Length of the large value that was put, bytes, and the first of its pages, or of the list of them.
     pub large: Option<(u32, u64)>,
+    /// The name that the table was given, if it was renamed.
+    pub to: Option<&'a str>,
     /// All of it in words.
     pub text: String,
 }
@@ -177,6 +179,7 @@ fn operation<'a>(operation: Operation<'a>, names: &mut BTreeMap<u32, String>) ->
         key: None,
         value: None,
         large: None,
+        to: None,
         text: String::new(),
     };
     match operation {
@@ -198,10 +201,16 @@ fn operation<'a>(operation: Operation<'a>, names: &mut BTreeMap<u32, String>) ->
             names.insert(tree, name.to_owned());
         }
         Operation::DropTable { tree } => (found.verb, found.tree) = ("drop", tree),
+        Operation::RenameTable { tree, .. } => (found.verb, found.tree) = ("rename", tree),
     }
     const { assert!(Descriptor::BYTES == 24, "its length is read above") };
     found.table = names.get(&found.tree).cloned();
     found.text = describe_operation(&operation, found.table.as_deref());
+    if let Operation::RenameTable { tree, name } = operation {
+        // What follows is of a table of this name.
+        names.insert(tree, name.to_owned());
+        found.to = Some(name);
+    }
     found
 }
 

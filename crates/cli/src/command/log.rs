@@ -217,6 +217,9 @@ fn operation_object(operation: &LogOperation<'_>) -> Value {
         object.insert("large_bytes".to_owned(), len_bytes.into());
         object.insert("first_page".to_owned(), first_page.into());
     }
+    if let Some(to) = operation.to {
+        object.insert("to".to_owned(), to.into());
+    }
     Value::from(object)
 }
 

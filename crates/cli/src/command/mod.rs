@@ -25,6 +25,7 @@ mod log;
 mod man;
 mod nvme;
 mod put;
+mod rename;
 mod repair;
 mod rpc;
 mod scan;
@@ -62,6 +63,7 @@ pub(crate) enum Command {
     Repair(repair::Repair),
     Log(log::Log),
     Drop(drop::Drop),
+    Rename(rename::Rename),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Nvme(nvme::Nvme),
@@ -96,6 +98,7 @@ impl Command {
             Self::Repair(command) => command.run(),
             Self::Log(command) => command.run(),
             Self::Drop(command) => command.run(),
+            Self::Rename(command) => command.run(),
             Self::Bench(command) => command.run(),
             Self::Doctor(command) => command.run(),
             Self::Nvme(command) => command.run(),

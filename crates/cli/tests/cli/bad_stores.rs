@@ -88,13 +88,13 @@ fn features_of_a_newer_version() {
             if !slot.starts_with(b"qpair") {
                 continue;
             }
-            slot[16] |= 0b110_0001;
+            slot[16] |= 0b1100_0001;
             slot[12..16].fill(0);
             let sum = crc32c(slot);
             slot[12..16].copy_from_slice(&sum.to_le_bytes());
         }
     });
-    let said = ["feature bit 5, feature bit 6", "does not support", "log-device", "newer version"];
+    let said = ["feature bit 6, feature bit 7", "does not support", "log-device", "newer version"];
     directory.run("get s k").failed(3, &said);
     directory.run("check s").failed(3, &said);
 }

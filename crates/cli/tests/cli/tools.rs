@@ -278,6 +278,32 @@ fn ranges_and_tables_are_removed() {
 }
 
 #[test]
+fn a_table_gets_another_name() {
+    let directory = filled();
+    directory.run("put s k v --table other").done();
+    let before = std::fs::read(directory.path("s")).unwrap();
+    directory.run("rename s none new").failed(1, &["no such table: none"]);
+    directory.run("rename s other default").failed(1, &["a table of this name: default"]);
+    assert_eq!(std::fs::read(directory.path("s")).unwrap(), before, "nothing was written");
+    assert_eq!(directory.run("rename s other new").done(), "");
+    assert_eq!(directory.run("tables s").done(), "default\nnew\n");
+    assert_eq!(directory.run("get s k --table new").done(), "v");
+    directory.run("rename s other new").failed(1, &["no such table: other"]);
+    directory.run("rename s new").failed(2, &["required"]);
+    // The log of a store that crashed tells it.
+    let (store, copy) = (directory.path("s"), directory.path("copy"));
+    let store = Options::new(&store).memory_bytes(4 << 20).workers(1).open().unwrap();
+    store.rename_table("new", "newer").unwrap();
+    std::fs::copy(directory.path("s"), copy).unwrap();
+    store.close().unwrap();
+    let log = directory.run("log copy").done();
+    assert!(log.contains("rename table \"new\" to \"newer\""), "{log}");
+    let json = directory.run("log copy --json").done();
+    assert!(json.contains(r#""operation":"rename""#) && json.contains(r#""to":"newer""#), "{json}");
+    assert_eq!(directory.run("get copy k --table newer").done(), "v");
+}
+
+#[test]
 fn a_running_store_is_told_as_its_own_process_tells_it() {
     let directory = Directory::new();
     let options = Options::new(directory.path("s")).memory_bytes(4 << 20).workers(1);

@@ -51,17 +51,7 @@ impl Store {
     /// `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and on a worker if it would have to wait; what
     /// the device says.
     pub fn existing_table(&self, name: &str) -> Result<Option<Table>> {
-        // The name is a key of the catalog.
-        let longest = TABLE_NAME_LEN_MAX.min(self.key_len_max());
-        if name.is_empty() || name.len() > longest {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!(
-                    "a table name has {} bytes; in this store it may have 1 to {longest}",
-                    name.len()
-                ),
-            ));
-        }
+        self.check_table_name(name)?;
         if self.inner.shared.lifecycle.has_ended() {
             return Err(Error::closed());
         }
@@ -79,6 +69,20 @@ impl Store {
         Ok(Some(self.add_table(name, tree)))
     }
 
+    /// Refuses a name that no table can have.
+    pub(super) fn check_table_name(&self, name: &str) -> Result<()> {
+        // The name is a key of the catalog.
+        let longest = TABLE_NAME_LEN_MAX.min(self.key_len_max());
+        if !name.is_empty() && name.len() <= longest {
+            return Ok(());
+        }
+        let len = name.len();
+        Err(Error::new(
+            ErrorKind::Invalid,
+            format!("a table name has {len} bytes; in this store it may have 1 to {longest}"),
+        ))
+    }
+
     /// A table that was opened before, and is not being dropped.
     fn opened_table(&self, name: &str) -> Option<Table> {
         let tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,11 +97,13 @@ impl Store {
         Table::new(self.inner.clone(), tree)
     }
 
-    /// Names of all tables, in order.
+    /// Names of all tables, in order. Waits while another thread makes, renames or drops one.
     ///
     /// # Errors
     /// What the device says.
     pub fn table_names(&self) -> Result<Vec<String>> {
+        // A rename is between two records: what reads on meanwhile could see both names, or none.
+        let _alone = self.inner.begin_changing_tables()?;
         let catalog = Table::new(self.inner.clone(), self.inner.catalog()?);
         catalog
             .range(..)?
@@ -112,7 +118,7 @@ impl Store {
     /// `NotFound` if there is none; `ReadOnly`; `Invalid` on a worker; and what the device says.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         refuse_on_worker()?;
-        let none = || Error::new(ErrorKind::NotFound, format!("there is no table {name}"));
+        let none = || no_table(name);
         self.existing_table(name)?.ok_or_else(none)?;
         let alone = self.inner.begin_changing_tables()?;
         // Another may have dropped it meanwhile.
@@ -124,7 +130,8 @@ impl Store {
         let outcome = self.inner.block_on(move || async move {
             let timestamp = SpaceRetry::tried(&inner.shared, async || {
                 let mut inside = inner.incarnation.begin_commit().await?;
-                inner.define(&mut inside, Operation::DropTable { tree: tree.id }, &key, tree).await
+                let operation = Operation::DropTable { tree: tree.id };
+                inner.define(&mut inside, operation, &[(&*key, None)], Some(tree)).await
             })
             .await?;
             Worker::wait_durable(timestamp).await
@@ -164,7 +171,8 @@ impl Store {
                 let mut inside = inner.incarnation.begin_commit().await?;
                 let tree = make_tree(&inner.shared, id).await?;
                 let operation = Operation::CreateTable { tree: id, name: &key };
-                let defined = inner.define(&mut inside, operation, &key, tree).await;
+                let defined =
+                    inner.define(&mut inside, operation, &[(&*key, Some(id))], None).await;
                 defined
                     .map(|timestamp| (tree, timestamp))
                     .inspect_err(|_| drop_root(&inner.shared, tree))
@@ -177,9 +185,14 @@ impl Store {
     }
 }
 
+/// What a call says of a table that is not there.
+pub(super) fn no_table(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no table {name}"))
+}
+
 impl StoreInner {
-    /// Waits until no other thread makes, drops or first opens a table. A worker does not wait: that thread may be waiting for it.
-    fn begin_changing_tables(&self) -> Result<MutexGuard<'_, ()>> {
+    /// Waits until no other thread makes, renames, drops or first opens a table. A worker does not wait: that thread may be waiting for it.
+    pub(super) fn begin_changing_tables(&self) -> Result<MutexGuard<'_, ()>> {
         match self.changing_tables.try_lock() {
             Ok(alone) => Ok(alone),
             Err(TryLockError::Poisoned(alone)) => Ok(alone.into_inner()),
@@ -198,34 +211,36 @@ impl StoreInner {
         }
     }
 
-    /// Commits a change of the catalog: the record of a table's name is put, or removed.
-    async fn define(
+    /// Commits a change of the catalog: for each of these names its record is put, with the id of a tree, or removed. At most one of them
+    /// needs room. `dropped`: the tree that has no name from then on.
+    pub(super) async fn define(
         &self,
         inside: &mut BarrierGuard,
         operation: Operation<'_>,
-        name: &str,
-        tree: Tree,
+        names: &[(&str, Option<u32>)],
+        dropped: Option<Tree>,
     ) -> Result<u64> {
         let (shared, catalog) = (&self.shared, self.catalog()?);
-        let dropped = matches!(operation, Operation::DropTable { .. }).then_some(tree);
-        let id = dropped.is_none().then_some(tree.id);
         // What can be refused is refused before the timestamp is taken; after it only the store can fail.
-        let value_len = id.map(|_| size_of::<u32>());
-        let leaf = loop {
-            match run(shared, Prepare::new(catalog, name.as_bytes(), value_len)).await? {
-                Ok(prepared) => break prepared.cursor_hint.leaf,
-                Err(Lack { needed_bytes, .. }) => {
-                    make_room(shared, catalog, name.as_bytes(), needed_bytes, Purpose::New).await?;
-                }
-            }
-        };
         let mut reach = Reach::default();
-        reach.add(&shared.pool, catalog, leaf, false);
+        for (name, id) in names {
+            let value_len = id.map(|_| size_of::<u32>());
+            let leaf = loop {
+                match run(shared, Prepare::new(catalog, name.as_bytes(), value_len)).await? {
+                    Ok(prepared) => break prepared.cursor_hint.leaf,
+                    Err(Lack { needed_bytes, .. }) => {
+                        let purpose = Purpose::New;
+                        make_room(shared, catalog, name.as_bytes(), needed_bytes, purpose).await?;
+                    }
+                }
+            };
+            reach.add(&shared.pool, catalog, leaf, false);
+        }
         let mut reservation = reach.reservation();
-        // The leaf may be merged with a neighbour.
-        reservation.changed += u64::from(id.is_none());
+        // The leaf of a record that goes may be merged with a neighbour.
+        reservation.changed += u64::from(names.iter().any(|(_, id)| id.is_none()));
         shared.space.reserve_places(inside, reservation)?;
-        let bytes_max = 256 + name.len();
+        let bytes_max = 256 + operation.encoded_bytes();
         // Records come in the order of timestamps, and a serializable commit may have its timestamp and not its record.
         let timestamping = &shared.wal.timestamping[current(|worker| worker.number).unwrap_or(0)];
         if timestamping.is_held() {
@@ -242,16 +257,18 @@ impl StoreInner {
             worker.append_commit(bytes_max, begin, |record| record.push(operation))
         })
         .unwrap_or_else(|| Err(Error::closed()))?;
-        let (mut outcome, mut stall_timeout) =
-            (self.put_name(name, id, timestamp).await, StallTimeout::default());
-        while outcome.as_ref().is_err_and(|error| shared.waits_on(error, &mut stall_timeout)) {
-            outcome = self.put_name(name, id, timestamp).await;
-        }
-        if let Err(error) = outcome {
-            // The log says that it is done.
-            shared.fail(error.clone());
-            shared.oracle.fail(error.clone());
-            return Err(error);
+        for (name, id) in names {
+            let (mut outcome, mut stall_timeout) =
+                (self.put_name(name, *id, timestamp).await, StallTimeout::default());
+            while outcome.as_ref().is_err_and(|error| shared.waits_on(error, &mut stall_timeout)) {
+                outcome = self.put_name(name, *id, timestamp).await;
+            }
+            if let Err(error) = outcome {
+                // The log says that it is done.
+                shared.fail(error.clone());
+                shared.oracle.fail(error.clone());
+                return Err(error);
+            }
         }
         shared.oracle.end_commit(timestamp);
         shared.oracle.wait_applied(timestamp).await?;

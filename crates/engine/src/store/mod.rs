@@ -17,6 +17,7 @@ mod open;
 mod range;
 mod recover;
 mod removal;
+mod rename;
 mod report;
 mod retry;
 mod snapshot;

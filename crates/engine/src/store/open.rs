@@ -405,6 +405,7 @@ pub(super) fn new_superblock(
         created_s,
         unfinished: false,
         extents: false,
+        renames: false,
         log: None,
     }
 }

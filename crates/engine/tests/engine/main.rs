@@ -31,6 +31,7 @@ mod put_back;
 mod read_ahead;
 mod reads;
 mod recovery;
+mod renamed_tables;
 mod repair;
 mod repair_after_crash;
 mod sorted_load;

@@ -260,6 +260,69 @@ fn a_name_that_an_older_catalog_has() {
     assert!(found.keys().eq([&key(1000)]), "{} records", found.len());
 }
 
+/// The log renames a table, and makes and drops others under the names that come free.
+#[test]
+fn names_that_the_log_changes() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let (a, b) = (store.table("a").unwrap(), store.table("b").unwrap());
+    put_all(&a, 0..300, &[1; 20]);
+    put_all(&b, 0..100, &[2; 20]);
+    store.checkpoint().unwrap();
+    store.rename_table("a", "c").unwrap();
+    store.rename_table("b", "a").unwrap();
+    store.rename_table("c", "b").unwrap();
+    put_all(&a, 300..400, &[3; 20]);
+    store.table("made").unwrap().put(b"k", b"v").unwrap();
+    store.rename_table("made", "c").unwrap();
+    let left = crashed(&device);
+    let recovered = Store::open(vec![crashed(&left)], &existing(PAGE, 256)).unwrap();
+    let truth = all(&recovered);
+    assert_eq!(truth.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
+    drop(recovered);
+    // A page that the checkpoint needs no more: repair sees damage, and loses nothing.
+    let is_inner = |page: &u64| read_page(left.as_ref(), PAGE, *page)[4] == 1;
+    let Checkpoint { used, own, .. } = checkpoint_of(left.as_ref(), PAGE);
+    let inner = used.into_iter().filter(|page| !own.contains(page)).find(is_inner).unwrap();
+    damage(&left, inner, 200, 1);
+    let (report, target) = salvage(&left, PAGE);
+    assert!(report.is_complete() && !report.healthy, "{report:#?}");
+    let store = Store::open(vec![target], &existing(PAGE, 256)).unwrap();
+    assert_eq!(all(&store), truth);
+    for table in &report.tables {
+        assert_eq!(table.records, truth[&table.name].len() as u64, "{}", table.name);
+    }
+}
+
+/// The catalog is damaged; an older copy of it has a table under the name that it had before it was renamed, and the log makes another of
+/// that name. Neither is lost.
+#[test]
+fn a_name_that_an_older_catalog_has_of_a_renamed_table() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let old = store.table("a").unwrap();
+    put_all(&old, 0..500, &[1; 20]);
+    store.checkpoint().unwrap();
+    store.rename_table("a", "b").unwrap();
+    store.checkpoint().unwrap();
+    store.table("a").unwrap().put(&key(1000), &[2; 20]).unwrap();
+    old.put(&key(500), &[1; 20]).unwrap();
+    let left = crashed(&device);
+    damage(&left, catalog_of(&left), 200, 1);
+    let (report, target) = salvage(&left, PAGE);
+    assert!(report.names_uncertain && !report.is_complete());
+    let store = Store::open(vec![target], &existing(PAGE, 256)).unwrap();
+    let mut found = all(&store);
+    let new = found.remove("a").unwrap();
+    assert!(new.keys().eq([&key(1000)]), "{} records", new.len());
+    let (name, kept) = found.pop_first().unwrap();
+    assert_eq!((found.len(), kept.len()), (0, 501), "{name}");
+    let mut told: Vec<_> =
+        report.tables.iter().map(|table| (&*table.name, table.records)).collect();
+    told.sort_unstable();
+    assert_eq!(told, [("a", 1), (&*name, 501)]);
+}
+
 /// Random damage to stores that crashed, against what recovery brings back.
 #[test]
 fn repairs_of_crashed_stores() {
@@ -285,6 +348,7 @@ fn repairs_of_crashed_stores() {
                     table.bulk_load(records).unwrap();
                 }
                 2 => store.checkpoint().unwrap(),
+                3 => drop(store.rename_table(&name, &format!("t{}", random.u8(0..4)))),
                 _ => {
                     let table = store.table(&name).unwrap();
                     for _ in 0..random.u32(1..200) {

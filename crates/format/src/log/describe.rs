@@ -42,6 +42,9 @@ pub fn describe_operation(operation: &Operation<'_>, table: Option<&str>) -> Str
             format!("create tree {tree} as table {}", shown(name.as_bytes()))
         }
         Operation::DropTable { tree } => format!("drop   {}", of(tree)),
+        Operation::RenameTable { tree, name } => {
+            format!("rename {} to {}", of(tree), shown(name.as_bytes()))
+        }
     }
 }
 
@@ -95,10 +98,11 @@ mod tests {
         record.push(Operation::Delete { tree: 3, key: "käse".as_bytes() });
         record.push(Operation::CreateTable { tree: 4, name: "orders" });
         record.push(Operation::DropTable { tree: 5 });
+        record.push(Operation::RenameTable { tree: 4, name: "old orders" });
         record.finish().unwrap();
         let text = describe(&Record::decode(&bytes).unwrap());
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("timestamp 9: 6 operations, "), "{text}");
+        assert!(lines[0].starts_with("timestamp 9: 7 operations, "), "{text}");
         assert_eq!(lines[1], "  put    tree 3 \"a \\\"key\\\"\" = 0x00ff");
         let (x, ones) = ("x".repeat(48), "01".repeat(24));
         assert_eq!(lines[2], format!("  put    tree 3 \"{x}…\" (60 bytes) = 0x{ones}… (60 bytes)"));
@@ -106,5 +110,6 @@ mod tests {
         assert_eq!(lines[4], "  delete tree 3 \"käse\"");
         assert_eq!(lines[5], "  create tree 4 as table \"orders\"");
         assert_eq!(lines[6], "  drop   tree 5");
+        assert_eq!(lines[7], "  rename tree 4 to \"old orders\"");
     }
 }

@@ -20,6 +20,7 @@ const PUT_LARGE: u8 = 2;
 const DELETE: u8 = 3;
 const CREATE_TABLE: u8 = 4;
 const DROP_TABLE: u8 = 5;
+const RENAME_TABLE: u8 = 6;
 
 /// One change of a transaction. It says what is there afterwards, so that doing it twice does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,13 @@ pub enum Operation<'a> {
         /// Its tree.
         tree: u32,
     },
+    /// The table of this tree has this name, and no other.
+    RenameTable {
+        /// Its tree.
+        tree: u32,
+        /// Its name from then on.
+        name: &'a str,
+    },
 }
 
 impl<'a> Operation<'a> {
@@ -72,7 +80,7 @@ impl<'a> Operation<'a> {
                 Self::Put { key, value, .. } => 4 + key.len() + value.len(),
                 Self::PutLarge { key, .. } => key.len() + Descriptor::BYTES,
                 Self::Delete { key, .. } => key.len(),
-                Self::CreateTable { name, .. } => name.len(),
+                Self::CreateTable { name, .. } | Self::RenameTable { name, .. } => name.len(),
                 Self::DropTable { .. } => 0,
             }
     }
@@ -86,6 +94,7 @@ impl<'a> Operation<'a> {
             return None;
         }
         let rest = &bytes[OPERATION_HEAD_BYTES..];
+        let name = || std::str::from_utf8(rest.get(..key_len)?).ok();
         let operation = match bytes[0] {
             PUT => {
                 let value_len = get_u32(rest, 0)? as usize;
@@ -97,10 +106,8 @@ impl<'a> Operation<'a> {
                 Self::PutLarge { tree, key, descriptor: *rest.first_chunk()? }
             }
             DELETE => Self::Delete { tree, key: rest.get(..key_len)? },
-            CREATE_TABLE => {
-                let name = std::str::from_utf8(rest.get(..key_len)?).ok()?;
-                Self::CreateTable { tree, name }
-            }
+            CREATE_TABLE => Self::CreateTable { tree, name: name()? },
+            RENAME_TABLE => Self::RenameTable { tree, name: name()? },
             DROP_TABLE if key_len == 0 => Self::DropTable { tree },
             _ => return None,
         };
@@ -156,6 +163,10 @@ impl<'a> RecordBuilder<'a> {
                 self.output.extend_from_slice(name.as_bytes());
             }
             Operation::DropTable { tree } => self.head(DROP_TABLE, tree, 0),
+            Operation::RenameTable { tree, name } => {
+                self.head(RENAME_TABLE, tree, name.len());
+                self.output.extend_from_slice(name.as_bytes());
+            }
         }
         self.operations += 1;
     }

@@ -58,6 +58,7 @@ pub(super) fn superblock_by_pages(
                 created_s: 0,
                 unfinished: false,
                 extents: false,
+                renames: false,
                 log: None,
             }));
         }

@@ -30,7 +30,7 @@ pub(super) fn unreadable(
                     values.remove(&(tree, key.to_vec()));
                 }
                 Operation::DropTable { tree } => values.retain(|(of, _), _| *of != tree),
-                Operation::CreateTable { .. } => {}
+                Operation::CreateTable { .. } | Operation::RenameTable { .. } => {}
             }
         }
         Ok(ControlFlow::Continue(()))

@@ -34,10 +34,7 @@ impl Tables<'_> {
         let index = match self.saved.get(&tree) {
             Some(index) => *index,
             None => {
-                let mut name = format!("table-{tree}");
-                while self.report.iter().any(|other| other.name == name) {
-                    name.push('-');
-                }
+                let name = self.made_up_name(tree);
                 self.add(tree, name)
             }
         };
@@ -50,6 +47,47 @@ impl Tables<'_> {
             }
         };
         Ok((table, &mut self.report[index]))
+    }
+
+    /// A name for a table whose own is not known.
+    fn made_up_name(&self, tree: u32) -> String {
+        let mut name = format!("table-{tree}");
+        while self.report.iter().any(|other| other.name == name) {
+            name.push('-');
+        }
+        name
+    }
+
+    /// The log says that this name was free: the table that has it here, from an older catalog or a name that was made up, was dropped or
+    /// renamed before. It is kept under another name.
+    fn make_way(&mut self, name: &str) -> Result<()> {
+        let is_named = |(_, index): &(&u32, &usize)| self.report[**index].name == name;
+        match self.saved.iter().find(is_named).map(|(tree, index)| (*tree, *index)) {
+            Some((tree, index)) => self.set_name(index, self.made_up_name(tree)),
+            None => Ok(()),
+        }
+    }
+
+    fn rename(&mut self, tree: u32, name: &str) -> Result<()> {
+        let known = self.saved.get(&tree).copied();
+        if known.is_some_and(|index| self.report[index].name == name) {
+            return Ok(());
+        }
+        self.make_way(name)?;
+        match known {
+            Some(index) => self.set_name(index, name.to_owned()),
+            None => {
+                self.add(tree, name.to_owned());
+                self.of(tree).map(drop)
+            }
+        }
+    }
+
+    fn set_name(&mut self, index: usize, name: String) -> Result<()> {
+        let saved = &mut self.report[index];
+        self.target.rename_table(&saved.name, &name)?;
+        saved.name = name;
+        Ok(())
     }
 
     fn add(&mut self, tree: u32, name: String) -> usize {
@@ -101,17 +139,14 @@ impl Tables<'_> {
             Operation::Delete { tree, key } => self.delete(tree, key),
             Operation::CreateTable { tree, name } => {
                 if !self.saved.contains_key(&tree) {
-                    // The name was free then: what an older catalog has under it was dropped before.
-                    let is_named = |(_, index): &(&u32, &usize)| self.report[**index].name == name;
-                    if let Some(other) = self.saved.iter().find(is_named).map(|(of, _)| *of) {
-                        self.drop(other)?;
-                    }
+                    self.make_way(name)?;
                     self.add(tree, name.to_owned());
                     self.of(tree)?;
                 }
                 Ok(())
             }
             Operation::DropTable { tree } => self.drop(tree),
+            Operation::RenameTable { tree, name } => self.rename(tree, name),
         }
     }
 }

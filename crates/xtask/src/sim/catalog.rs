@@ -3,6 +3,7 @@
 //! - The four have the numbers 0 to 3. Each table that is made beside them has a number that no table had before it, under
 //!   one of a few names.
 //! - For the oracle, a name is a key of the table [`CATALOG`]; its value says the number of the table that has the name.
+//! - A table has each name once at most, so that a table and its name tell which commit gave it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,8 +49,8 @@ pub(crate) struct Catalog {
     pub(crate) slots: [Slot; SLOTS as usize],
     /// The number given last.
     last: u16,
-    /// The values of the names' keys, by the table's number.
-    values: BTreeMap<u16, Value>,
+    /// The values of the names' keys, by the slot and the table's number.
+    values: BTreeMap<(u16, u16), Value>,
     /// The store's own names for trees, by which an empty table is known again.
     trees: BTreeMap<String, u16>,
     /// The table whose making is in doubt, by slot.
@@ -77,7 +78,7 @@ impl Catalog {
     pub(crate) fn begin_table(&mut self, slot: u16, id: u64) -> (u16, Value) {
         self.last = self.last.max(TEMPORARY - 1) + 1;
         let value = Value { id, len: self.last.into() };
-        self.values.insert(self.last, value);
+        self.values.insert((slot, self.last), value);
         self.doubtful.insert(slot, self.last);
         self.slots[usize::from(slot)] = Slot::Doubt;
         (self.last, value)
@@ -108,6 +109,27 @@ impl Catalog {
     pub(crate) fn is_dropped(&mut self, slot: u16, number: u16) {
         self.slots[usize::from(slot)] = Slot::Free;
         self.dropped.insert(number);
+    }
+
+    /// The table in a slot is about to move to another one that is free and that it was not in; which table and slot that are, and the
+    /// value of its new name. Both names are in doubt at first.
+    pub(crate) fn begin_rename(&mut self, slot: u16, id: u64) -> Option<(u16, u16, Value)> {
+        let Slot::Taken(number) = self.slots[usize::from(slot)] else { return None };
+        let to = (0..SLOTS).find(|to| {
+            self.slots[usize::from(*to)] == Slot::Free && !self.values.contains_key(&(*to, number))
+        })?;
+        let value = Value { id, len: number.into() };
+        self.values.insert((to, number), value);
+        for slot in [slot, to] {
+            self.slots[usize::from(slot)] = Slot::Doubt;
+        }
+        Some((number, to, value))
+    }
+
+    /// The table was renamed.
+    pub(crate) fn is_renamed(&mut self, slot: u16, to: u16, number: u16) {
+        self.slots[usize::from(slot)] = Slot::Free;
+        self.slots[usize::from(to)] = Slot::Taken(number);
     }
 
     /// A table for transactions; seldom one that was dropped.
@@ -141,7 +163,7 @@ impl Catalog {
     /// Which table was found under a name, with this one of its keys, if it has any.
     pub(crate) fn identify(&self, slot: u16, table: &Table, first: Option<Key>) -> Option<u16> {
         match first {
-            Some(key) => Some(key.table).filter(|number| self.values.contains_key(number)),
+            Some(key) => Some(key.table).filter(|number| self.value(slot, *number).is_some()),
             None => {
                 let doubtful = self.doubtful.get(&slot);
                 self.trees.get(&tree_of(table)).or(doubtful).copied()
@@ -149,9 +171,9 @@ impl Catalog {
         }
     }
 
-    /// The value of the name of a table.
-    pub(crate) fn value(&self, number: u16) -> Option<Value> {
-        self.values.get(&number).copied()
+    /// The value of the name of a table in a slot, if it ever was there.
+    pub(crate) fn value(&self, slot: u16, number: u16) -> Option<Value> {
+        self.values.get(&(slot, number)).copied()
     }
 
     /// Goes on from the tables that were found, by slot.

@@ -188,7 +188,7 @@ impl Run {
                 let first = table.range(..)?.next().transpose()?;
                 let first = first.and_then(|(key, _)| Key::parse_any(&key));
                 let number = notes.catalog.identify(slot, &table, first);
-                let value = number.and_then(|number| notes.catalog.value(number));
+                let value = number.and_then(|number| notes.catalog.value(slot, number));
                 Ok(Some((table, number.zip(value))))
             });
             match known {

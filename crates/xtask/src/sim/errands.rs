@@ -1,7 +1,7 @@
 //! What is done to a store beside its tasks, by a thread that is no worker: the tasks go on meanwhile.
 //!
-//! Tables are made and dropped, also while transactions use them and while they are loaded; checkpoints are asked for; the store is read into
-//! memory, and compacted.
+//! Tables are made, renamed and dropped, also while transactions use them and while they are loaded; checkpoints are asked for; the store is read
+//! into memory, and compacted.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -46,6 +46,7 @@ impl Run {
                 self.make_table(store, slot, tasks)
             }
             (6..11, Slot::Taken(_)) => self.drop_table(store, slot),
+            (11..14, Slot::Taken(_)) => self.rename_table(store, slot),
             _ => Ok(()),
         }
     }
@@ -157,6 +158,28 @@ impl Run {
             let table = table.task();
             tasks.push(store.spawn(move || load.run(table)));
         }
+        Ok(())
+    }
+
+    fn rename_table(&mut self, store: &Store, slot: u16) -> Result<(), Cut> {
+        let begun = self.notes(|notes| {
+            let id = notes.oracle.fresh_value(0).id;
+            let (number, to, value) = notes.catalog.begin_rename(slot, id)?;
+            let began = notes.oracle.begins();
+            let writes = BTreeMap::from([(key_of(slot), None), (key_of(to), Some(value))]);
+            Some((notes.oracle.asks(began, Vec::new(), writes, false), number, to))
+        });
+        let Some((record, number, to)) = begun else { return Ok(()) };
+        if let Err(error) = store.rename_table(&name_of(slot), &name_of(to)) {
+            return self.errand_failed("renaming a table", &error);
+        }
+        let durable = self.scenario.is_durable(qpair_engine::Durability::Sync);
+        self.notes(|notes| {
+            notes.oracle.ends(record, Outcome::Done { timestamp: None, durable });
+            notes.catalog.is_renamed(slot, to, number);
+        });
+        self.counts.renames += 1;
+        self.say(format!("renamed table {number} from {} to {}", name_of(slot), name_of(to)));
         Ok(())
     }
 

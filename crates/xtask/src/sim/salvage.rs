@@ -218,7 +218,7 @@ impl Run {
                 unknown.extend(keys.iter().filter(|key| usize::from(key.table) >= TABLES.len()));
                 continue;
             };
-            let value = self.notes(|notes| notes.catalog.value(first.table));
+            let value = self.notes(|notes| notes.catalog.value(slot, first.table));
             found.extend(value.map(|value| (key_of(slot), value)));
             numbers.push((name, first.table));
         }

@@ -50,7 +50,7 @@ impl Run {
             let (number, value) = self
                 .notes(|notes| {
                     let number = notes.catalog.identify(slot, &table, first)?;
-                    Some((number, notes.catalog.value(number)?))
+                    Some((number, notes.catalog.value(slot, number)?))
                 })
                 .ok_or_else(|| Unread::Wrong(format!("{} was never made", name_of(slot))))?;
             state.add(key_of(slot), value)?;

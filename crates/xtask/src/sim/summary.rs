@@ -23,6 +23,7 @@ pub(crate) struct Counts {
     pub(crate) operations: u64,
     pub(crate) timed_out: u64,
     pub(crate) errands: u64,
+    pub(crate) renames: u64,
     pub(crate) backups: u64,
     pub(crate) compactions: u64,
     pub(crate) cut_off: u64,
@@ -50,6 +51,7 @@ impl AddAssign for Counts {
         self.operations += other.operations;
         self.timed_out += other.timed_out;
         self.errands += other.errands;
+        self.renames += other.renames;
         self.backups += other.backups;
         self.compactions += other.compactions;
         self.cut_off += other.cut_off;
@@ -86,6 +88,7 @@ impl fmt::Display for Summary {
             operations,
             timed_out,
             errands,
+            renames,
             backups,
             compactions,
             cut_off,
@@ -108,7 +111,7 @@ impl fmt::Display for Summary {
         writeln!(f, "  {opened} opens, {judged} states judged, {checks} checks of every page")?;
         writeln!(
             f,
-            "  {operations} operations, {commits} commits, {timed_out} waits for rows timed out, {errands} errands, {backups} backups"
+            "  {operations} operations, {commits} commits, {timed_out} waits for rows timed out, {errands} errands, {renames} tables renamed, {backups} backups"
         )?;
         writeln!(
             f,

@@ -79,6 +79,8 @@ pub(super) enum Step {
     CreateTable(u32, String),
     /// There is no such tree.
     DropTable(u32),
+    /// The table of this tree has this name.
+    RenameTable(u32, String),
 }
 
 /// What the first pass over the logs keeps, so that it need not be read again.
@@ -118,6 +120,9 @@ impl Kept {
                     self.add(Step::CreateTable(tree, name.to_owned()));
                 }
                 Operation::DropTable { tree } => self.add(Step::DropTable(tree)),
+                Operation::RenameTable { tree, name } => {
+                    self.add(Step::RenameTable(tree, name.to_owned()));
+                }
                 change => self.gathered.take(record.timestamp, change),
             }
         }
@@ -164,7 +169,9 @@ impl Gathered {
                 self.push(timestamp, tree, key, After::Large, &descriptor);
             }
             Operation::Delete { tree, key } => self.push(timestamp, tree, key, After::Nothing, &[]),
-            Operation::CreateTable { .. } | Operation::DropTable { .. } => {}
+            Operation::CreateTable { .. }
+            | Operation::DropTable { .. }
+            | Operation::RenameTable { .. } => {}
         }
     }
 

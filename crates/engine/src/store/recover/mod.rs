@@ -231,6 +231,30 @@ impl StoreInner {
 
     /// Takes the name of a table away that the log says was dropped.
     async fn drop_again(&self, id: u32) -> Result<()> {
+        match self.name_of(id).await? {
+            Some(name) => self.put_name(&name, None, self.shared.last_timestamp()).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Gives a table the name that the log says it has.
+    async fn rename_again(&self, id: u32, name: &str) -> Result<()> {
+        match self.name_of(id).await? {
+            Some(old) if old != name => {
+                let timestamp = self.shared.last_timestamp();
+                self.put_name(name, Some(id), timestamp).await?;
+                if self.shared.planted.is(Canary::RenameKeepsOldName) {
+                    return Ok(());
+                }
+                self.put_name(&old, None, timestamp).await
+            }
+            // It has the name, or was dropped, and its tree is only there to be emptied.
+            _ => Ok(()),
+        }
+    }
+
+    /// The name of the table of a tree, if it has one.
+    async fn name_of(&self, id: u32) -> Result<Option<String>> {
         let (mut from, to, mut batch) = (Bound::Unbounded, Bound::Unbounded, Batch::default());
         let catalog = self.catalog()?;
         loop {
@@ -239,13 +263,12 @@ impl StoreInner {
             for index in 0..batch.len() {
                 let (name, record, _) = batch.entry(index);
                 if decode(record)? == id {
-                    let name = String::from_utf8_lossy(name).into_owned();
-                    return self.put_name(&name, None, self.shared.last_timestamp()).await;
+                    return Ok(Some(String::from_utf8_lossy(name).into_owned()));
                 }
             }
             match batch.next.take() {
                 Some(next) => from = next,
-                None => return Ok(()),
+                None => return Ok(None),
             }
         }
     }

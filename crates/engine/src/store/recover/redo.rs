@@ -178,6 +178,7 @@ impl Lanes {
             match operation {
                 Operation::CreateTable { tree, name } => self.create(tree, name).await?,
                 Operation::DropTable { tree } => self.drop(tree).await?,
+                Operation::RenameTable { tree, name } => self.rename(tree, name).await?,
                 change => self.gathered.take(record.timestamp, change),
             }
         }
@@ -193,6 +194,7 @@ impl Lanes {
             Step::Changes(gathered) => self.hand_out(gathered).await.map(drop),
             Step::CreateTable(tree, name) => self.create(tree, &name).await,
             Step::DropTable(tree) => self.drop(tree).await,
+            Step::RenameTable(tree, name) => self.rename(tree, &name).await,
         }
     }
 
@@ -204,6 +206,11 @@ impl Lanes {
     async fn drop(&mut self, tree: u32) -> Result<()> {
         self.drain().await?;
         self.inner.drop_again(tree).await
+    }
+
+    async fn rename(&mut self, tree: u32, name: &str) -> Result<()> {
+        self.drain().await?;
+        self.inner.rename_again(tree, name).await
     }
 
     /// Hands out what was gathered, once all before it is made.

@@ -18,6 +18,7 @@ pub(super) enum Owned {
     Delete(u32, Vec<u8>),
     Create(u32, String),
     Drop(u32),
+    Rename(u32, String),
 }
 
 impl Owned {
@@ -30,6 +31,7 @@ impl Owned {
             Operation::Delete { tree, key } => Self::Delete(tree, key.to_vec()),
             Operation::CreateTable { tree, name } => Self::Create(tree, name.to_owned()),
             Operation::DropTable { tree } => Self::Drop(tree),
+            Operation::RenameTable { tree, name } => Self::Rename(tree, name.to_owned()),
         }
     }
 
@@ -42,6 +44,7 @@ impl Owned {
             Self::Delete(tree, key) => Operation::Delete { tree: *tree, key },
             Self::Create(tree, name) => Operation::CreateTable { tree: *tree, name },
             Self::Drop(tree) => Operation::DropTable { tree: *tree },
+            Self::Rename(tree, name) => Operation::RenameTable { tree: *tree, name },
         }
     }
 }
@@ -62,6 +65,7 @@ pub(super) fn commit(random: &mut fastrand::Rng, timestamp: u64, value_max: usiz
                 1 => Owned::Create(tree, "täble".repeat(random.usize(1..5))),
                 2 => Owned::Drop(tree),
                 3 => Owned::PutLarge(tree, bytes(random, 40), [random.u8(..); 24]),
+                4 => Owned::Rename(tree, "näme".repeat(random.usize(1..5))),
                 _ => Owned::Put(tree, bytes(random, 40), bytes(random, value_max)),
             }
         })

@@ -11,6 +11,7 @@ fn record() -> Vec<u8> {
     builder.push(Operation::PutLarge { tree: 2, key: b"large", descriptor: [9; 24] });
     builder.push(Operation::Delete { tree: 2, key: b"gone" });
     builder.push(Operation::DropTable { tree: 1 });
+    builder.push(Operation::RenameTable { tree: 2, name: "old orders" });
     let expected = builder.bytes();
     assert_eq!(builder.finish().unwrap(), expected);
     bytes
@@ -20,7 +21,7 @@ fn record() -> Vec<u8> {
 fn every_changed_bit_and_every_length_is_seen() {
     let bytes = record();
     let whole = Record::decode(&bytes).unwrap();
-    assert_eq!((whole.timestamp, whole.operation_count, whole.bytes()), (77, 5, bytes.len()));
+    assert_eq!((whole.timestamp, whole.operation_count, whole.bytes()), (77, 6, bytes.len()));
     let encoded: usize = whole.operations().map(|operation| operation.encoded_bytes()).sum();
     assert_eq!(encoded, bytes.len() - 24);
     for len in 0..bytes.len() {
