@@ -22,6 +22,20 @@ const PART_LEAVES: usize = 64;
 /// Waits for a row that is locked.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// Whether a transaction that ended so leaves its value where it is, and the compaction goes on: others have the row or took the snapshot's
+/// older values, the table is gone, or there is no room.
+fn stays(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::TimedOut
+            | ErrorKind::Conflict
+            | ErrorKind::SnapshotLost
+            | ErrorKind::NotFound
+            | ErrorKind::NoSpace
+            | ErrorKind::TooLarge
+    )
+}
+
 /// A large value that lies behind the front.
 struct Behind {
     key: Vec<u8>,
@@ -78,18 +92,7 @@ impl Compaction<'_> {
         match moved {
             Ok(true) => self.note_moved(value.pages),
             Ok(false) => Ok(()),
-            // Others have the row, or the transaction has no room: the value stays.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::TimedOut
-                        | ErrorKind::Conflict
-                        | ErrorKind::NoSpace
-                        | ErrorKind::NotFound
-                ) =>
-            {
-                Ok(())
-            }
+            Err(error) if stays(error.kind()) => Ok(()),
             Err(error) => Err(error),
         }
     }
