@@ -128,15 +128,7 @@ impl Incarnation {
         if !descriptor.listed || self.shared.large.lists.may_be() {
             return Ok(());
         }
-        let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.shared.lifecycle.is_closing() {
-            return Err(Error::closed());
-        }
-        if !superblock.extents {
-            let generation = superblock.generation + 1;
-            let next = Superblock { extents: true, generation, ..superblock.clone() };
-            self.write_open_superblocks(&mut superblock, next)?;
-        }
+        self.note_feature(|superblock| &mut superblock.extents)?;
         self.shared.large.lists.expect();
         Ok(())
     }
@@ -147,16 +139,21 @@ impl Incarnation {
         if !self.shared.wal.options.enabled {
             return Ok(());
         }
+        self.note_feature(|superblock| &mut superblock.renames)
+    }
+
+    /// The superblocks say from now on that the store has a feature.
+    fn note_feature(&self, of: impl Fn(&mut Superblock) -> &mut bool) -> Result<()> {
         let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
         if self.shared.lifecycle.is_closing() {
             return Err(Error::closed());
         }
-        if !superblock.renames {
-            let generation = superblock.generation + 1;
-            let next = Superblock { renames: true, generation, ..superblock.clone() };
-            self.write_open_superblocks(&mut superblock, next)?;
+        let mut next = superblock.clone();
+        if std::mem::replace(of(&mut next), true) {
+            return Ok(());
         }
-        Ok(())
+        next.generation += 1;
+        self.write_open_superblocks(&mut superblock, next)
     }
 
     pub(crate) fn take_first_change(&self) -> Vec<OneshotSender<()>> {
