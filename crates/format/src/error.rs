@@ -8,6 +8,15 @@ use qpair_block as block;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, for programs.
+///
+/// ```
+/// use qpair_format::{Error, ErrorKind};
+///
+/// fn may_try_again(error: &Error) -> bool {
+///     matches!(error.kind(), ErrorKind::Conflict | ErrorKind::TimedOut | ErrorKind::NoSpace)
+/// }
+/// assert!(may_try_again(&Error::new(ErrorKind::Conflict, "another transaction was first")));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -64,6 +73,20 @@ pub enum ErrorKind {
 }
 
 /// What a program may offer people as the way out, which it has its own words for: a command, an option, a button.
+///
+/// ```
+/// use qpair_format::{Error, Remedy};
+///
+/// /// What a program with a user interface of its own offers.
+/// fn button(error: &Error) -> Option<&'static str> {
+///     match error.remedy()? {
+///         Remedy::Repair => Some("Repair the store"),
+///         Remedy::Check => Some("Check the store"),
+///         _ => None,
+///     }
+/// }
+/// # assert_eq!(button(&Error::new(qpair_format::ErrorKind::Closed, "closed")), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Remedy {

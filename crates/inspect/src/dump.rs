@@ -14,6 +14,22 @@ use qpair_format::catalog::decode;
 use qpair_members::LogPlace;
 
 /// A commit in a store's log.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use qpair_block::{BlockDevice, RamDevice};
+/// # let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(RamDevice::new(Default::default())?)];
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let store = qpair_engine::Store::open(members.clone(), &options)?;
+/// # store.table("t")?.put(b"k", b"v")?;
+/// # store.close()?;
+/// let dump = qpair_inspect::dump_log(&members, &Default::default(), &mut |entry| {
+///     println!("commit {} of {} operations", entry.timestamp, entry.operations.len());
+///     std::ops::ControlFlow::Continue(())
+/// })?;
+/// # let _ = dump;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogEntry<'a> {
@@ -32,6 +48,24 @@ pub struct LogEntry<'a> {
 }
 
 /// A change of a commit.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use qpair_block::{BlockDevice, RamDevice};
+/// # let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(RamDevice::new(Default::default())?)];
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let store = qpair_engine::Store::open(members.clone(), &options)?;
+/// # store.table("t")?.put(b"k", b"v")?;
+/// # store.close()?;
+/// let dump = qpair_inspect::dump_log(&members, &Default::default(), &mut |entry| {
+///     for operation in &entry.operations {
+///         println!("{} {}", operation.verb, operation.text);
+///     }
+///     std::ops::ControlFlow::Continue(())
+/// })?;
+/// # let _ = dump;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogOperation<'a> {
@@ -54,6 +88,23 @@ pub struct LogOperation<'a> {
 }
 
 /// How one of the logs ends.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use qpair_block::{BlockDevice, RamDevice};
+/// # let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(RamDevice::new(Default::default())?)];
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let store = qpair_engine::Store::open(members.clone(), &options)?;
+/// # store.table("t")?.put(b"k", b"v")?;
+/// # store.close()?;
+/// let dump = qpair_inspect::dump_log(&members, &Default::default(), &mut |entry| {
+///     std::ops::ControlFlow::Continue(())
+/// })?;
+/// for end in dump.ends {
+///     println!("log {} ends at {}: {}", end.log, end.lsn, end.reason);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogFileEnd {
@@ -72,6 +123,23 @@ pub struct LogFileEnd {
 }
 
 /// What a store's log holds.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use qpair_block::{BlockDevice, RamDevice};
+/// # let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(RamDevice::new(Default::default())?)];
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let store = qpair_engine::Store::open(members.clone(), &options)?;
+/// # store.table("t")?.put(b"k", b"v")?;
+/// # store.close()?;
+/// let dump = qpair_inspect::dump_log(&members, &Default::default(), &mut |entry| {
+///     println!("commit {}", entry.timestamp);
+///     std::ops::ControlFlow::Continue(())
+/// })?;
+/// // A store that was closed has nothing in its log.
+/// assert!(dump.closed && dump.commits == 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogDump {

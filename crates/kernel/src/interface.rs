@@ -9,6 +9,14 @@ use crate::mode::Mode;
 use crate::{io_uring, libaio};
 
 /// An interface of the kernel.
+///
+/// ```
+/// use qpair_kernel::Interface;
+///
+/// assert_eq!("libaio".parse::<Interface>()?, Interface::Libaio);
+/// assert_eq!(Interface::IoUring.to_string(), "io_uring");
+/// # Ok::<(), qpair_block::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Interface {
     /// The first of the others that works, in the order they are listed here.

@@ -20,6 +20,14 @@ use qpair_block::{Error, ErrorKind, Result};
 use crate::interface::Interface;
 
 /// How completions are noticed.
+///
+/// ```
+/// use qpair_kernel::{Mode, Polling};
+///
+/// assert_eq!("io_uring".parse::<Mode>()?.polling, Polling::Interrupt);
+/// assert_eq!("io_uring+p".parse::<Mode>()?.polling, Polling::Poll);
+/// # Ok::<(), qpair_block::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Polling {
     /// The drive interrupts.
@@ -32,6 +40,14 @@ pub enum Polling {
 }
 
 /// The kernel thread that takes submissions (`IORING_SETUP_SQPOLL`).
+///
+/// ```
+/// use qpair_kernel::Mode;
+///
+/// let thread = "io_uring+k:idle_ms=20,cpu=1".parse::<Mode>()?.submission_thread;
+/// assert_eq!(thread.and_then(|thread| thread.cpu), Some(1));
+/// # Ok::<(), qpair_block::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SubmissionThread {
     /// It sleeps after so long without work, milliseconds; the next submission then costs a system call.
@@ -49,6 +65,13 @@ impl Default for SubmissionThread {
 }
 
 /// When the kernel runs the end of a completion in the submitter's context.
+///
+/// ```
+/// use qpair_kernel::{Mode, TaskRun};
+///
+/// assert_eq!("io_uring:task_run=defer".parse::<Mode>()?.task_run, TaskRun::Defer);
+/// # Ok::<(), qpair_block::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TaskRun {
     /// The first of the others that the kernel takes.
@@ -63,6 +86,15 @@ pub enum TaskRun {
 }
 
 /// How a file is driven.
+///
+/// ```
+/// use qpair_kernel::{Interface, Mode};
+///
+/// let mode: Mode = "io_uring+k:idle_ms=50".parse()?;
+/// assert_eq!(mode.interface, Interface::IoUring);
+/// assert_eq!(mode.submission_thread.map(|thread| thread.idle_ms), Some(50));
+/// # Ok::<(), qpair_block::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mode {
     /// The interface; the switches below that it does not have must be left at their defaults.

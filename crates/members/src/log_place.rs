@@ -14,6 +14,15 @@ use crate::log_superblock::{Found, LogSuperblock};
 use crate::refusal::{not_given, not_the_one, other_moment};
 
 /// Where a store keeps its write-ahead log.
+///
+/// ```
+/// use qpair_members::LogPlace;
+///
+/// let device = std::sync::Arc::new(qpair_block::RamDevice::new(Default::default())?);
+/// let place = LogPlace::Device(device);
+/// assert!(matches!(place, LogPlace::Device(_)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub enum LogPlace {
     /// In the store's own space. One that has its log on a device of its own is opened for reading only without it.

@@ -6,6 +6,17 @@ use qpair_engine::Error;
 use qpair_kernel::Interface;
 
 /// How a store was opened: what [`crate::Options`] left to the machine.
+///
+/// ```
+/// # let path = std::env::temp_dir().join(format!("qpair-open-{}.qpair", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// let (store, report) = qpair::Options::new(&path).memory("64MiB")?.buffered(true).open_with_report()?;
+/// assert!(report.created);
+/// println!("by {}", report.interface);
+/// # store.close()?;
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), qpair::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct OpenReport {
     /// The interface in use: `io_uring`, `libaio`, `posix`, `ram`, ...; several joined by `+` if members differ.
@@ -23,6 +34,18 @@ pub struct OpenReport {
 }
 
 /// An interface that does not work here.
+///
+/// ```
+/// # let path = std::env::temp_dir().join(format!("qpair-passed-{}.qpair", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// let (store, report) = qpair::Options::new(&path).memory("64MiB")?.buffered(true).open_with_report()?;
+/// for other in &report.passed_over {
+///     println!("not {}: {}", other.interface, other.reason);
+/// }
+/// # store.close()?;
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), qpair::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct PassedOver {
     /// Which.

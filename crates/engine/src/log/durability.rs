@@ -11,6 +11,26 @@
 ///   [`read_non_durable`](crate::StoreOptions::read_non_durable). Data that is older than the last write of the log costs a comparison.
 /// - Reads within a transaction do not wait. Until its commit has returned a power cut may take back what they found.
 /// - Records of a sorted load can be read a moment before [`BulkLoader::finish`](crate::BulkLoader::finish) has made them durable.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// use qpair_engine::{Durability, TransactionOptions};
+///
+/// // Many changes, whose durability is waited for once.
+/// let options = TransactionOptions { durability: Durability::Async, ..Default::default() };
+/// for i in 0..100u32 {
+///     store.transact_with(&options, |tx| tx.put(&table, &i.to_be_bytes(), b"value"))?;
+/// }
+/// let mut last = store.begin();
+/// last.put(&table, b"end", b"of all")?;
+/// last.commit()?.wait_durable()?;
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// When it survives power loss.

@@ -26,6 +26,22 @@ pub(crate) const PARTS: usize = 8;
 
 /// Time of all workers since the store was opened, part by part of their loop, in ticks of the processor's clock. All zero where
 /// [`StoreOptions::cycles`](crate::StoreOptions) is off.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// // Counted if `StoreOptions::cycles` asks for it.
+/// let before = store.statistics()?.cycles;
+/// table.get(b"k")?;
+/// for (part, share) in store.statistics()?.cycles.since(&before).shares() {
+///     println!("{part}: {:.0} %", 100.0 * share);
+/// }
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCycles {
     /// How many workers there are.

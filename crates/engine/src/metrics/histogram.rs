@@ -8,6 +8,20 @@ const BUCKETS: usize = 28;
 
 /// How many durations were how long. Bucket `n` has those below `2^n` microseconds that no bucket before it has; the last one
 /// has no bound.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// table.put(b"k", b"v")?;
+/// let latency = store.metrics()?.commit_latency_us;
+/// println!("{} commits, p99 {} us", latency.count(), latency.quantile_us(0.99));
+/// assert!(latency.quantile_us(0.5) <= latency.max_us());
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: [u64; BUCKETS],

@@ -17,6 +17,20 @@ pub use prometheus::to_prometheus;
 pub use samples::{Sample, SampleValue};
 
 /// What a store has counted since it was opened, and what it is just now.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// table.put(b"k", b"v")?;
+/// let metrics = store.metrics()?;
+/// assert!(metrics.commits >= 1);
+/// println!("{} commits for each write of the log", metrics.commits_per_log_write());
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {

@@ -3,6 +3,21 @@
 use super::{Histogram, Metrics};
 
 /// A metric's value.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// use qpair_engine::SampleValue;
+///
+/// let metrics = store.metrics()?;
+/// let counters = metrics.samples().filter(|sample| matches!(sample.value, SampleValue::Counter(_)));
+/// assert!(counters.count() > 0);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SampleValue<'a> {
     /// It only grows while the store is open.
@@ -14,6 +29,20 @@ pub enum SampleValue<'a> {
 }
 
 /// One metric.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// let metrics = store.metrics()?;
+/// for sample in metrics.samples() {
+///     println!("{}: {}", sample.name, sample.help);
+/// }
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample<'a> {
     /// Its name, with the unit at its end; counters without `_total`.

@@ -7,6 +7,19 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use qpair_format::{Error, ErrorKind, Result};
 
 /// What recovery did when the store was opened.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// if let Some(recovered) = store.report().recovered {
+///     println!("{} commits were made again", recovered.commits);
+/// }
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// Commits of the log that were made again.

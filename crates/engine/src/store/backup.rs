@@ -30,6 +30,22 @@ use copy::{PageWriter, copy_pages};
 use qpair_format::image::RECORD_PAGES;
 
 /// What a backup is.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// use std::ops::ControlFlow;
+///
+/// table.put(b"k", b"v")?;
+/// let target = std::sync::Arc::new(qpair_block::RamDevice::new(Default::default())?);
+/// let report = store.backup(vec![target], None, &|_, _| ControlFlow::Continue(()))?;
+/// println!("all up to commit {}, {} pages", report.timestamp, report.pages);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupReport {
     /// The backup has all commits up to this timestamp, and none above.

@@ -33,6 +33,26 @@ struct Extent {
 }
 
 /// Builds a table from records in key order. Made by [`TaskTable::bulk_loader`]. One that is dropped is given up.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// let (loader, of) = (table.task(), table.clone());
+/// let loaded = store.spawn(move || async move {
+///     let mut loader = loader.bulk_loader().await?;
+///     loader.push(b"a", b"1").await?;
+///     loader.push(b"b", b"2").await?;
+///     loader.finish().await
+/// });
+/// assert_eq!(loaded.join()??, 2);
+/// assert_eq!(of.get(b"b")?.as_deref(), Some(&b"2"[..]));
+/// # drop(of);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct BulkLoader {
     inner: Arc<StoreInner>,
     tree: Tree,

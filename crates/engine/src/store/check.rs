@@ -22,6 +22,20 @@ use super::{Store, StoreInner};
 use crate::task::refuse_on_worker;
 
 /// What a check found.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device.clone()], &options)?;
+/// # store.table("t")?.put(b"k", b"v")?;
+/// # store.close()?;
+/// # let store = qpair_engine::Store::open(vec![device], &Default::default())?;
+/// // Of a store that was not changed since it was opened.
+/// let report = store.check(&|_, _| ())?;
+/// assert!(report.is_sound(), "{:?}", report.faults);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Pages read.
@@ -50,6 +64,20 @@ impl CheckReport {
 }
 
 /// What a check found of one tree. Pages that could not be read are not counted.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device.clone()], &options)?;
+/// # store.table("t")?.put(b"k", b"v")?;
+/// # store.close()?;
+/// # let store = qpair_engine::Store::open(vec![device], &Default::default())?;
+/// for of in store.check(&|_, _| ())?.tables {
+///     println!("{}: {} records in {} leaves", of.name, of.records, of.leaf_pages);
+/// }
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableCheck {
     /// The table's name; the catalog's is `(catalog)`, that of a table whose pages are being given back `(being dropped)`, and

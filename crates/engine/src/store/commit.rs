@@ -8,6 +8,22 @@ use super::StoreInner;
 use crate::tx::wait_durable;
 
 /// A commit that was made.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// let mut tx = store.begin();
+/// tx.put(&table, b"k", b"v")?;
+/// let commit = tx.commit()?;
+/// commit.wait_durable()?;
+/// assert!(store.snapshot()?.timestamp() >= commit.timestamp());
+/// # drop(commit);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Commit {
     pub(super) timestamp: u64,

@@ -29,6 +29,20 @@ const STEP_BYTES_MAX: u64 = 256 << 20;
 const ROUNDS_MAX: u32 = 4;
 
 /// What [`Store::compact`] did.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// use std::ops::ControlFlow;
+///
+/// let report = store.compact(&|_moved, _all| ControlFlow::Continue(()))?;
+/// assert!(report.bytes_after <= report.bytes_before);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactReport {
     /// Bytes of the store's members before, without superblocks.

@@ -7,6 +7,19 @@ use crate::task::run;
 use crate::tree::Sample;
 
 /// What a table has. All but `depth` are estimates: see [`Table::statistics`].
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// table.put(b"k", b"v")?;
+/// let statistics = table.statistics()?;
+/// assert_eq!((statistics.records, statistics.leaves), (1, 1));
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableStatistics {

@@ -98,6 +98,20 @@ pub struct Store {
 }
 
 /// A store that this does not keep open.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// let weak = store.downgrade();
+/// assert!(weak.upgrade().is_some());
+/// drop(table);
+/// store.close()?;
+/// // It does not keep the store open.
+/// assert!(weak.upgrade().is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct WeakStore(std::sync::Weak<StoreInner>);
 

@@ -14,6 +14,20 @@ use crate::task::{current, refuse_on_worker, spawn_to};
 use crate::tx::{TransactionInfo, Tx};
 
 /// Sees what a store counts, and its open transactions, as long as the store is open. It does not keep it open.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// let observer = store.observer();
+/// assert!(observer.is_open());
+/// println!("{} commits", observer.metrics()?.commits);
+/// drop(table);
+/// store.close()?;
+/// assert!(!observer.is_open());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Observer {
     tx: Weak<Tx>,

@@ -153,6 +153,14 @@ impl Default for StoreOptions {
 }
 
 /// Told how far recovery is: bytes of log that were done again, and bytes in all.
+///
+/// ```
+/// use qpair_engine::{RecoveryProgress, StoreOptions};
+///
+/// let told = RecoveryProgress::new(|done, all| eprintln!("{done} of {all} bytes of log"));
+/// let options = StoreOptions { progress: told, ..Default::default() };
+/// # let _ = options;
+/// ```
 #[derive(Clone, Default)]
 pub struct RecoveryProgress(Option<Arc<ProgressFn>>);
 

@@ -85,6 +85,20 @@ impl Cursor {
 }
 
 /// Records of a range, for tasks.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// table.put(b"a", b"1")?;
+/// let of = table.task();
+/// let first = store.spawn(move || async move { of.range(..)?.limit(1).next().await }).join()??;
+/// assert_eq!(first, Some((b"a".to_vec(), b"1".to_vec())));
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct TaskRange {
     cursor: Cursor,
 }
@@ -138,6 +152,27 @@ impl TaskRange {
 }
 
 /// Records of a range: a blocking iterator for any thread but a worker's. It can be asked at both ends.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// table.put(b"a", b"1")?;
+/// table.put(b"b", b"2")?;
+/// table.put(b"c", b"3")?;
+/// let mut all = table.iter();
+/// assert_eq!(all.next().transpose()?.unwrap().0, b"a");
+/// assert_eq!(all.next_back().transpose()?.unwrap().0, b"c");
+/// for record in table.range(..&b"c"[..])?.reverse().limit(10) {
+///     let (key, value) = record?;
+///     println!("{} {}", key.escape_ascii(), value.escape_ascii());
+/// }
+/// # drop(all);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Range {
     cursor: Option<Cursor>,
     /// From the other end, once it was asked there.

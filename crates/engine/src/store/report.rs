@@ -12,6 +12,20 @@ use crate::metrics::WorkerCycles;
 use crate::shared::Recovered;
 
 /// Counters since the store was opened, over all workers.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// table.put(b"k", b"v")?;
+/// let before = store.statistics()?;
+/// table.put(b"k", b"w")?;
+/// assert!(store.statistics()?.log_bytes > before.log_bytes);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStatistics {
     /// Requests to the device, and to the one that the log is on, as their channels counted them.
@@ -29,6 +43,19 @@ pub struct StoreStatistics {
 }
 
 /// What a store is.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// let report = store.report();
+/// println!("{} of {} pages are free", report.free_pages, report.pages);
+/// assert_eq!(report.members, 1);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreReport {
     /// Bytes of a page.
@@ -62,6 +89,20 @@ pub struct StoreReport {
 }
 
 /// The device that a store keeps its log on.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// match store.report().log_device {
+///     Some(device) => println!("the log is on {}", device.name),
+///     None => println!("the log is in the store's own space"),
+/// }
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogDeviceReport {

@@ -10,6 +10,24 @@ use crate::tx::{KeyBounds, RangeCursor, SnapshotCore, View, bounds};
 
 /// The store as it was at one point, for reading in tasks. It never waits for writers, and writers never wait for it;
 /// but the older values that it needs are kept, in memory and on the device, as long as it is there. Cheap to clone.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// table.put(b"a", b"1")?;
+/// let (task, of) = (store.task(), table.clone());
+/// let found = store.spawn(move || async move {
+///     let snapshot = task.snapshot()?;
+///     of.task().put(b"a", b"2").await?;
+///     snapshot.get(&of, b"a").await
+/// });
+/// assert_eq!(found.join()??.as_deref(), Some(&b"1"[..]));
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct TaskSnapshot {
     core: SnapshotCore,
@@ -65,6 +83,22 @@ impl TaskSnapshot {
 }
 
 /// The store as it was at one point, for reading on threads that are no workers. See [`TaskSnapshot`].
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// table.put(b"price", b"10")?;
+/// let before = store.snapshot()?;
+/// table.put(b"price", b"12")?;
+/// assert_eq!(before.get(&table, b"price")?.as_deref(), Some(&b"10"[..]));
+/// assert_eq!(before.range(&table, ..)?.count(), 1);
+/// # drop(before);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Snapshot {
     pub(super) core: SnapshotCore,

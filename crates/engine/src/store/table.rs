@@ -297,6 +297,22 @@ impl Table {
 }
 
 /// A [`Table`]'s calls for tasks: they wait by giving the worker to others.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// let of = table.task();
+/// let found = store.spawn(move || async move {
+///     of.put(b"k", b"v").await?;
+///     of.get(b"k").await
+/// });
+/// assert_eq!(found.join()??.as_deref(), Some(&b"v"[..]));
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TaskTable {
     table: Table,

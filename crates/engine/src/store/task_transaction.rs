@@ -20,6 +20,22 @@ use crate::tx::{
 ///
 /// Calls may be dropped while they wait, as by a time-out, and several may be awaited side by side, by `join!`, `select!`, `FuturesUnordered` and
 /// their like.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// let (task, of) = (store.task(), table.clone());
+/// let done = store.spawn(move || async move {
+///     task.transact(async |tx| tx.put(&of, b"k", b"v").await).await
+/// });
+/// done.join()??;
+/// assert!(table.contains_key(b"k")?);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct TaskStore {
     pub(super) inner: Arc<StoreInner>,
@@ -84,6 +100,24 @@ impl TaskStore {
 /// It sees the store as it was at its first read, and its own writes. Each write locks its row until the transaction is
 /// over, and waits if another has it locked. If another has changed the row since the first read, the call fails with
 /// `Conflict`, and so does all that follows: then roll back and begin anew, as [`TaskStore::transact`] does.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// let (task, of) = (store.task(), table.clone());
+/// let done = store.spawn(move || async move {
+///     let mut tx = task.begin();
+///     tx.put(&of, b"k", b"v").await?;
+///     tx.commit().await?.durable().await
+/// });
+/// done.join()??;
+/// assert!(table.contains_key(b"k")?);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct TaskTransaction {
     pub(super) core: TxState,
     /// Keeps the store open. Dropped after the transaction is over.

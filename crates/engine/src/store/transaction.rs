@@ -19,6 +19,24 @@ use crate::tx::{
 };
 
 /// A transaction of a thread that is no worker; its calls block. Otherwise as [`TaskTransaction`](crate::TaskTransaction).
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// let mut tx = store.begin();
+/// tx.put(&table, b"from", b"90")?;
+/// tx.put(&table, b"to", b"110")?;
+/// // It sees its own changes, and no other caller does before the commit.
+/// assert_eq!(tx.get(&table, b"to")?.as_deref(), Some(&b"110"[..]));
+/// assert_eq!(table.get(b"to")?, None);
+/// tx.commit()?;
+/// assert!(table.contains_key(b"to")?);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Transaction {
     /// None while it is on a worker, and after it was lost there.
     core: Option<TxState>,

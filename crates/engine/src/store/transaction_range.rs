@@ -7,6 +7,23 @@ use super::transaction::Transaction;
 use crate::tx::{RangeCursor, View, next_inline, next_into};
 
 /// Records of a range as a transaction or snapshot sees them, for tasks.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// table.put(b"a", b"1")?;
+/// let (task, of) = (store.task(), table.clone());
+/// let first = store.spawn(move || async move {
+///     let snapshot = task.snapshot()?;
+///     snapshot.range(&of, ..)?.next().await
+/// });
+/// assert_eq!(first.join()??, Some((b"a".to_vec(), b"1".to_vec())));
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct TaskTransactionRange<'a> {
     view: View<'a>,
     cursor: RangeCursor,
@@ -83,6 +100,22 @@ impl<'a> TaskTransactionRange<'a> {
 ///     assert!(range.next_back().is_none());
 ///     Ok(())
 /// })?;
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// table.put(b"a", b"1")?;
+/// let mut tx = store.begin();
+/// tx.put(&table, b"b", b"2")?;
+/// // Its own changes are among the others.
+/// assert_eq!(tx.range(&table, ..)?.count(), 2);
+/// tx.rollback();
+/// # drop(table);
 /// # store.close()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -23,6 +23,18 @@ struct Cell<T> {
 }
 
 /// The result of a task to come: block on it with [`JoinHandle::join`], or await it.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// let answer = store.spawn(|| async { 6 * 7 });
+/// assert_eq!(answer.join()?, 42);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct JoinHandle<T> {
     cell: Arc<Cell<T>>,
 }

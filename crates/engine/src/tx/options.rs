@@ -5,6 +5,24 @@ use std::time::Duration;
 use crate::log::Durability;
 
 /// What a transaction must not notice of others.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// use qpair_engine::{Isolation, TransactionOptions};
+///
+/// // What was read is as it was at the commit too, or the transaction runs again.
+/// let options = TransactionOptions { isolation: Isolation::Serializable, ..Default::default() };
+/// store.transact_with(&options, |tx| match tx.get(&table, b"on call")? {
+///     None => tx.put(&table, b"on call", b"ada"),
+///     Some(_) => Ok(()),
+/// })?;
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
     /// It sees the store as it was at one point, and its own writes; of two that write the same key at the same time one
@@ -17,6 +35,27 @@ pub enum Isolation {
 }
 
 /// How a transaction runs.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// use std::time::Duration;
+/// use qpair_engine::TransactionOptions;
+///
+/// let options = TransactionOptions {
+///     lock_timeout: Some(Duration::from_millis(50)),
+///     name: Some("nightly job".to_owned()),
+///     ..Default::default()
+/// };
+/// let mut tx = store.begin_with(&options);
+/// tx.put(&table, b"k", b"v")?;
+/// tx.commit()?;
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TransactionOptions {
     /// What it must not notice of others.

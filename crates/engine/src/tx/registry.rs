@@ -6,6 +6,20 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use super::rows::RowRef;
 
 /// What an open transaction does.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// use qpair_engine::TransactionState;
+///
+/// let waiting = store.transactions().into_iter().filter(|open| open.state == TransactionState::Waiting);
+/// assert_eq!(waiting.count(), 0);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransactionState {
@@ -18,6 +32,23 @@ pub enum TransactionState {
 }
 
 /// An open transaction.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// let mut tx = store.begin();
+/// tx.put(&table, b"k", b"v")?;
+/// for open in store.transactions() {
+///     println!("{}: {} rows locked, {} bytes to write", open.id, open.locks, open.write_set_bytes);
+/// }
+/// assert_eq!(store.transactions().len(), 1);
+/// tx.rollback();
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionInfo {
     /// Names it; no other open transaction has this number.

@@ -63,6 +63,23 @@ impl Recent {
 }
 
 /// A point in a transaction to which it can be rolled back.
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// # let table = store.table("t")?;
+/// let mut tx = store.begin();
+/// tx.put(&table, b"kept", b"1")?;
+/// let savepoint = tx.savepoint()?;
+/// tx.put(&table, b"not kept", b"2")?;
+/// tx.rollback_to(&savepoint)?;
+/// tx.commit()?;
+/// assert!(table.contains_key(b"kept")? && !table.contains_key(b"not kept")?);
+/// # drop(table);
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint {
     /// The store, and the transaction in it, that it belongs to.

@@ -1,6 +1,30 @@
 //! What a repair saved and what it did not.
 
 /// What a repair is doing.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use qpair_block::{BlockDevice, RamDevice};
+/// # let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(RamDevice::new(Default::default())?)];
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let store = qpair_engine::Store::open(members.clone(), &options)?;
+/// # store.table("t")?.put(b"k", b"v")?;
+/// # store.close()?;
+/// use qpair_engine::{Store, StoreOptions};
+///
+/// let options = StoreOptions::default();
+/// let mut make_target = |page_size| {
+///     let target = Arc::new(RamDevice::new(Default::default()).expect("memory"));
+///     Store::open(vec![target], &StoreOptions { format: true, page_size, ..Default::default() })
+/// };
+/// let told = |step, done, all| {
+///     eprintln!("{step:?}: {done} of {all}");
+///     std::ops::ControlFlow::Continue(())
+/// };
+/// let report = qpair_inspect::repair(&members, &options, &mut make_target, &told)?;
+/// # let _ = report;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RepairStep {
@@ -17,6 +41,28 @@ pub enum RepairStep {
 }
 
 /// Keys from one on, up to another.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use qpair_block::{BlockDevice, RamDevice};
+/// # let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(RamDevice::new(Default::default())?)];
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let store = qpair_engine::Store::open(members.clone(), &options)?;
+/// # store.table("t")?.put(b"k", b"v")?;
+/// # store.close()?;
+/// use qpair_engine::{Store, StoreOptions};
+///
+/// let options = StoreOptions::default();
+/// let mut make_target = |page_size| {
+///     let target = Arc::new(RamDevice::new(Default::default()).expect("memory"));
+///     Store::open(vec![target], &StoreOptions { format: true, page_size, ..Default::default() })
+/// };
+/// let report = qpair_inspect::repair(&members, &options, &mut make_target, &|_, _, _| std::ops::ControlFlow::Continue(()))?;
+/// for range in report.tables.iter().flat_map(|table| &table.lost) {
+///     println!("from {} on: {}", range.from.escape_ascii(), range.why);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     /// The first key.
@@ -28,6 +74,28 @@ pub struct KeyRange {
 }
 
 /// A table that was saved.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use qpair_block::{BlockDevice, RamDevice};
+/// # let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(RamDevice::new(Default::default())?)];
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let store = qpair_engine::Store::open(members.clone(), &options)?;
+/// # store.table("t")?.put(b"k", b"v")?;
+/// # store.close()?;
+/// use qpair_engine::{Store, StoreOptions};
+///
+/// let options = StoreOptions::default();
+/// let mut make_target = |page_size| {
+///     let target = Arc::new(RamDevice::new(Default::default()).expect("memory"));
+///     Store::open(vec![target], &StoreOptions { format: true, page_size, ..Default::default() })
+/// };
+/// let report = qpair_inspect::repair(&members, &options, &mut make_target, &|_, _, _| std::ops::ControlFlow::Continue(()))?;
+/// for table in report.tables {
+///     println!("{}: {} records saved, {} ranges lost", table.name, table.records, table.lost.len());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairedTable {
@@ -46,6 +114,28 @@ pub struct RepairedTable {
 }
 
 /// What became of the log.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use qpair_block::{BlockDevice, RamDevice};
+/// # let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(RamDevice::new(Default::default())?)];
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let store = qpair_engine::Store::open(members.clone(), &options)?;
+/// # store.table("t")?.put(b"k", b"v")?;
+/// # store.close()?;
+/// use qpair_engine::{Store, StoreOptions};
+///
+/// let options = StoreOptions::default();
+/// let mut make_target = |page_size| {
+///     let target = Arc::new(RamDevice::new(Default::default()).expect("memory"));
+///     Store::open(vec![target], &StoreOptions { format: true, page_size, ..Default::default() })
+/// };
+/// let report = qpair_inspect::repair(&members, &options, &mut make_target, &|_, _, _| std::ops::ControlFlow::Continue(()))?;
+/// if let Some(log) = report.log {
+///     println!("{} commits of the log, the last is {}", log.commits, log.last_timestamp);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairedLog {
@@ -60,6 +150,27 @@ pub struct RepairedLog {
 }
 
 /// What a repair did.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use qpair_block::{BlockDevice, RamDevice};
+/// # let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(RamDevice::new(Default::default())?)];
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let store = qpair_engine::Store::open(members.clone(), &options)?;
+/// # store.table("t")?.put(b"k", b"v")?;
+/// # store.close()?;
+/// use qpair_engine::{Store, StoreOptions};
+///
+/// let options = StoreOptions::default();
+/// let mut make_target = |page_size| {
+///     let target = Arc::new(RamDevice::new(Default::default()).expect("memory"));
+///     Store::open(vec![target], &StoreOptions { format: true, page_size, ..Default::default() })
+/// };
+/// let report = qpair_inspect::repair(&members, &options, &mut make_target, &|_, _, _| std::ops::ControlFlow::Continue(()))?;
+/// // Nothing is wrong with this one, so nothing was copied.
+/// assert!(report.healthy && report.is_complete());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
