@@ -141,6 +141,14 @@ pub(crate) enum Effort {
 }
 
 impl StoreArgs {
+    /// Bytes of the store's members; none if one of them is not a file.
+    pub(crate) fn file_bytes(&self) -> Option<u64> {
+        let bytes = |path: &PathBuf| {
+            std::fs::metadata(path).ok().filter(|there| there.is_file()).map(|there| there.len())
+        };
+        [&self.store].into_iter().chain(&self.members).map(bytes).sum()
+    }
+
     fn options(&self, effort: Effort) -> Options {
         let small = effort == Effort::Small;
         let options = Options::striped(std::iter::once(&self.store).chain(&self.members))

@@ -43,6 +43,7 @@ pub(crate) struct Compact {
 impl Compact {
     pub(crate) fn run(self) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
+        let file_bytes = self.store.file_bytes();
         let (store, _) = self.store.open_to_write(Effort::Large, None, None)?;
         let page_size = store.report().page_size as u64;
         let bar = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
@@ -70,13 +71,17 @@ impl Compact {
         let closed = store.close();
         let report = compacted.map_err(Failure::from)?;
         closed?;
+        // Closing gives back what the log had.
+        let (bytes_before, bytes_after) = file_bytes
+            .zip(self.store.file_bytes())
+            .unwrap_or((report.bytes_before, report.bytes_after));
         let name = self.store.store.display();
         let mut out = Output::new();
         if self.json {
             let object = json!({
                 "store": name.to_string(),
-                "bytes_before": report.bytes_before,
-                "bytes_after": report.bytes_after,
+                "bytes_before": bytes_before,
+                "bytes_after": bytes_after,
                 "moved_pages": report.moved_pages,
                 "bytes_behind": report.bytes_behind,
                 "elapsed_s": report.elapsed.as_secs_f64(),
@@ -85,8 +90,8 @@ impl Compact {
         } else if !self.quiet {
             out.line(format!(
                 "compacted {name}: {} before, {} after, {} moved",
-                size(report.bytes_before),
-                size(report.bytes_after),
+                size(bytes_before),
+                size(bytes_after),
                 counted(report.moved_pages, "page"),
             ))?;
             if report.bytes_behind > 0 {

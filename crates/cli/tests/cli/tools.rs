@@ -59,6 +59,8 @@ fn a_compacted_store_has_the_same_records() {
     let json: Value =
         serde_json::from_str(&directory.run("compact s --json --limit 1GiB").done()).unwrap();
     assert!(json["bytes_after"].as_u64().unwrap() <= json["bytes_before"].as_u64().unwrap());
+    let file_bytes = std::fs::metadata(directory.path("s")).unwrap().len();
+    assert_eq!(json["bytes_after"].as_u64(), Some(file_bytes));
     assert_eq!(directory.run("scan s").done(), records);
     assert!(directory.run("check s").done().contains("no damage found"));
     directory.run("compact nothing").failed(3, &["there is no store"]);
