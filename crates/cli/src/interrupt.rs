@@ -56,7 +56,7 @@ impl Interrupt {
         FIRST.get().is_some_and(Self::is_requested)
     }
 
-    /// What whoever tells of progress is answered.
+    /// The answer to a call that tells of progress.
     pub(crate) fn flow(&self) -> ControlFlow<()> {
         match self.is_requested() {
             true => ControlFlow::Break(()),

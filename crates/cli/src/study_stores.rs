@@ -37,7 +37,7 @@ struct Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // If it cannot be removed there is nobody to tell; its name says whose it was.
+        // If it cannot be removed no caller is told; its name says whose it was.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn escape_into(out: &mut Vec<u8>, bytes: &[u8]) {
                 '\n' => out.extend_from_slice(b"\\n"),
                 '\r' => out.extend_from_slice(b"\\r"),
                 '\\' => out.extend_from_slice(b"\\\\"),
-                // A byte order mark is not seen, and whoever reads it at the beginning of a file drops it.
+                // A byte order mark is not seen, and readers drop it at the beginning of a file.
                 c if c.is_control() || c == '\u{feff}' => {
                     push_hex(out, c.encode_utf8(&mut [0; 4]).as_bytes(), "\\x");
                 }

@@ -14,7 +14,7 @@ use tracing_subscriber::layer::{Context, Filter};
 const WHILE: Duration = Duration::from_secs(10);
 /// Events of a kind and a peer that are logged in a while.
 const LOGGED: u64 = 10;
-/// Fields that name a peer. Events without one are of nobody who could make many of them, or of whoever runs the target.
+/// Fields that name a peer. Events without one come from no peer that could make many of them, or of whoever runs the target.
 const PEERS: [&str; 4] = ["disk", "device", "socket", "controller"];
 
 /// What there was of a kind and a peer in a while.

@@ -129,7 +129,7 @@ struct Gatherer {
 impl Gatherer {
     fn run(mut self) {
         let outcome = self.gather();
-        // What came before an error is loaded. Sending fails only if nobody wants more.
+        // What came before an error is loaded. Sending fails only if no receiver wants more.
         let _ = self.send_round();
         if let Err(failure) = outcome {
             let _ = self.sender.send(Err(failure));
