@@ -1,7 +1,7 @@
 //! `qpair rename`.
 
 use clap::Args;
-use qpair::Store;
+use qpair::ErrorKind;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::store_args::{Effort, StoreArgs};
@@ -30,26 +30,17 @@ pub(crate) struct Rename {
 impl Rename {
     pub(crate) fn run(self) -> Result<Exit> {
         let (store, _) = self.store.open_to_write(Effort::Small, None, None)?;
-        let refused = self.rename(&store);
+        let renamed = store.rename_table(&self.table, &self.new_name);
         let closed = store.close();
-        let refused = refused?;
+        let (why, name) = match renamed {
+            Ok(()) => return closed.map(|()| Exit::Done).map_err(Failure::from),
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound => ("no such table", &self.table),
+                ErrorKind::Exists => ("there is a table of this name", &self.new_name),
+                _ => return Err(error.into()),
+            },
+        };
         closed?;
-        match refused {
-            None => Ok(Exit::Done),
-            Some((why, name)) => {
-                Err(Failure::new(Exit::Negative, format!("{why}: {}", escape(name.as_bytes()))))
-            }
-        }
-    }
-
-    /// Renames the table; or why not, and the name that says so. A store in which nothing changes stays as it is.
-    fn rename(&self, store: &Store) -> qpair::Result<Option<(&'static str, &str)>> {
-        if store.existing_table(&self.table)?.is_none() {
-            return Ok(Some(("no such table", &self.table)));
-        }
-        if store.existing_table(&self.new_name)?.is_some() {
-            return Ok(Some(("there is a table of this name", &self.new_name)));
-        }
-        store.rename_table(&self.table, &self.new_name).map(|()| None)
+        Err(Failure::new(Exit::Negative, format!("{why}: {}", escape(name.as_bytes()))))
     }
 }
