@@ -135,8 +135,10 @@ impl Store {
             let moved = compaction.all().and_then(|()| compaction.values(self, &tables));
             report.moved_pages += compaction.moved;
             moved?;
-            // Two, since the runs that describe the checkpoints take turns.
-            self.inner.checkpoint_alone()?;
+            // With the one before the large values two, since the runs that describe the checkpoints take turns.
+            if compaction.dirty > 0 {
+                compaction.checkpoint()?;
+            }
             self.inner.checkpoint_alone()?;
             let (behind, unlinked) = shared.space.behind(front);
             report.bytes_behind = behind * shared.page_size as u64;
@@ -154,7 +156,7 @@ impl Store {
 }
 
 impl StoreInner {
-    pub(super) fn checkpoint_alone(&self) -> Result<()> {
+    fn checkpoint_alone(&self) -> Result<()> {
         let shared = self.shared.clone();
         self.block_on(move || async move { checkpoint(&shared, false).await })
     }
@@ -206,11 +208,14 @@ impl Compaction<'_> {
             .min(STEP_BYTES_MAX / shared.page_size as u64);
         self.moved += pages;
         self.dirty += pages;
-        if self.dirty >= step {
-            self.inner.checkpoint_alone()?;
-            shared.space.allocate_before(self.front);
-            self.dirty = 0;
-        }
+        if self.dirty >= step { self.checkpoint() } else { Ok(()) }
+    }
+
+    /// Makes a checkpoint of what was moved; new places come from the front again.
+    pub(super) fn checkpoint(&mut self) -> Result<()> {
+        self.inner.checkpoint_alone()?;
+        self.inner.shared.space.allocate_before(self.front);
+        self.dirty = 0;
         Ok(())
     }
 

@@ -45,10 +45,8 @@ struct Behind {
 impl Compaction<'_> {
     /// Moves the large values of all tables, if anything still lies behind once the pages of the trees have moved.
     pub(super) fn values(&mut self, store: &Store, tables: &[Table]) -> Result<()> {
-        self.inner.checkpoint_alone()?;
-        let space = &self.inner.shared.space;
-        space.allocate_before(self.front);
-        match space.behind(self.front).0 {
+        self.checkpoint()?;
+        match self.inner.shared.space.behind(self.front).0 {
             0 => Ok(()),
             _ => tables.iter().try_for_each(|table| self.values_of(store, table)),
         }
