@@ -29,7 +29,7 @@ use checkpointing::Checkpointing;
 use flushes::Flushes;
 use forest::Forest;
 use large::LargeValues;
-pub(crate) use lifecycle::Lifecycle;
+use lifecycle::Lifecycle;
 pub use lifecycle::Recovered;
 pub(crate) use wal::LogOptions;
 use wal::Wal;

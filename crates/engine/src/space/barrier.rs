@@ -16,7 +16,7 @@ const INSIDE: u64 = (1 << INSIDE_BITS) - 1;
 /// Counts the changes to the trees that are under way, and lets no change in while it is closed.
 #[derive(Debug, Default)]
 pub(crate) struct CommitBarrier {
-    /// Those inside, and the pages that are reserved to them: what the one leaves, the other is given back with.
+    /// Those inside, and the pages that are reserved for them: what the one leaves, the other is given back with.
     inside: AtomicU64,
     closed: AtomicBool,
     /// Closed for good: the store is being closed.
@@ -160,7 +160,7 @@ mod tests {
 
     /// A panic opens the barrier. Nothing woke a checkpoint then that waited for a commit to leave, and its store never closed.
     #[test]
-    fn who_closes_a_gate_that_is_opened_goes_on() {
+    fn a_task_that_closes_a_barrier_which_is_opened_goes_on() {
         let barrier = Arc::new(CommitBarrier::default());
         let inside = barrier.try_enter().unwrap().unwrap();
         let (wakes, waker) = Wakes::counted();

@@ -46,7 +46,7 @@ fn changed(changed: u64) -> Reservation {
 }
 
 #[test]
-fn what_is_promised_nobody_else_takes() {
+fn what_is_reserved_no_other_takes() {
     let space = fixed(1024);
     let enter = || space.barrier().try_enter().unwrap().unwrap();
     let (mut first, mut second) = (enter(), enter());
@@ -146,7 +146,7 @@ fn nothing_is_kept_to_write_out_what_the_logs_have() {
 }
 
 #[test]
-fn detached_pages_are_in_no_image() {
+fn unlinked_pages_are_in_no_image() {
     let space = space(1024);
     let run = space.allocate_unlinked(10, Purpose::New).unwrap();
     space.begin_image(|| {});

@@ -101,7 +101,7 @@ mod tests {
 
     /// Deletes were acknowledged after all merges, and these were made inside the barrier in one go.
     #[test]
-    fn deletes_are_acknowledged_before_their_merges_and_the_gate_is_left_between_them() {
+    fn deletes_are_acknowledged_before_their_merges_and_the_barrier_is_left_between_them() {
         for seed in 0..5 {
             let clock = SimClock::new();
             let device = SimDevice::new(SimOptions::new(seed, &clock)).unwrap();

@@ -85,7 +85,7 @@ fn one_transaction_grows_a_store_by_little_more_than_a_load() {
     });
 }
 
-/// Of a transaction far larger than memory the store has what was there, what replaces it, the log, and what was reserved to it: as much
+/// Of a transaction far larger than memory the store has what was there, what replaces it, the log, and what was reserved for it: as much
 /// each. The rest is what a load leaves free, and a step of growth.
 #[test]
 fn one_transaction_that_replaces_large_records_grows_a_store_by_a_few_times_what_they_take() {

@@ -16,7 +16,7 @@ fn stepped(options: StoreOptions, seed: u64, clock: &SimClock) -> StoreOptions {
 
 /// A lookup waits for a slow read when a checkpoint begins. Commits do not: the image needs the end of that read, and not its instant.
 #[test]
-fn a_read_under_way_does_not_keep_the_gate_of_a_checkpoint_closed() {
+fn a_read_under_way_does_not_keep_the_barrier_of_a_checkpoint_closed() {
     const READ_NS: u64 = 200_000_000;
     for seed in 0..20 {
         let clock = SimClock::new();
