@@ -36,6 +36,8 @@ pub enum Canary {
     UnreadHistory,
     /// A rename of a table that is made again from the log leaves its old name.
     RenameKeepsOldName,
+    /// A deleted key that is smaller than those that snapshots may see does not lower the bound of its part: ranges of snapshots miss it.
+    DeletedKeysOutOfOrder,
     /// A panic while a page is split. Not one of [`Canary::ALL`], as those below: the store must hold with it.
     PanicInSplit,
     /// A panic in a checkpoint, with the barrier closed.
@@ -83,7 +85,7 @@ impl Planted {
 
 impl Canary {
     /// All that the simulation must catch.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
         Self::ReuseBeforeRecord,
@@ -99,6 +101,7 @@ impl Canary {
         Self::UnwrittenLogs,
         Self::UnreadHistory,
         Self::RenameKeepsOldName,
+        Self::DeletedKeysOutOfOrder,
     ];
 
     /// Panics to plant.
@@ -129,6 +132,7 @@ impl Canary {
             Self::UnwrittenLogs => "unwritten-logs",
             Self::UnreadHistory => "unread-history",
             Self::RenameKeepsOldName => "rename-keeps-old-name",
+            Self::DeletedKeysOutOfOrder => "deleted-keys-out-of-order",
             Self::PanicInSplit => "panic-in-split",
             Self::PanicInCheckpoint => "panic-in-checkpoint",
             Self::PanicInCommit => "panic-in-commit",

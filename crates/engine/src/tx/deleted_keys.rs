@@ -3,7 +3,9 @@
 //! A tree of its own kind: each part knows the span of commits that its keys were there between, so a reader of one snapshot
 //! passes over all keys that were made after it or deleted before it, however many they are.
 //!
-//! What always holds: a part's span covers those of its keys; keys are in order; no part but the root is empty.
+//! What always holds: a part's span covers those of its keys; keys are in order; no part but the root is empty. Every key of a
+//! child is at or above the child's `low` and below the `low` of the next child. A search relies on that, so a key that is
+//! smaller than every key of a part lowers the `low` of the part's first child.
 
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
@@ -12,8 +14,8 @@ use std::sync::Arc;
 use super::history::Bounds;
 use crate::tree::Direction;
 
-/// Entries of a part at most.
-const ENTRIES_MAX: usize = 32;
+/// Entries of a part at most. Small in tests, where few keys then make a deep tree.
+const ENTRIES_MAX: usize = if cfg!(test) { 4 } else { 32 };
 /// Keys that are looked at with the lock held, at most.
 const LOOKED_MAX: usize = 1024;
 
@@ -78,8 +80,9 @@ struct Entry {
 
 #[derive(Debug)]
 struct Child {
-    /// Its keys are at or above this one.
+    /// The tree of `low`.
     tree: u32,
+    /// The keys of the child are at or above this one.
     low: Arc<[u8]>,
     span: Span,
     node: Node,
@@ -95,18 +98,19 @@ enum Node {
 #[derive(Debug)]
 pub(super) struct DeletedKeys {
     root: Node,
-}
-
-impl Default for DeletedKeys {
-    fn default() -> Self {
-        Self { root: Node::Leaf(Vec::new()) }
-    }
+    /// Plants [`Canary::DeletedKeysOutOfOrder`](crate::canary::Canary::DeletedKeysOutOfOrder).
+    keeps_low: bool,
 }
 
 impl DeletedKeys {
+    /// An empty structure; `keeps_low` plants the bug that a smaller key does not lower its part's `low`.
+    pub(super) fn new(keeps_low: bool) -> Self {
+        Self { root: Node::Leaf(Vec::new()), keeps_low }
+    }
+
     /// Enters a key, or makes its span longer.
     pub(super) fn insert(&mut self, tree: u32, key: Arc<[u8]>, span: Span) {
-        if let Some(right) = self.root.insert(tree, key, span) {
+        if let Some(right) = self.root.insert(tree, key, span, self.keeps_low) {
             let left = std::mem::replace(&mut self.root, Node::Inner(Vec::new()));
             // Nothing is below the lowest.
             self.root = Node::Inner(vec![left.into_child(0, Arc::default()), right]);
@@ -174,7 +178,7 @@ impl Node {
     }
 
     /// Enters a key; the right half, if it was cut in two.
-    fn insert(&mut self, tree: u32, key: Arc<[u8]>, span: Span) -> Option<Child> {
+    fn insert(&mut self, tree: u32, key: Arc<[u8]>, span: Span, keeps_low: bool) -> Option<Child> {
         match self {
             Self::Leaf(entries) => match position(entries, tree, &key) {
                 Ok(at) => entries[at].span = entries[at].span.with(span),
@@ -183,7 +187,11 @@ impl Node {
             Self::Inner(children) => {
                 let at = child_of(children, tree, &key);
                 let child = &mut children[at];
-                let right = child.node.insert(tree, key, span);
+                // Only the first child can be given a smaller key: the one that was first before it may be gone.
+                if (tree, &*key) < (child.tree, &*child.low) && !keeps_low {
+                    (child.tree, child.low) = (tree, key.clone());
+                }
+                let right = child.node.insert(tree, key, span, keeps_low);
                 child.span = match right {
                     Some(_) => child.node.span(),
                     None => child.span.with(span),
@@ -232,7 +240,7 @@ fn position(entries: &[Entry], tree: u32, key: &[u8]) -> Result<usize, usize> {
     entries.binary_search_by(|entry| (entry.tree, &*entry.key).cmp(&(tree, key)))
 }
 
-/// The child that has a key, or would have it. What is below the first one's lowest is the first one's.
+/// The child that has a key, or would have it. A key below the `low` of all children belongs to the first one.
 fn child_of(children: &[Child], tree: u32, key: &[u8]) -> usize {
     children.partition_point(|child| (child.tree, &*child.low) <= (tree, key)).saturating_sub(1)
 }
@@ -350,61 +358,111 @@ mod tests {
         }
     }
 
-    /// The parts' spans and order.
-    fn check(node: &Node) {
-        if let Node::Inner(children) = node {
-            for child in children {
-                assert_eq!(child.span, child.node.span());
-                assert!((1..=ENTRIES_MAX).contains(&child.node.len()));
-                check(&child.node);
+    /// Checks what always holds for a part whose keys are at or above `from` and below `to`; how many keys it has.
+    fn check(node: &Node, from: Option<(u32, &[u8])>, to: Option<(u32, &[u8])>) -> usize {
+        let is_within = |place| from.is_none_or(|from| from <= place) && to.is_none_or(|to| place < to);
+        match node {
+            Node::Leaf(entries) => {
+                let places: Vec<_> = entries.iter().map(|entry| (entry.tree, &*entry.key)).collect();
+                assert!(places.is_sorted_by(|one, next| one < next));
+                assert!(places.iter().all(|place| is_within(*place)), "{places:?} in {from:?}..{to:?}");
+                entries.len()
+            }
+            Node::Inner(children) => {
+                let lows: Vec<_> = children.iter().map(|child| (child.tree, &*child.low)).collect();
+                assert!(lows.is_sorted_by(|one, next| one < next), "{lows:?}");
+                let ends = lows[1..].iter().copied().map(Some).chain([to]);
+                let check_child = |((child, low), end): ((&Child, _), _)| {
+                    assert_eq!(child.span, child.node.span());
+                    assert!((1..=ENTRIES_MAX).contains(&child.node.len()));
+                    check(&child.node, Some(low), end)
+                };
+                children.iter().zip(lows.iter().copied()).zip(ends).map(check_child).sum()
             }
         }
     }
 
+    /// Which keys a phase of the model test takes out.
+    #[derive(Clone, Copy, Debug)]
+    enum From {
+        Front,
+        Back,
+        Middle,
+        Anywhere,
+    }
+
+    impl From {
+        fn pick(self, model: &Model, random: &mut fastrand::Rng) -> Option<(u32, Vec<u8>)> {
+            let middle = (random.u32(6..9), random.u16(0..3000).to_be_bytes().to_vec());
+            let found = match self {
+                Self::Front => model.keys().next(),
+                Self::Back => model.keys().next_back(),
+                Self::Middle => model.keys().nth(model.len() / 2),
+                Self::Anywhere => model.range(middle..).map(|(place, _)| place).next(),
+            };
+            found.cloned()
+        }
+    }
+
+    /// A million random changes, against a sorted map. Ranges were wrong once keys had left from the front and smaller ones came.
     #[test]
     fn as_a_sorted_map() {
+        const STEPS: u64 = 1_000_000;
+        const PHASE_STEPS: u64 = 400;
         let mut random = fastrand::Rng::with_seed(5);
-        let (mut gone, mut model) = (DeletedKeys::default(), Model::new());
-        for round in 0..60_000u64 {
-            let (tree, key) = (random.u32(6..9), random.u16(0..3000).to_be_bytes().to_vec());
-            // It grows, then shrinks to nothing, and grows again.
-            if random.u64(0..30_000) > round % 30_000 {
-                let born = if random.bool() { 0 } else { random.u64(..=round) };
-                let span = Span { born, gone: round };
-                gone.insert(tree, key.as_slice().into(), span);
-                let known = model.entry((tree, key)).or_insert(span);
+        let (mut gone, mut model) = (DeletedKeys::new(false), Model::new());
+        let (mut from, mut removals) = (From::Anywhere, 4);
+        for step in 0..STEPS {
+            if step % PHASE_STEPS == 0 {
+                let all = [From::Front, From::Back, From::Middle, From::Anywhere];
+                from = all[random.usize(0..all.len())];
+                // Of ten steps: it grows, keeps its size, or shrinks to nothing.
+                removals = random.u64(2..9);
+            }
+            if random.u64(0..10) >= removals {
+                let key = (random.u32(6..9), random.u16(0..3000).to_be_bytes().to_vec());
+                let born = if random.bool() { 0 } else { random.u64(..=step) };
+                let span = Span { born, gone: step };
+                gone.insert(key.0, key.1.as_slice().into(), span);
+                let known = model.entry(key).or_insert(span);
                 *known = known.with(span);
+            } else if let Some(key) = from.pick(&model, &mut random) {
+                gone.remove(key.0, &key.1);
+                model.remove(&key);
             } else {
-                gone.remove(tree, &key);
-                model.remove(&(tree, key));
+                gone.remove(6, b"absent");
             }
-            if round % 200 != 0 {
-                continue;
+            if step % 50 == 0 {
+                assert_eq!(check(&gone.root, None, None), model.len());
+                compare(&gone, &model, &mut random, step);
             }
-            check(&gone.root);
-            let mut ends = [random.u16(0..3000), random.u16(0..3000)];
-            ends.sort_unstable();
-            let mut bound = |end: u16| match random.u8(0..3) {
-                0 => Bound::Included(end.to_be_bytes().to_vec()),
-                1 => Bound::Excluded(end.to_be_bytes().to_vec()),
-                _ => Bound::Unbounded,
+        }
+    }
+
+    /// Compares searches of one range with the model.
+    fn compare(gone: &DeletedKeys, model: &Model, random: &mut fastrand::Rng, step: u64) {
+        let tree = random.u32(6..9);
+        let mut ends = [random.u16(0..3000), random.u16(0..3000)];
+        ends.sort_unstable();
+        let mut bound = |end: u16| match random.u8(0..3) {
+            0 => Bound::Included(end.to_be_bytes().to_vec()),
+            1 => Bound::Excluded(end.to_be_bytes().to_vec()),
+            _ => Bound::Unbounded,
+        };
+        let bounds = (bound(ends[0]), bound(ends[1]));
+        let snapshot = random.u64(0..=step);
+        for wanted in [Wanted::seen_at(snapshot), Wanted::deleted_after(snapshot)] {
+            let slices = (bounds.0.as_ref().map(Vec::as_slice), bounds.1.as_ref().map(Vec::as_slice));
+            let is_in = |(of, key): &(u32, Vec<u8>), span: &Span| {
+                *of == tree && crate::tx::history::is_within(slices, key) && wanted.has(*span)
             };
-            let bounds = (bound(ends[0]), bound(ends[1]));
-            let snapshot = random.u64(0..=round);
-            for wanted in [Wanted::seen_at(snapshot), Wanted::deleted_after(snapshot)] {
-                let slices =
-                    (bounds.0.as_ref().map(Vec::as_slice), bounds.1.as_ref().map(Vec::as_slice));
-                let is_in = |(of, key): &(u32, Vec<u8>), span: &Span| {
-                    *of == tree && crate::tx::history::is_within(slices, key) && wanted.has(*span)
-                };
-                let expected = model.iter().filter(|(place, span)| is_in(place, span));
-                let mut expected: Vec<_> = expected.map(|((_, key), _)| key.clone()).collect();
-                for direction in [Direction::Forward, Direction::Reverse] {
-                    let most = random.usize(1..300);
-                    let found = search(&gone, tree, bounds.clone(), direction, wanted, most).0;
-                    assert_eq!(found, expected, "{bounds:?} at {snapshot}");
-                    expected.reverse();
-                }
+            let expected = model.iter().filter(|(place, span)| is_in(place, span));
+            let mut expected: Vec<_> = expected.map(|((_, key), _)| key.clone()).collect();
+            for direction in [Direction::Forward, Direction::Reverse] {
+                let most = random.usize(1..300);
+                let found = search(gone, tree, bounds.clone(), direction, wanted, most).0;
+                assert_eq!(found, expected, "{bounds:?} at {snapshot}");
+                expected.reverse();
             }
         }
     }
@@ -413,7 +471,7 @@ mod tests {
     #[test]
     fn what_is_not_wanted_costs_nothing() {
         const KEYS: u32 = 200_000;
-        let mut gone = DeletedKeys::default();
+        let mut gone = DeletedKeys::new(false);
         for i in 0..KEYS {
             let (born, gone_at) = (u64::from(i) * 2, u64::from(i) * 2 + 100);
             gone.insert(7, (*i.to_be_bytes().as_slice()).into(), Span { born, gone: gone_at });

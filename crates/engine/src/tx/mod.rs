@@ -148,9 +148,9 @@ impl Tx {
         let shared = incarnation.shared.clone();
         let workers = shared.worker_handles.len();
         Self {
+            rows: Rows::new(&shared.planted),
             shared,
             incarnation,
-            rows: Rows::new(),
             history: History::new(options.history_bytes_max),
             names: Names::default(),
             slots: (0..=workers).map(|_| Slot::default()).collect(),

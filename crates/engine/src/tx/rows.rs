@@ -17,6 +17,7 @@ use super::deleted_keys::{DeletedKeys, Found, Span, Wanted};
 use super::history::Bounds;
 use super::row::{BeforeImage, FREE, Place, Row, Version};
 use super::shard::Shard;
+use crate::canary::{Canary, Planted};
 use crate::tree::Direction;
 
 /// Parts of the table; a power of two.
@@ -58,7 +59,6 @@ struct Part {
 }
 
 /// Deleted keys of some trees.
-#[derive(Default)]
 struct List {
     keys: Mutex<DeletedKeys>,
     /// The newest commit that deleted one, so that a reader that sees all deletions need not lock.
@@ -95,10 +95,12 @@ pub(super) fn hash_of(tree: u32, key: &[u8]) -> u64 {
 const VERSION_BYTES: usize = std::mem::size_of::<Version>() + std::mem::size_of::<Row>();
 
 impl Rows {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(planted: &Planted) -> Self {
+        let keeps_low = planted.is(Canary::DeletedKeysOutOfOrder);
+        let list = || List { keys: Mutex::new(DeletedKeys::new(keeps_low)), newest: AtomicU64::new(0) };
         Self {
             parts: (0..SHARDS).map(|_| Part::default()).collect(),
-            deleted: (0..LISTS).map(|_| List::default()).collect(),
+            deleted: (0..LISTS).map(|_| list()).collect(),
         }
     }
 
@@ -369,7 +371,7 @@ mod tests {
     #[test]
     fn a_range_is_given_the_deleted_keys_that_it_wants() {
         const KEYS: u32 = 20_000;
-        let rows = Rows::new();
+        let rows = Rows::new(&Planted::default());
         let value = LeafValue { offset: 0, len: 5, overflow: false };
         for i in 0..KEYS {
             let Locking::Taken(row, _) = rows.lock(7, &i.to_be_bytes(), 1) else { panic!("{i}") };
