@@ -1,7 +1,9 @@
 //! Running a transaction again when it met a conflict.
 //!
-//! The row on which an attempt lost is locked first in the next one, before its first read: there it waits for its turn,
-//! and cannot lose again.
+//! The rows on which attempts lost are locked first in the next one, before its first read: there it waits for its turn, and
+//! cannot lose on them again. They are locked in the order of their keys, so that transactions that run again do not wait for
+//! each other in a circle. A transaction that changes the same rows in each attempt so commits after as many attempts as it has
+//! rows, and one more, whatever others change.
 
 use qpair_format::{Error, ErrorKind, Result};
 
@@ -10,21 +12,44 @@ use super::task_transaction::{TaskStore, TaskTransaction};
 use super::transaction::Transaction;
 use crate::tx::{Contended, Inside, TransactionOptions};
 
+/// Rows that a transaction locks first at most, so that one that changes other rows in each attempt comes to an end.
+const ROWS_MAX: usize = 4096;
+
 /// Attempts of a transaction.
 struct Attempts {
+    /// Those that count: an attempt that lost on a row on which none before it had lost does not.
     made: u32,
     max: u32,
+    /// The rows on which attempts lost, in the order of tables and keys.
+    lost: Vec<Contended>,
 }
 
 impl Attempts {
     fn new(options: &TransactionOptions) -> Self {
-        Self { made: 0, max: options.attempts_max.max(1) }
+        Self { made: 0, max: options.attempts_max.max(1), lost: Vec::new() }
     }
 
-    /// Whether to try again after this error; the error to end with otherwise.
-    fn again(&mut self, error: Error) -> Result<()> {
+    /// Adds a row on which an attempt lost; whether none before it had.
+    fn lose(&mut self, row: Contended) -> bool {
+        let place = self.lost.binary_search_by(|(tree, key)| {
+            (tree.id, key.as_slice()).cmp(&(row.0.id, row.1.as_slice()))
+        });
+        match place {
+            Err(at) if self.lost.len() < ROWS_MAX => {
+                self.lost.insert(at, row);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether to try again after this error, and the row on which the attempt lost; the error to end with otherwise.
+    fn again(&mut self, error: Error, row: Option<Contended>) -> Result<()> {
         if error.kind() != ErrorKind::Conflict {
             return Err(error);
+        }
+        if row.is_some_and(|row| self.lose(row)) && self.max > 1 {
+            return Ok(());
         }
         self.made += 1;
         if self.made < self.max {
@@ -64,18 +89,14 @@ impl TaskStore {
         mut run: impl AsyncFnMut(&mut TaskTransaction) -> Result<T>,
     ) -> Result<T> {
         let mut attempts = Attempts::new(options);
-        let mut contended: Option<Contended> = None;
         loop {
             let mut transaction = self.begin_with(options);
-            let locked = match contended.take() {
-                Some(row) => transaction.core.lock_contended(&row).await,
-                None => Ok(()),
-            };
+            let locked = transaction.core.lock_contended(&attempts.lost).await;
             let outcome = match locked {
                 Ok(()) => run(&mut transaction).await,
                 Err(error) => Err(error),
             };
-            contended = transaction.core.contended.take();
+            let contended = transaction.core.contended.take();
             let error = match outcome {
                 Ok(value) => match transaction.commit().await {
                     Ok(_) => return Ok(value),
@@ -91,7 +112,7 @@ impl TaskStore {
                     error
                 }
             };
-            attempts.again(error)?;
+            attempts.again(error, contended)?;
         }
     }
 }
@@ -116,15 +137,14 @@ impl Store {
         mut run: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<T> {
         let mut attempts = Attempts::new(options);
-        let mut contended: Option<Contended> = None;
         loop {
             let mut transaction = self.begin_with(options);
-            let locked = match contended.take() {
-                Some(row) => transaction.on_worker(move |mut core| async move {
-                    let outcome = core.lock_contended(&row).await;
+            let locked = match attempts.lost.clone() {
+                lost if lost.is_empty() => Ok(()),
+                lost => transaction.on_worker(move |mut core| async move {
+                    let outcome = core.lock_contended(&lost).await;
                     (core, outcome)
                 }),
-                None => Ok(()),
             };
             let outcome = match locked {
                 Ok(()) => {
@@ -134,26 +154,23 @@ impl Store {
                 }
                 Err(error) => Err(error),
             };
-            let error = match outcome {
+            let (error, contended) = match outcome {
                 Ok(value) => match transaction.finish() {
                     (Ok(_), _) => return Ok(value),
-                    (Err(error), row) => {
-                        contended = row;
-                        error
-                    }
+                    (Err(error), row) => (error, row),
                 },
                 Err(error) => {
                     let core = transaction.core().ok();
                     let (waits, seen) = core.as_ref().map_or((false, 0), |core| core.seen());
-                    contended = core.and_then(|core| core.contended.take());
+                    let contended = core.and_then(|core| core.contended.take());
                     drop(transaction);
                     if error.kind() != ErrorKind::Conflict {
                         self.inner.block_to_give(waits, seen)?;
                     }
-                    error
+                    (error, contended)
                 }
             };
-            attempts.again(error)?;
+            attempts.again(error, contended)?;
         }
     }
 }

@@ -360,12 +360,17 @@ mod tests {
 
     /// Checks what always holds for a part whose keys are at or above `from` and below `to`; how many keys it has.
     fn check(node: &Node, from: Option<(u32, &[u8])>, to: Option<(u32, &[u8])>) -> usize {
-        let is_within = |place| from.is_none_or(|from| from <= place) && to.is_none_or(|to| place < to);
+        let is_within =
+            |place| from.is_none_or(|from| from <= place) && to.is_none_or(|to| place < to);
         match node {
             Node::Leaf(entries) => {
-                let places: Vec<_> = entries.iter().map(|entry| (entry.tree, &*entry.key)).collect();
+                let places: Vec<_> =
+                    entries.iter().map(|entry| (entry.tree, &*entry.key)).collect();
                 assert!(places.is_sorted_by(|one, next| one < next));
-                assert!(places.iter().all(|place| is_within(*place)), "{places:?} in {from:?}..{to:?}");
+                assert!(
+                    places.iter().all(|place| is_within(*place)),
+                    "{places:?} in {from:?}..{to:?}"
+                );
                 entries.len()
             }
             Node::Inner(children) => {
@@ -452,7 +457,8 @@ mod tests {
         let bounds = (bound(ends[0]), bound(ends[1]));
         let snapshot = random.u64(0..=step);
         for wanted in [Wanted::seen_at(snapshot), Wanted::deleted_after(snapshot)] {
-            let slices = (bounds.0.as_ref().map(Vec::as_slice), bounds.1.as_ref().map(Vec::as_slice));
+            let slices =
+                (bounds.0.as_ref().map(Vec::as_slice), bounds.1.as_ref().map(Vec::as_slice));
             let is_in = |(of, key): &(u32, Vec<u8>), span: &Span| {
                 *of == tree && crate::tx::history::is_within(slices, key) && wanted.has(*span)
             };

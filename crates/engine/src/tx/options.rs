@@ -71,7 +71,8 @@ pub struct TransactionOptions {
     /// had not been made (a `delete_range` may have removed the first part: a savepoint before it takes that back), and
     /// [`Store::transact`](crate::Store::transact) does not run it again. None: what the store's options say.
     pub lock_timeout: Option<Duration>,
-    /// How often [`Store::transact`](crate::Store::transact) runs it, if it meets conflicts each time; 100 by default.
+    /// How often [`Store::transact`](crate::Store::transact) runs it, if it meets conflicts each time; 100 by default. An attempt that lost
+    /// on a row on which none before it had lost does not count: the next one locks that row first. 1: it runs once.
     pub attempts_max: u32,
     /// A name for it, to be found by in [`Store::transactions`](crate::Store::transactions) and in errors.
     pub name: Option<String>,

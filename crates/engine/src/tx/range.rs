@@ -255,6 +255,9 @@ pub(crate) enum View<'a> {
 impl View<'_> {
     /// Before a leaf is read, so that it is never older than the snapshot.
     fn enter(&mut self) {
+        if let Self::Transaction(core) = self {
+            core.needs_snapshot();
+        }
         let _ = self.snapshot();
     }
 

@@ -97,7 +97,8 @@ const VERSION_BYTES: usize = std::mem::size_of::<Version>() + std::mem::size_of:
 impl Rows {
     pub(crate) fn new(planted: &Planted) -> Self {
         let keeps_low = planted.is(Canary::DeletedKeysOutOfOrder);
-        let list = || List { keys: Mutex::new(DeletedKeys::new(keeps_low)), newest: AtomicU64::new(0) };
+        let list =
+            || List { keys: Mutex::new(DeletedKeys::new(keeps_low)), newest: AtomicU64::new(0) };
         Self {
             parts: (0..SHARDS).map(|_| Part::default()).collect(),
             deleted: (0..LISTS).map(|_| list()).collect(),

@@ -67,4 +67,29 @@ mod tests {
         snapshots.leave(9);
         assert_eq!(snapshots.oldest(0), None);
     }
+
+    /// Snapshots that come at the end and leave anywhere, against a list.
+    #[test]
+    fn as_a_sorted_list() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let (mut snapshots, mut model) = (Snapshots::default(), Vec::<u64>::new());
+        let mut now = 0;
+        for step in 0..1_000_000 {
+            if random.usize(0..40) > model.len() {
+                now += random.u64(0..3);
+                snapshots.enter(now);
+                model.push(now);
+            } else if !model.is_empty() {
+                let at = match step / 1000 % 3 {
+                    0 => 0,
+                    1 => model.len() - 1,
+                    _ => random.usize(0..model.len()),
+                };
+                snapshots.leave(model.remove(at));
+            }
+            let from = now.saturating_sub(random.u64(0..60));
+            let expected = model.iter().copied().find(|timestamp| *timestamp >= from);
+            assert_eq!(snapshots.oldest(from), expected);
+        }
+    }
 }

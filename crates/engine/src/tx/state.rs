@@ -1,7 +1,8 @@
 //! A transaction: what it has read, locked and will write. The calls of tasks and those of other threads are made of it.
 //!
 //! What always holds: each key in the write set has its row locked. Once a snapshot is taken, no row that is locked has a
-//! commit newer than the snapshot; else the transaction is doomed, and all it can do is roll back.
+//! commit newer than the snapshot; else the transaction takes a newer snapshot, which it can as long as all that it has read
+//! is locked, or it is doomed, and all it can do is roll back.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -103,6 +104,8 @@ pub(crate) struct TxState {
     pub(crate) id: u64,
     pub(super) info: Arc<Info>,
     pub(super) snapshot: Option<u64>,
+    /// It has read what it has not locked, and so needs the snapshot that it has.
+    needs_snapshot: bool,
     /// The greatest timestamp that it has read at.
     seen: u64,
     pub(super) writes: WriteSet,
@@ -148,6 +151,7 @@ impl TxState {
             id: info.id.load(Ordering::Relaxed),
             info,
             snapshot: None,
+            needs_snapshot: false,
             seen: 0,
             writes,
             reads: ReadSet::default(),
@@ -252,9 +256,12 @@ impl TxState {
         self.info.locks.store(self.locks.len() as u32, Ordering::Relaxed);
         self.recent.of(tree.id, key).row = Some(row);
         self.check_locks()?;
-        let Some(snapshot) = self.snapshot else { return Ok(row) };
+        let Some(mut snapshot) = self.snapshot else { return Ok(row) };
         if newest > snapshot && !self.tx.shared.planted.is(Canary::LostUpdate) {
-            return Err(self.conflict(tree, key, newest, snapshot));
+            match self.renew_snapshot(newest) {
+                Some(renewed) => snapshot = renewed,
+                None => return Err(self.conflict(tree, key, newest, snapshot)),
+            }
         }
         // What a lost snapshot needed to tell may be gone.
         self.check_snapshot(snapshot)?;
@@ -283,6 +290,33 @@ impl TxState {
             ),
             "split the transaction, or raise the limit: write_set_bytes_max of its options, transaction_bytes_max of the store's",
         ))
+    }
+
+    /// Takes a snapshot that sees a commit, if all that the transaction has read is locked: of that no commit can have changed anything
+    /// since. So a transaction that locks each row before it reads it never loses one.
+    fn renew_snapshot(&mut self, commit: u64) -> Option<u64> {
+        let snapshot = self.snapshot.filter(|_| !self.needs_snapshot)?;
+        // A lock is released when all commits up to its own are applied.
+        if self.tx.shared.oracle.applied() < commit {
+            return None;
+        }
+        // Entered before the other is left: what the transaction has written over is kept throughout.
+        self.snapshot = None;
+        let renewed = self.snapshot();
+        self.tx.leave_snapshot(self.slot, snapshot);
+        Some(renewed)
+    }
+
+    /// Notes that the transaction reads what it has not locked.
+    pub(super) fn needs_snapshot(&mut self) {
+        self.needs_snapshot = true;
+    }
+
+    /// Notes a read of a key. Its row is locked if it was locked just before; otherwise it counts as not locked.
+    fn note_unlocked(&mut self, tree: Tree, key: &[u8]) {
+        if !(self.recent.is(tree.id, key) && self.recent.row.is_some()) {
+            self.needs_snapshot();
+        }
     }
 
     /// A commit that the snapshot does not see has changed a row that is locked: all that is left is to roll back.
@@ -321,8 +355,10 @@ impl TxState {
         // Memory may have forgotten it meanwhile, if the snapshot was given up.
         self.check_snapshot(snapshot)?;
         match changed {
-            Some(version) => Err(self.conflict(tree, key, version.timestamp, snapshot)),
-            None => Ok(row),
+            Some(version) if self.renew_snapshot(version.timestamp).is_none() => {
+                Err(self.conflict(tree, key, version.timestamp, snapshot))
+            }
+            _ => Ok(row),
         }
     }
 
@@ -361,9 +397,12 @@ impl TxState {
         Ok(self.try_lock(tree, key)?.is_some() && !self.is_behind_history())
     }
 
-    /// Takes the lock of a row that an attempt before met a conflict on.
-    pub(crate) async fn lock_contended(&mut self, row: &Contended) -> Result<()> {
-        self.lock_row(row.0, &row.1).await.map(|_| ())
+    /// Takes the locks of rows on which earlier attempts met conflicts, in the order in which they are given.
+    pub(crate) async fn lock_contended(&mut self, rows: &[Contended]) -> Result<()> {
+        for (tree, key) in rows {
+            self.lock_row(*tree, key).await?;
+        }
+        Ok(())
     }
 
     pub(crate) async fn get_into(
@@ -387,6 +426,7 @@ impl TxState {
             };
         }
         self.begin_turn().await;
+        self.note_unlocked(tree, key);
         let snapshot = self.snapshot();
         self.note_read(tree, key)?;
         let start = value.len();
@@ -457,6 +497,7 @@ impl TxState {
                 Write::Large(_) => None,
             });
         }
+        self.note_unlocked(tree, key);
         self.note_read(tree, key)?;
         let start = value.len();
         match self.find_inline(tree, key, value)? {

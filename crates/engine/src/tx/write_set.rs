@@ -14,8 +14,8 @@ use qpair_memory::FrameIndex;
 use super::rows::RowRef;
 use crate::tree::{CursorHint, Tree};
 
-/// Entries of one piece of the order at most.
-const PIECE_MAX: usize = 512;
+/// Entries of one piece of the order at most. Small in tests, where few keys then make many pieces.
+const PIECE_MAX: usize = if cfg!(test) { 8 } else { 512 };
 
 /// What is to become of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -373,5 +373,92 @@ impl WriteSet {
                     }
             },
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    type Model = BTreeMap<(u32, Vec<u8>), Option<Vec<u8>>>;
+
+    fn is_within(key: &[u8], from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
+        (match from {
+            Bound::Included(from) => key >= from,
+            Bound::Excluded(from) => key > from,
+            Bound::Unbounded => true,
+        }) && crate::tx::history::is_within((Bound::Unbounded, to), key)
+    }
+
+    fn owned(item: &Item<'_>) -> ((u32, Vec<u8>), Option<Vec<u8>>) {
+        let value = match item.write {
+            Write::Inline(value) | Write::Large(value) => Some(value.to_vec()),
+            Write::Delete => None,
+        };
+        ((item.tree.id, item.key.to_vec()), value)
+    }
+
+    /// Random writes, savepoints and rollbacks, which take keys out of the order anywhere, against a sorted map and its copies.
+    #[test]
+    fn as_a_sorted_map_with_copies() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let (mut set, mut model) = (WriteSet::default(), Model::new());
+        let mut copies: Vec<(WriteMark, Model)> = Vec::new();
+        let root = FrameIndex(0);
+        for step in 0..1_000_000u32 {
+            match random.u32(0..1000) {
+                // Keys come upwards, downwards, or anywhere, for a while each.
+                0..980 => {
+                    let index = match step / 5000 % 3 {
+                        0 => step % 5000,
+                        1 => 5000 - step % 5000,
+                        _ => random.u32(0..5000),
+                    };
+                    let (tree, key) = (random.u32(1..4), index.to_be_bytes().to_vec());
+                    let value = (random.u8(0..4) != 0).then(|| vec![random.u8(..); random.usize(0..12)]);
+                    let write = value.as_deref().map_or(Write::Delete, Write::Inline);
+                    let place = (RowRef::decode(0), None);
+                    set.put(Tree { id: tree, root }, &key, place, write, usize::MAX).unwrap();
+                    model.insert((tree, key), value);
+                }
+                980..990 => copies.push((set.mark(), model.clone())),
+                990..999 if !copies.is_empty() => {
+                    copies.truncate(random.usize(0..copies.len()) + 1);
+                    let (mark, copy) = &copies[copies.len() - 1];
+                    assert!(set.rollback_to(mark));
+                    model.clone_from(copy);
+                }
+                999 if random.u8(0..4) == 0 => {
+                    set.clear();
+                    model.clear();
+                    copies.clear();
+                }
+                _ => {}
+            }
+            if step % 500 != 0 {
+                continue;
+            }
+            assert!(set.iter().map(|item| owned(&item)).eq(model.clone()));
+            let tree = random.u32(1..5);
+            let mut ends = [random.u32(0..5000), random.u32(0..5000)];
+            ends.sort_unstable();
+            let ends = ends.map(u32::to_be_bytes);
+            let bound = |end, random: &mut fastrand::Rng| match random.u8(0..3) {
+                0 => Bound::Included(end),
+                1 => Bound::Excluded(end),
+                _ => Bound::Unbounded,
+            };
+            let from = bound(ends[0].as_slice(), &mut random);
+            let to = bound(ends[1].as_slice(), &mut random);
+            let found: Model = set.range(tree, from, to).map(|item| owned(&item)).collect();
+            let mut expected = model.clone();
+            expected.retain(|(of, key), _| *of == tree && is_within(key, from, to));
+            assert_eq!(found, expected, "{from:?} to {to:?}");
+            for ((tree, key), value) in &model {
+                assert_eq!(set.get(*tree, key).map(|item| owned(&item).1).as_ref(), Some(value));
+            }
+        }
     }
 }

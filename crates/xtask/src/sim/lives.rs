@@ -31,6 +31,8 @@ pub(crate) struct Run {
     pub(super) canary: Option<Canary>,
     /// Draws panics; apart, so that a seed is the same story but for them.
     panics: Rng,
+    /// Draws what the task with windows does, in the runs that have one.
+    windows: Option<Rng>,
     /// The panic that is planted in this life, and how often it is passed first.
     planted: Option<(Canary, u64)>,
     pub(super) errands: Errands,
@@ -91,6 +93,7 @@ impl Run {
             formatted: false,
             canary,
             panics: Rng::with_seed(!seed),
+            windows: windows_of(seed),
             planted: None,
             errands: Errands::default(),
             older: Vec::new(),
@@ -395,6 +398,13 @@ impl Run {
             let single = Single::new(context, table, share, shares);
             handles.push(store.spawn(move || single.run(task)));
         }
+        if let Some(rng) = &mut self.windows {
+            let (rng, steps) = (rng.fork(), life.steps_per_task);
+            let (notes, scenario) = (self.notes.clone(), self.scenario.clone());
+            let context = TaskContext { notes, scenario, rng, steps };
+            let windows = Transactions { context, store: store.task() };
+            handles.push(store.spawn(move || windows.windows()));
+        }
         handles
     }
 
@@ -453,6 +463,13 @@ impl Run {
         self.world.power.cut();
         Ok(())
     }
+}
+
+/// The generator of the task with windows, in the runs that have one: one of eight. It is apart from the run's, so that a seed without
+/// such a task is the same story as before there were any.
+fn windows_of(seed: u64) -> Option<Rng> {
+    let mut rng = Rng::with_seed(seed.rotate_left(32));
+    (rng.u8(0..8) == 0).then_some(rng)
 }
 
 fn is_deadlock(error: &qpair_engine::Error) -> bool {

@@ -3,6 +3,7 @@
 mod load;
 mod single;
 mod transaction;
+mod windows;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -26,9 +26,9 @@ pub(crate) struct Transactions {
 
 /// What one transaction has seen and done.
 #[derive(Default)]
-struct View {
+pub(super) struct View {
     seen: Values,
-    written: Values,
+    pub(super) written: Values,
     savepoints: Vec<(Savepoint, Values)>,
 }
 
@@ -72,7 +72,7 @@ impl Transactions {
     }
 
     /// Takes in what a key was found to have.
-    fn found(&self, view: &mut View, key: Key, bytes: Option<&[u8]>) {
+    pub(super) fn found(&self, view: &mut View, key: Key, bytes: Option<&[u8]>) {
         let value = match bytes.map(Value::parse) {
             Some(None) => {
                 return self.context.wrong(format!("{key:?} has bytes that nobody wrote"));
@@ -106,7 +106,7 @@ impl Transactions {
     }
 
     /// Takes in an error; conflicts and the store's own bounds are none.
-    fn error(&self, doing: &str, error: &Error) {
+    pub(super) fn error(&self, doing: &str, error: &Error) {
         let scenario = &self.context.scenario;
         let expected = match error.kind() {
             ErrorKind::Conflict | ErrorKind::TimedOut => true,
@@ -170,7 +170,7 @@ impl Transactions {
     }
 
     /// Leaves what was read by one that wrote nothing to the oracle.
-    fn has_read(&self, began: u64, view: View, timestamp: Option<u64>) {
+    pub(super) fn has_read(&self, began: u64, view: View, timestamp: Option<u64>) {
         let mut notes = self.context.notes();
         notes.operations += 1;
         let record =
@@ -215,7 +215,7 @@ impl Transactions {
         self.commit(transaction, view, began, serializable, options.durability).await;
     }
 
-    async fn commit(
+    pub(super) async fn commit(
         &mut self,
         transaction: TaskTransaction,
         view: View,
@@ -335,7 +335,10 @@ impl Transactions {
                 let range = transaction.range(table, bytes_of(key, &keys))?;
                 self.range(view, range, key, keys).await?;
             }
-            20 => self.delete_range(transaction, view, key, table).await?,
+            20 => {
+                let keys = self.some_range(key);
+                self.delete_range(transaction, view, key, table, keys).await?;
+            }
             21 => {
                 let savepoint = transaction.savepoint();
                 view.savepoints.push((savepoint, view.written.clone()));
@@ -413,15 +416,15 @@ impl Transactions {
         Ok(())
     }
 
-    async fn delete_range(
+    pub(super) async fn delete_range(
         &mut self,
         transaction: &mut TaskTransaction,
         view: &mut View,
         from: Key,
         table: &Table,
+        keys: Range<u16>,
     ) -> Result<()> {
         // What is seen first is what is deleted.
-        let keys = self.some_range(from);
         let range = transaction.range(table, bytes_of(from, &keys))?;
         self.range(view, range, from, keys.clone()).await?;
         let deleted = transaction.delete_range(table, bytes_of(from, &keys)).await?;
@@ -441,7 +444,7 @@ impl Transactions {
     }
 
     /// Reads a range to its end.
-    async fn range(
+    pub(super) async fn range(
         &mut self,
         view: &mut View,
         range: TaskTransactionRange<'_>,
@@ -476,6 +479,6 @@ impl Transactions {
     }
 }
 
-fn bytes_of(key: Key, keys: &Range<u16>) -> Range<Vec<u8>> {
+pub(super) fn bytes_of(key: Key, keys: &Range<u16>) -> Range<Vec<u8>> {
     Key { index: keys.start, ..key }.bytes()..Key { index: keys.end, ..key }.bytes()
 }
