@@ -7,18 +7,19 @@
 use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use qpair_block::{DeviceInfo, Error, ErrorKind, Result};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs, ftruncate};
+use rustix::fs::{FlockOperation, flock, ftruncate};
 use rustix::io::Errno;
 
 use crate::holder::LockHolder;
 use crate::request::TRANSFER_BYTES_MAX;
+use crate::space::{Reserve, by_fallocate, check_free, reserve_holes};
 
 /// Logical block of a file system that does not tell, bytes.
 const LOGICAL_BLOCK_DEFAULT: u32 = 512;
@@ -84,8 +85,10 @@ pub(crate) struct File {
     /// What it can do on any interface; the interface and mode are left empty here.
     pub(crate) limits: DeviceInfo,
     size_bytes: AtomicU64,
-    /// Space known to be reserved, bytes; also keeps growers apart.
+    /// Space known to be reserved, bytes: 0 after an opening, whatever the file has, and all of it from the first growth on. Also keeps
+    /// growers apart.
     reserved_bytes: Mutex<u64>,
+    reserve: Reserve,
 }
 
 impl File {
@@ -138,6 +141,7 @@ impl File {
             limits,
             size_bytes: AtomicU64::new(geometry.size_bytes),
             reserved_bytes: Mutex::new(0),
+            reserve: by_fallocate,
         };
         if let Some(bytes) = options.create {
             file.fill_new(bytes, &options.path)?;
@@ -215,26 +219,23 @@ impl File {
                     format!("{} cannot have {wanted} bytes", self.name()),
                 )
             })?;
-        // Asked for more than there is, a file system may first give all it has, and leave none to others meanwhile.
-        if let Ok(space) = fstatvfs(&self.fd)
-            && space.f_bfree.saturating_mul(space.f_frsize) < new - *reserved
-        {
-            return Err(grow_error(Errno::NOSPC, self.name(), old, new));
-        }
-        loop {
-            match fallocate(&self.fd, FallocateFlags::empty(), *reserved, new - *reserved) {
-                Ok(()) => break,
-                Err(Errno::INTR) => {}
-                Err(cause) => {
-                    // Part of it may have been reserved, and the size moved along with it.
-                    let _ = ftruncate(&self.fd, old);
-                    return Err(grow_error(cause, self.name(), old, new));
-                }
-            }
-        }
+        self.reserve(*reserved, old, new).map_err(|cause| {
+            // Part of it may have been reserved, and the size moved along with it.
+            let _ = ftruncate(&self.fd, old);
+            grow_error(cause, self.name(), old, new)
+        })?;
         *reserved = new;
         self.size_bytes.store(new, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn reserve(&self, reserved: u64, old: u64, new: u64) -> std::result::Result<(), Errno> {
+        let fd = self.fd.as_fd();
+        check_free(fd, reserved, new)?;
+        if reserved < old {
+            reserve_holes(fd, old, self.reserve)?;
+        }
+        (self.reserve)(fd, old..new)
     }
 
     /// Cuts a file that may be written off behind `wanted` bytes, rounded up to whole blocks.

@@ -41,6 +41,7 @@ mod pace;
 mod passthrough;
 mod posix;
 mod request;
+mod space;
 mod vectors;
 
 pub use device::{KernelDevice, open};

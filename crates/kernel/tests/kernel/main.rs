@@ -5,4 +5,5 @@
 
 mod conformance;
 mod opening;
+mod space;
 mod waiting;

@@ -1,0 +1,160 @@
+//! Growth of files on file systems that are nearly full, or that reserve no space.
+//!
+//! The file systems are mounted for the test, which takes root; without it the tests are skipped, and say so.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use qpair_block::{BlockDevice, ErrorKind};
+use qpair_kernel::{FileOptions, Interface, KernelDevice, open};
+
+/// A file system of this test's own, gone with it.
+struct Mounted {
+    folder: tempfile::TempDir,
+    /// Holds the image of a file system that needs one.
+    _image: Option<tempfile::TempDir>,
+}
+
+impl Mounted {
+    fn tmpfs(bytes: u64) -> Option<Self> {
+        Self::mount(None, &["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
+    }
+
+    /// A file system in an image that `make` writes, with the arguments before the image's path.
+    fn in_image(bytes: u64, make: &[&str]) -> Option<Self> {
+        let image = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let path = image.path().join("image");
+        std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+        let mut command = Command::new(make[0]);
+        command.args(&make[1..]).arg(&path);
+        let path = path.to_str().unwrap().to_owned();
+        if !run(&mut command) {
+            return None;
+        }
+        Self::mount(Some(image), &["-o", "loop", &path])
+    }
+
+    fn mount(image: Option<tempfile::TempDir>, options: &[&str]) -> Option<Self> {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let is_mounted = run(Command::new("mount").args(options).arg(folder.path()));
+        is_mounted.then(|| Self { folder, _image: image })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("file")
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.bytes(|space| space.f_bfree)
+    }
+
+    fn bytes(&self, blocks: impl Fn(&rustix::fs::StatVfs) -> u64) -> u64 {
+        let space = rustix::fs::statvfs(self.folder.path()).unwrap();
+        blocks(&space) * space.f_frsize
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Lazily: a test that fails may have a file open.
+        run(Command::new("umount").arg("-l").arg(self.folder.path()));
+    }
+}
+
+/// Whether a command did what it should; what it says otherwise is printed.
+fn run(command: &mut Command) -> bool {
+    match command.output() {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            println!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+            false
+        }
+        Err(error) => {
+            println!("{command:?}: {error}");
+            false
+        }
+    }
+}
+
+fn file(path: &Path, create: Option<u64>) -> KernelDevice {
+    let options = FileOptions { create, direct: false, ..FileOptions::new(path) };
+    open(&options, Interface::Posix).unwrap()
+}
+
+fn allocated_bytes(path: &Path) -> u64 {
+    path.metadata().unwrap().blocks() * 512
+}
+
+/// A file that was opened again and is larger than the free space was told that there is none left: what it had was counted as missing.
+fn a_reopened_file_grows(mounted: &Mounted) {
+    let path = mounted.path();
+    let free = mounted.free_bytes();
+    drop(file(&path, Some(free / 4 * 3)));
+    let device = file(&path, None);
+    let wanted = device.size_bytes() + free / 8 / 4096 * 4096;
+    device.grow(device.size_bytes() + (64 << 10)).unwrap();
+    device.grow(wanted).unwrap();
+    assert_eq!(device.size_bytes(), wanted);
+    assert!(allocated_bytes(&path) >= wanted);
+    // More than there is stays refused, also as the first growth of an opening, and nothing is taken for it.
+    drop(device);
+    let device = file(&path, None);
+    let left = mounted.free_bytes();
+    let error = device.grow(wanted + left + (1 << 20)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert_eq!((device.size_bytes(), path.metadata().unwrap().len()), (wanted, wanted));
+    assert_eq!(mounted.free_bytes(), left);
+}
+
+/// Holes that were there at the opening are filled by the first growth, or there is no room for it.
+fn holes_are_filled(mounted: &Mounted) {
+    let path = mounted.path();
+    std::fs::remove_file(&path).unwrap();
+    rustix::fs::sync();
+    let free = mounted.free_bytes() / 8192 * 8192;
+    let sparse = std::fs::File::create(&path).unwrap();
+    sparse.set_len(free / 2).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, &[7; 1 << 20], free / 4).unwrap();
+    drop(sparse);
+    let device = file(&path, None);
+    let wanted = device.size_bytes() + (1 << 20);
+    device.grow(wanted).unwrap();
+    assert!(allocated_bytes(&path) >= wanted, "{} of {wanted}", allocated_bytes(&path));
+    let content = std::fs::read(&path).unwrap();
+    assert!(content[(free / 4) as usize..][..1 << 20].iter().all(|byte| *byte == 7));
+    drop(device);
+    let too_much = mounted.bytes(|space| space.f_blocks);
+    std::fs::File::create(&path).unwrap().set_len(too_much).unwrap();
+    let device = file(&path, None);
+    let error = device.grow(too_much + (64 << 10)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+}
+
+#[test]
+fn on_a_nearly_full_file_system_in_memory() {
+    let Some(mounted) = Mounted::tmpfs(64 << 20) else { return println!("skipped: no root") };
+    a_reopened_file_grows(&mounted);
+    holes_are_filled(&mounted);
+}
+
+#[test]
+fn on_a_nearly_full_ext4() {
+    let make = ["mkfs.ext4", "-q", "-m", "0"];
+    let Some(mounted) = Mounted::in_image(64 << 20, &make) else {
+        return println!("skipped: no ext4, or no root");
+    };
+    a_reopened_file_grows(&mounted);
+    holes_are_filled(&mounted);
+}
+
+/// A file system that wants as much free as a range is long, whatever of the range the file has.
+#[test]
+fn on_a_nearly_full_xfs() {
+    let make = ["mkfs.xfs", "-q"];
+    let Some(mounted) = Mounted::in_image(400 << 20, &make) else {
+        return println!("skipped: no xfs, or no root");
+    };
+    a_reopened_file_grows(&mounted);
+    holes_are_filled(&mounted);
+}
