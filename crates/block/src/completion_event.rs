@@ -9,7 +9,9 @@ use crate::error::{Error, Result};
 
 /// An event that polls readable while requests are in flight: a device that is polled says nothing of its completions.
 ///
-/// It is made when a caller first asks for it, so that others pay no system call.
+/// It is made when a caller first asks for it, so that others pay no system call. It stays readable after the last completion, until
+/// a poll finds nothing ([`IoChannel::completion_fd`](crate::IoChannel::completion_fd)): a thread that looks for completions sets it once,
+/// and not for each request.
 #[derive(Debug, Default)]
 pub struct CompletionEvent {
     event: Option<OwnedFd>,
@@ -34,19 +36,24 @@ impl CompletionEvent {
         Ok(event.as_fd())
     }
 
-    /// Brings the descriptor up to date, and counts what that takes.
+    /// Makes the descriptor readable if requests are in flight, and counts what that takes.
     #[inline]
     pub fn tell(&mut self, in_flight: u32, statistics: &mut ChannelStatistics) {
-        let Some(event) = &self.event else { return };
-        if (in_flight > 0) != self.is_told {
-            self.is_told = in_flight > 0;
+        if let Some(event) = self.event.as_ref().filter(|_| in_flight > 0 && !self.is_told) {
+            self.is_told = true;
             statistics.system_calls += 1;
-            // Neither can fail in a way that matters: it is set, or it is not.
-            if self.is_told {
-                let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-            } else {
-                let _ = rustix::io::read(event, &mut [0; 8]);
-            }
+            // It cannot fail in a way that matters: the count is far from its limit.
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// A poll has found nothing: with nothing in flight the descriptor is readable no more.
+    #[inline]
+    pub fn settle(&mut self, in_flight: u32, statistics: &mut ChannelStatistics) {
+        if let Some(event) = self.event.as_ref().filter(|_| in_flight == 0 && self.is_told) {
+            self.is_told = false;
+            statistics.system_calls += 1;
+            let _ = rustix::io::read(event, &mut [0; 8]);
         }
     }
 }

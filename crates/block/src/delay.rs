@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::device::{
-    BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::holding::{Alarm, Holding, wait_holding};
@@ -185,6 +185,17 @@ impl IoChannel for DelayChannel {
         let count = self.inner.poll(completions);
         self.arm();
         count
+    }
+
+    fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.release();
+        let count = self.inner.look(completions);
+        self.arm();
+        count
+    }
+
+    fn arrival(&self) -> Arrival {
+        self.inner.arrival().with_held(self.next_due().is_some(), self.inner.in_flight())
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {

@@ -300,6 +300,40 @@ impl ChannelStatistics {
     }
 }
 
+/// How completions of a channel reach the thread that waits for them. A thread that waits for several channels goes by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// By a system call, which ends a sleep. To look before that finds little.
+    Called,
+    /// Into memory. A look finds a completion sooner than a sleep does, and a sleep ends with one too.
+    Seen,
+    /// Into memory, and nothing ends a sleep: a thread that waits looks until a completion is there.
+    Polled,
+}
+
+impl Arrival {
+    /// How completions arrive of several channels with requests, these being the channels'. `Called` for none.
+    pub(crate) fn of_all(all: impl Iterator<Item = Self>) -> Self {
+        let joined = all.reduce(|one, other| match (one, other) {
+            // Whatever tells of the others, these have to be looked at.
+            (Self::Polled, _) | (_, Self::Polled) => Self::Polled,
+            (Self::Seen, Self::Seen) => Self::Seen,
+            _ => Self::Called,
+        });
+        joined.unwrap_or(Self::Called)
+    }
+
+    /// That of a channel which holds requests back until a timer says that they are due, if it holds any now: they come by that
+    /// timer, and the others, `below_in_flight` of them, as they would.
+    pub(crate) fn with_held(self, held: bool, below_in_flight: u32) -> Self {
+        match self {
+            Self::Polled if below_in_flight > 0 => Self::Polled,
+            Self::Seen if !held => Self::Seen,
+            _ => Self::Called,
+        }
+    }
+}
+
 /// The data plane: one worker's own queue on one device.
 ///
 /// `submit`, `kick` and `poll` never block and never allocate per request; `wait` sleeps in the interface's own way.
@@ -324,9 +358,9 @@ pub trait IoChannel {
         self.poll(completions)
     }
 
-    /// Whether completions come into memory without a system call, so that a look finds them sooner than a sleep.
-    fn comes_unasked(&self) -> bool {
-        false
+    /// How the completions of what is in flight now reach a thread that waits for them.
+    fn arrival(&self) -> Arrival {
+        Arrival::Called
     }
 
     /// Rings the doorbell, sleeps until enough completions are there (see [`WaitOptions`]), the wake event is

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::{
-    BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
 use crate::error::{Error, ErrorKind, IoError, Result};
 use crate::fault_control::{Fault, FaultControl};
@@ -239,6 +239,20 @@ impl IoChannel for FaultChannel {
         self.inner.poll(&mut self.results);
         self.finish_all(completions);
         completions.len() - before
+    }
+
+    fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
+        if self.failed.len() > 0 {
+            return self.poll(completions);
+        }
+        let before = completions.len();
+        self.inner.look(&mut self.results);
+        self.finish_all(completions);
+        completions.len() - before
+    }
+
+    fn arrival(&self) -> Arrival {
+        self.inner.arrival().with_held(self.failed.len() > 0, self.inner.in_flight())
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {

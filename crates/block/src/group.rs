@@ -1,13 +1,18 @@
 //! Several channels of one thread, which submits to any of them and waits for all.
 //!
-//! Invariant: no thread sleeps on a descriptor that tells of completions that were taken already. Members with nothing in flight are
-//! settled first, and a member that alone has requests sleeps in its own way, as it would without the others.
+//! Invariants:
+//! - no thread sleeps on a descriptor that tells of completions that were taken already. Members with nothing in flight are settled first,
+//!   and a member that alone has requests sleeps in its own way, as it would without the others;
+//! - no thread sleeps while a member whose completions have to be looked for ([`Arrival::Polled`]) has requests. Such a wait makes no system
+//!   call.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::device::{BlockDevice, ChannelOptions, ChannelStatistics, IoChannel, WaitOptions};
+use crate::device::{
+    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, IoChannel, WaitOptions,
+};
 use crate::error::Result;
 use crate::member::MemberChannel;
 use crate::poller::{EarlyQueue, PollSet};
@@ -114,13 +119,19 @@ impl ChannelGroup {
         loop {
             let rest = clock.rest(taken, clock.end(taken), now);
             let alone = self.wait_alone(completions, rest);
-            taken += alone.unwrap_or_else(|| self.look_and_poll(completions, rest.timeout));
+            let found = alone.unwrap_or_else(|| self.look_and_poll(completions, rest.timeout));
+            taken += found;
             now = Instant::now();
             if clock.is_over(taken, now) || (in_flight == 0 && woken_by_none) {
                 return taken;
             }
-            if alone.is_none() && self.sleep(clock.rest(taken, clock.end(taken), now).timeout) {
-                return taken + self.poll(completions);
+            // Where one was seen, the next is seen too.
+            let looks = found > 0 && self.arrival() != Arrival::Called;
+            if alone.is_none()
+                && !looks
+                && self.sleep(clock.rest(taken, clock.end(taken), now).timeout)
+            {
+                return taken + self.look(completions);
             }
         }
     }
@@ -145,33 +156,44 @@ impl ChannelGroup {
         }
     }
 
-    /// Rings the doorbells and takes what is there; where completions come without a system call, it looks for a while.
+    /// Rings the doorbells and takes what is there. Where completions come into memory it looks for a while, and where nothing else
+    /// tells of them until there is one, `limit` is over or the wake event is signalled.
     pub(crate) fn look_and_poll(
         &mut self,
         completions: &mut Vec<Completion>,
         limit: Option<Duration>,
     ) -> usize {
         self.kick();
-        // No member looks for the wake event.
-        let unasked = |member: &MemberChannel| {
-            member.channel.in_flight() == 0 || member.channel.comes_unasked()
+        let limit = match self.arrival() {
+            Arrival::Called => return self.poll(completions),
+            Arrival::Seen => Some(limit.unwrap_or(LOOK_MAX).min(LOOK_MAX)),
+            Arrival::Polled => limit,
         };
-        if self.wake.is_none() && self.members.iter().all(unasked) && self.in_flight() > 0 {
-            let begin = Instant::now();
-            loop {
-                for _ in 0..LOOKS {
-                    let found = self.look(completions);
-                    if found > 0 {
-                        return found;
-                    }
-                    std::hint::spin_loop();
+        let begin = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                let found = self.look(completions);
+                if found > 0 {
+                    return found;
                 }
-                if begin.elapsed() >= limit.unwrap_or(LOOK_MAX).min(LOOK_MAX) {
-                    break;
-                }
+                std::hint::spin_loop();
+            }
+            if self.is_woken() || limit.is_some_and(|limit| begin.elapsed() >= limit) {
+                break;
             }
         }
-        self.poll(completions)
+        if self.arrival() == Arrival::Polled { 0 } else { self.poll(completions) }
+    }
+
+    /// Whether the wake event is signalled. No member looks for it.
+    fn is_woken(&self) -> bool {
+        self.wake.as_ref().is_some_and(|wake| wake.is_signalled())
+    }
+
+    /// As [`IoChannel::arrival`], of the members that have requests.
+    pub(crate) fn arrival(&self) -> Arrival {
+        let busy = self.members.iter().filter(|member| member.channel.in_flight() > 0);
+        Arrival::of_all(busy.map(|member| member.channel.arrival()))
     }
 
     /// As [`IoChannel::look`], at all.
@@ -180,8 +202,11 @@ impl ChannelGroup {
         busy.map(|member| member.channel.look(completions)).sum()
     }
 
-    /// Sleeps once for several, after a poll that found nothing; whether the wake event is signalled.
+    /// Sleeps once for several, after a poll that found nothing, unless a member has to be looked at; whether the wake event is signalled.
     pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> bool {
+        if self.arrival() == Arrival::Polled {
+            return self.is_woken();
+        }
         self.system_calls += 1;
         sleep(self.set.as_ref().map(AsFd::as_fd), self.wake.as_deref(), timeout)
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::device::{
-    BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::poller::PollSet;
@@ -188,7 +188,8 @@ impl IoThread {
             if self.is_over() {
                 return;
             }
-            if !self.has_work() {
+            // Nothing but a look finds what some drives have done.
+            if !self.has_work() && !self.members.iter().any(LaneEnd::is_polled) {
                 if let Some(first) = self.members.first_mut() {
                     first.sleeps += 1;
                 }
@@ -263,7 +264,11 @@ impl LaneEnd {
         if moved {
             self.channel.kick();
         }
-        if self.channel.poll(&mut self.ended) > 0 {
+        let found = match self.is_polled() {
+            true => self.channel.look(&mut self.ended),
+            false => self.channel.poll(&mut self.ended),
+        };
+        if found > 0 {
             moved = true;
             let mut state = locked(&self.lane.state);
             state.ended.append(&mut self.ended);
@@ -276,6 +281,11 @@ impl LaneEnd {
             }
         }
         moved
+    }
+
+    /// Whether its requests have to be looked for.
+    fn is_polled(&self) -> bool {
+        self.channel.in_flight() > 0 && self.channel.arrival() == Arrival::Polled
     }
 
     /// Its channel is gone. A channel takes all that it has in flight with it.

@@ -56,7 +56,7 @@ pub use completion_event::CompletionEvent;
 pub use content::find_content;
 pub use delay::{DelayDevice, DelayOptions};
 pub use device::{
-    BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
 pub use error::{Error, ErrorKind, IoError, Result};
 pub use fault::{FaultDevice, FaultOptions};

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::device::{
-    BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
 use crate::error::Result;
 use crate::holding::{Alarm, Holding, wait_holding};
@@ -390,11 +390,14 @@ impl IoChannel for LimitChannel {
     #[inline]
     fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.learn();
-        if self.is_free() { self.inner.look(completions) } else { self.poll(completions) }
+        self.release();
+        let count = self.inner.look(completions);
+        self.arm();
+        count
     }
 
-    fn comes_unasked(&self) -> bool {
-        self.held() == 0 && self.inner.comes_unasked()
+    fn arrival(&self) -> Arrival {
+        self.inner.arrival().with_held(self.held() > 0, self.inner.in_flight())
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {

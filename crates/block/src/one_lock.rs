@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::device::{
-    BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
 use crate::error::Result;
 use crate::request::{Completion, Request};
@@ -103,8 +103,8 @@ impl IoChannel for OneLockChannel {
         inner.look(completions)
     }
 
-    fn comes_unasked(&self) -> bool {
-        self.inner.comes_unasked()
+    fn arrival(&self) -> Arrival {
+        self.inner.arrival()
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {

@@ -6,7 +6,9 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::device::{BlockDevice, ChannelOptions, ChannelStatistics, IoChannel, WaitOptions};
+use crate::device::{
+    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, IoChannel, WaitOptions,
+};
 use crate::error::Result;
 use crate::group::ChannelGroup;
 use crate::poller::EarlyQueue;
@@ -62,6 +64,10 @@ impl IoChannel for PairChannel {
 
     fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.sides.look(completions)
+    }
+
+    fn arrival(&self) -> Arrival {
+        self.sides.arrival()
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::device::{
-    BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::{Completion, Op, Request};
@@ -127,8 +127,8 @@ impl IoChannel for SliceChannel {
         self.inner.look(completions)
     }
 
-    fn comes_unasked(&self) -> bool {
-        self.inner.comes_unasked()
+    fn arrival(&self) -> Arrival {
+        self.inner.arrival()
     }
 
     #[inline]

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::device::{ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions};
+use crate::device::{
+    Arrival, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+};
 use crate::error::{IoError, Result};
 use crate::group::ChannelGroup;
 use crate::poller::EarlyQueue;
@@ -229,6 +231,13 @@ impl IoChannel for StripeChannel {
             self.ring();
         }
         completions.len() - before
+    }
+
+    fn arrival(&self) -> Arrival {
+        if self.early.len() > 0 || !self.parked.is_empty() {
+            return Arrival::Called;
+        }
+        self.members.arrival()
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {

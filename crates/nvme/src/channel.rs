@@ -10,8 +10,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use qpair_block::{
-    Arena, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, IoChannel, IoError, Op,
-    Request, Result, WaitOptions, WakeEvent,
+    Arena, Arrival, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, IoChannel, IoError,
+    Op, Request, Result, WaitOptions, WakeEvent,
 };
 use qpair_nvme_wire::command::{DEALLOCATE, FORCE_UNIT_ACCESS, io};
 use qpair_nvme_wire::{Range, Status};
@@ -454,7 +454,7 @@ impl NvmeChannel {
         if !self.waiting.is_empty() {
             self.resume();
         }
-        self.look(found);
+        self.look_after(found);
     }
 
     /// Lets a model in this process do its part.
@@ -467,7 +467,7 @@ impl NvmeChannel {
 
     /// Looks at the controller and at the clock now and then; `found`: there was a completion.
     #[inline]
-    pub(crate) fn look(&mut self, found: bool) {
+    pub(crate) fn look_after(&mut self, found: bool) {
         let polls = if found { 1 } else { EMPTY_POLL };
         self.polls_left = self.polls_left.saturating_sub(polls);
         if self.polls_left == 0 || self.controller.hub.state() != self.seen {
@@ -706,10 +706,23 @@ impl IoChannel for NvmeChannel {
 
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let found = self.look(completions);
+        if found == 0 {
+            self.bell.event.settle(self.taken, &mut self.statistics);
+        }
+        self.bell.event.tell(self.taken, &mut self.statistics);
+        found
+    }
+
+    #[inline]
+    fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
         self.turn(completions);
-        self.bell.event.tell(self.taken, &mut self.statistics);
         completions.len() - before
+    }
+
+    fn arrival(&self) -> Arrival {
+        if self.bell.is_polled() { Arrival::Polled } else { Arrival::Called }
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {

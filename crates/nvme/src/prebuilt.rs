@@ -137,7 +137,7 @@ impl PrebuiltQueue {
             channel.line.has_progress = true;
             channel.rings.release();
         }
-        channel.look(found);
+        channel.look_after(found);
         if channel.is_open { Ok(()) } else { Err(self.lost()) }
     }
 

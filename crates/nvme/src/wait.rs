@@ -55,6 +55,11 @@ impl Bell {
         Ok(Self { mode, interrupt, event: CompletionEvent::default(), due: None })
     }
 
+    /// Whether nothing but a look finds completions.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.mode == WaitMode::Poll
+    }
+
     /// The interrupt vector of the completion queue.
     pub(crate) fn vector(&self) -> Option<u16> {
         self.interrupt.as_ref().map(|interrupt| interrupt.vector() as u16)
@@ -94,7 +99,7 @@ impl NvmeChannel {
                 }
                 continue;
             }
-            let is_polled = self.bell.mode == WaitMode::Poll && self.is_open;
+            let is_polled = self.bell.is_polled() && self.is_open;
             if !is_polled {
                 self.tend();
                 self.turn(completions);
@@ -153,8 +158,14 @@ impl NvmeChannel {
     }
 
     /// Whether the wake event is signalled; its signal is taken.
-    fn is_woken(&mut self) -> EndedBy {
-        if self.wake.is_some() { self.sleep(Some(Instant::now())) } else { EndedBy::Time }
+    fn is_woken(&self) -> EndedBy {
+        match self.wake.as_ref().filter(|wake| wake.is_signalled()) {
+            Some(wake) => {
+                wake.clear();
+                EndedBy::Wake
+            }
+            None => EndedBy::Time,
+        }
     }
 
     /// Sleeps until the interrupt, the wake event or `end`.

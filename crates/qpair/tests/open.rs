@@ -342,3 +342,49 @@ fn a_file_that_is_removed_while_it_is_open() {
             .for_each(|path| std::fs::remove_file(path).unwrap());
     }
 }
+
+/// A store over several polled drives makes no system call for a read that misses. A worker has an event by which others wake it, and a
+/// thread over several drives once slept whenever there was one: 1.7 calls a lookup, where one drive took none.
+#[test]
+fn a_store_on_polled_drives_makes_no_calls_for_a_lookup() {
+    const KEYS: u32 = 16_000;
+    const CLIENTS: u32 = 32;
+    const LOOKUPS: u32 = 250;
+    let drive = "softnvme:size=64MiB,profile=optane";
+    for drives in [1, 2, 8] {
+        let name = format!("stripe:{}", vec![drive; drives].join("+"));
+        let store = Options::new(name).memory_bytes(4 << 20).workers(2).open().unwrap();
+        let table = store.table("t").unwrap();
+        let load = table.task();
+        let loaded = store.spawn(move || async move {
+            for key in 0..KEYS {
+                load.put(&key.to_be_bytes(), &[7; 1000]).await?;
+            }
+            Ok::<_, qpair::Error>(())
+        });
+        loaded.join().unwrap().unwrap();
+        let counts = || store.statistics().unwrap().device;
+        let before = counts();
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let table = table.task();
+                store.spawn(move || async move {
+                    let mut random = fastrand::Rng::with_seed(client.into());
+                    for _ in 0..LOOKUPS {
+                        let key = random.u32(0..KEYS).to_be_bytes();
+                        assert!(table.get(&key).await.unwrap().is_some());
+                    }
+                })
+            })
+            .collect();
+        for client in clients {
+            client.join().unwrap();
+        }
+        let after = counts();
+        let lookups = u64::from(CLIENTS * LOOKUPS);
+        let (reads, calls) = (after.reads - before.reads, after.system_calls - before.system_calls);
+        assert!(reads > lookups / 2, "{drives} drives: {reads} reads for {lookups} lookups");
+        // A few where a worker had nothing to do: before its clients came, and after.
+        assert!(calls < lookups / 50, "{drives} drives: {calls} calls for {lookups} lookups");
+    }
+}

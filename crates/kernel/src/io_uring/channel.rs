@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use io_uring::types::Fd;
 use io_uring::{cqueue, opcode};
 use qpair_block::{
-    ChannelOptions, ChannelStatistics, Completion, Error, IoChannel, Request, Result, WaitOptions,
-    WakeEvent,
+    Arrival, ChannelOptions, ChannelStatistics, Completion, Error, IoChannel, Request, Result,
+    WaitOptions, WakeEvent,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -311,8 +311,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         completions.len() - before
     }
 
-    fn comes_unasked(&self) -> bool {
-        THREAD
+    fn arrival(&self) -> Arrival {
+        if THREAD { Arrival::Seen } else { Arrival::Called }
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qpair_block::{
-    ChannelOptions, ChannelStatistics, Completion, CompletionEvent, DeviceInfo, IoChannel, IoError,
-    Op, Request, Result, WaitOptions, WakeEvent, time,
+    Arrival, ChannelOptions, ChannelStatistics, Completion, CompletionEvent, DeviceInfo, IoChannel,
+    IoError, Op, Request, Result, WaitOptions, WakeEvent, time,
 };
 use qpair_scsi_wire::unmap;
 
@@ -469,10 +469,23 @@ impl IoChannel for ScsiChannel {
 
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let found = self.look(completions);
+        if found == 0 {
+            self.event.settle(self.taken, &mut self.statistics);
+        }
+        self.event.tell(self.taken, &mut self.statistics);
+        found
+    }
+
+    #[inline]
+    fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
         self.turn(completions);
-        self.event.tell(self.taken, &mut self.statistics);
         completions.len() - before
+    }
+
+    fn arrival(&self) -> Arrival {
+        if self.queue.interrupt().is_none() { Arrival::Polled } else { Arrival::Called }
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {

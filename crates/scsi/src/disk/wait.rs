@@ -71,7 +71,8 @@ impl ScsiChannel {
                 if end.is_some_and(|end| end <= now) {
                     break;
                 }
-                if self.wake.is_some() && self.sleep(Some(now)) {
+                if let Some(wake) = self.wake.as_ref().filter(|wake| wake.is_signalled()) {
+                    wake.clear();
                     self.turn(completions);
                     break;
                 }

@@ -12,8 +12,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use qpair_block::{
-    Arena, ArenaOptions, Buffer, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, Error,
-    ErrorKind, IoChannel, IoError, Op, Request, Result, WaitClock, WaitOptions, WakeEvent, sleep,
+    Arena, ArenaOptions, Arrival, Buffer, ChannelOptions, ChannelStatistics, Completion,
+    DeviceInfo, Error, ErrorKind, IoChannel, IoError, Op, Request, Result, WaitClock, WaitOptions,
+    WakeEvent, sleep,
 };
 use qpair_virtio::blk::{Range, SECTOR_SHIFT, Status, Verb, feature as blk};
 
@@ -380,8 +381,8 @@ impl IoChannel for VhostUserChannel {
         completions.len() - before
     }
 
-    fn comes_unasked(&self) -> bool {
-        true
+    fn arrival(&self) -> Arrival {
+        Arrival::Seen
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
@@ -400,7 +401,8 @@ impl IoChannel for VhostUserChannel {
             if self.taken == 0 && end.is_none() && self.wake.is_none() {
                 break;
             }
-            let is_hot = self.taken > 0 && now < hot_until && self.wake.is_none();
+            let is_woken = self.wake.as_ref().is_some_and(|wake| wake.is_signalled());
+            let is_hot = self.taken > 0 && now < hot_until && !is_woken;
             if !(is_hot || self.taken > 0 && self.queue.listen()) {
                 let woken = self.sleep(end);
                 if !self.is_watched {

@@ -474,7 +474,8 @@ impl Worker {
         let mut channel = self.channel.borrow_mut();
         if channel.in_flight() > 0 {
             let outer = self.enter(Part::Poll);
-            channel.poll(&mut pace.completions);
+            // The worker sleeps in the channel's own wait, so no descriptor has to come to rest.
+            channel.look(&mut pace.completions);
             self.enter(outer);
         }
     }
