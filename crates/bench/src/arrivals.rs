@@ -4,8 +4,12 @@
 //! first; one that no client was free for is late, and its latency counts from when it was due.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use qpair::{Error, ErrorKind, Result};
+
+/// How long a client sleeps before it looks whether the run is over, nanoseconds.
+const SLEEP_NS_MAX: u64 = 10_000_000;
 
 /// Arrivals of all clients together: independent, so many a second on average.
 pub(crate) struct Arrivals {
@@ -43,7 +47,7 @@ impl Arrivals {
         next.at_ns as u64
     }
 
-    /// Waits until the next one is due, and says when that was; `None`: the run is over before.
+    /// Sleeps until the next one is due, and says when that was; `None`: the run is over before.
     pub(crate) async fn next(
         &self,
         now_ns: impl Fn() -> u64,
@@ -58,7 +62,11 @@ impl Arrivals {
             if is_over(now_ns) {
                 return None;
             }
-            qpair::task::yield_now().await;
+            let rest = Duration::from_nanos((due_ns - now_ns).min(SLEEP_NS_MAX));
+            if qpair::task::sleep(rest).await.is_err() {
+                // No worker of a store: there is no timer.
+                qpair::task::yield_now().await;
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ mod flush;
 mod handle;
 mod lists;
 mod operation;
+mod sleep;
 pub(crate) mod stepped;
 mod tasks;
 mod transfer;
@@ -25,6 +26,7 @@ pub(crate) use operation::{
     Context, Descent, LoadPlan, Need, Operation, astray, check_here, refuse_on_worker, run,
     run_all, run_as, run_at_once, run_inline, take_turn,
 };
+pub use sleep::sleep;
 pub use stepped::{Runtime, Step, abandon_stepped, is_stepped_here};
 pub(crate) use transfer::{
     Reserved, Transfer, give_scratch, read_page, scratch_frame, scratch_frame_now,

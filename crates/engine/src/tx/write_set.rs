@@ -417,7 +417,8 @@ mod tests {
                         _ => random.u32(0..5000),
                     };
                     let (tree, key) = (random.u32(1..4), index.to_be_bytes().to_vec());
-                    let value = (random.u8(0..4) != 0).then(|| vec![random.u8(..); random.usize(0..12)]);
+                    let value =
+                        (random.u8(0..4) != 0).then(|| vec![random.u8(..); random.usize(0..12)]);
                     let write = value.as_deref().map_or(Write::Delete, Write::Inline);
                     let place = (RowRef::decode(0), None);
                     set.put(Tree { id: tree, root }, &key, place, write, usize::MAX).unwrap();
