@@ -3,7 +3,7 @@
 //! Worst is what the weakest isolation forbids already: writes alone, then with reads of what was written, then with one
 //! read of what was replaced, then with several; each without the order of real time before those that need it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::anomaly::{Class, Kind};
 use crate::graph::{Edge, Graph};
@@ -14,22 +14,137 @@ pub(crate) struct Cycle {
     pub(crate) steps: Vec<(usize, Edge)>,
 }
 
-/// First edges that are tried in a component for each class, at most: components are small, but for a store that is very wrong.
-const TRIED_MAX: usize = 200;
+/// Edges that are followed for one class in one component, at most. A component is small, but for a store that is very wrong; and there
+/// the cycles of the last class are found at once.
+const FOLLOWED_MAX: u64 = 30_000_000;
+/// The same once there is a cycle, and a shorter one is looked for.
+const FOLLOWED_MORE_MAX: u64 = 1_000_000;
 
-/// The worst cycle of a component.
-pub(crate) fn worst(graph: &Graph, component: &[usize]) -> Option<Cycle> {
-    let within: HashMap<usize, ()> = component.iter().map(|node| (*node, ())).collect();
-    for realtime in [false, true] {
-        for class in [Class::G0, Class::G1c, Class::GSingle, Class::G2] {
-            if let Some(steps) = shortest(graph, component, &within, class, realtime) {
-                let phantom =
-                    steps.iter().any(|(_, edge)| matches!(edge, Edge::Rw { by_range: true, .. }));
-                return Some(Cycle { kind: Kind::Cycle { class, phantom, realtime }, steps });
+/// Looks for cycles in the components of a graph.
+pub(crate) struct Search<'g> {
+    graph: &'g Graph,
+    /// The component of each node that was looked at.
+    component: Vec<usize>,
+    /// How each node was reached, and in which search.
+    reached: Vec<Reached>,
+    searches: u64,
+    /// Edges that may still be followed.
+    left: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Reached {
+    search: u64,
+    /// Transactions on the way.
+    len: usize,
+    before: Option<(usize, Edge)>,
+}
+
+impl<'g> Search<'g> {
+    pub(crate) fn new(graph: &'g Graph, components: &[Vec<usize>]) -> Self {
+        let mut component = vec![usize::MAX; graph.edges.len()];
+        for (number, nodes) in components.iter().enumerate() {
+            nodes.iter().for_each(|node| component[*node] = number);
+        }
+        let reached = vec![Reached::default(); graph.edges.len()];
+        Self { graph, component, reached, searches: 0, left: 0 }
+    }
+
+    /// The worst cycle of a component.
+    pub(crate) fn worst(&mut self, component: &[usize]) -> Option<Cycle> {
+        for realtime in [false, true] {
+            for class in [Class::G0, Class::G1c, Class::GSingle, Class::G2] {
+                if let Some(steps) = self.shortest(component, class, realtime) {
+                    let phantom = steps
+                        .iter()
+                        .any(|(_, edge)| matches!(edge, Edge::Rw { by_range: true, .. }));
+                    return Some(Cycle { kind: Kind::Cycle { class, phantom, realtime }, steps });
+                }
             }
         }
+        None
     }
-    None
+
+    fn shortest(
+        &mut self,
+        component: &[usize],
+        class: Class,
+        realtime: bool,
+    ) -> Option<Vec<(usize, Edge)>> {
+        let graph = self.graph;
+        self.left = FOLLOWED_MAX;
+        let (mut len_max, mut best) = (usize::MAX, None);
+        for from in component {
+            for (to, first) in &graph.edges[*from] {
+                if self.left == 0 {
+                    return best;
+                }
+                if !begins(class, *first) || self.component[*to] != self.component[*from] {
+                    continue;
+                }
+                let way = self.way((*to, *from), len_max, |edge| goes_on(class, realtime, edge));
+                if let Some((len, rest)) = way {
+                    if best.is_none() {
+                        self.left = self.left.min(FOLLOWED_MORE_MAX);
+                    }
+                    len_max = len;
+                    best = Some(std::iter::once((*from, *first)).chain(rest).collect());
+                }
+            }
+        }
+        best
+    }
+
+    /// The shortest way, counted in transactions, if it is shorter than `len_max`.
+    fn way(
+        &mut self,
+        (from, to): (usize, usize),
+        len_max: usize,
+        may: impl Fn(Edge) -> bool,
+    ) -> Option<(usize, Vec<(usize, Edge)>)> {
+        self.searches += 1;
+        let search = self.searches;
+        self.reached[from] = Reached { search, len: 0, before: None };
+        let mut queue = VecDeque::from([(0, from)]);
+        while let Some((len, node)) = queue.pop_front() {
+            if self.reached[node].len < len {
+                continue;
+            }
+            if node == to {
+                break;
+            }
+            for (next, edge) in &self.graph.edges[node] {
+                self.left = self.left.saturating_sub(1);
+                if !may(*edge) || self.component[*next] != self.component[node] {
+                    continue;
+                }
+                // The clock and the two moments of one transaction add none.
+                let adds = usize::from(self.graph.facts[*next].is_some() && *edge != Edge::Within);
+                let len = len + adds;
+                let known = self.reached[*next];
+                if len >= len_max || known.search == search && known.len <= len {
+                    continue;
+                }
+                self.reached[*next] = Reached { search, len, before: Some((node, *edge)) };
+                match adds {
+                    0 => queue.push_front((len, *next)),
+                    _ => queue.push_back((len, *next)),
+                }
+            }
+        }
+        let end = self.reached[to];
+        if end.search != search {
+            return None;
+        }
+        let mut steps = Vec::new();
+        let mut before = end.before;
+        while let Some((node, edge)) = before {
+            steps.push((node, edge));
+            before = self.reached[node].before;
+        }
+        steps.reverse();
+        Some((end.len, steps))
+    }
 }
 
 /// Whether a cycle of the class begins with such an edge.
@@ -49,76 +164,4 @@ fn goes_on(class: Class, realtime: bool, edge: Edge) -> bool {
         Edge::Rw { .. } => class == Class::G2,
         Edge::Time | Edge::Durable => realtime,
     }
-}
-
-fn shortest(
-    graph: &Graph,
-    component: &[usize],
-    within: &HashMap<usize, ()>,
-    class: Class,
-    realtime: bool,
-) -> Option<Vec<(usize, Edge)>> {
-    let mut best: Option<(usize, Vec<(usize, Edge)>)> = None;
-    let firsts = component.iter().flat_map(|node| {
-        let edges = graph.edges[*node].iter().filter(|(to, _)| within.contains_key(to));
-        edges.map(|(to, edge)| (*node, *to, *edge))
-    });
-    for (from, to, first) in firsts.filter(|(.., edge)| begins(class, *edge)).take(TRIED_MAX) {
-        let most = best.as_ref().map_or(usize::MAX, |best| best.0);
-        let Some((len, rest)) =
-            way(graph, within, (to, from), most, |edge| goes_on(class, realtime, edge))
-        else {
-            continue;
-        };
-        let steps = std::iter::once((from, first)).chain(rest).collect();
-        best = Some((len, steps));
-    }
-    best.map(|best| best.1)
-}
-
-/// The shortest way, counted in transactions, if it is shorter than `most`.
-fn way(
-    graph: &Graph,
-    within: &HashMap<usize, ()>,
-    (from, to): (usize, usize),
-    most: usize,
-    may: impl Fn(Edge) -> bool,
-) -> Option<(usize, Vec<(usize, Edge)>)> {
-    // How far each node is, and where from.
-    let mut reached: HashMap<usize, (usize, Option<(usize, Edge)>)> =
-        HashMap::from([(from, (0, None))]);
-    let mut queue = VecDeque::from([(0, from)]);
-    while let Some((len, node)) = queue.pop_front() {
-        if reached[&node].0 < len {
-            continue;
-        }
-        if node == to {
-            break;
-        }
-        for (next, edge) in &graph.edges[node] {
-            if !may(*edge) || !within.contains_key(next) {
-                continue;
-            }
-            // The clock and the two moments of one transaction add none.
-            let adds = usize::from(graph.facts[*next].is_some() && *edge != Edge::Within);
-            let next_len = len + adds;
-            if next_len >= most || reached.get(next).is_some_and(|known| known.0 <= next_len) {
-                continue;
-            }
-            reached.insert(*next, (next_len, Some((node, *edge))));
-            match adds {
-                0 => queue.push_front((next_len, *next)),
-                _ => queue.push_back((next_len, *next)),
-            }
-        }
-    }
-    let len = reached.get(&to)?.0;
-    let mut steps = Vec::new();
-    let mut node = to;
-    while let Some((before, edge)) = reached[&node].1 {
-        steps.push((before, edge));
-        node = before;
-    }
-    steps.reverse();
-    Some((len, steps))
 }

@@ -3,7 +3,7 @@
 use crate::cycle::Cycle;
 use crate::facts::{Facts, Role};
 use crate::graph::{Edge, Graph};
-use crate::history::{By, Element, History, Isolation, Operation, Outcome};
+use crate::history::{By, Element, History, Isolation, List, Operation, Outcome};
 
 /// Elements that are written out, at most.
 const LISTED_MAX: usize = 40;
@@ -52,9 +52,10 @@ pub(crate) fn cycle(history: &History, facts: &Facts, graph: &Graph, cycle: &Cyc
             }
         });
     }
+    let lists: Vec<List> = cycle.steps.iter().filter_map(|(_, edge)| edge.list()).collect();
     lines.extend(transactions(graph, cycle).into_iter().filter_map(|fact| {
         let number = facts.number(fact)?;
-        Some(format!("T{number}: {}", transaction(history, number)))
+        Some(format!("T{number}: {}", transaction(history, number, &lists)))
     }));
     lines.join("\n")
 }
@@ -87,8 +88,8 @@ pub(crate) fn transactions(graph: &Graph, cycle: &Cycle) -> Vec<usize> {
     facts
 }
 
-/// What a transaction did.
-fn transaction(history: &History, number: usize) -> String {
+/// What a transaction did with some lists.
+fn transaction(history: &History, number: usize, lists: &[List]) -> String {
     let transaction = &history.transactions[number];
     let isolation = match transaction.isolation {
         Isolation::Snapshot => "snapshot",
@@ -99,7 +100,12 @@ fn transaction(history: &History, number: usize) -> String {
         Outcome::RolledBack => "rolled back".to_owned(),
         Outcome::Unknown => "never answered".to_owned(),
     };
-    let operations: Vec<String> = transaction.operations.iter().map(operation).collect();
+    let concerns = |operation: &&Operation| match operation {
+        Operation::Append { list, .. } | Operation::Read { list, .. } => lists.contains(list),
+        Operation::RollBack { .. } => true,
+    };
+    let operations = transaction.operations.iter().filter(concerns).map(operation);
+    let operations: Vec<String> = operations.collect();
     format!(
         "process {}, {isolation}, began at {}, {end}: {}",
         transaction.process,
@@ -115,6 +121,6 @@ fn operation(operation: &Operation) -> String {
             let by = if *by == By::Range { " by a range" } else { "" };
             format!("reads {list}{by}: {}", elements(read))
         }
-        Operation::RollBack { to } => format!("takes back operations {to} and later"),
+        Operation::RollBack { to } => format!("takes back what it appended since operation {to}"),
     }
 }

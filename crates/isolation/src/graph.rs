@@ -33,6 +33,16 @@ pub(crate) enum Edge {
     Durable,
 }
 
+impl Edge {
+    /// The list that it is about, if it is about one.
+    pub(crate) fn list(self) -> Option<List> {
+        match self {
+            Self::Ww { list, .. } | Self::Wr { list, .. } | Self::Rw { list, .. } => Some(list),
+            Self::Within | Self::Time | Self::Durable => None,
+        }
+    }
+}
+
 /// Nodes and edges.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {

@@ -2,7 +2,7 @@
 
 use crate::anomaly::Verdict;
 use crate::components::components;
-use crate::cycle::worst;
+use crate::cycle::Search;
 use crate::explain;
 use crate::facts::Facts;
 use crate::graph::Graph;
@@ -24,8 +24,10 @@ pub fn judge(history: &History) -> Verdict {
     let orders = orders(&facts);
     reads::check(&facts, &orders, &mut verdict);
     let graph = Graph::new(&facts, &orders, &mut verdict);
-    for component in components(&graph.edges) {
-        let Some(cycle) = worst(&graph, &component) else { continue };
+    let components = components(&graph.edges);
+    let mut search = Search::new(&graph, &components);
+    for component in &components {
+        let Some(cycle) = search.worst(component) else { continue };
         let numbers =
             explain::transactions(&graph, &cycle).into_iter().filter_map(|fact| facts.number(fact));
         let numbers: Vec<usize> = numbers.collect();
