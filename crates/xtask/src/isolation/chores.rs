@@ -16,6 +16,23 @@ const READER: u32 = u32::MAX - 1;
 /// Backups of a run: each opens a store of its own.
 const BACKUPS_MAX: u64 = 3;
 
+/// What a list's table is called for a moment.
+fn other_name(name: &str) -> String {
+    format!("{name}, renamed")
+}
+
+/// Undoes what a process that was killed left half done: names of lists' tables, and tables that it would have dropped.
+pub(super) fn tidy_up(store: &Store) -> Result<()> {
+    for name in store.table_names()? {
+        if let Some(of_list) = TABLES.iter().find(|one| other_name(one) == name) {
+            store.rename_table(&name, of_list)?;
+        } else if !TABLES.contains(&name.as_str()) {
+            store.drop_table(&name)?;
+        }
+    }
+    Ok(())
+}
+
 /// Chores of one run.
 pub(super) struct Chores<'s> {
     store: &'s Store,
@@ -75,9 +92,9 @@ impl<'s> Chores<'s> {
     /// Handles of the table go on.
     fn rename(&mut self) -> Result<()> {
         let name = TABLES[self.rng.usize(0..TABLES.len())];
-        self.store.rename_table(name, "under another name")?;
+        self.store.rename_table(name, &other_name(name))?;
         std::thread::sleep(Duration::from_micros(200));
-        self.store.rename_table("under another name", name)
+        self.store.rename_table(&other_name(name), name)
     }
 
     /// Makes a backup, and reads all that is in it, as a transaction of that time.

@@ -152,7 +152,7 @@ fn live(
             true => Some(child.wait()?),
             false => {
                 // As often in the first moments, which are recovery's, as in all later ones.
-                let most_ms = 16 << rng.u8(0..6);
+                let most_ms = 16 << rng.u8(0..7);
                 std::thread::sleep(Duration::from_millis(2 + rng.u64(0..most_ms)));
                 let ended = child.try_wait()?;
                 child.kill()?;

@@ -12,7 +12,7 @@ use qpair_engine::{Error, Store};
 use qpair_isolation::{Outcome, Transaction};
 
 use super::Options;
-use super::chores::Chores;
+use super::chores::{Chores, tidy_up};
 use super::kills::plan_of;
 use super::plan::{Plan, file};
 use super::text::Line;
@@ -72,6 +72,7 @@ fn live(options: &Options, path: &Path) -> Result<(), String> {
     let plan = plan_of(options.seed, options.life);
     let store = open(&plan, path)?;
     let said = |doing: &str, error: &Error| format!("{doing}: {:?}: {error}", error.kind());
+    tidy_up(&store).map_err(|error| said("tidying up", &error))?;
     let recorder = Recorder::new(options.life << 40 | 1, Some(Box::new(Pipe)));
     let unexpected = |error: &Error| Some(format!("{:?}: {error}", error.kind()));
     let lists = Lists::open(&store, plan.habits, recorder, unexpected);
