@@ -6,6 +6,8 @@
 mod drive;
 mod hostile;
 mod instructions;
+mod isolation;
+mod lists;
 mod nightly;
 mod sim;
 
@@ -23,6 +25,8 @@ enum Task {
     Drive(drive::Options),
     /// Lets hostile clients at the vfio-user server and hostile servers at the driver, and verifies a good driver's blocks in between
     Hostile(hostile::Options),
+    /// Runs transactions on lists, in threads and tasks, and judges by what they read whether they were isolated
+    Isolation(isolation::Options),
     /// Counts the instructions of a lookup and an update, and compares with what they were
     Instructions(instructions::Options),
     /// Runs what takes hours, and writes what came of it into the documents
@@ -34,6 +38,7 @@ fn main() -> ExitCode {
         Task::Sim(options) => sim::run(&options),
         Task::Drive(options) => drive::run(&options),
         Task::Hostile(options) => hostile::run(&options),
+        Task::Isolation(options) => isolation::run(&options),
         Task::Instructions(options) => instructions::run(&options),
         Task::Nightly(options) => nightly::run(&options),
     }

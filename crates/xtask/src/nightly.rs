@@ -17,6 +17,12 @@ pub(crate) struct Options {
     /// First seed; by default another one each day
     #[arg(long)]
     seed: Option<u64>,
+    /// Transactions on lists whose isolation is judged
+    #[arg(long, default_value_t = 1_000_000)]
+    isolation_transactions: u64,
+    /// Kills of a process that runs such transactions
+    #[arg(long, default_value_t = 2000)]
+    isolation_kills: u64,
     /// Seconds for each fuzz target
     #[arg(long, default_value_t = 900)]
     fuzz_seconds: u64,
@@ -34,7 +40,9 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
-const PARTS: [&str; 6] = ["sim", "hba", "hostile", "asan", "guest", "fuzz"];
+const PARTS: [&str; 7] = ["sim", "isolation", "hba", "hostile", "asan", "guest", "fuzz"];
+/// Transactions of one run of the part `isolation`.
+const ISOLATION_RUN: u64 = 3000;
 /// Of the test that is the part `hba`.
 const HBA_TEST: &str = "test -p qpair --profile ci --test hba -- --nocapture";
 
@@ -86,6 +94,20 @@ fn run_part(part: &'static str, options: &Options) -> io::Result<Outcome> {
         "sim" => (
             vec![("SIM_SEEDS", options.seeds.to_string()), ("SIM_SEED", seed.to_string())],
             format!("{} seeds from {seed}, every planted bug", options.seeds),
+        ),
+        "isolation" => (
+            vec![
+                (
+                    "ISOLATION_RUNS",
+                    options.isolation_transactions.div_ceil(ISOLATION_RUN).to_string(),
+                ),
+                ("ISOLATION_KILLS", options.isolation_kills.to_string()),
+                ("ISOLATION_SEED", seed.to_string()),
+            ],
+            format!(
+                "{} transactions and {} kills from seed {seed}, planted bugs",
+                options.isolation_transactions, options.isolation_kills
+            ),
         ),
         "hba" => (
             vec![
@@ -149,6 +171,7 @@ fn tells(part: &str, line: &str) -> bool {
     }
     match part {
         "sim" => line.contains("runs, ") || line.contains("not caught"),
+        "isolation" => line.starts_with("isolation:") || line.contains("not caught"),
         "fuzz" => line.ends_with(" inputs"),
         "hba" => line.starts_with("test result:") || line.contains("FAILED"),
         "hostile" => {

@@ -1,0 +1,113 @@
+//! What transactions asked of a store, and what they were told.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A list that transactions append to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct List(pub u32);
+
+/// An element of a list. No two appends to a list have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Element(pub u64);
+
+/// The elements of each list.
+pub type State = BTreeMap<List, Vec<Element>>;
+
+/// How a list was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Its one record was read by its key.
+    Row,
+    /// Its records were found by a range of keys, so that an element that is missing is a phantom.
+    Range,
+}
+
+/// One step of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Appended an element to a list.
+    Append {
+        /// The list.
+        list: List,
+        /// The element, which no other append to that list has.
+        element: Element,
+    },
+    /// Read a list, the transaction's own appends with it.
+    Read {
+        /// The list.
+        list: List,
+        /// What it had, in order.
+        elements: Vec<Element>,
+        /// How it was read.
+        by: By,
+    },
+    /// Took back the appends among the operations with this number and later.
+    RollBack {
+        /// Number of the first operation that was taken back, from 0.
+        to: usize,
+    },
+}
+
+/// What a transaction was promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// It reads the state of one moment, and no other commits to what it wrote between that moment and its commit.
+    Snapshot,
+    /// All that it read is as it was at its commit too.
+    Serializable,
+}
+
+/// How a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its commit was acknowledged.
+    Committed,
+    /// It was rolled back or refused. Others must not see its appends; its reads count as those of a snapshot.
+    RolledBack,
+    /// Its commit was asked for and never answered. It took place if one of its appends was seen.
+    Unknown,
+}
+
+/// One transaction. A snapshot, or a backup, is one that only reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    /// Who ran it: a thread or a task.
+    pub process: u32,
+    /// A moment before its first operation, on a clock that all processes share.
+    pub began: u64,
+    /// A moment after its commit was acknowledged, on the same clock; means nothing for other outcomes.
+    pub ended: u64,
+    /// What it did, in order.
+    pub operations: Vec<Operation>,
+    /// What it was promised.
+    pub isolation: Isolation,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Whether what it wrote and read survives a crash once it is acknowledged.
+    pub durable: bool,
+}
+
+/// What happened to a store from one opening to the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// What the lists had in the beginning.
+    pub base: State,
+    /// The transactions, in any order.
+    pub transactions: Vec<Transaction>,
+    /// What the lists had after the crash that ended it, if that is how it ended. Must have what was durable, and may lack the last
+    /// of the other commits.
+    pub recovered: Option<State>,
+}
+
+impl fmt::Display for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "list {}", self.0)
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}

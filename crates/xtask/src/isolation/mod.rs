@@ -1,0 +1,214 @@
+//! Histories of transactions on lists, from real threads and tasks, judged by one who knows nothing of the engine. See
+//! docs/design/isolation.md.
+//!
+//! A seed decides what a run is like and what its processes ask for. In which order they get it the machine decides: the same seed may
+//! show a fault once and not again. `cargo xtask sim` has what follows from a seed alone.
+
+mod chores;
+mod kills;
+mod life;
+mod plan;
+mod run;
+mod text;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use qpair_engine::Canary;
+use qpair_isolation::Verdict;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Options of `cargo xtask isolation`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// First seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds, one after the other
+    #[arg(long, default_value_t = 64)]
+    runs: u64,
+    /// Transactions of each run
+    #[arg(long, default_value_t = 3000)]
+    transactions: usize,
+    /// Begin no run after so many seconds; 0: no limit
+    #[arg(long, default_value_t = 0)]
+    seconds: u64,
+    /// After the runs, kill a process that runs transactions so many times, and judge what it acknowledged and what is found
+    #[arg(long, default_value_t = 0)]
+    kills: u64,
+    /// Plant this bug in the store; a run must be bad
+    #[arg(long, value_parser = parse_canary)]
+    canary: Option<Canary>,
+    /// Folder for stores in files; they are removed again [default: beside this program]
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+    /// Be the process that is killed, on this store
+    #[arg(long, hide = true)]
+    life_of: Option<PathBuf>,
+    /// Its number, which its elements begin with
+    #[arg(long, hide = true, default_value_t = 0)]
+    life: u64,
+}
+
+fn parse_canary(name: &str) -> Result<Canary, String> {
+    Canary::ALL.into_iter().find(|canary| canary.name() == name).ok_or_else(|| {
+        let names: Vec<_> = Canary::ALL.into_iter().map(Canary::name).collect();
+        format!("there are: {}", names.join(", "))
+    })
+}
+
+/// What came of the runs so far.
+#[derive(Debug, Default)]
+struct Counts {
+    runs: u64,
+    kills: u64,
+    bad: u64,
+    transactions: u64,
+    reads: u64,
+    edges: u64,
+    backups: u64,
+}
+
+/// How often progress is told.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// The runs under way: what came of them, and where that is told.
+struct Runs {
+    counts: Counts,
+    began: Instant,
+    told: Instant,
+    interrupted: Arc<AtomicBool>,
+    /// Nobody reads what is said.
+    unheard: bool,
+}
+
+impl Runs {
+    /// Says a line on standard output.
+    fn say(&mut self, line: fmt::Arguments<'_>) {
+        let mut out = io::stdout().lock();
+        self.unheard |= out.write_fmt(line).and_then(|()| out.write_all(b"\n")).is_err();
+    }
+
+    fn is_over(&self) -> bool {
+        self.unheard || self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Tells on standard error how far it is, now and then.
+    fn tell(&mut self) {
+        if self.told.elapsed() >= TELL_EVERY {
+            self.told = Instant::now();
+            // Progress is for whom it reaches.
+            let _ = writeln!(io::stderr(), "{}", self.summary());
+        }
+    }
+
+    fn take(&mut self, outcome: Result<Verdict, String>, again: impl fmt::Display) {
+        let wrong = match outcome {
+            Ok(verdict) => {
+                self.counts.transactions += verdict.transactions;
+                self.counts.reads += verdict.reads;
+                self.counts.edges += verdict.edges;
+                (!verdict.is_clean()).then(|| verdict.to_string())
+            }
+            Err(wrong) => Some(wrong),
+        };
+        if let Some(wrong) = wrong {
+            self.counts.bad += 1;
+            self.say(format_args!("failed: cargo xtask isolation {again}: {wrong}"));
+        }
+        self.tell();
+    }
+
+    fn summary(&self) -> String {
+        let Counts { runs, kills, bad, transactions, reads, edges, backups } = self.counts;
+        format!(
+            "isolation: {runs} runs and {kills} kills, {bad} bad: {transactions} transactions, {reads} reads of lists, {edges} edges, {backups} backups, in {:.1} s",
+            self.began.elapsed().as_secs_f64()
+        )
+    }
+}
+
+/// Runs it; the exit code is 1 if something was wrong, or a planted bug was not found, and 130 after Ctrl-C.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    if let Some(store) = &options.life_of {
+        return life::run(options, store);
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // Without it the program ends at once, and says nothing.
+        let _ = signal_hook::flag::register(signal, interrupted.clone());
+    }
+    let now = Instant::now();
+    let (counts, unheard) = (Counts::default(), false);
+    let mut runs = Runs { counts, began: now, told: now, interrupted, unheard };
+    let deadline = (options.seconds > 0).then(|| now + Duration::from_secs(options.seconds));
+    let folder = match Folder::new(options) {
+        Ok(folder) => folder,
+        Err(error) => {
+            runs.say(format_args!("failed: making a folder for stores: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    for number in 0..options.runs {
+        if runs.is_over() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            break;
+        }
+        if options.canary.is_some() && runs.counts.bad > 0 {
+            break;
+        }
+        let seed = options.seed.wrapping_add(number);
+        let plan = plan::Plan::new(seed, options);
+        let outcome = run::run(&plan, &folder.0, &runs.interrupted, &mut runs.counts.backups);
+        runs.counts.runs += 1;
+        let canary = options.canary.map(|canary| format!(" --canary {}", canary.name()));
+        let again = format!(
+            "--seed {seed} --runs 1 --transactions {}{} ({plan})",
+            options.transactions,
+            canary.unwrap_or_default()
+        );
+        runs.take(outcome, again);
+    }
+    if options.kills > 0 && options.canary.is_none() {
+        kills::run(options, &folder.0, &mut runs);
+    }
+    let summary = runs.summary();
+    runs.say(format_args!("{summary}"));
+    if let Some(canary) = options.canary {
+        let caught = runs.counts.bad > 0;
+        let was = if caught { "was" } else { "was not" };
+        runs.say(format_args!("the bug {} {was} caught", canary.name()));
+        return if caught { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    match runs.counts.bad {
+        0 if runs.interrupted.load(Ordering::Relaxed) => ExitCode::from(130),
+        0 if !runs.unheard => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// A folder of this process, gone with the last run.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(options: &Options) -> io::Result<Self> {
+        let beside = match &options.dir {
+            Some(folder) => folder.clone(),
+            None => std::env::current_exe()?.with_file_name("."),
+        };
+        let folder = beside.join(format!("isolation-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left there can be removed by hand, and does no harm.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
