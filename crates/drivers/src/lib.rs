@@ -31,7 +31,7 @@ pub use patience::set_patience;
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
 pub use qpair_pci::{Patience, Waiting};
-pub use scsi::{scsi_disk, scsi_host};
+pub use scsi::{ScsiController, scsi_disk, scsi_host};
 pub use soft::{SoftDrive, lend_soft};
 
 /// Opens a device by its driver's name and its own.
