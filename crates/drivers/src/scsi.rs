@@ -294,9 +294,9 @@ fn function(name: &str) -> Result<Arc<dyn PciFunction>> {
             let card = SoftHba::new(SoftHbaOptions::parse(rest)?)?;
             Ok(Arc::new(InProcess::new(format!("scsi:{name}"), card)))
         }
-        "vfio-user" => crate::nvme::function(&NvmeTarget::VfioUser(rest.into())),
+        "vfio-user" => crate::nvme::function(&NvmeTarget::VfioUser(rest.into()), false),
         _ => match PciAddress::parse(name) {
-            Some(address) => crate::nvme::function(&NvmeTarget::Pci(address.to_string())),
+            Some(address) => crate::nvme::function(&NvmeTarget::Pci(address.to_string()), false),
             None => Err(invalid(name, "no such host")),
         },
     }
