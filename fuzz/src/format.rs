@@ -36,8 +36,8 @@ pub fn read_page(image: &[u8]) {
     }
 }
 
-/// Reads labels; nothing may panic. With `seal`, their checksums are made right first.
-pub fn read_labels(slots: &[u8], seal: bool) {
+/// Reads superblocks; nothing may panic. With `seal`, their checksums are made right first.
+pub fn read_superblocks(slots: &[u8], seal: bool) {
     let slots: Vec<Vec<u8>> = slots
         .chunks(4096)
         .take(2)
@@ -45,12 +45,12 @@ pub fn read_labels(slots: &[u8], seal: bool) {
             let mut slot = slot.to_vec();
             slot.resize(4096, 0);
             if seal {
-                seal_label(&mut slot);
+                seal_superblock(&mut slot);
             }
             slot
         })
         .collect();
-    let _ = Superblock::choose(&slots, "labels");
+    let _ = Superblock::choose(&slots, "superblocks");
 }
 
 /// Reads a checkpoint record (the first 512 bytes) and the description of an image (the rest); nothing may panic, and what is
@@ -66,8 +66,8 @@ pub fn read_checkpoint(bytes: &[u8]) {
     }
 }
 
-/// Makes a label's magic number, version and checksum right.
-pub fn seal_label(slot: &mut [u8]) {
+/// Makes a superblock's magic number, version and checksum right.
+pub fn seal_superblock(slot: &mut [u8]) {
     slot[..8].copy_from_slice(b"qpair\r\n\x1a");
     slot[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
     slot[12..16].fill(0);

@@ -1,7 +1,7 @@
 //! Whole stores: a small one with a few bytes changed opens, is checked, read and scanned, or says why not.
 //!
 //! The first byte of an input says what is made right after the change: bit 0 the checksums of changed pages, bit 1 those of
-//! changed labels. A store with sealed pages is only checked. Then come changes of five bytes each: where, and the new value.
+//! changed superblocks. A store with sealed pages is only checked. Then come changes of five bytes each: where, and the new value.
 #![no_main]
 
 #[allow(dead_code, reason = "other targets use the rest")]
@@ -16,7 +16,7 @@ use qpair_block::{
 use qpair_engine::{Store, StoreOptions};
 
 const PAGE: usize = 512;
-const LABEL_BYTES: usize = 64 << 10;
+const SUPERBLOCK_BYTES: usize = 64 << 10;
 const BLOCK: usize = 64 << 10;
 
 fn options() -> StoreOptions {
@@ -61,7 +61,7 @@ fn transfer(device: &dyn BlockDevice, bytes: &mut [u8], write: bool) {
     }
 }
 
-/// A small store with every kind of page: labels, then pages.
+/// A small store with every kind of page: superblocks, then pages.
 fn template() -> &'static [u8] {
     static TEMPLATE: OnceLock<Vec<u8>> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
@@ -77,7 +77,7 @@ fn template() -> &'static [u8] {
         drop(table);
         store.close().unwrap();
         let pages = Store::open(vec![device.clone()], &options()).unwrap().report().pages;
-        let mut bytes = vec![0; LABEL_BYTES + pages as usize * PAGE];
+        let mut bytes = vec![0; SUPERBLOCK_BYTES + pages as usize * PAGE];
         transfer(device.as_ref(), &mut bytes, false);
         bytes
     })
@@ -88,16 +88,16 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let mut bytes = template().to_vec();
     for change in changes.chunks_exact(5).take(64) {
         let place = u32::from_le_bytes(change[..4].try_into().unwrap()) as usize;
-        // Labels are mostly zeroes: only what they hold is worth changing.
+        // Superblocks are mostly zeroes: only what they hold is worth changing.
         let at = match place & 7 {
             0 => (place >> 3) % 160 + if place & 1024 == 0 { 0 } else { 32 << 10 },
-            _ => LABEL_BYTES + (place >> 3) % (bytes.len() - LABEL_BYTES),
+            _ => SUPERBLOCK_BYTES + (place >> 3) % (bytes.len() - SUPERBLOCK_BYTES),
         };
         bytes[at] = change[4];
-        if at < LABEL_BYTES {
+        if at < SUPERBLOCK_BYTES {
             if seal & 2 != 0 {
                 let slot = at / (32 << 10) * (32 << 10);
-                format::seal_label(&mut bytes[slot..slot + 4096]);
+                format::seal_superblock(&mut bytes[slot..slot + 4096]);
             }
         } else if seal & 1 != 0 {
             let page = at / PAGE * PAGE;

@@ -1,7 +1,7 @@
 //! Whether a device is blank, before something is made there.
 //!
-//! Labels and superblocks of others lie near the beginning (btrfs' at 64 KiB, a store's own pages behind its labels) or the end (ZFS, RAIDs,
-//! the second GPT). What lies in between is not looked at: a device of terabytes would be read for hours.
+//! Labels and superblocks of others lie near the beginning (btrfs' at 64 KiB, a store's own pages behind its superblocks) or the end (ZFS,
+//! RAIDs, the second GPT). What lies in between is not looked at: a device of terabytes would be read for hours.
 
 use crate::device::BlockDevice;
 use crate::error::Result;

@@ -14,7 +14,7 @@
 //! nvme:0000:3b:00.0/ns1                            a drive that this program drives itself; also nvme:vfio-user:PATH
 //! softnvme:size=1GiB,profile=tlc                   the same driver, over a drive made of software
 //! scsi:0000:3b:00.0/0                              a disk behind a SAS controller; also scsi:soft/0, scsi:vfio-user:PATH/0
-//! vhost-user:PATH                                  a disk that another process serves by vhost-user-blk
+//! vhost-user:PATH                                  a disk that another process serves by vhost-user-blk; SPDK's: vhost-user:memory=huge:PATH
 //! ```
 //!
 //! Options have defaults and may be left out, with their colon. The device inside is the rest of the text, so

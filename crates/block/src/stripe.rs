@@ -18,7 +18,7 @@ use crate::stripe_channel::StripeChannel;
 pub struct Member {
     /// The device.
     pub device: Arc<dyn BlockDevice>,
-    /// First byte of data on it: what is before stays untouched (a label, say). A multiple of the logical block.
+    /// First byte of data on it: what is before stays untouched (a superblock, say). A multiple of the logical block.
     pub start_bytes: u64,
 }
 

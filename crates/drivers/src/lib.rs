@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! nvme:[wait=poll|sleep,queue_entries=N,timeout_ms=N:]0000:3b:00.0[/nsN]      bound to vfio-pci
-//! nvme:[...:]vfio-user:/run/x.sock[/nsN]                                        served by another process
+//! nvme:[...,memory=huge:]vfio-user:/run/x.sock[/nsN]                            served by another process
 //! softnvme:[wait=...,]size=1GiB,profile=tlc,...                                 made of software, in this process
 //! scsi:HOST/UNIT                                      a disk behind a SAS controller or virtio-scsi; HOST: soft, vfio-user:PATH, 0000:3b:00.0
-//! vhost-user:[timeout_ms=N,reconnect_ms=N:]PATH     a disk that another process serves by vhost-user-blk
+//! vhost-user:[timeout_ms=N,reconnect_ms=N,memory=huge:]PATH     a disk that another process serves by vhost-user-blk
 //! ```
 //!
 //! [`Loan`]: a drive, which [`Named`] finds, that is taken from the kernel for a while, and given back whatever happens.
@@ -31,7 +31,7 @@ pub use patience::set_patience;
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
 pub use qpair_pci::{Patience, Waiting};
-pub use scsi::{scsi_disk, scsi_host};
+pub use scsi::{ScsiController, scsi_disk, scsi_host};
 pub use soft::{SoftDrive, lend_soft};
 
 /// Opens a device by its driver's name and its own.

@@ -8,8 +8,8 @@ use qpair_nvme::{Controller, ControllerOptions, NvmeAddress, NvmeDevice, NvmeTar
 use qpair_pci::PciFunction;
 use tracing::warn;
 
-/// A controller that is open, and how.
-type Known = (Weak<Controller>, ControllerOptions);
+/// A controller that is open, how, and whether it is given huge pages alone.
+type Known = (Weak<Controller>, ControllerOptions, bool);
 
 /// Controllers that are open. A function has one driver in a process, whatever number of its namespaces are in use; so this is the one
 /// place that knows them all. They end with the last device that uses them.
@@ -23,14 +23,17 @@ pub(crate) fn open(name: &str) -> Result<Arc<NvmeDevice>> {
 
 /// The function at an address.
 ///
+/// `huge_pages`: only memory of reserved huge pages is shared with the process at the other end of a socket.
+///
 /// # Errors
-/// What VFIO or the process at the other end of the socket says.
-pub fn function(target: &NvmeTarget) -> Result<Arc<dyn PciFunction>> {
+/// What VFIO or that process says.
+pub fn function(target: &NvmeTarget, huge_pages: bool) -> Result<Arc<dyn PciFunction>> {
     match target {
         NvmeTarget::Pci(address) => qpair_pci::vfio::open(address),
         NvmeTarget::VfioUser(path) => {
             let patience = crate::patience::patience();
-            let options = qpair_vfio_user::ClientOptions { patience, ..Default::default() };
+            let options =
+                qpair_vfio_user::ClientOptions { patience, huge_pages, ..Default::default() };
             Ok(Arc::new(qpair_vfio_user::Client::connect(path, &options)?))
         }
     }
@@ -44,13 +47,13 @@ pub fn controller(address: &NvmeAddress) -> Result<Arc<Controller>> {
     // Held while a controller is set up: another thread that asks for the same one waits for it.
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open.get_or_insert_default();
-    open.retain(|_, (controller, _)| controller.strong_count() > 0);
+    open.retain(|_, (controller, ..)| controller.strong_count() > 0);
     let patience = crate::patience::patience();
     let options = ControllerOptions { patience, ..address.options() };
-    if let Some((controller, its)) = open.get(&address.target)
+    if let Some((controller, its, huge_pages)) = open.get(&address.target)
         && let Some(controller) = controller.upgrade()
     {
-        if *its != options {
+        if *its != options || *huge_pages != address.huge_pages {
             return Err(Error::new(
                 ErrorKind::Busy,
                 format!("nvme:{address}: in use by this program with other options"),
@@ -59,7 +62,8 @@ pub fn controller(address: &NvmeAddress) -> Result<Arc<Controller>> {
         }
         return Ok(controller);
     }
-    let controller = Controller::open(function(&address.target)?, options.clone())?;
+    let controller =
+        Controller::open(function(&address.target, address.huge_pages)?, options.clone())?;
     if !controller.info().doorbells_mapped {
         warn!(
             name: "slow",
@@ -67,6 +71,7 @@ pub fn controller(address: &NvmeAddress) -> Result<Arc<Controller>> {
              the registers from 0x1000 on for mapping"
         );
     }
-    open.insert(address.target.clone(), (Arc::downgrade(&controller), options));
+    let known = (Arc::downgrade(&controller), options, address.huge_pages);
+    open.insert(address.target.clone(), known);
     Ok(controller)
 }

@@ -19,7 +19,7 @@ use qpair_nvme::NvmeTarget;
 use qpair_pci::sysfs::PciAddress;
 use qpair_pci::{InProcess, PciFunction};
 use qpair_scsi::host::{Host, Target, Unit};
-use qpair_scsi::{Registry, ScsiDisk, ScsiOptions, scan};
+use qpair_scsi::{Registry, ScsiDisk, ScsiOptions, scan, units};
 use qpair_scsi_wire::luns::Lun;
 use qpair_scsi_wire::vpd::UnitName;
 use qpair_softdev::{SoftHba, SoftHbaOptions};
@@ -209,6 +209,64 @@ pub fn scsi_host(name: &str) -> Result<Arc<dyn Host>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().host(name)
 }
 
+/// A SCSI host by its address, and its disks by their places.
+#[derive(Debug)]
+pub struct ScsiController {
+    address: String,
+    options: ScsiOptions,
+    host: Arc<dyn Host>,
+}
+
+impl ScsiController {
+    /// Drives the host at `[OPTIONS:]HOST`, which is a disk's name without its unit. A host that is driven already is the same one.
+    ///
+    /// # Errors
+    /// As [`scsi_host`].
+    pub fn attach(address: &str) -> Result<Self> {
+        let (options, host) = split_options(address)?;
+        if host.is_empty() {
+            return Err(invalid(address, "it names no host"));
+        }
+        Ok(Self { address: address.to_owned(), options, host: scsi_host(host)? })
+    }
+
+    /// The host.
+    #[must_use]
+    pub fn host(&self) -> &Arc<dyn Host> {
+        &self.host
+    }
+
+    /// The units that are there now, and why one cannot be used. Asks each target for its list.
+    ///
+    /// # Errors
+    /// What the scan of the host says.
+    pub fn units(&self) -> Result<Vec<(Unit, Option<String>)>> {
+        let mut all = Vec::new();
+        for target in self.host.scan()? {
+            let unit = |lun| Unit { target: target.number, lun };
+            if target.refused.is_some() {
+                all.push((unit(Lun::default()), target.refused));
+                continue;
+            }
+            match units(&self.host, target.number, self.options) {
+                Ok(found) => all.extend(found.into_iter().map(|lun| (unit(lun), None))),
+                // It went between the scan and the question, or answers nothing.
+                Err(error) => all.push((unit(Lun::default()), Some(error.to_string()))),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Opens a unit.
+    ///
+    /// # Errors
+    /// As [`scsi_disk`].
+    pub fn open(&self, unit: Unit) -> Result<Arc<ScsiDisk>> {
+        let lun = unit.lun.number().unwrap_or(u16::MAX);
+        scsi_disk(&format!("{}/{}.{lun}", self.address, unit.target))
+    }
+}
+
 impl Open {
     fn host(&mut self, name: &str) -> Result<Arc<dyn Host>> {
         self.hosts.retain(|_, host| host.strong_count() > 0);
@@ -236,9 +294,9 @@ fn function(name: &str) -> Result<Arc<dyn PciFunction>> {
             let card = SoftHba::new(SoftHbaOptions::parse(rest)?)?;
             Ok(Arc::new(InProcess::new(format!("scsi:{name}"), card)))
         }
-        "vfio-user" => crate::nvme::function(&NvmeTarget::VfioUser(rest.into())),
+        "vfio-user" => crate::nvme::function(&NvmeTarget::VfioUser(rest.into()), false),
         _ => match PciAddress::parse(name) {
-            Some(address) => crate::nvme::function(&NvmeTarget::Pci(address.to_string())),
+            Some(address) => crate::nvme::function(&NvmeTarget::Pci(address.to_string()), false),
             None => Err(invalid(name, "no such host")),
         },
     }

@@ -44,9 +44,17 @@ pub struct ArenaOptions {
     pub no_huge_pages: bool,
     /// Map a file in memory, which other processes can map as well: what a device in another process needs.
     pub shared: bool,
+    /// Map reserved huge pages, or fail. For devices that map memory of huge pages alone.
+    pub huge_pages_only: bool,
 }
 
 impl ArenaOptions {
+    /// Reserved huge pages that other processes can map.
+    #[must_use]
+    pub fn shared_huge_pages() -> Self {
+        Self { shared: true, huge_pages_only: true, no_huge_pages: false }
+    }
+
     /// For small arenas: reserved huge pages are left to others.
     #[must_use]
     pub fn ordinary_pages() -> Self {
@@ -101,14 +109,23 @@ impl Arena {
         let bytes = block_size.checked_mul(block_count as usize);
         // A huge page would be cleared and held for the sake of a few bytes in it.
         let small = bytes.is_some_and(|bytes| bytes < HUGE_PAGE);
-        let small = small && options.no_huge_pages && !options.shared;
+        let small = small && options.no_huge_pages && !options.shared && !options.huge_pages_only;
         let wanted = bytes
             .and_then(|bytes| bytes.checked_next_multiple_of(if small { PAGE } else { HUGE_PAGE }))
             .ok_or(io::ErrorKind::OutOfMemory)?;
         let (base, backing, file) = match (options.shared, options.no_huge_pages) {
-            (true, no_huge_pages) => map_shared(wanted, no_huge_pages)?,
+            (true, _) if options.huge_pages_only => {
+                map_shared(wanted, HUGE_KIND).map_err(|cause| no_huge_pages(wanted, &cause))?
+            }
+            (true, false) => {
+                map_shared(wanted, HUGE_KIND).or_else(|_| map_shared(wanted, USUAL_KIND))?
+            }
+            (true, true) => map_shared(wanted, USUAL_KIND)?,
             (false, false) => match map(wanted, MapFlags::PRIVATE | MapFlags::HUGETLB) {
                 Ok(base) => (base, Backing::HugePages, None),
+                Err(cause) if options.huge_pages_only => {
+                    return Err(no_huge_pages(wanted, &cause));
+                }
                 Err(_) => (map_aligned(wanted)?, Backing::Transparent, None),
             },
             (false, true) if small => (map(wanted, MapFlags::PRIVATE)?, Backing::Small, None),
@@ -298,23 +315,30 @@ fn map(len: usize, flags: MapFlags) -> io::Result<NonNull<u8>> {
     NonNull::new(address.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// Maps a new file in memory, of reserved huge pages if there are enough of them.
+/// Files in memory of reserved huge pages, and usual ones.
+const HUGE_KIND: (MemfdFlags, Backing) =
+    (MemfdFlags::HUGETLB.union(MemfdFlags::HUGE_2MB), Backing::HugePages);
+const USUAL_KIND: (MemfdFlags, Backing) = (MemfdFlags::empty(), Backing::Transparent);
+
+/// Maps a new file in memory.
 fn map_shared(
     len: usize,
-    no_huge_pages: bool,
+    (flags, backing): (MemfdFlags, Backing),
 ) -> io::Result<(NonNull<u8>, Backing, Option<OwnedFd>)> {
-    let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-    let kinds = [(huge, Backing::HugePages), (MemfdFlags::empty(), Backing::Transparent)];
-    let mut failed = io::Error::from(io::ErrorKind::OutOfMemory);
-    for (flags, backing) in &kinds[usize::from(no_huge_pages)..] {
-        match memory_file(len as u64, *flags)
-            .and_then(|file| Ok((map_file(file.as_fd(), 0, len, true)?, file)))
-        {
-            Ok((base, file)) => return Ok((base, *backing, Some(file))),
-            Err(error) => failed = error,
-        }
-    }
-    Err(failed)
+    let file = memory_file(len as u64, flags)?;
+    Ok((map_file(file.as_fd(), 0, len, true)?, backing, Some(file)))
+}
+
+/// Why there is no memory of huge pages, and how there will be.
+fn no_huge_pages(len: usize, cause: &io::Error) -> io::Error {
+    let pages = len / HUGE_PAGE;
+    io::Error::new(
+        io::ErrorKind::OutOfMemory,
+        format!(
+            "{pages} reserved huge pages of 2 MiB are needed, and there are not as many ({cause}): reserve them as root, with \
+             sysctl -w vm.nr_hugepages={pages} or more"
+        ),
+    )
 }
 
 /// Maps ordinary memory aligned to a huge page, and asks for transparent huge pages.
@@ -394,6 +418,32 @@ mod tests {
         arena.prefault(513..u32::MAX).unwrap();
         assert_eq!(present(&arena), arena.mapped_bytes() / 4096);
         assert_eq!(&buffer.as_slice()[8..12], b"kept");
+    }
+
+    /// SPDK rounds each region outward to huge pages, and touches a byte of each: a region between two pages ends it.
+    #[test]
+    fn shared_memory_lies_on_huge_pages() {
+        let options = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };
+        let others: Vec<_> =
+            (1..40).map(|count| Arena::new(4096, count, options).unwrap()).collect();
+        for arena in &others {
+            assert!(arena.region().0.addr().is_multiple_of(HUGE_PAGE));
+            assert!(arena.mapped_bytes().is_multiple_of(HUGE_PAGE));
+        }
+    }
+
+    #[test]
+    fn huge_pages_alone_or_none() {
+        // More than any machine has reserved.
+        let error = Arena::new(1 << 30, 1 << 16, ArenaOptions::shared_huge_pages()).unwrap_err();
+        assert!(error.to_string().contains("sysctl -w vm.nr_hugepages=33554432"), "{error}");
+        if let Ok(arena) = Arena::new(4096, 513, ArenaOptions::shared_huge_pages()) {
+            assert_eq!(
+                (arena.backing(), arena.mapped_bytes()),
+                (Backing::HugePages, 2 * HUGE_PAGE)
+            );
+            assert!(arena.region().0.addr().is_multiple_of(HUGE_PAGE) && arena.file().is_some());
+        }
     }
 
     /// 500 jobs with 4 KiB in flight once held 500 huge pages.

@@ -322,7 +322,11 @@ fn free_address(len: usize) -> io::Result<*mut std::ffi::c_void> {
     }
 }
 
-/// Maps a part of a file, shared, at an address that suits huge pages if one is free.
+/// How often an address that suits huge pages is looked for: another thread may map something there first.
+const ADDRESS_TRIES: u32 = 16;
+
+/// Maps a part of a file, shared; of a huge page's size or more, at an address that suits huge pages. A process that is handed the file
+/// registers it by huge pages (SPDK), so a part that lay between two of them would not do.
 pub(crate) fn map_file(
     file: BorrowedFd<'_>,
     offset_bytes: u64,
@@ -333,12 +337,22 @@ pub(crate) fn map_file(
         true => ProtFlags::READ | ProtFlags::WRITE,
         false => ProtFlags::READ,
     };
-    // Small ones (registers) need no such address.
-    let hint = if len >= HUGE_PAGE { free_address(len)? } else { std::ptr::null_mut() };
-    // SAFETY: a fresh mapping at an address of the kernel's choice: it takes the hint if that is free, and replaces nothing. A mapping that
-    // is to replace another one (MAP_FIXED) may have unmapped it when it fails, and then any other mapping may take the place.
-    let address =
-        unsafe { rustix::mm::mmap(hint, len, protection, MapFlags::SHARED, file, offset_bytes)? };
+    let mut tries = 0;
+    let address = loop {
+        // Small ones (registers) need no such address.
+        let hint = if len >= HUGE_PAGE { free_address(len)? } else { std::ptr::null_mut() };
+        // SAFETY: a fresh mapping at an address of the kernel's choice: it takes the hint if that is free, and replaces nothing. A mapping that
+        // is to replace another one (MAP_FIXED) may have unmapped it when it fails, and then any other mapping may take the place.
+        let address = unsafe {
+            rustix::mm::mmap(hint, len, protection, MapFlags::SHARED, file, offset_bytes)?
+        };
+        tries += 1;
+        if len < HUGE_PAGE || address.addr().is_multiple_of(HUGE_PAGE) || tries == ADDRESS_TRIES {
+            break address;
+        }
+        // SAFETY: what was just mapped, which nothing has seen.
+        let _ = unsafe { rustix::mm::munmap(address, len) };
+    };
     if len >= HUGE_PAGE {
         // SAFETY: what was just mapped. Refusal costs speed only.
         let _ = unsafe { rustix::mm::madvise(address, len, Advice::LinuxHugepage) };
@@ -470,7 +484,8 @@ mod tests {
                 });
             }
             for _ in 0..8000 {
-                let options = crate::ArenaOptions { shared: true, no_huge_pages: false };
+                let options =
+                    crate::ArenaOptions { shared: true, ..crate::ArenaOptions::default() };
                 crate::Arena::new(4096, 1, options).unwrap();
             }
             stop.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -16,7 +16,7 @@ pub enum NvmeTarget {
     VfioUser(PathBuf),
 }
 
-/// A controller, how it is driven, and a namespace on it: `[wait=poll|sleep[,queue_entries=N][,timeout_ms=N]:]ADDRESS[/nsN]`, with
+/// A controller, how it is driven, and a namespace on it: `[wait=poll|sleep[,queue_entries=N][,timeout_ms=N][,memory=huge]:]ADDRESS[/nsN]`, with
 /// ADDRESS a PCI address or `vfio-user:PATH`. What is last in a socket's path and reads `nsN` is the namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NvmeAddress {
@@ -26,13 +26,17 @@ pub struct NvmeAddress {
     pub queue_entries: Option<u32>,
     /// How long a command may take, ms.
     pub timeout_ms: Option<u32>,
+    /// Whether only memory of reserved huge pages is shared with the process at the socket.
+    pub huge_pages: bool,
     /// Where the controller is.
     pub target: NvmeTarget,
     /// The namespace; `None`: the only one that is there.
     pub nsid: Option<u32>,
 }
 
-const FORM: &str = "write [wait=poll|sleep,queue_entries=N,timeout_ms=N:]0000:3b:00.0[/nsN], or vfio-user:/path/to.sock[/nsN] in place of the PCI address";
+/// The option for huge pages, behind a socket.
+const HUGE: &str = ",memory=huge";
+const FORM: &str = "write [wait=poll|sleep,queue_entries=N,timeout_ms=N,memory=huge:]0000:3b:00.0[/nsN], or vfio-user:/path/to.sock[/nsN] in place of the PCI address";
 
 fn invalid(context: String) -> Error {
     Error::new(ErrorKind::Invalid, context).hint(FORM)
@@ -48,6 +52,7 @@ impl NvmeAddress {
             wait: None,
             queue_entries: None,
             timeout_ms: None,
+            huge_pages: false,
             target: NvmeTarget::Pci(String::new()),
             nsid: None,
         };
@@ -58,8 +63,15 @@ impl NvmeAddress {
             }
             _ => text,
         };
+        let (rest, is_last) = match rest.strip_suffix(HUGE) {
+            Some(rest) => (rest, true),
+            None => (rest, false),
+        };
         let (place, nsid) = split_namespace(rest)?;
         address.nsid = nsid;
+        // As it stands behind the socket of a vhost-user disk.
+        address.huge_pages |= is_last || place.ends_with(HUGE);
+        let place = place.strip_suffix(HUGE).unwrap_or(place);
         address.target = match place.strip_prefix("vfio-user:") {
             Some("") => return Err(invalid(format!("'{text}' names no socket"))),
             Some(path) => NvmeTarget::VfioUser(path.into()),
@@ -67,6 +79,9 @@ impl NvmeAddress {
                 invalid(format!("'{place}' is neither a PCI address nor vfio-user:PATH"))
             })?),
         };
+        if address.huge_pages && matches!(address.target, NvmeTarget::Pci(_)) {
+            return Err(invalid(format!("'{text}': memory=huge is for vfio-user")));
+        }
         Ok(address)
     }
 
@@ -92,6 +107,8 @@ impl NvmeAddress {
             Some(("wait", "poll")) => self.wait = Some(WaitMode::Poll),
             Some(("wait", "sleep")) => self.wait = Some(WaitMode::Sleep),
             Some(("wait", other)) => return Err(invalid(format!("wait={other}: poll or sleep"))),
+            Some(("memory", "huge")) => self.huge_pages = true,
+            Some(("memory", other)) => return Err(invalid(format!("memory={other}: only huge"))),
             Some((name @ "queue_entries", value)) => {
                 self.queue_entries = number(name, value, 2, 65536)?;
             }
@@ -142,6 +159,7 @@ impl fmt::Display for NvmeAddress {
         options.extend(self.wait.map(|wait| format!("wait={wait}")));
         options.extend(self.queue_entries.map(|entries| format!("queue_entries={entries}")));
         options.extend(self.timeout_ms.map(|ms| format!("timeout_ms={ms}")));
+        options.extend(self.huge_pages.then(|| "memory=huge".to_owned()));
         if !options.is_empty() {
             write!(f, "{}:", options.join(","))?;
         }
@@ -170,9 +188,14 @@ mod tests {
             "wait=sleep:0000:3b:00.0",
             "wait=poll,queue_entries=256,timeout_ms=500:vfio-user:/run/a:b=c/ns7",
             "vfio-user:ns/nsx",
+            "memory=huge:vfio-user:/run/x.sock/ns1",
         ] {
             assert_eq!(NvmeAddress::parse(text).unwrap().to_string(), text);
         }
+        let behind = NvmeAddress::parse("vfio-user:/run/x.sock,memory=huge/ns1").unwrap();
+        assert_eq!(behind.to_string(), "memory=huge:vfio-user:/run/x.sock/ns1");
+        let last = NvmeAddress::parse("vfio-user:/run/x.sock/ns1,memory=huge").unwrap();
+        assert_eq!(last, behind);
         let short = NvmeAddress::parse("3B:1f.7").unwrap();
         assert_eq!(short.target, NvmeTarget::Pci("0000:3b:1f.7".into()));
         assert_eq!((short.nsid, short.wait), (None, None));
@@ -196,6 +219,8 @@ mod tests {
             "wait=doze:0000:3b:00.0",
             "queue_entries=1:0000:3b:00.0",
             "depth=4:0000:3b:00.0",
+            "memory=huge:0000:3b:00.0",
+            "memory=small:vfio-user:/run/x.sock",
             "wait=poll,:0000:3b:00.0",
         ] {
             let error = NvmeAddress::parse(text).unwrap_err();

@@ -113,6 +113,11 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// Whether arenas must be made with `ArenaOptions::shared`.
     fn needs_shared_memory(&self) -> bool;
 
+    /// Whether the arenas that are opened to it are of reserved huge pages alone. Data in other memory is copied.
+    fn needs_huge_pages(&self) -> bool {
+        false
+    }
+
     /// MSI-X vectors that it has.
     fn irq_count(&self) -> u32;
 

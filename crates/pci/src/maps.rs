@@ -8,7 +8,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use qpair_block::{Arena, Buffer, Error, ErrorKind, Mapping, Result};
+use qpair_block::{Arena, ArenaOptions, Backing, Buffer, Error, ErrorKind, Mapping, Result};
 use qpair_memory::Piece;
 
 use crate::function::PciFunction;
@@ -94,11 +94,23 @@ impl Maps {
         self.function.needs_shared_memory()
     }
 
+    /// How memory that is opened to the device is mapped.
+    #[must_use]
+    pub fn arena_options(&self) -> ArenaOptions {
+        let shared = self.function.needs_shared_memory();
+        match self.function.needs_huge_pages() {
+            true => ArenaOptions { shared, ..ArenaOptions::shared_huge_pages() },
+            false => ArenaOptions { shared, ..ArenaOptions::ordinary_pages() },
+        }
+    }
+
     /// Whether the device can reach an arena at all. Lists of segments it does not: drivers copy them.
     #[must_use]
     pub fn takes(&self, arena: &Arena) -> bool {
         let is_block = arena.segments_max().is_none();
-        is_block && (arena.file().is_some() || !self.function.needs_shared_memory())
+        let is_shared = arena.file().is_some() || !self.function.needs_shared_memory();
+        let is_huge = arena.backing() == Backing::HugePages || !self.function.needs_huge_pages();
+        is_block && is_shared && is_huge
     }
 
     fn lock(&self) -> MutexGuard<'_, Opened> {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use qpair_block::{Arena, ArenaOptions, Buffer, Error, ErrorKind, Result};
+use qpair_block::{Arena, Buffer, Error, ErrorKind, Result};
 use qpair_memory::SharedBytes;
 
 use crate::maps::Maps;
@@ -24,10 +24,8 @@ impl QueueMemory {
     /// # Errors
     /// `Limit` where memory is short; what [`Maps::open`] says.
     pub fn new(maps: &Arc<Maps>, len: usize) -> Result<Self> {
-        let shared = maps.needs_shared_memory();
-        let options = ArenaOptions { shared, ..ArenaOptions::ordinary_pages() };
         let context = || format!("{len} bytes of memory for queues");
-        let arena = Arena::new(len.next_power_of_two().max(4096), 1, options)
+        let arena = Arena::new(len.next_power_of_two().max(4096), 1, maps.arena_options())
             .map_err(|cause| Error::os(cause, context()))?;
         let buffer = arena.lease().ok_or_else(|| Error::new(ErrorKind::Limit, context()))?;
         let iova = maps.open(&arena)?;

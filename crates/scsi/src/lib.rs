@@ -25,7 +25,7 @@ pub use canary::Canary;
 pub use disk::{DiskFacts, ScsiDisk};
 pub use options::ScsiOptions;
 pub use registry::{Driver, Registry};
-pub use scan::{Found, Seen, scan};
+pub use scan::{Found, Seen, scan, units};
 
 /// The driver of the tutorial works.
 #[cfg(doctest)]

@@ -91,8 +91,11 @@ pub fn scan(
     Ok(found)
 }
 
-/// The units of a target; unit 0 if it does not say.
-fn units(host: &Arc<dyn Host>, target: u32, options: ScsiOptions) -> Result<Vec<Lun>> {
+/// The units of a target, as it lists them; unit 0 if it does not say.
+///
+/// # Errors
+/// What opening a queue to the target says.
+pub fn units(host: &Arc<dyn Host>, target: u32, options: ScsiOptions) -> Result<Vec<Lun>> {
     let unit = Unit { target, lun: Lun::default() };
     let mut runner = Runner::open(host, unit, Arc::default(), options)?;
     let command = Command::ReportLuns { select: 0, allocation: LIST_BYTES as u32 };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use qpair_block::{BlockDevice, Error, ErrorKind, FaultControl, LimitDevice, Result};
 
 use crate::disk::Disk;
+use crate::rpc::AttachedScsi;
 
 /// Opens files and block devices for a registry: the path, `aio` or `uring`, and whether it is only read.
 pub type OpenFile = Box<dyn Fn(&Path, &str, bool) -> Result<Arc<dyn BlockDevice>> + Send + Sync>;
@@ -16,6 +17,61 @@ pub type OpenFile = Box<dyn Fn(&Path, &str, bool) -> Result<Arc<dyn BlockDevice>
 /// Attaches an NVMe controller by its address: its namespaces, by their numbers.
 pub type AttachController =
     Box<dyn Fn(&str) -> Result<Vec<(u32, Arc<dyn BlockDevice>)>> + Send + Sync>;
+
+/// Attaches a SCSI host by its address.
+pub type AttachScsi = Box<dyn Fn(&str) -> Result<Arc<dyn ScsiHost>> + Send + Sync>;
+
+/// Opens a disk that another process serves by vhost-user-blk, by its socket.
+pub type OpenVhostUser = Box<dyn Fn(&str) -> Result<Arc<dyn BlockDevice>> + Send + Sync>;
+
+/// The ways to devices that this process drives itself.
+pub struct Attach {
+    /// To NVMe controllers.
+    pub nvme: AttachController,
+    /// To SCSI hosts.
+    pub scsi: AttachScsi,
+    /// To disks of other vhost-user back ends.
+    pub vhost_user: OpenVhostUser,
+}
+
+/// The place of a SCSI unit: the host's number of its target, and its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ScsiPlace {
+    /// The target.
+    pub target: u32,
+    /// The unit.
+    pub lun: u16,
+}
+
+/// What has happened behind a SCSI host since it was asked last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScsiNews {
+    /// Targets came or went.
+    pub is_news: bool,
+    /// Targets that went, also if they are back.
+    pub gone: Vec<u32>,
+}
+
+/// A SCSI host that is attached: its units, which come and go.
+pub trait ScsiHost: Send + Sync {
+    /// Its driver and model, for people.
+    fn about(&self) -> String;
+
+    /// The units that are there now, and why one cannot be used.
+    ///
+    /// # Errors
+    /// What the scan of the host says.
+    fn units(&self) -> Result<Vec<(ScsiPlace, Option<String>)>>;
+
+    /// Opens a unit. A unit that is open is the same device.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn open(&self, place: ScsiPlace) -> Result<Arc<dyn BlockDevice>>;
+
+    /// What happened since the last call.
+    fn news(&self) -> ScsiNews;
+}
 
 /// A controller that is attached, and the devices that are its namespaces.
 #[derive(Clone, Debug)]
@@ -33,6 +89,8 @@ pub struct AttachedController {
 pub struct Bdev {
     /// The device, and what guests do with it.
     pub disk: Arc<Disk>,
+    /// The device below the limit, as it was added.
+    pub below: Arc<dyn BlockDevice>,
     /// How fast it may be: the topmost layer of the disk's device.
     pub limit: Arc<LimitDevice>,
     /// Has it fail, if it is a device for that.
@@ -53,6 +111,8 @@ pub struct Bdevs {
     all: BTreeMap<String, Bdev>,
     /// NVMe controllers by name.
     pub(crate) controllers: BTreeMap<String, AttachedController>,
+    /// SCSI hosts by name.
+    pub(crate) scsi: BTreeMap<String, AttachedScsi>,
 }
 
 impl Bdevs {
@@ -81,6 +141,13 @@ impl Bdevs {
             return Err(Error::new(ErrorKind::Busy, format!("the device {name} is in use")));
         }
         Ok(bdev)
+    }
+
+    /// The name under which a device is there already.
+    #[must_use]
+    pub fn name_of(&self, device: &Arc<dyn BlockDevice>) -> Option<&str> {
+        let is_it = |bdev: &Bdev| Arc::as_ptr(&bdev.below).addr() == Arc::as_ptr(device).addr();
+        self.all.iter().find(|(_, bdev)| is_it(bdev)).map(|(name, _)| name.as_str())
     }
 
     /// Whether there is one.
@@ -113,11 +180,12 @@ impl Bdevs {
         for base in bases {
             self.claim(base, true);
         }
-        let limit = Arc::new(LimitDevice::new(device));
+        let limit = Arc::new(LimitDevice::new(device.clone()));
         let disk = Disk::new(name, limit.clone());
         let uuid = uuid.unwrap_or_else(|| uuid_of(name));
         let bases = bases.to_vec();
-        let bdev = Bdev { disk, limit, faults: None, product, uuid, bases, claims: 0 };
+        let bdev =
+            Bdev { disk, below: device, limit, faults: None, product, uuid, bases, claims: 0 };
         self.all.insert(name.to_owned(), bdev);
         Ok(())
     }

@@ -28,7 +28,10 @@ mod unit;
 mod worker;
 mod workers;
 
-pub use bdevs::{AttachController, AttachedController, Bdev, Bdevs, OpenFile};
+pub use bdevs::{
+    Attach, AttachController, AttachScsi, AttachedController, Bdev, Bdevs, OpenFile, OpenVhostUser,
+    ScsiHost, ScsiNews, ScsiPlace,
+};
 pub use disk::{Disk, DiskCounters};
 pub use metrics::{MetricsAddress, MetricsServer};
 pub use rpc::{ConfigCall, ConfigChange, ConfigFault, Level, Log, Manager, RpcServer, reference};

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
+#[path = "rpc/attached.rs"]
+mod attached;
 mod rig;
 
 use std::path::Path;

@@ -240,7 +240,7 @@ impl Tx {
         if newest == 0 {
             return false;
         }
-        // Those are applied whose images count: no snapshot is taken below them any more.
+        // Images of applied commits count: no snapshot is taken below those commits any more.
         self.lost_below.fetch_max(newest.min(self.shared.oracle.applied()), Ordering::AcqRel);
         let (oldest, settled) = (self.look_for_oldest(), self.settled());
         self.history.forget(oldest);

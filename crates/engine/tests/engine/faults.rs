@@ -71,7 +71,7 @@ fn tasks_that_wait_for_the_same_failing_page() {
     }
 }
 
-/// With a bad cursor hint under its newer superblock a member looks older than the others: what is told is the bad cursor hint.
+/// A member whose newer superblock lies on an unreadable block looks older than the others: the error names the unreadable block.
 #[test]
 fn a_bad_spot_under_a_superblock() {
     let (second, _, control) = faulty();
@@ -95,7 +95,7 @@ fn a_bad_spot_under_a_superblock() {
     assert_eq!(refused, 1);
 }
 
-/// A bad cursor hint under one leaf: its keys are lost, a scan stops there, all others are read.
+/// One leaf lies on an unreadable block: its keys are lost, a scan stops there, and all others are read.
 #[test]
 fn a_bad_spot() {
     let (device, below, control) = faulty();

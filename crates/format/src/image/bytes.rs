@@ -56,5 +56,5 @@ impl ImageBytes {
 }
 
 fn damaged_image(what: &str) -> Error {
-    Error::damaged(format!("the checkpoint snapshot {what}"))
+    Error::damaged(format!("the checkpoint image {what}"))
 }

@@ -42,7 +42,7 @@ impl Image {
     /// `Corrupt` if they are no description.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         Self::read(&mut { bytes })
-            .ok_or_else(|| Error::damaged("the checkpoint snapshot cannot be decoded"))
+            .ok_or_else(|| Error::damaged("the checkpoint image cannot be decoded"))
     }
 
     fn read(bytes: &mut &[u8]) -> Option<Self> {

@@ -159,7 +159,7 @@ fn read_image(reader: &mut PageReader, record: &Record) -> Result<Result<Image>>
         let taken = match reader.read_page(page_id)? {
             Ok(page) => bytes.take(page_id, &page),
             Err(what) => {
-                let what = format!("the checkpoint snapshot is damaged: {what}");
+                let what = format!("the checkpoint image is damaged: {what}");
                 Err(Error::new(ErrorKind::Corrupt, what))
             }
         };

@@ -14,12 +14,12 @@ const CARVED: &str = "Carved Disk";
 /// Bytes of the GB of `size_gb`: as SPDK's MB are 2^20.
 const GB_BYTES: u64 = 1 << 30;
 
-/// A device that nothing but its slices has.
-fn carvable(bdevs: &Bdevs, name: &str) -> Result<Arc<dyn BlockDevice>> {
+/// A device that nothing but its slices has, or its default socket, which goes when it is carved.
+fn carvable(manager: &Manager, bdevs: &Bdevs, name: &str) -> Result<Arc<dyn BlockDevice>> {
     let slices =
         bdevs.iter().filter(|(_, bdev)| bdev.product == CARVED && bdev.bases == [name]).count();
     let bdev = bdevs.get(name)?;
-    if bdev.claims as usize != slices {
+    if bdev.claims as usize != slices + usize::from(manager.is_at_default(name)) {
         return Err(Failure::new(-16, format!("the device {name} is in use")));
     }
     if bdev.product == CARVED {
@@ -37,7 +37,7 @@ pub(super) fn bdev_scsi_create(manager: &Manager, mut params: Params) -> Result<
     if bdevs.has(&name) {
         return Err(Failure::new(-17, format!("a device is called {name} already")));
     }
-    let device = carvable(&bdevs, &base)?;
+    let device = carvable(manager, &bdevs, &base)?;
     let block = u64::from(device.info().logical_block_bytes);
     let bytes = |count: u64, unit: u64| {
         let bytes = count.checked_mul(unit);
@@ -113,7 +113,7 @@ pub(super) fn bdev_scsi_get_devices(manager: &Manager, mut params: Params) -> Re
     let mut devices = Vec::new();
     for (name, _) in bdevs.iter().filter(|(name, _)| asked.as_ref().is_none_or(|it| it == *name)) {
         // What others have is not for carving.
-        let Ok(device) = carvable(&bdevs, name) else { continue };
+        let Ok(device) = carvable(manager, &bdevs, name) else { continue };
         let block = u64::from(device.info().logical_block_bytes);
         let carving = Carving::open(&device)?;
         let map = carving.as_ref().map(Carving::map);

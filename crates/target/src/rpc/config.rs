@@ -56,6 +56,9 @@ fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
             return Some(("bdev_error_delete".into(), serde_json::json!({"name": name})));
         }
         "bdev_split_create" => ("bdev_split_delete".into(), &["base_bdev"]),
+        "bdev_nvme_attach_controller" => ("bdev_nvme_detach_controller".into(), &["name"]),
+        "bdev_scsi_attach_controller" => ("bdev_scsi_detach_controller".into(), &["name"]),
+        "bdev_virtio_attach_controller" => ("bdev_virtio_detach_controller".into(), &["name"]),
         "bdev_set_qos_limit" => return Some((method.into(), no_limits(params.get("name")?))),
         "vhost_scsi_controller_add_target" => {
             ("vhost_scsi_controller_remove_target".into(), &["ctrlr", "scsi_target_num"])
@@ -91,15 +94,29 @@ fn is_about(method: &str) -> bool {
 /// The names of what a call made.
 fn made_by(call: &Call) -> impl Fn(&str) -> bool {
     let is_about = is_about(call.method);
-    let parts = (call.method == "bdev_split_create")
-        .then(|| format!("{}p", call.params["base_bdev"].as_str().unwrap_or_default()));
-    let what = call.what.clone();
+    let of = |key: &str, letter: &str| {
+        Some(format!("{}{letter}", call.params[key].as_str().unwrap_or_default()))
+    };
+    // Before the numbers of parts, namespaces and units.
+    let parts = match call.method {
+        "bdev_split_create" => of("base_bdev", "p"),
+        "bdev_nvme_attach_controller" => of("name", "n"),
+        "bdev_scsi_attach_controller" => of("name", "t"),
+        "bdev_virtio_attach_controller" if call.params["dev_type"] == "scsi" => of("name", "t"),
+        _ => None,
+    };
+    let what = match call.method {
+        "bdev_virtio_attach_controller" => of("name", "").unwrap_or_default(),
+        _ => call.what.clone(),
+    };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     move |name| match &parts {
         _ if is_about => false,
         None => name == what,
-        Some(parts) => name
-            .strip_prefix(parts.as_str())
-            .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())),
+        // A unit that is not its target's first has its own number behind an `l`.
+        Some(parts) => {
+            name.strip_prefix(parts.as_str()).is_some_and(|rest| rest.splitn(2, 'l').all(is_number))
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Invariant: `calls` are those whose effect is still there, in an order in which they can be made again.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -13,9 +14,9 @@ use super::log::Log;
 use super::methods::{METHODS, Method};
 use super::params::{Failure, Params, Result};
 use super::schema;
-use crate::bdevs::{AttachController, Bdevs, OpenFile};
+use crate::bdevs::{Attach, Bdevs, OpenFile};
 use crate::nvmf::Nvmf;
-use crate::target::Target;
+use crate::target::{BlkOptions, Target};
 
 /// A call that can be made again, and what its effect is called.
 #[derive(Clone)]
@@ -37,8 +38,10 @@ pub struct Manager {
     pub(super) calls: Mutex<Vec<Call>>,
     /// Calls are made one after the other.
     alone: Mutex<()>,
+    /// Disks of the command line that are at their default sockets.
+    default_sockets: Mutex<BTreeMap<String, BlkOptions>>,
     pub(super) open: OpenFile,
-    pub(super) attach: OnceLock<AttachController>,
+    pub(super) attach: OnceLock<Attach>,
     pub(super) log: OnceLock<Arc<dyn Log>>,
     /// Where the sockets of what is served are.
     pub(super) folder: PathBuf,
@@ -61,6 +64,7 @@ impl Manager {
             bdevs: Mutex::default(),
             calls: Mutex::default(),
             alone: Mutex::default(),
+            default_sockets: Mutex::default(),
             open,
             attach: OnceLock::new(),
             log: OnceLock::new(),
@@ -70,8 +74,8 @@ impl Manager {
         })
     }
 
-    /// Has it attach NVMe controllers. Once: a second function is not asked.
-    pub fn attach_with(&self, attach: AttachController) {
+    /// Has it attach controllers and hosts. Once: a second value is not asked.
+    pub fn attach_with(&self, attach: Attach) {
         let _ = self.attach.set(attach);
     }
 
@@ -107,6 +111,19 @@ impl Manager {
         self.alone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// As [`Manager::alone`], if no call is under way.
+    pub(super) fn try_alone(&self) -> Result<MutexGuard<'_, ()>, ()> {
+        match self.alone.try_lock() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(()),
+        }
+    }
+
+    pub(super) fn default_sockets(&self) -> MutexGuard<'_, BTreeMap<String, BlkOptions>> {
+        self.default_sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn call(&self, method: &str, params: Option<Value>) -> Result<Value> {
         let _alone = self.alone();
         let result = self.make(method, params.unwrap_or_default(), false);
@@ -124,7 +141,8 @@ impl Manager {
             found.ok_or_else(|| Failure::new(Failure::METHOD, "Method not found"))?;
         let mut checked = params.clone();
         schema::check(method, &mut checked)?;
-        let result = run(self, Params::new(Some(checked))?)?;
+        let given = Params::new(Some(checked.clone()))?;
+        let result = self.with_devices_of(method, &checked, || run(self, given))?;
         // What has made something is the last of the calls now.
         if let Some(call) = self.calls().last_mut().filter(|call| call.given.is_null()) {
             (call.given, call.of_file) = (params, of_file);

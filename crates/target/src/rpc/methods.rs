@@ -24,6 +24,10 @@ use super::nvmf::{
     nvmf_subsystem_remove_listener, nvmf_subsystem_remove_ns,
 };
 use super::params::{Failure, Params, Result};
+use super::scsi::{
+    bdev_scsi_attach_controller, bdev_scsi_detach_controller, bdev_scsi_get_controllers,
+    bdev_virtio_attach_controller, bdev_virtio_detach_controller,
+};
 use super::vhost::{
     vhost_create_blk_controller, vhost_create_scsi_controller, vhost_delete_controller,
     vhost_get_controllers, vhost_scsi_controller_add_target, vhost_scsi_controller_remove_target,
@@ -63,14 +67,19 @@ methods! {
     bdev_raid_create,
     bdev_raid_delete,
     bdev_raid_get_bdevs,
+    bdev_scsi_attach_controller,
     bdev_scsi_create,
     bdev_scsi_delete,
+    bdev_scsi_detach_controller,
+    bdev_scsi_get_controllers,
     bdev_scsi_get_devices,
     bdev_set_qos_limit,
     bdev_split_create,
     bdev_split_delete,
     bdev_uring_create,
     bdev_uring_delete,
+    bdev_virtio_attach_controller,
+    bdev_virtio_detach_controller,
     framework_get_config,
     framework_get_reactors,
     framework_get_subsystems,

@@ -2,6 +2,7 @@
 
 mod carved;
 mod config;
+mod disks;
 mod faults;
 mod limits;
 mod log;
@@ -11,6 +12,7 @@ mod nvme;
 mod nvmf;
 mod params;
 mod schema;
+mod scsi;
 mod server;
 mod vhost;
 
@@ -18,4 +20,5 @@ pub use config::{ConfigCall, ConfigChange, ConfigFault};
 pub use log::{Level, Log};
 pub use manager::Manager;
 pub use schema::reference;
+pub(crate) use scsi::AttachedScsi;
 pub use server::RpcServer;

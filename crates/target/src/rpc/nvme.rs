@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::manager::Manager;
 use super::methods::kept;
 use super::params::{Failure, Params, Result};
+use super::scsi::not_attached;
 use crate::bdevs::AttachedController;
 
 const NVME: &str = "NVMe disk";
@@ -29,13 +30,11 @@ pub(super) fn bdev_nvme_attach_controller(manager: &Manager, mut params: Params)
     let (trtype, traddr) = (params.name("trtype")?, params.name("traddr")?);
     params.finish()?;
     let mut bdevs = manager.bdevs();
-    if bdevs.controllers.contains_key(&name) {
-        return Err(Failure::new(-114, format!("a controller named {name} already exists")));
-    }
+    not_attached(&bdevs, &name)?;
     let address = address(&trtype, &traddr)?;
     let attach = manager.attach.get();
     let attach = attach.ok_or_else(|| Failure::new(-95, "no drivers here"))?;
-    let namespaces = attach(&address)?;
+    let namespaces = (attach.nvme)(&address)?;
     let names: Vec<String> = namespaces.iter().map(|(nsid, _)| format!("{name}n{nsid}")).collect();
     if let Some(taken) = names.iter().find(|name| bdevs.has(name)) {
         return Err(Failure::new(-17, format!("a device is called {taken} already")));

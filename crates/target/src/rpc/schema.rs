@@ -271,6 +271,22 @@ pub(super) const SCHEMAS: &[Schema] = &[
         "a list of stripes",
     ),
     of(
+        "bdev_scsi_attach_controller",
+        "Drives a SCSI host in this process. Its units are devices: the name, `t`, and the number of the target; of a unit that is not the \
+         target's first also `l` and its own number. Units that come later become devices, and those of units that go are deleted once \
+         nothing claims them. qpair's own.",
+        &[
+            need("name", Text, "What the host is called."),
+            need(
+                "traddr",
+                Text,
+                "A function that vfio-pci has, `0000:3b:00.0`; `vfio-user:` and a socket; or `soft:` and options, a host made of \
+                 software. Options of disks may stand before it, as in `timeout_ms=5000:0000:3b:00.0`.",
+            ),
+        ],
+        "the names of its devices",
+    ),
+    of(
         "bdev_scsi_create",
         "Carves a disk from any device, by the map on it; one that the map has already is opened as it is. qpair's own.",
         &[
@@ -292,6 +308,18 @@ pub(super) const SCHEMAS: &[Schema] = &[
         "Deletes a carved disk, on its device too. qpair's own.",
         &[NAME, may("keep", Flag, "Close it, and leave it on its device.")],
         TRUE,
+    ),
+    of(
+        "bdev_scsi_detach_controller",
+        "Lets a SCSI host and its devices go, of which none may be in use. qpair's own.",
+        &[need("name", Text, "The host.")],
+        TRUE,
+    ),
+    of(
+        "bdev_scsi_get_controllers",
+        "Tells of SCSI hosts, their units, and why a unit is no device. qpair's own.",
+        &[may("name", Text, "Of this one alone.")],
+        "a list of hosts",
     ),
     of(
         "bdev_scsi_get_devices",
@@ -334,6 +362,42 @@ pub(super) const SCHEMAS: &[Schema] = &[
         ITS_NAME,
     ),
     of("bdev_uring_delete", "Closes a device of `bdev_uring_create`.", &[NAME], TRUE),
+    of(
+        "bdev_virtio_attach_controller",
+        "Makes devices of what another process or a function gives by virtio: of a vhost-user-blk back end one that is called as the \
+         controller, of a SCSI host one for each unit, as `bdev_scsi_attach_controller`.",
+        &[
+            need("name", Text, "What the controller is called."),
+            need(
+                "trtype",
+                Text,
+                "`user`, for vhost-user-blk; `pci` or `vfio-user`, for a SCSI host.",
+            ),
+            need(
+                "traddr",
+                Text,
+                "The socket, or its folder with `vfio-user`; the function's address with `pci`.",
+            ),
+            need("dev_type", Text, "`blk` with `user`; `scsi` with `pci` and `vfio-user`."),
+            may(
+                "vq_count",
+                Number,
+                "Accepted for compatibility and ignored: each thread takes a queue.",
+            ),
+            may(
+                "vq_size",
+                Number,
+                "Accepted for compatibility and ignored: a queue is as long as its user asks.",
+            ),
+        ],
+        "the names of its devices",
+    ),
+    of(
+        "bdev_virtio_detach_controller",
+        "Lets a controller of `bdev_virtio_attach_controller` and its devices go, of which none may be in use.",
+        &[need("name", Text, "The controller.")],
+        TRUE,
+    ),
     of(
         "framework_get_config",
         "Gives the calls by which a subsystem is made again.",

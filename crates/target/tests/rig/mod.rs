@@ -2,14 +2,57 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use qpair_block::{BlockDevice, Error, ErrorKind, RamDevice, RamOptions};
-use qpair_target::{Manager, RpcServer, Target, TargetOptions};
+use qpair_target::{
+    Attach, Manager, RpcServer, ScsiHost, ScsiNews, ScsiPlace, Target, TargetOptions,
+};
 use serde_json::{Value, json};
+
+/// A SCSI host whose units are what a test says.
+#[derive(Default)]
+pub(crate) struct FakeHost(Mutex<(BTreeMap<ScsiPlace, Arc<dyn BlockDevice>>, ScsiNews)>);
+
+impl FakeHost {
+    pub(crate) fn plug(&self, target: u32, lun: u16) {
+        let (units, news) = &mut *self.0.lock().unwrap();
+        units.insert(ScsiPlace { target, lun }, ram());
+        news.is_news = true;
+    }
+
+    pub(crate) fn pull(&self, target: u32) {
+        let (units, news) = &mut *self.0.lock().unwrap();
+        units.retain(|place, _| place.target != target);
+        news.is_news = true;
+        news.gone.push(target);
+    }
+}
+
+impl ScsiHost for FakeHost {
+    fn about(&self) -> String {
+        "fake".into()
+    }
+
+    fn units(&self) -> Result<Vec<(ScsiPlace, Option<String>)>, Error> {
+        let (units, _) = &*self.0.lock().unwrap();
+        // Target 9 is a tape.
+        let why = |place: &ScsiPlace| (place.target == 9).then(|| "it is a tape".to_owned());
+        Ok(units.keys().map(|place| (*place, why(place))).collect())
+    }
+
+    fn open(&self, place: ScsiPlace) -> Result<Arc<dyn BlockDevice>, Error> {
+        Ok(self.0.lock().unwrap().0[&place].clone())
+    }
+
+    fn news(&self) -> ScsiNews {
+        std::mem::take(&mut self.0.lock().unwrap().1)
+    }
+}
 
 /// A target, and a device called "base" that outlives it.
 pub(crate) struct Rig {
@@ -17,6 +60,9 @@ pub(crate) struct Rig {
     // Dropped before the manager's folder.
     _server: RpcServer,
     pub(crate) target: Arc<Target>,
+    pub(crate) manager: Arc<Manager>,
+    /// The host at `soft`.
+    pub(crate) host: Arc<FakeHost>,
     pub(crate) folder: tempfile::TempDir,
 }
 
@@ -34,13 +80,25 @@ impl Rig {
         let open = Box::new(move |_: &Path, _: &str, _| Ok(file.clone()));
         let target = Arc::new(target);
         let manager = Manager::new(target.clone(), open, folder.path().to_owned(), "1.2.3");
-        manager.attach_with(Box::new(|address| match address {
-            "0000:01:00.0" => Ok(vec![(1, ram()), (3, ram())]),
-            _ => Err(Error::new(ErrorKind::NotFound, address)),
-        }));
-        let server = RpcServer::start(&folder.path().join("rpc.sock"), manager).unwrap();
+        let host = Arc::new(FakeHost::default());
+        let fake = host.clone();
+        manager.attach_with(Attach {
+            nvme: Box::new(|address| match address {
+                "0000:01:00.0" => Ok(vec![(1, ram()), (3, ram())]),
+                _ => Err(Error::new(ErrorKind::NotFound, address)),
+            }),
+            scsi: Box::new(move |address| match address {
+                "soft" | "0000:03:00.0" => Ok(fake.clone()),
+                _ => Err(Error::new(ErrorKind::NotFound, address)),
+            }),
+            vhost_user: Box::new(|socket| match socket {
+                "/run/other.sock" => Ok(ram()),
+                _ => Err(Error::new(ErrorKind::NotFound, socket)),
+            }),
+        });
+        let server = RpcServer::start(&folder.path().join("rpc.sock"), manager.clone()).unwrap();
         let socket = UnixStream::connect(server.path()).unwrap();
-        let mut rig = Self { socket, _server: server, target, folder };
+        let mut rig = Self { socket, _server: server, target, manager, host, folder };
         rig.ok("bdev_aio_create", json!({"name": "base", "filename": "x"}));
         rig
     }
@@ -72,9 +130,18 @@ impl Rig {
                 "bdev_get_bdevs",
                 "bdev_scsi_get_devices",
                 "bdev_nvme_get_controllers",
+                "bdev_scsi_get_controllers",
+                "vhost_get_controllers",
                 "nvmf_get_subsystems",
             ]
-            .map(|method| rig.ok(method, Value::Null))
+            .map(|method| {
+                let mut told = rig.ok(method, Value::Null);
+                // A socket that was closed and is there again is the last.
+                if let ("vhost_get_controllers", Some(all)) = (method, told.as_array_mut()) {
+                    all.sort_by_key(|controller| controller["ctrlr"].to_string());
+                }
+                told
+            })
         };
         let before = state(self);
         let answer = self.call(method, &params);

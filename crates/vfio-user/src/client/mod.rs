@@ -43,11 +43,13 @@ pub struct ClientOptions {
     pub timeout: Duration,
     /// What may end a wait before.
     pub patience: Patience,
+    /// Whether only memory of reserved huge pages is shared with the device.
+    pub huge_pages: bool,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10), patience: Patience::default() }
+        Self { timeout: Duration::from_secs(10), patience: Patience::default(), huge_pages: false }
     }
 }
 
@@ -56,6 +58,7 @@ pub struct Client {
     name: String,
     can_reset: bool,
     irq_count: u32,
+    huge_pages: bool,
     config_bytes: u64,
     bars: Vec<Bar>,
     /// The function's command register as it was found, and where the control word of its MSI-X capability is.
@@ -150,6 +153,7 @@ impl Client {
             name,
             can_reset: info.can_reset,
             irq_count,
+            huge_pages: options.huge_pages,
             config_bytes,
             bars,
             state: Mutex::new(State {
@@ -381,6 +385,10 @@ impl PciFunction for Client {
 
     fn needs_shared_memory(&self) -> bool {
         true
+    }
+
+    fn needs_huge_pages(&self) -> bool {
+        self.huge_pages
     }
 
     fn irq_count(&self) -> u32 {

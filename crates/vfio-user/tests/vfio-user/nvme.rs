@@ -204,3 +204,31 @@ fn a_controller_whose_process_ends() {
     // Nothing hangs, and nothing panics.
     drop((device, controller));
 }
+
+/// What is shared with the device lies on huge pages alone, and data elsewhere is copied; or there are none, and the error says how to get
+/// some.
+#[test]
+fn memory_of_huge_pages_alone() {
+    let served = Served::new(&soft(512), &ServerOptions::default());
+    let options = ClientOptions { huge_pages: true, ..ClientOptions::default() };
+    let client = Client::connect(&served.path, &options).unwrap();
+    let controller = match Controller::open(Arc::new(client), ControllerOptions::default()) {
+        Ok(controller) => controller,
+        Err(error) => {
+            assert!(error.to_string().contains("sysctl -w vm.nr_hugepages="), "{error}");
+            println!("skipped: {error}");
+            return;
+        }
+    };
+    let device = controller.open_default_namespace(None).unwrap();
+    let arena = Arena::new(4096, 1, device.info().small_arena_options()).unwrap();
+    let options = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };
+    let mut channel = device.open_channel(&options).unwrap();
+    channel.submit(Request::read(0, 4096, arena.lease().unwrap(), 0)).unwrap();
+    channel.kick();
+    let mut done = Vec::new();
+    while done.is_empty() {
+        channel.wait(&mut done, WaitOptions { want: 1, linger: Duration::ZERO, timeout: None });
+    }
+    assert_eq!((done[0].result, channel.statistics().copied), (Ok(()), 1));
+}

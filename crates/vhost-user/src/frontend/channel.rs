@@ -21,6 +21,7 @@ use qpair_virtio::blk::{Range, SECTOR_SHIFT, Status, Verb, feature as blk};
 use super::device::Keeper;
 use super::link::{Facts, Link, Phase, Word};
 use super::queue::{Data, Queue};
+use super::region::BLOCK_BYTES;
 
 /// Blocks for data that the back end does not reach, and bytes of each.
 const BOUNCES: u32 = 8;
@@ -53,7 +54,9 @@ pub(super) struct VhostUserChannel {
     waiting: VecDeque<u16>,
     /// Completions made without the back end.
     ended: Vec<Completion>,
-    bounces: Arc<Arena>,
+    /// Blocks that no request is copied through now, and bytes of each.
+    bounces: Vec<Buffer>,
+    bounce_bytes: u32,
     /// Arenas that the back end reaches.
     arenas: Vec<u32>,
     info: DeviceInfo,
@@ -75,12 +78,18 @@ impl VhostUserChannel {
         let depth = options.depth as u16;
         let number = link.take_queue()?;
         let opened = Queue::new(link, number, depth, facts.features).and_then(|queue| {
+            if let Some(region) = &link.region {
+                return Ok((queue, region.bounces(depth), BLOCK_BYTES, Vec::new()));
+            }
             let memory = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };
-            let bounces = Arena::new(BOUNCE_BYTES as usize, BOUNCES, memory)
+            let arena = Arena::new(BOUNCE_BYTES as usize, BOUNCES, memory)
                 .map_err(|cause| Error::os(cause, "memory to copy requests through"))?;
-            Ok((queue, bounces))
+            let blocks = std::iter::from_fn(|| arena.lease()).collect();
+            let arenas = std::iter::once(&arena).chain(&options.arenas).cloned().collect();
+            Ok((queue, blocks, BOUNCE_BYTES, arenas))
         });
-        let (queue, bounces) = opened.inspect_err(|_| link.return_queue(number))?;
+        let (queue, bounces, bounce_bytes, arenas): (_, Vec<Buffer>, _, Vec<Arc<Arena>>) =
+            opened.inspect_err(|_| link.return_queue(number))?;
         let mut channel = Self {
             link: link.clone(),
             _keeper: keeper.clone(),
@@ -99,11 +108,11 @@ impl VhostUserChannel {
             statistics: ChannelStatistics::default(),
             queue,
             bounces,
+            bounce_bytes,
         };
         // From here on the channel's end takes all of it back.
         link.add_call(&channel.queue.call);
-        let bounces = channel.bounces.clone();
-        for arena in std::iter::once(&bounces).chain(&options.arenas) {
+        for arena in &arenas {
             if !channel.arenas.contains(&arena.id()) && link.add_arena(arena)? {
                 channel.arenas.push(arena.id());
             }
@@ -175,13 +184,13 @@ impl VhostUserChannel {
                     job.part_bytes = left;
                     buffer.as_ptr().wrapping_add(at as usize)
                 } else {
-                    let Some(mut block) = self.bounces.lease() else {
+                    let Some(mut block) = self.bounces.pop() else {
                         self.waiting.push_back(slot);
                         return;
                     };
                     // All of its parts are, or none.
                     self.statistics.copied += u64::from(job.done_bytes == 0);
-                    job.part_bytes = left.min(BOUNCE_BYTES);
+                    job.part_bytes = left.min(self.bounce_bytes);
                     if !is_in {
                         let len = job.part_bytes as usize;
                         buffer.copy_out(at as usize, block.shared(), 0, len);
@@ -210,6 +219,9 @@ impl VhostUserChannel {
         loop {
             match self.queue.take() {
                 Ok(Some((slot, status))) => {
+                    if !is_news {
+                        self.link.prove();
+                    }
                     is_news = true;
                     self.end(slot, status, completions);
                 }
@@ -241,7 +253,7 @@ impl VhostUserChannel {
                 self.waiting.clear();
                 for slot in 0..self.jobs.len() as u16 {
                     if let Some(job) = &mut self.jobs[usize::from(slot)] {
-                        job.bounce = None;
+                        self.bounces.extend(job.bounce.take());
                         self.go_on(slot);
                     }
                 }
@@ -269,7 +281,7 @@ impl VhostUserChannel {
             if let (Op::Read, Some(buffer)) = (job.request.op, &mut job.request.buffer) {
                 buffer.copy_in(at, block.shared(), 0, job.part_bytes as usize);
             }
-            drop(block);
+            self.bounces.push(block);
             if let Some(next) = self.waiting.pop_front() {
                 self.go_on(next);
             }

@@ -30,6 +30,9 @@ pub struct VhostUserOptions {
     pub reconnect: Duration,
     /// What is asked whether to wait on.
     pub patience: Patience,
+    /// Whether the back end is given one region of reserved huge pages, which requests are copied through. SPDK's back end maps no other
+    /// memory: it rounds each region outward to huge pages.
+    pub huge_pages: bool,
 }
 
 impl Default for VhostUserOptions {
@@ -38,6 +41,7 @@ impl Default for VhostUserOptions {
             timeout: Duration::from_secs(5),
             reconnect: Duration::from_secs(10),
             patience: Patience::default(),
+            huge_pages: false,
         }
     }
 }

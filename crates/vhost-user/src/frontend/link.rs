@@ -11,11 +11,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use qpair_block::{Arena, ArenaOptions, Error, ErrorKind, Result};
+use qpair_block::{Arena, ArenaOptions, Buffer, Error, ErrorKind, Result};
 use qpair_socket::{Incoming, Received, send};
 use qpair_virtio::blk::{Config, SECTOR_SHIFT, feature as blk};
 use rustix::event::{PollFd, PollFlags};
@@ -23,6 +23,7 @@ use tracing::{error, info, warn};
 
 use super::connection::{Connection, back_channel};
 use super::device::VhostUserOptions;
+use super::region::Region;
 use crate::codec::{
     Config as ConfigMessage, FDS_MAX, Header, MemoryRegion, PAYLOAD_BYTES_MAX, REGIONS_MAX,
     RegionMessage, Request, feature, number, protocol,
@@ -97,6 +98,10 @@ pub(super) struct Link {
     word: AtomicU64,
     pub(super) size_bytes: AtomicU64,
     facts: Facts,
+    /// Memory of huge pages in place of all other, where the options ask for it.
+    pub(super) region: Option<Region>,
+    /// The back end has answered a request: it can map what it was told of.
+    is_proven: AtomicBool,
     registry: Mutex<Registry>,
     /// Why the last try to connect again failed.
     why: Mutex<Option<String>>,
@@ -116,11 +121,17 @@ fn region_of(arena: &Arena) -> MemoryRegion {
 impl Link {
     /// Connects, and learns what the disk is.
     pub(super) fn open(path: PathBuf, options: VhostUserOptions) -> Result<(Arc<Self>, Facts)> {
-        let (up, facts) = connect(&path, &options, None)?;
+        let (mut up, facts) = connect(&path, &options, None)?;
+        let name = format!("vhost-user:{}", path.display());
+        let region = options.huge_pages.then(|| Region::new(&name, facts.queues)).transpose()?;
+        let arenas: Vec<_> = region.iter().map(|region| (region.arena.clone(), 1)).collect();
+        if !arenas.is_empty() {
+            up.set_all(&arenas)?;
+        }
         let size_bytes = AtomicU64::new(facts.config.sectors << SECTOR_SHIFT);
         let queues = usize::from(facts.queues);
         let (queues, rings) = (vec![false; queues], vec![None; queues]);
-        let registry = Registry { queues, rings, ..Registry::default() };
+        let registry = Registry { arenas, queues, rings, ..Registry::default() };
         let link = Arc::new(Self {
             path,
             options,
@@ -128,6 +139,8 @@ impl Link {
             word: AtomicU64::new(0),
             size_bytes,
             facts,
+            region,
+            is_proven: AtomicBool::new(false),
             registry: Mutex::new(registry),
             why: Mutex::default(),
         });
@@ -153,8 +166,25 @@ impl Link {
 
     pub(super) fn gone(&self) -> Error {
         let why = locked(&self.why).as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        let is_told = !locked(&self.registry).arenas.is_empty();
+        if is_told && self.region.is_none() && !self.is_proven.load(Ordering::Relaxed) {
+            let context = format!(
+                "{}: the back end has gone after it was told of this program's memory{why}",
+                self.name()
+            );
+            return Error::new(ErrorKind::Gone, context).hint(format!(
+                "if it is SPDK's, which takes memory of huge pages alone: reserve some (sysctl -w vm.nr_hugepages=16), and open \
+                 vhost-user:memory=huge:{}",
+                self.path.display()
+            ));
+        }
         let context = format!("{}: the back end has gone{why}", self.name());
         Error::new(ErrorKind::Gone, context).hint("open the device again once it is back")
+    }
+
+    /// The back end has answered a request.
+    pub(super) fn prove(&self) {
+        self.is_proven.store(true, Ordering::Relaxed);
     }
 
     fn name(&self) -> String {
@@ -176,7 +206,16 @@ impl Link {
     }
 
     /// Memory for the ring of a queue that was taken: `bytes` at least.
-    pub(super) fn ring_memory(&self, queue: u16, bytes: usize) -> Result<Arc<Arena>> {
+    pub(super) fn ring_memory(&self, queue: u16, bytes: usize) -> Result<Buffer> {
+        if let Some(region) = &self.region {
+            return region.ring(&self.name());
+        }
+        let arena = self.ring_arena(queue, bytes)?;
+        let block = arena.lease();
+        block.ok_or_else(|| Error::new(ErrorKind::Busy, format!("the memory of queue {queue}")))
+    }
+
+    fn ring_arena(&self, queue: u16, bytes: usize) -> Result<Arc<Arena>> {
         let known = locked(&self.registry).rings[usize::from(queue)].clone();
         if let Some(arena) = known.filter(|arena| arena.block_size() >= bytes) {
             return Ok(arena);

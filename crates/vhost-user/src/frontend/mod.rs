@@ -9,5 +9,6 @@ mod connection;
 mod device;
 mod link;
 mod queue;
+mod region;
 
 pub use device::{VhostUserBlk, VhostUserOptions};

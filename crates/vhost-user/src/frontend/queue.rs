@@ -57,10 +57,7 @@ impl Queue {
         let layout = Layout::new(size)
             .ok_or_else(|| Error::new(ErrorKind::Limit, format!("a queue of {depth} requests")))?;
         let slots_at = layout.bytes();
-        let arena = link.ring_memory(number, slots_at + SLOT_BYTES * usize::from(depth))?;
-        let memory = arena
-            .lease()
-            .ok_or_else(|| Error::new(ErrorKind::Busy, format!("the memory of queue {number}")))?;
+        let memory = link.ring_memory(number, slots_at + SLOT_BYTES * usize::from(depth))?;
         let address = memory.as_ptr().expose_provenance() as u64;
         let (kick, call) = (event()?, Arc::new(event()?));
         let event_index = features & feature::EVENT_IDX != 0;

@@ -38,12 +38,14 @@ pub(crate) struct Life {
     pub(crate) on_kick: OnKick,
     /// Tells of a larger disk as soon as there is a ring.
     pub(crate) grows: bool,
+    /// Maps memory as SPDK does: rounds each region outward to huge pages and touches a byte of each. It ends where a page is not there.
+    pub(crate) maps_huge_pages: bool,
 }
 
 impl Life {
     pub(crate) fn new(on_kick: OnKick) -> Self {
         let config = Config { sectors: 2048, block_bytes: 512, queues: 1, ..Config::default() };
-        Self { features: 0, config, on_kick, grows: false }
+        Self { features: 0, config, on_kick, grows: false, maps_huge_pages: false }
     }
 }
 
@@ -56,6 +58,26 @@ pub(crate) struct Told {
     pub(crate) answer: Option<u64>,
     /// Kicks that it took in.
     pub(crate) kicks: u64,
+    /// Regions of the last memory table.
+    pub(crate) regions: usize,
+    /// Huge pages that it touched.
+    pub(crate) touched: usize,
+}
+
+const HUGE_PAGE: usize = 2 << 20;
+
+/// How many huge pages SPDK touches of a region that it has mapped; `None`: it reads past the mapping, and its process ends. The kernel
+/// chooses the address: it is a multiple of the file's page, so only files of huge pages begin and end where SPDK rounds to.
+fn touch(region: &MemoryRegion, file: &OwnedFd, mapping: &Mapping) -> Option<usize> {
+    let page_bytes = rustix::fs::fstatfs(file).unwrap().f_bsize as usize;
+    let offset = region.file_offset_bytes as usize;
+    let len = region.len_bytes as usize;
+    let fits = |at: usize| at.is_multiple_of(HUGE_PAGE);
+    if !fits(page_bytes) || !fits(offset) || !fits(len) || !fits(region.user as usize) {
+        return None;
+    }
+    (0..len).step_by(HUGE_PAGE).for_each(|at| _ = mapping.bytes().load_u8(at));
+    Some(len / HUGE_PAGE)
 }
 
 /// Lives, one after the other, and then no back end.
@@ -90,6 +112,7 @@ struct Fake {
     kick: Option<OwnedFd>,
     call: Option<OwnedFd>,
     back: Option<(UnixStream, Incoming<Header>)>,
+    is_dead: bool,
 }
 
 impl Fake {
@@ -105,6 +128,7 @@ impl Fake {
             kick: None,
             call: None,
             back: None,
+            is_dead: false,
         }
     }
 
@@ -112,7 +136,12 @@ impl Fake {
         let mut incoming: Incoming<Header> = Incoming::new(4096, 8);
         loop {
             match incoming.poll(&self.stream) {
-                Ok(Received::Message(message)) => self.hear(message),
+                Ok(Received::Message(message)) => {
+                    self.hear(message);
+                    if self.is_dead {
+                        return self.told;
+                    }
+                }
                 Ok(Received::Closed(_)) | Err(_) => return self.told,
                 Ok(Received::NotYet) => nap(),
             }
@@ -157,6 +186,17 @@ impl Fake {
                 };
                 let regions = MemoryRegion::parse_table(&payload).unwrap();
                 self.memory = regions.into_iter().zip(&fds).map(map).collect();
+                self.told.regions = self.memory.len();
+                if self.life.maps_huge_pages {
+                    let pages = self.memory.iter().zip(&fds);
+                    let pages: Option<usize> =
+                        pages.map(|((region, mapping), file)| touch(region, file, mapping)).sum();
+                    self.is_dead = pages.is_none();
+                    self.told.touched = pages.unwrap_or(0);
+                    if self.is_dead {
+                        return;
+                    }
+                }
                 None
             }
             Request::SetVringNum => {

@@ -204,3 +204,41 @@ fn a_socket_where_too_many_wait_is_busy() {
     let error = VhostUserBlk::open(&path, options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
 }
+
+/// SPDK's back end rounds each region outward to huge pages and touches a byte of each: memory of usual pages ended its process, and no
+/// word of ours said what would do.
+#[test]
+fn a_back_end_that_maps_huge_pages() {
+    let (_folder, path) = folder();
+    let life = Life { maps_huge_pages: true, ..Life::new(OnKick::Serve) };
+    let back_end = begin(&path, vec![life]);
+    let device = VhostUserBlk::open(&path, options(SHORT)).unwrap();
+    let arena = Arena::new(4096, 8, device.info().arena_options()).unwrap();
+    let options_of = ChannelOptions { depth: 8, arenas: vec![arena], wake: None };
+    let error = device.open_channel(&options_of).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Gone, "{error}");
+    assert!(error.to_string().contains("told of this program's memory"), "{error}");
+    let way_out = format!("vhost-user:memory=huge:{}", path.display());
+    assert!(error.way_out().is_some_and(|way| way.contains(&way_out)), "{error}");
+    drop(device);
+    back_end.join().unwrap();
+
+    let (_folder, path) = folder();
+    let back_end = begin(&path, vec![life]);
+    let huge = VhostUserOptions { huge_pages: true, ..options(LONG) };
+    let device = match VhostUserBlk::open(&path, huge) {
+        Ok(device) => device,
+        Err(error) => {
+            assert!(error.to_string().contains("sysctl -w vm.nr_hugepages="), "{error}");
+            println!("skipped: {error}");
+            return;
+        }
+    };
+    let (mut channel, arena) = channel(&device);
+    assert!(read(&mut channel, &arena, 8).iter().all(|completion| completion.result.is_ok()));
+    // From memory of the caller's own, through the region.
+    assert_eq!(channel.statistics().copied, 8);
+    drop((channel, device));
+    let told = back_end.join().unwrap().remove(0);
+    assert_eq!((told.regions, told.touched), (1, 1));
+}

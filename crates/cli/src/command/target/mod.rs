@@ -1,5 +1,6 @@
 //! `qpair target`: block devices for guests.
 
+mod attach;
 pub(super) mod config;
 mod report;
 mod systemd;
@@ -15,9 +16,8 @@ use clap::Args;
 use qpair::block::{BlockDevice, DeviceSpec, ErrorKind, open_slice};
 use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Interface, Mode};
-use qpair_nvme::NvmeAddress;
 use qpair_target::{
-    BlkOptions, ConfigChange, ConfigFault, Disk, Manager, MetricsAddress, MetricsServer, OpenFile,
+    BlkOptions, ConfigChange, ConfigFault, Manager, MetricsAddress, MetricsServer, OpenFile,
     RpcServer, Target, TargetOptions,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -58,7 +58,9 @@ all crates or for one: qpair_drivers, qpair_mpt3sas, qpair_nvme, qpair_scsi, qpa
 qpair_vhost_user, qpair_virtio_scsi. The levels notice and info are the same.
 
 With --rpc, SPDK's client (pip install spdk) or `qpair rpc` can create devices, layers of devices and disks while the \
-target runs. `spdk-rpc -s PATH save_config` prints the configuration for --load.
+target runs. `spdk-rpc -s PATH save_config` prints the configuration for --load. A --disk is a device for these calls \
+too, under NAME: a call that carves, splits, stripes or serves it closes NAME.sock, unless a guest is connected. \
+bdev_scsi_attach_controller makes devices of all units of a SCSI host, and of those that are plugged in later.
 
 --config reads TOML. The table [target] has folder, rpc, metrics, workers, cpus, poll, buffered and log, as here. \
 Each other table is a call, such as [[bdev_malloc_create]] with name, num_blocks and block_size. `qpair rpc \
@@ -74,6 +76,8 @@ Examples:
   qpair target --folder /run/qpair --rpc /run/qpair/rpc.sock
   qpair rpc --socket /run/qpair/rpc.sock bdev_malloc_create name=M num_blocks=131072 block_size=512
   qpair rpc --socket /run/qpair/rpc.sock vhost_create_blk_controller ctrlr=m.sock dev_name=M
+  qpair rpc --socket /run/qpair/rpc.sock bdev_scsi_attach_controller name=S traddr=0000:3b:00.0
+  qpair rpc --socket /run/qpair/rpc.sock bdev_scsi_create name=custom device=St0 size_gb=400
 
   qpair target --config /etc/qpair/target.toml --metrics 127.0.0.1:9100 --log warning,qpair_nvme=debug"
 )]
@@ -180,13 +184,6 @@ impl TargetCommand {
         target.pin(&self.cpus)?;
         let folder = self.folder.clone().unwrap_or_else(|| FOLDER.into());
         std::fs::create_dir_all(&folder).map_err(|error| Failure::io(&error, folder.display()))?;
-        let mut carved = HashMap::new();
-        for (name, spec) in &self.disk {
-            let disk = Disk::new(name, self.open_disk(spec, &mut carved)?);
-            let path = folder.join(format!("{name}.sock"));
-            let options = BlkOptions { queues: self.queues, read_only: self.read_only };
-            target.serve_blk(name, &disk, &path, options)?;
-        }
         let manager = self.manager(folder, &target, &events)?;
         if let Some(file) = &self.config {
             manager.apply(&config.calls).map_err(|faults| refused(file, &faults))?;
@@ -201,6 +198,7 @@ impl TargetCommand {
         while !interrupt.is_requested() {
             std::thread::sleep(LOOK_EVERY);
             target.look_after();
+            manager.look_after();
             systemd.live();
             events.tell_of_left_out(Instant::now());
             if let Some(file) =
@@ -245,7 +243,7 @@ impl TargetCommand {
         self.log = self.log.take().or(log);
     }
 
-    /// What manages the target, after the calls of a saved configuration.
+    /// What manages the target: with the disks of the command line, and after the calls of a saved configuration.
     fn manager(
         &self,
         folder: PathBuf,
@@ -265,12 +263,13 @@ impl TargetCommand {
         let version = env!("CARGO_PKG_VERSION");
         let manager = Manager::new(target.clone(), open, folder, version);
         manager.log_with(events.clone());
-        manager.attach_with(Box::new(|address| {
-            let controller = qpair_drivers::controller(&NvmeAddress::parse(address)?)?;
-            let usable = controller.namespaces().iter().filter(|it| it.unusable.is_none());
-            let open = |nsid: u32| Ok((nsid, Arc::new(controller.open_namespace(nsid)?) as _));
-            usable.map(|namespace| open(namespace.nsid)).collect()
-        }));
+        manager.attach_with(attach::attach());
+        let mut carved = HashMap::new();
+        for (name, spec) in &self.disk {
+            let device = self.open_disk(spec, &mut carved)?;
+            let options = BlkOptions { queues: self.queues, read_only: self.read_only };
+            manager.add_disk(name, device, options)?;
+        }
         if let Some(file) = &self.load {
             let wrong = |what: &dyn std::fmt::Display| {
                 Failure::new(Exit::Failed, format!("{}: {what}", file.display()))

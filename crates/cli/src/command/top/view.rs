@@ -174,7 +174,7 @@ impl View {
             format!("; processor {:.0} %", 100.0 * (now - then) / (self.uptime_s - since).max(1e-3))
         });
         lines.push(format!(
-            "stalls      99 % of the workers' turns below {} us, all below {} us; a gate closed for less than {} us{}",
+            "stalls      99 % of the workers' turns below {} us, all below {} us; the commit barrier closed for less than {} us{}",
             below("worker_turn_us", 0.99),
             below("worker_turn_us", 1.0),
             below("checkpoint_stall_us", 1.0),
@@ -319,7 +319,7 @@ mod tests {
             "log         0 B/s in 5 writes/s, half of them below 256 us, 4.0 commits each; 3.0 MiB since the last of 4 checkpoints",
             "device      250 reads/s, 0 B/s, half of them below 128 us, 99 % below 512 us, at most 64 in flight; 0 writes/s, 0 B/s; 0 flushes/s",
             "operations  1,000/s by the workers, 800 gets/s among them, 75.0 % without a read of the device",
-            "stalls      99 % of the workers' turns below 4 us, all below 32 us; a gate closed for less than 1,024 us; processor 50 %",
+            "stalls      99 % of the workers' turns below 4 us, all below 32 us; the commit barrier closed for less than 1,024 us; processor 50 %",
             "1 open transaction",
             "#7                            1 waits           12.0      1,500          3       2    4.0 KiB  forgotten?",
         ] {

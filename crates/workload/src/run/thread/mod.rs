@@ -628,5 +628,5 @@ fn budget(job: &Job, targets: &[Opened]) -> u64 {
 /// How the buffers of requests are mapped. Reserved huge pages were reserved for others, unless the job asks for them.
 fn memory(job: &Job, targets: &[Opened]) -> ArenaOptions {
     let shared = targets.iter().any(|target| target.device.info().shared_memory);
-    ArenaOptions { shared, no_huge_pages: !job.huge_pages }
+    ArenaOptions { shared, no_huge_pages: !job.huge_pages, ..ArenaOptions::default() }
 }

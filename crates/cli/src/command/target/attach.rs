@@ -1,0 +1,56 @@
+//! The drivers of this program, as calls ask for them.
+
+use std::sync::Arc;
+
+use qpair::block::{BlockDevice, Result};
+use qpair_drivers::ScsiController;
+use qpair_nvme::NvmeAddress;
+use qpair_scsi::host::{Change, Unit};
+use qpair_scsi_wire::luns::Lun;
+use qpair_target::{Attach, ScsiHost, ScsiNews, ScsiPlace};
+
+/// All ways to devices.
+pub(super) fn attach() -> Attach {
+    Attach {
+        nvme: Box::new(|address| {
+            let controller = qpair_drivers::controller(&NvmeAddress::parse(address)?)?;
+            let usable = controller.namespaces().iter().filter(|it| it.unusable.is_none());
+            let open = |nsid: u32| Ok((nsid, Arc::new(controller.open_namespace(nsid)?) as _));
+            usable.map(|namespace| open(namespace.nsid)).collect()
+        }),
+        scsi: Box::new(|address| Ok(Arc::new(Scsi(ScsiController::attach(address)?)))),
+        vhost_user: Box::new(|socket| qpair_drivers::open("vhost-user", socket)),
+    }
+}
+
+/// A SCSI host as the target sees it.
+struct Scsi(ScsiController);
+
+impl ScsiHost for Scsi {
+    fn about(&self) -> String {
+        let info = self.0.host().info();
+        format!("{}: {}", info.driver, info.about)
+    }
+
+    fn units(&self) -> Result<Vec<(ScsiPlace, Option<String>)>> {
+        let place = |unit: Unit| ScsiPlace {
+            target: unit.target,
+            lun: unit.lun.number().unwrap_or(u16::MAX),
+        };
+        Ok(self.0.units()?.into_iter().map(|(unit, why)| (place(unit), why)).collect())
+    }
+
+    fn open(&self, place: ScsiPlace) -> Result<Arc<dyn BlockDevice>> {
+        let lun = Lun::of(place.lun).unwrap_or_default();
+        Ok(self.0.open(Unit { target: place.target, lun })?)
+    }
+
+    fn news(&self) -> ScsiNews {
+        let changes = self.0.host().changes();
+        let gone = |change: &Change| match change {
+            Change::Removed(target) => Some(*target),
+            _ => None,
+        };
+        ScsiNews { is_news: !changes.is_empty(), gone: changes.iter().filter_map(gone).collect() }
+    }
+}

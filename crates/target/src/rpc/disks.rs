@@ -1,0 +1,115 @@
+//! Disks of the command line: ordinary devices, each with a socket of its own by default.
+//!
+//! Invariant: the default socket goes when a call takes the device, unless a front end is connected to it, and is there again if the call
+//! fails. Neither the device nor its socket is a call, so a saved configuration goes with the same command line.
+
+use std::sync::Arc;
+
+use qpair_block::BlockDevice;
+use serde_json::Value;
+use tracing::info;
+
+use super::manager::Manager;
+use super::params::Result;
+use crate::target::BlkOptions;
+
+/// What kind of device it is.
+const DISK: &str = "Disk";
+
+/// The parameters by which a call takes devices, if it does.
+fn takes(method: &str) -> &'static [&'static str] {
+    match method {
+        "bdev_scsi_create" => &["device"],
+        "bdev_split_create" => &["base_bdev"],
+        "bdev_raid_create" => &["base_bdevs"],
+        "bdev_delay_create" => &["base_bdev_name"],
+        "bdev_error_create" => &["base_name"],
+        "vhost_create_blk_controller" => &["dev_name"],
+        "vhost_scsi_controller_add_target" => &["bdev_name"],
+        "nvmf_subsystem_add_ns" => &["namespace"],
+        _ => &[],
+    }
+}
+
+/// All texts of a value.
+fn texts<'v>(value: &'v Value, into: &mut Vec<&'v str>) {
+    match value {
+        Value::String(text) => into.push(text),
+        Value::Array(all) => all.iter().for_each(|one| texts(one, into)),
+        Value::Object(map) => into.extend(map.get("bdev_name").and_then(Value::as_str)),
+        _ => {}
+    }
+}
+
+impl Manager {
+    /// Makes an opened disk a device, and serves it at the socket `NAME.sock` until a call takes it.
+    ///
+    /// # Errors
+    /// `Exists` for a name that is taken; what binding the socket says.
+    pub fn add_disk(
+        &self,
+        name: &str,
+        device: Arc<dyn BlockDevice>,
+        options: BlkOptions,
+    ) -> qpair_block::Result<()> {
+        self.bdevs().add(name, device, DISK, None, &[])?;
+        let served = self.serve_default(name, options);
+        match &served {
+            Ok(()) => _ = self.default_sockets().insert(name.to_owned(), options),
+            // It was just added.
+            Err(_) => _ = self.bdevs().delete(name, &[DISK]),
+        }
+        served
+    }
+
+    fn serve_default(&self, name: &str, options: BlkOptions) -> qpair_block::Result<()> {
+        let mut bdevs = self.bdevs();
+        let disk = bdevs.get(name)?.disk.clone();
+        let path = self.folder.join(format!("{name}.sock"));
+        self.target.serve_blk(name, &disk, &path, options)?;
+        bdevs.claim(name, true);
+        Ok(())
+    }
+
+    /// Whether a device is at its default socket, with no front end, so that a call can have it.
+    pub(super) fn is_at_default(&self, name: &str) -> bool {
+        let is_idle = || self.target.exports().iter().any(|it| it.name == name && !it.has_client);
+        self.default_sockets().contains_key(name) && is_idle()
+    }
+
+    /// Carries out a call with the default sockets of the devices that it takes closed.
+    pub(super) fn with_devices_of(
+        &self,
+        method: &str,
+        params: &Value,
+        run: impl FnOnce() -> Result<Value>,
+    ) -> Result<Value> {
+        let mut names = Vec::new();
+        takes(method)
+            .iter()
+            .filter_map(|key| params.get(*key))
+            .for_each(|it| texts(it, &mut names));
+        names.sort_unstable();
+        names.dedup();
+        let mut closed = Vec::new();
+        for name in names {
+            let Some(options) = self.default_sockets().get(name).copied() else { continue };
+            // With a front end it stays, and the call is told that the device is in use.
+            if self.target.remove(name, false).is_ok() {
+                self.bdevs().claim(name, false);
+                closed.push((name, options));
+            }
+        }
+        let result = run();
+        for (name, options) in closed {
+            if result.is_ok() {
+                self.default_sockets().remove(name);
+                info!(name: "closed", disk = name, method, "a call has taken a disk: its socket is closed");
+            } else {
+                // The call has its own failure to tell of.
+                let _ = self.serve_default(name, options);
+            }
+        }
+        result
+    }
+}
