@@ -7,7 +7,7 @@ use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoC
 use crate::file::{File, FileOptions, Kind};
 use crate::interface::{Choice, Interface};
 use crate::io_uring::encode::Encoder as Operations;
-use crate::mode::Mode;
+use crate::mode::{Mode, Polling, TaskRun};
 use crate::passthrough::{Namespace, is_namespace};
 use crate::{io_uring, libaio, passthrough, posix};
 
@@ -90,9 +90,9 @@ fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
         Interface::Passthrough => &[Interface::Passthrough],
     };
     for &candidate in candidates {
-        let mode = Mode { interface: candidate, ..asked };
-        match try_mode(&file, mode) {
-            Ok(words) => {
+        let asked = Mode { interface: candidate, ..asked };
+        match try_best(&file, asked) {
+            Ok((mode, words)) => {
                 let info = info(&file, &mode, &words);
                 return Ok(KernelDevice {
                     target: Target::File(file),
@@ -107,6 +107,22 @@ fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
     let told: Vec<String> =
         reasons.iter().map(|(name, error)| format!("{name}: {error}")).collect();
     Err(Error::new(ErrorKind::Unsupported, format!("no interface works here; {}", told.join("; "))))
+}
+
+/// [`try_mode`] with the switches that suit the device, where none is asked for; the mode that it came to.
+fn try_best(file: &Arc<File>, mode: Mode) -> Result<(Mode, String)> {
+    let is_open = mode.interface == Interface::IoUring
+        && mode.task_run == TaskRun::Best
+        && mode.polling == Polling::Interrupt
+        && mode.submission_thread.is_none();
+    if is_open && file.needs_threads() {
+        let mode = Mode { task_run: TaskRun::Coop, ..mode };
+        // Kernels before 5.19 have no such switch.
+        if let Ok(words) = try_mode(file, mode) {
+            return Ok((mode, words));
+        }
+    }
+    Ok((mode, try_mode(file, mode)?))
 }
 
 /// Opens a channel and drops it; the mode in words.

@@ -18,6 +18,7 @@ use rustix::fs::{FlockOperation, flock, ftruncate};
 use rustix::io::Errno;
 
 use crate::holder::LockHolder;
+use crate::nowait::needs_threads;
 use crate::request::TRANSFER_BYTES_MAX;
 use crate::space::{Reserve, by_fallocate, check_free, reserve_holes};
 
@@ -236,6 +237,11 @@ impl File {
             reserve_holes(fd, old, self.reserve)?;
         }
         (self.reserve)(fd, old..new)
+    }
+
+    /// As [`needs_threads`].
+    pub(crate) fn needs_threads(&self) -> bool {
+        needs_threads(&self.fd)
     }
 
     /// Cuts a file that may be written off behind `wanted` bytes, rounded up to whole blocks.

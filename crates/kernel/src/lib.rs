@@ -37,6 +37,7 @@ mod io_uring;
 mod libaio;
 mod limits;
 mod mode;
+mod nowait;
 mod pace;
 mod passthrough;
 mod posix;

@@ -1,0 +1,36 @@
+//! Whether requests to a file can begin without waiting.
+
+use std::io::IoSliceMut;
+use std::os::fd::AsFd;
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+/// Greatest alignment that direct I/O asks for here, bytes.
+const ALIGNMENT_BYTES: usize = 4096;
+
+#[repr(C, align(4096))]
+struct Block([u8; ALIGNMENT_BYTES]);
+
+/// Whether a device refuses requests that must not wait, as zram and device-mapper's older targets do. io_uring then gives every request to
+/// threads of the kernel, and each of these has to wake the submitter if its ring has `DEFER_TASKRUN`: that is one more context switch for
+/// most requests.
+pub(crate) fn needs_threads(fd: impl AsFd) -> bool {
+    let mut block = Block([0; ALIGNMENT_BYTES]);
+    let mut into = [IoSliceMut::new(&mut block.0)];
+    preadv2(fd, &mut into, 0, ReadWriteFlags::NOWAIT) == Err(Errno::OPNOTSUPP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_and_a_file_are_told_apart() {
+        // Pipes have no offsets: another error is no answer.
+        let (reader, _writer) = std::io::pipe().unwrap();
+        assert!(!needs_threads(&reader));
+        assert!(!needs_threads(std::fs::File::open("/proc/self/exe").unwrap()));
+        // Its reads cannot be told not to wait.
+        assert!(needs_threads(std::fs::File::open("/proc/self/stat").unwrap()));
+    }
+}
