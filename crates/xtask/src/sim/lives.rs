@@ -62,7 +62,7 @@ impl Run {
         fastrand::seed(seed);
         let mut rng = Rng::with_seed(seed);
         let canary = plan.engine_canary();
-        let scenario = Scenario::new(&mut rng).shaped_for(canary);
+        let scenario = Scenario::new(&mut rng).shaped_for(canary).aligned(seed);
         let (scenario, world) = match plan.devices {
             Devices::Sim => {
                 let world = World::new(&scenario, rng.fork())?;
