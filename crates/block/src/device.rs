@@ -86,14 +86,10 @@ impl DeviceInfo {
         }
         if matches!(request.op, Op::Read | Op::Write) {
             let Some(buffer) = &request.buffer else { return Err(IoError::INVALID) };
-            let aligned =
-                request.buffer_offset_bytes & (self.memory_alignment_bytes.max(1) - 1) == 0;
             let end_bytes = u64::from(request.buffer_offset_bytes) + len_bytes;
-            if !aligned
-                || end_bytes > buffer.len() as u64
+            if end_bytes > buffer.len() as u64
                 || request.len_bytes > self.transfer_bytes_max
-                || (buffer.is_list()
-                    && !self.takes(buffer, request.buffer_offset_bytes, request.len_bytes))
+                || !self.takes(buffer, request.buffer_offset_bytes, request.len_bytes)
             {
                 return Err(IoError::INVALID);
             }
@@ -104,18 +100,23 @@ impl DeviceInfo {
         Ok(())
     }
 
-    /// Whether a part of a buffer lies as the device wants it. That of a list of segments may not, and is copied into a block by its
-    /// holder: a device that asks for aligned memory takes segments that begin on that alignment and hold whole logical blocks.
+    /// Whether a part of a buffer lies as the device wants it: it begins on the alignment of memory, and so does each segment of a list, which
+    /// holds whole logical blocks. What does not is copied into a block by its holder.
     #[must_use]
+    #[inline]
     pub fn takes(&self, buffer: &Buffer, offset_bytes: u32, len_bytes: u32) -> bool {
-        let address_mask = self.memory_alignment_bytes.max(1) as usize - 1;
+        let mask = self.memory_alignment_bytes.max(1) - 1;
+        offset_bytes & mask == 0
+            && (mask == 0 || !buffer.is_list() || self.takes_list(buffer, offset_bytes, len_bytes))
+    }
+
+    fn takes_list(&self, list: &Buffer, offset_bytes: u32, len_bytes: u32) -> bool {
+        let address_mask = self.memory_alignment_bytes as usize - 1;
         let block_mask = self.logical_block_bytes as usize - 1;
-        let mut pieces = buffer.pieces(offset_bytes as usize, len_bytes as usize);
-        address_mask == 0
-            || !buffer.is_list()
-            || pieces.all(|piece| {
-                piece.address.addr() & address_mask == 0 && piece.len_bytes & block_mask == 0
-            })
+        let mut pieces = list.pieces(offset_bytes as usize, len_bytes as usize);
+        pieces.all(|piece| {
+            piece.address.addr() & address_mask == 0 && piece.len_bytes & block_mask == 0
+        })
     }
 
     /// Whether a channel can be opened with `options`.

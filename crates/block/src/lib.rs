@@ -15,6 +15,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod bounces;
 mod carve;
 mod completion_event;
 mod content;

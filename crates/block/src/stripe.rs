@@ -3,11 +3,13 @@
 //! A request inside one stripe unit goes straight to its member. One that crosses units is cut at their borders, and
 //! its parts run one after the other: there is one buffer, and it travels by value, from part to part. That
 //! costs latency for requests larger than a unit (choose a unit that holds them), and keeps the rule that a buffer
-//! is in one hand at a time. The first error ends a request; parts behind it are not started.
+//! is in one hand at a time. The first error ends a request; parts behind it are not started. A part that begins off the members' alignment of
+//! memory is copied through an aligned block.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::bounces::Bounces;
 use crate::device::{BlockDevice, ChannelOptions, DeviceInfo, IoChannel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::size::format_bytes;
@@ -238,11 +240,13 @@ impl BlockDevice for StripeDevice {
 
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
-        // With several members the stripe listens to the wake event itself.
-        let below = match self.members.len() {
-            1 => options.clone(),
-            _ => ChannelOptions { wake: None, ..options.clone() },
-        };
+        // With several members the stripe listens to the wake event itself, and cuts requests.
+        let (mut below, mut bounces) = (options.clone(), None);
+        if self.members.len() > 1 {
+            below.wake = None;
+            bounces = Bounces::new(&self.info, options)?;
+            below.arenas.extend(bounces.as_ref().map(|bounces| bounces.arena().clone()));
+        }
         let channels = self
             .members
             .iter()
@@ -253,7 +257,7 @@ impl BlockDevice for StripeDevice {
             self.info.clone(),
             self.layout.clone(),
             size_bytes,
-            channels,
+            (channels, bounces),
             options,
         )?;
         Ok(Box::new(channel))

@@ -2,7 +2,8 @@
 //!
 //! Invariants: a request owns one slot from submit to completion, and the slot's number is the tag of its parts; a
 //! request has at most one part at a member at a time (a flush: one at each), so members of the same depth are never
-//! full because of us; a part a member does not take all the same is parked and tried again.
+//! full because of us; a part a member does not take all the same is parked and tried again. A part that does not lie as
+//! members want it goes through a block, and its request keeps the buffer meanwhile.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::bounces::Bounces;
 use crate::device::{
     Arrival, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
@@ -38,6 +40,12 @@ struct Parent {
     next_offset_bytes: u64,
     next_buffer_bytes: u32,
     left_bytes: u32,
+    /// Bytes of the part that was started last.
+    part_bytes: u32,
+    /// The buffer, while a part goes through a block or waits for one.
+    kept: Option<crate::Buffer>,
+    /// A part went through a block.
+    is_copied: bool,
 }
 
 pub(crate) struct StripeChannel {
@@ -48,6 +56,8 @@ pub(crate) struct StripeChannel {
     members: ChannelGroup,
     parents: Slots<Parent>,
     parked: VecDeque<(usize, Request)>,
+    /// None where members take any part.
+    bounces: Option<Bounces>,
     /// Requests refused without asking a member.
     early: EarlyQueue,
     /// Completions of parts; kept so that polling does not allocate.
@@ -61,7 +71,7 @@ impl StripeChannel {
         info: DeviceInfo,
         layout: Layout,
         size_bytes: Arc<AtomicU64>,
-        channels: Vec<Box<dyn IoChannel>>,
+        (channels, bounces): (Vec<Box<dyn IoChannel>>, Option<Bounces>),
         options: &ChannelOptions,
     ) -> Result<Self> {
         let members = ChannelGroup::of(channels, options.wake.clone())?;
@@ -72,6 +82,7 @@ impl StripeChannel {
             size_bytes,
             depth,
             parked: VecDeque::with_capacity(depth as usize * members.len()),
+            bounces,
             parts: Vec::with_capacity(depth as usize),
             members,
             parents: Slots::new(depth),
@@ -87,28 +98,56 @@ impl StripeChannel {
         }
     }
 
-    /// Starts the next part of the request in `slot`, with its buffer.
-    fn start_part(&mut self, slot: u64, buffer: Option<crate::Buffer>) {
+    /// Starts the next part of the request in `slot`, with its buffer, or has it wait for a block.
+    fn start_part(&mut self, slot: u64, mut buffer: Option<crate::Buffer>) {
         let Some(parent) = self.parents.get_mut(slot) else { return };
         let place = self.layout.place(parent.next_offset_bytes);
         // The smaller of the two is at most `left_bytes`, so it fits.
-        let len_bytes = place.contiguous_bytes.min(u64::from(parent.left_bytes)) as u32;
+        let mut len_bytes = place.contiguous_bytes.min(u64::from(parent.left_bytes)) as u32;
+        let mut buffer_offset_bytes = parent.next_buffer_bytes;
+        if let (Some(bounces), Some(own)) = (&mut self.bounces, &mut buffer)
+            && !self.info.takes(own, buffer_offset_bytes, len_bytes)
+        {
+            let block = bounces.lease(slot).map(|mut block| {
+                len_bytes = len_bytes.min(block.len() as u32);
+                if parent.op == Op::Write {
+                    let from = buffer_offset_bytes as usize;
+                    own.copy_out(from, block.shared(), 0, len_bytes as usize);
+                }
+                block
+            });
+            buffer_offset_bytes = 0;
+            parent.kept = std::mem::replace(&mut buffer, block);
+            if buffer.is_none() {
+                return;
+            }
+            self.statistics.copied += u64::from(!std::mem::replace(&mut parent.is_copied, true));
+        }
+        parent.outstanding = 1;
+        parent.next_offset_bytes += u64::from(len_bytes);
+        parent.left_bytes -= len_bytes;
+        parent.part_bytes = len_bytes;
+        if buffer.is_some() {
+            parent.next_buffer_bytes += len_bytes;
+        }
         let part = Request {
             op: parent.op,
             force_unit_access: parent.force_unit_access,
             offset_bytes: place.offset_bytes,
             len_bytes,
-            buffer_offset_bytes: parent.next_buffer_bytes,
+            buffer_offset_bytes,
             buffer,
             tag: slot,
         };
-        parent.outstanding = 1;
-        parent.next_offset_bytes += u64::from(len_bytes);
-        parent.left_bytes -= len_bytes;
-        if part.buffer.is_some() {
-            parent.next_buffer_bytes += len_bytes;
-        }
         self.give(place.member, part);
+    }
+
+    /// Starts the part that has waited longest for a block, now that one has come back; whether there was one.
+    fn start_waiting(&mut self) -> bool {
+        let Some(slot) = self.bounces.as_mut().and_then(Bounces::next) else { return false };
+        let buffer = self.parents.get_mut(slot).and_then(|parent| parent.kept.take());
+        self.start_part(slot, buffer);
+        true
     }
 
     /// Takes in the end of one part; whether another part was started for it.
@@ -120,16 +159,29 @@ impl StripeChannel {
         if parent.outstanding > 0 {
             return false;
         }
+        let mut buffer = part.buffer;
+        let mut started = false;
+        if let Some(mut own) = parent.kept.take() {
+            if let (Op::Read, Ok(()), Some(block)) = (part.op, part.result, &mut buffer) {
+                let len_bytes = parent.part_bytes as usize;
+                let to = parent.next_buffer_bytes as usize - len_bytes;
+                own.copy_in(to, block.shared(), 0, len_bytes);
+            }
+            // The block goes back.
+            buffer = Some(own);
+            started = self.start_waiting();
+        }
+        let Some(parent) = self.parents.get_mut(slot) else { return started };
         if parent.left_bytes > 0 && parent.result.is_ok() {
-            self.start_part(slot, part.buffer);
+            self.start_part(slot, buffer);
             return true;
         }
         if let Some(parent) = self.parents.take(slot) {
             let Parent { tag, op, len_bytes, result, .. } = parent;
             self.statistics.count(op, len_bytes, result);
-            completions.push(Completion { tag, op, buffer: part.buffer, result });
+            completions.push(Completion { tag, op, buffer, result });
         }
-        false
+        started
     }
 
     /// Rings the doorbells of members that were submitted to.
@@ -180,6 +232,9 @@ impl IoChannel for StripeChannel {
             next_offset_bytes: request.offset_bytes,
             next_buffer_bytes: request.buffer_offset_bytes,
             left_bytes: if is_flush { 0 } else { request.len_bytes },
+            part_bytes: 0,
+            kept: None,
+            is_copied: false,
         };
         let Some(slot) = self.parents.insert(parent) else { return Err(request) };
         if is_flush {

@@ -113,7 +113,7 @@ fn one_round(rig: &mut Rig, line: &mut Line, lists: &Arc<Arena>) -> Result<(), S
         line.succeed(Request::write(offset, len, list, 1))?;
     }
     line.expect(offset, &bytes)?;
-    // A part of it, into the middle of a list: what lies around stays.
+    // A part of it, into the middle of a list: what lies around stays. Where the part does not lie as the device wants it, it is refused.
     let block = rig.block();
     let part = rig.rng.u32(1..=len / block) * block;
     let skip = rig.rng.u32(0..=(len - part) / block) * block;
@@ -122,6 +122,12 @@ fn one_round(rig: &mut Rig, line: &mut Line, lists: &Arc<Arena>) -> Result<(), S
     list.copy_from(0, &vec![0x5A; len as usize]);
     let mut request = Request::read(offset + u64::from(skip), part, list, 2);
     request.buffer_offset_bytes = skip;
+    if !request.buffer.as_ref().is_some_and(|list| rig.device.info().takes(list, skip, part)) {
+        let kind = line.run(request)?.result.err().map(|error| error.kind);
+        return ensure(kind == Some(ErrorKind::Invalid), || {
+            format!("a part of a list at {skip}, off the alignment: {kind:?}")
+        });
+    }
     let list = line.succeed(request)?.buffer.ok_or("no buffer")?;
     let mut found = vec![0; len as usize];
     list.copy_to(0, &mut found);

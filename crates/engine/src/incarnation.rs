@@ -97,7 +97,8 @@ impl Incarnation {
         // The log device follows: until its superblock is written, nothing of this incarnation is there.
         let written = qpair_members::write_all(&self.members, &next).and_then(|()| {
             let log_device = self.shared.wal.device.as_ref();
-            log_device.map_or(Ok(()), |log_device| log_device.mark(next.generation))
+            log_device
+                .map_or(Ok(()), |log_device| log_device.mark(next.generation, next.unfinished))
         });
         if let Err(error) = written {
             self.shared.fail(error.clone());
@@ -119,6 +120,11 @@ impl Incarnation {
             ..superblock.clone()
         };
         qpair_members::write_all(&self.members, &next)?;
+        // Only a log device that says that the store is being made may be made another store's: from here on this one has an owner.
+        if let Some(log_device) = self.shared.wal.device.as_ref().filter(|_| superblock.unfinished)
+        {
+            log_device.mark(next.generation, false)?;
+        }
         *superblock = next;
         Ok(())
     }

@@ -6,7 +6,7 @@ use qpair_block::BlockDevice;
 use qpair_format::superblock::{SLOT_OFFSETS, SUPERBLOCK_BYTES, StoreState, Superblock};
 use qpair_format::{Error, Result};
 
-use crate::log_superblock::{LOG_SUPERBLOCK_MAGIC, is_log_of};
+use crate::log_superblock::{LOG_SUPERBLOCK_MAGIC, is_left};
 use crate::superblocks::read_slots;
 
 /// Looks for content that may be of use on devices where a store is to be made: the first of them that has any, and where. What the
@@ -26,7 +26,7 @@ pub fn find_foreign<'a>(
             first = superblock.clone().filter(|superblock| superblock.unfinished);
         }
         // The first member's superblock is the last to say that the store is whole.
-        let is_left = superblock.is_some_and(|superblock| {
+        let is_left_there = superblock.is_some_and(|superblock| {
             let closes = first.as_ref().is_some_and(|first| {
                 superblock.store_id == first.store_id
                     && superblock.state == StoreState::Clean
@@ -34,14 +34,13 @@ pub fn find_foreign<'a>(
             });
             superblock.unfinished || closes
         });
-        if !is_left && let Some(at_bytes) = find_content(member.as_ref())? {
+        if !is_left_there && let Some(at_bytes) = find_content(member.as_ref())? {
             return Ok(Some((member, at_bytes)));
         }
     }
-    // A log device is given its superblock after the members.
     if let Some(device) = log_device
         && let Some(at_bytes) = find_content(device.as_ref())?
-        && !is_log_of(device.as_ref(), first.as_ref())?
+        && !is_left(device.as_ref(), first.as_ref())?
     {
         return Ok(Some((device, at_bytes)));
     }

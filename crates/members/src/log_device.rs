@@ -120,6 +120,7 @@ pub(crate) fn appoint(
         id,
         generation: superblock.generation,
         created_s: superblock.created_s,
+        unfinished: superblock.unfinished,
     };
     attach(device, own, superblock)
 }

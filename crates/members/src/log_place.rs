@@ -36,8 +36,8 @@ pub enum LogPlace {
 }
 
 impl LogPlace {
-    /// Makes a log device of it for a store that is being made, and has the store's superblock name it. Its own superblock is to be written after
-    /// those of the members, which tell that it is this store's.
+    /// Makes a log device of it for a store that is being made, and has the store's superblock name it. Its own superblock is to be written before
+    /// those of the members: it says that the store is being made, whatever a crash leaves on them.
     pub fn make(&self, superblock: &mut Superblock) -> Result<Option<Attached>> {
         let Self::Device(device) = self else { return Ok(None) };
         refuse_too_small(device.as_ref())?;

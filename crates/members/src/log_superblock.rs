@@ -15,8 +15,10 @@ use qpair_format::superblock::{
 pub(crate) const LOG_SUPERBLOCK_MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
 /// Version of the format of log devices that this software writes.
 const VERSION: u32 = 1;
-/// Features a reader must know to read, and what people call them; none exist yet.
-const FEATURES: [(u64, &str); 0] = [];
+/// Feature: the store is being made.
+const UNFINISHED: u64 = 1 << 0;
+/// Features a reader must know to read, and what people call them.
+const FEATURES: [(u64, &str); 1] = [(UNFINISHED, "unfinished")];
 
 /// What the superblock of a log device says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct LogSuperblock {
     pub generation: u64,
     /// Seconds since 1970.
     pub created_s: u64,
+    /// The store is being made: no log that was acknowledged is on it, and another store may be made with it.
+    pub unfinished: bool,
 }
 
 /// What there is on a device where the superblock of a log device would be.
@@ -50,7 +54,8 @@ impl LogSuperblock {
         bytes.extend_from_slice(&LOG_SUPERBLOCK_MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum
-        bytes.extend_from_slice(&0u64.to_le_bytes()); // incompatible features
+        let features = if self.unfinished { UNFINISHED } else { 0 };
+        bytes.extend_from_slice(&features.to_le_bytes()); // incompatible features
         bytes.extend_from_slice(&0u64.to_le_bytes()); // compatible features
         bytes.extend_from_slice(&self.store_id);
         bytes.extend_from_slice(&self.id);
@@ -78,8 +83,13 @@ impl LogSuperblock {
             ));
         }
         check_features(word(16), &FEATURES, &format!("{name} is a log device"))?;
-        let mut superblock =
-            Self { store_id: [0; 16], id: [0; 16], generation: word(64), created_s: word(72) };
+        let mut superblock = Self {
+            store_id: [0; 16],
+            id: [0; 16],
+            generation: word(64),
+            created_s: word(72),
+            unfinished: word(16) & UNFINISHED != 0,
+        };
         superblock.store_id.copy_from_slice(&bytes[32..48]);
         superblock.id.copy_from_slice(&bytes[48..64]);
         Ok(Some(superblock))
@@ -151,14 +161,17 @@ impl LogSuperblock {
     }
 }
 
-/// Whether a device is the log device of a store that is being made.
+/// Whether the making of a store has left this log device: its superblock says so, or it is that of `making`, which is not whole. Older software gave
+/// log devices no such mark.
 ///
 /// # Errors
 /// `Version`, and what the device says.
-pub(crate) fn is_log_of(device: &dyn BlockDevice, making: Option<&Superblock>) -> Result<bool> {
-    let Some(Superblock { store_id, log: Some(log), .. }) = making else { return Ok(false) };
-    let found = LogSuperblock::find(device)?;
-    Ok(matches!(found, Found::Superblock(own) if own.store_id == *store_id && own.id == log.id))
+pub(crate) fn is_left(device: &dyn BlockDevice, making: Option<&Superblock>) -> Result<bool> {
+    let Found::Superblock(own) = LogSuperblock::find(device)? else { return Ok(false) };
+    let is_log_of = |making: &Superblock| {
+        own.store_id == making.store_id && making.log.as_ref().is_some_and(|log| log.id == own.id)
+    };
+    Ok(own.unfinished || making.is_some_and(is_log_of))
 }
 
 #[cfg(test)]
@@ -168,7 +181,13 @@ mod tests {
     use super::*;
 
     fn superblock(generation: u64) -> LogSuperblock {
-        LogSuperblock { store_id: [3; 16], id: [4; 16], generation, created_s: 5 }
+        LogSuperblock {
+            store_id: [3; 16],
+            id: [4; 16],
+            generation,
+            created_s: 5,
+            unfinished: false,
+        }
     }
 
     fn device() -> RamDevice {
@@ -189,6 +208,19 @@ mod tests {
         assert_eq!(LogSuperblock::find(&device).unwrap(), Found::Superblock(superblock(1)));
         transfer(&device, vec![(SLOT_OFFSETS[1], Some(&torn))]).unwrap();
         assert_eq!(LogSuperblock::find(&device).unwrap(), Found::Damaged);
+    }
+
+    #[test]
+    fn what_a_making_has_left() {
+        let device = device();
+        assert!(!is_left(&device, None).unwrap());
+        let left = LogSuperblock { unfinished: true, ..superblock(1) };
+        left.write_new(&device).unwrap();
+        assert_eq!(LogSuperblock::find(&device).unwrap(), Found::Superblock(left));
+        assert!(is_left(&device, None).unwrap());
+        // The store is whole.
+        superblock(2).write_new(&device).unwrap();
+        assert!(!is_left(&device, None).unwrap());
     }
 
     #[test]

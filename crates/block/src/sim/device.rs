@@ -31,6 +31,8 @@ pub struct SimOptions {
     pub size_bytes_max: u64,
     /// Smallest unit of addressing, bytes: 512 or more. Power cuts tear at 512 all the same.
     pub logical_block_bytes: u32,
+    /// Alignment of memory, bytes; it may be above the logical block.
+    pub memory_alignment_bytes: u32,
     /// Whether completed writes need a flush to be durable.
     pub volatile_write_cache: bool,
     /// Whether looking at a channel lets time pass if nothing else would end what is in flight. For callers that are not stepped.
@@ -49,6 +51,7 @@ impl SimOptions {
             size_bytes: 1 << 20,
             size_bytes_max: 1 << 30,
             logical_block_bytes: 512,
+            memory_alignment_bytes: 1,
             volatile_write_cache: true,
             free_running: false,
         }
@@ -88,6 +91,7 @@ impl SimDevice {
             options;
         let block = logical_block_bytes as usize;
         if !block.is_power_of_two()
+            || !options.memory_alignment_bytes.is_power_of_two()
             || block < SECTOR_BYTES
             || content.is_empty()
             || !content.len().is_multiple_of(block)
@@ -100,7 +104,7 @@ impl SimDevice {
             interface: "sim".into(),
             mode: format!("seed {seed}"),
             logical_block_bytes,
-            memory_alignment_bytes: 1,
+            memory_alignment_bytes: options.memory_alignment_bytes,
             transfer_bytes_max: 1 << 20,
             atomic_write_bytes: SECTOR_BYTES as u32,
             volatile_write_cache: options.volatile_write_cache,

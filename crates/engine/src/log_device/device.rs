@@ -212,8 +212,13 @@ impl LogDevice {
         }
     }
 
-    /// Notes on the device that an incarnation of the store begins to write there, durably.
-    pub(crate) fn mark(&self, generation: u64) -> Result<()> {
-        LogSuperblock { generation, ..self.superblock }.write(self.device.as_ref())
+    /// Notes on the device that an incarnation of the store begins to write there, durably. `unfinished`: the store is still being made.
+    pub(crate) fn mark(&self, generation: u64, unfinished: bool) -> Result<()> {
+        let superblock = LogSuperblock { generation, unfinished, ..self.superblock };
+        match self.superblock.unfinished {
+            // The other slot says so too.
+            true => superblock.write_new(self.device.as_ref()),
+            false => superblock.write(self.device.as_ref()),
+        }
     }
 }

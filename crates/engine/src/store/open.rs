@@ -372,8 +372,9 @@ fn format(
     // Until its first checkpoint is there: what a crash leaves before that is no store.
     superblock.unfinished = true;
     let log_device = options.log_place.make(&mut superblock)?;
-    write_new_superblocks(members, &superblock)?;
+    // It says that the store is being made: so whatever of this making and of earlier ones a crash leaves side by side, the next may take it.
     log_device.as_ref().map_or(Ok(()), Attached::write_new_superblock)?;
+    write_new_superblocks(members, &superblock)?;
     Ok((superblock, log_device))
 }
 

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use qpair_block::sim::{SimClock, SimDevice, SimOptions};
 use qpair_block::{BlockDevice, DeviceInfo, FaultDevice, FaultOptions, IoError, Mapping};
 use qpair_nvme::{Controller, ControllerOptions};
 use qpair_pci::InProcess;
@@ -327,6 +328,34 @@ fn a_device_that_is_narrow() {
         assert!(guest.get(at, 0x2000).iter().all(|byte| *byte == head + 1), "{head}");
     }
     assert_eq!(guest.blk.disk.counters.bounced.load(Ordering::Relaxed), 4);
+}
+
+/// The story: a list whose segments all begin on the alignment and hold whole blocks was handed on as it is, and its second part, cut at the
+/// longest transfer, began inside a segment, off the alignment: the device refused it.
+#[test]
+fn a_list_that_is_cut_off_the_alignment() {
+    let aligned = SimOptions {
+        memory_alignment_bytes: 4096,
+        free_running: true,
+        ..SimOptions::new(1, &SimClock::new())
+    };
+    let inner: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(aligned).unwrap());
+    let info = DeviceInfo { transfer_bytes_max: 4096, ..inner.info().clone() };
+    let mut guest = Guest::new(Arc::new(Narrow { info, inner }));
+    let mut queue = guest.start();
+    let parts = [(DATA_AT, 0x200), (DATA_AT + 0x1000, 0x1E00)];
+    for (number, (at, len)) in parts.into_iter().enumerate() {
+        guest.put(at, &vec![number as u8 + 1; len as usize]);
+    }
+    guest.request(0, OUT, 0, parts[0], false);
+    guest.describe(1, parts[0].0, parts[0].1, NEXT, 3);
+    guest.describe(3, parts[1].0, parts[1].1, NEXT, 2);
+    assert_eq!(guest.finish(&mut queue, 1), [(0, 0, 1)]);
+    guest.request(6, IN, 0, (DATA_AT + 0x4000, 0x2000), true);
+    assert_eq!(guest.finish(&mut queue, 1), [(6, 0, 0x2001)]);
+    let found = guest.get(DATA_AT + 0x4000, 0x2000);
+    assert!(found[..0x200].iter().all(|byte| *byte == 1));
+    assert!(found[0x200..].iter().all(|byte| *byte == 2));
 }
 
 /// What the driver below copies is counted with what is copied here.

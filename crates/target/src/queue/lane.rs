@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qpair_block::{
-    Arena, Buffer, ChannelOptions, Completion, Error, ErrorKind, IoChannel, IoError, Op, Request,
-    Result,
+    Arena, Buffer, ChannelOptions, Completion, DeviceInfo, Error, ErrorKind, IoChannel, IoError,
+    Op, Request, Result,
 };
 
 use crate::disk::Disk;
@@ -59,6 +59,17 @@ impl Transfer {
             left
         }
     }
+}
+
+/// Whether all parts of a list lie as the device wants them. A part may begin inside a segment, off the alignment on which that begins.
+#[inline]
+fn takes_parts(info: &DeviceInfo, list: &Buffer, len_bytes: u32) -> bool {
+    let most = info.transfer_bytes_max;
+    if len_bytes <= most {
+        return info.takes(list, 0, len_bytes);
+    }
+    let mut starts = (0..len_bytes).step_by(most as usize);
+    starts.all(|at| info.takes(list, at, most.min(len_bytes - at)))
 }
 
 pub(crate) struct Lane {
@@ -149,7 +160,7 @@ impl Lane {
     #[inline]
     pub(crate) fn begin(&mut self, head: u16, job: Job, list: Option<Buffer>) {
         let info = self.disk.device.info();
-        let bounced = list.as_ref().is_some_and(|list| !info.takes(list, 0, job.len_bytes));
+        let bounced = list.as_ref().is_some_and(|list| !takes_parts(info, list, job.len_bytes));
         if bounced {
             self.disk.counters.bounced.fetch_add(1, Ordering::Relaxed);
         }

@@ -10,6 +10,7 @@ use qpair_engine::{
 
 use super::catalog::{Catalog, SINGLES};
 use super::errands::Errands;
+use super::makings::MAKINGS_SEED;
 use super::oracle::Oracle;
 use super::plan::{Devices, Plan};
 use super::scenario::{Damage, End, Life, Scenario};
@@ -27,12 +28,14 @@ pub(crate) struct Run {
     pub(super) notes: Arc<Mutex<Notes>>,
     pub(super) rng: Rng,
     /// There is a store on the devices.
-    formatted: bool,
+    pub(super) formatted: bool,
     pub(super) canary: Option<Canary>,
     /// Draws panics; apart, so that a seed is the same story but for them.
     panics: Rng,
     /// Draws what the task with windows does, in the runs that have one.
     windows: Option<Rng>,
+    /// Draws makings that are cut; apart, as well.
+    pub(super) makings: Rng,
     /// The panic that is planted in this life, and how often it is passed first.
     planted: Option<(Canary, u64)>,
     pub(super) errands: Errands,
@@ -62,7 +65,7 @@ impl Run {
         fastrand::seed(seed);
         let mut rng = Rng::with_seed(seed);
         let canary = plan.engine_canary();
-        let scenario = Scenario::new(&mut rng).shaped_for(canary);
+        let scenario = Scenario::new(&mut rng).shaped_for(canary).aligned(seed);
         let (scenario, world) = match plan.devices {
             Devices::Sim => {
                 let world = World::new(&scenario, rng.fork())?;
@@ -94,6 +97,7 @@ impl Run {
             canary,
             panics: Rng::with_seed(!seed),
             windows: windows_of(seed),
+            makings: Rng::with_seed(seed ^ MAKINGS_SEED),
             planted: None,
             errands: Errands::default(),
             older: Vec::new(),
@@ -103,6 +107,7 @@ impl Run {
 
     /// Runs all lives; a hash of all that happened.
     pub(crate) fn run(&mut self) -> Result<u64, String> {
+        self.make_in_vain()?;
         for nth in 0..self.scenario.lives {
             let life = Life::new(&mut self.rng, self.scenario.length).shaped_for(self.canary, nth);
             self.plant_panic();

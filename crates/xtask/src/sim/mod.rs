@@ -10,6 +10,7 @@ mod errands;
 mod full;
 mod hba;
 mod lives;
+mod makings;
 mod oracle;
 mod plan;
 mod runner;

@@ -74,6 +74,7 @@ impl World {
                 power: self.power.clone(),
                 size_bytes_max: log_bytes_max.unwrap_or(self.scenario.size_bytes_max),
                 volatile_write_cache: self.scenario.volatile_write_cache,
+                memory_alignment_bytes: self.scenario.memory_alignment_bytes,
                 free_running: self.free_running,
                 ..SimOptions::new(self.rng.u64(..), &self.clock)
             };

@@ -1,0 +1,63 @@
+//! Blocks that parts of requests are copied through.
+//!
+//! A channel that cuts requests makes parts that begin anywhere on the logical block. Where the alignment of memory is above that, a part may
+//! not lie as its device wants it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use qpair_memory::{Arena, Buffer};
+
+use crate::device::{ChannelOptions, DeviceInfo};
+use crate::error::{Error, Result};
+
+/// Bytes of a block, at most.
+const BLOCK_BYTES_MAX: u32 = 64 << 10;
+/// Blocks of a channel, at most: requests wait for one beyond that.
+const BLOCKS_MAX: u32 = 8;
+
+/// The blocks of a channel, and the requests that wait for one.
+pub(crate) struct Bounces {
+    blocks: Arc<Arena>,
+    waiting: VecDeque<u64>,
+}
+
+impl Bounces {
+    /// Blocks for a channel over devices like this, if parts of its requests can lie as they do not want them.
+    ///
+    /// # Errors
+    /// `Limit` where there is no memory.
+    pub(crate) fn new(info: &DeviceInfo, options: &ChannelOptions) -> Result<Option<Self>> {
+        let alignment = info.memory_alignment_bytes;
+        if alignment <= info.logical_block_bytes {
+            return Ok(None);
+        }
+        let bytes = 1 << info.transfer_bytes_max.min(BLOCK_BYTES_MAX).ilog2();
+        // A block lies on its own size.
+        let bytes = alignment.max(bytes) as usize;
+        let blocks = Arena::new(bytes, options.depth.min(BLOCKS_MAX), info.small_arena_options())
+            .map_err(|cause| {
+            Error::os(cause, format!("memory to copy requests to {} through", info.name))
+        })?;
+        Ok(Some(Self { blocks, waiting: VecDeque::with_capacity(options.depth as usize) }))
+    }
+
+    /// The memory, to be registered with the devices.
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
+        &self.blocks
+    }
+
+    /// A block for a part of the request in `slot`, which waits for one otherwise.
+    pub(crate) fn lease(&mut self, slot: u64) -> Option<Buffer> {
+        let block = self.blocks.lease();
+        if block.is_none() {
+            self.waiting.push_back(slot);
+        }
+        block
+    }
+
+    /// The request that has waited longest, once a block has come back.
+    pub(crate) fn next(&mut self) -> Option<u64> {
+        self.waiting.pop_front()
+    }
+}
