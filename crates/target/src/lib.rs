@@ -34,6 +34,9 @@ pub use bdevs::{
 };
 pub use disk::{Disk, DiskCounters};
 pub use metrics::{MetricsAddress, MetricsServer};
-pub use rpc::{ConfigCall, ConfigChange, ConfigFault, Level, Log, Manager, RpcServer, reference};
+pub use rpc::{
+    ConfigCall, ConfigChange, ConfigFault, Level, Log, Manager, RpcCounters, RpcLimits, RpcServer,
+    reference,
+};
 pub use target::{Backend, BlkOptions, ExportInfo, QUEUES_MAX, Target, TargetOptions};
 pub use workers::WorkerInfo;

@@ -4,6 +4,8 @@
 
 #[path = "rpc/attached.rs"]
 mod attached;
+#[path = "rpc/flood.rs"]
+mod flood;
 mod rig;
 
 use std::path::Path;

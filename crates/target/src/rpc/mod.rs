@@ -1,6 +1,7 @@
 //! JSON-RPC 2.0 on a Unix socket, with the names, parameters and errors of SPDK's, so that its client drives it.
 
 mod carved;
+mod client;
 mod config;
 mod disks;
 mod faults;
@@ -21,4 +22,4 @@ pub use log::{Level, Log};
 pub use manager::Manager;
 pub use schema::reference;
 pub(crate) use scsi::AttachedScsi;
-pub use server::RpcServer;
+pub use server::{RpcCounters, RpcLimits, RpcServer};

@@ -1,41 +1,65 @@
-//! The socket: requests as they come, one JSON value after the other, and their answers.
+//! The socket: clients, which one thread serves in turn.
+//!
+//! Invariants:
+//! - a client that sends whole requests and takes its answers is never closed from here, however many others keep half of one: those go first;
+//! - what all clients have sent of unfinished requests has at most [`RpcLimits::unfinished_bytes_max`] bytes.
+//!
+//! Calls are made one after the other anyway, so more threads would answer no sooner.
 
-use std::io::{self, Read, Write};
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use qpair_block::{Error, Result};
 use qpair_socket::Listener;
-use rustix::net::Shutdown;
-use serde_json::{Value, json};
-use tracing::{info, warn};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use tracing::info;
 
+use super::client::Client;
 use super::manager::Manager;
-use super::params::Failure;
 use crate::service::{Service, Stop};
 
-/// Most bytes of one request.
-const REQUEST_BYTES_MAX: usize = 256 << 10;
-/// Clients at a time.
-const CLIENTS_MAX: u32 = 64;
-/// How long a client may take to take an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How much clients may have of the server.
+#[derive(Clone, Copy, Debug)]
+pub struct RpcLimits {
+    /// Clients at a time. More wait to be let in.
+    pub clients_max: usize,
+    /// How long a client may take to finish a request, or to take an answer.
+    pub patience: Duration,
+    /// The same while others wait to be let in.
+    pub patience_full: Duration,
+    /// Bytes of the unfinished requests of all clients.
+    pub unfinished_bytes_max: usize,
+}
 
-#[derive(Default)]
-struct Clients {
-    streams: Mutex<Vec<(u64, UnixStream)>>,
-    count: AtomicU32,
+impl Default for RpcLimits {
+    fn default() -> Self {
+        Self {
+            clients_max: 512,
+            patience: Duration::from_secs(10),
+            patience_full: Duration::from_millis(250),
+            unfinished_bytes_max: 8 << 20,
+        }
+    }
+}
+
+/// Clients so far, by what became of them.
+#[derive(Debug, Default)]
+pub struct RpcCounters {
+    /// Let in.
+    pub accepted: AtomicU64,
+    /// Closed by the server, since a request was not finished or an answer not taken.
+    pub timed_out: AtomicU64,
 }
 
 /// A socket that answers JSON-RPC 2.0. Dropped, it closes, and the path goes.
 pub struct RpcServer {
     path: PathBuf,
+    counters: Arc<RpcCounters>,
     _service: Service,
 }
 
@@ -45,14 +69,30 @@ impl RpcServer {
     /// # Errors
     /// What binding the socket says.
     pub fn start(path: &Path, manager: Arc<Manager>) -> Result<Self> {
+        Self::start_with(path, manager, RpcLimits::default())
+    }
+
+    /// As [`RpcServer::start`], with other limits.
+    ///
+    /// # Errors
+    /// As [`RpcServer::start`].
+    pub fn start_with(path: &Path, manager: Arc<Manager>, limits: RpcLimits) -> Result<Self> {
         let listener = Listener::bind(path)?;
         let path = listener.path().to_owned();
         let shown = path.display();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
             .map_err(|cause| Error::os(cause, format!("{shown}: setting who may use it")))?;
-        let serve = move |stop: &Stop| accept(&listener, stop, &manager);
+        let counters = Arc::new(RpcCounters::default());
+        let serving = Serving {
+            listener,
+            manager,
+            limits,
+            counters: counters.clone(),
+            clients: BTreeMap::new(),
+        };
+        let serve = move |stop: &Stop| serving.serve(stop);
         let service = Service::start("qpair-rpc", "a socket for JSON-RPC", serve)?;
-        Ok(Self { path, _service: service })
+        Ok(Self { path, counters, _service: service })
     }
 
     /// Where it listens.
@@ -60,136 +100,117 @@ impl RpcServer {
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
 
-fn accept(listener: &Listener, stop: &Stop, manager: &Arc<Manager>) {
-    let clients = Arc::new(Clients::default());
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    let mut next = 0u64;
-    loop {
-        let client = listener.wait(stop.as_fd());
-        if stop.is_over() {
-            break;
-        }
-        threads.retain(|thread| !thread.is_finished());
-        let Some(stream) = client else { continue };
-        // One too many is closed again.
-        if clients.count.load(Ordering::Relaxed) >= CLIENTS_MAX {
-            warn!(name: "refused", most = CLIENTS_MAX, "a client too many of JSON-RPC");
-            continue;
-        }
-        let is_ready = stream.set_nonblocking(false).is_ok()
-            && stream.set_write_timeout(Some(PATIENCE)).is_ok();
-        let (true, Ok(other)) = (is_ready, stream.try_clone()) else { continue };
-        next += 1;
-        clients.streams.lock().unwrap_or_else(PoisonError::into_inner).push((next, other));
-        clients.count.fetch_add(1, Ordering::Relaxed);
-        let (manager, its, number) = (manager.clone(), clients.clone(), next);
-        let started =
-            std::thread::Builder::new().name("qpair-rpc-client".into()).spawn(move || {
-                // A client that breaks off is gone.
-                let _ = serve(stream, &manager);
-                let mut streams = its.streams.lock().unwrap_or_else(PoisonError::into_inner);
-                streams.retain(|(other, _)| *other != number);
-                its.count.fetch_sub(1, Ordering::Relaxed);
-            });
-        threads.extend(started.ok());
-    }
-    for (_, stream) in &*clients.streams.lock().unwrap_or_else(PoisonError::into_inner) {
-        let _ = rustix::net::shutdown(stream, Shutdown::Both);
-    }
-    for thread in threads {
-        let _ = thread.join();
+    /// What became of its clients.
+    #[must_use]
+    pub fn counters(&self) -> &RpcCounters {
+        &self.counters
     }
 }
 
-fn serve(mut stream: UnixStream, manager: &Manager) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    let mut part = [0; 4096];
-    loop {
-        let count = stream.read(&mut part)?;
-        if count == 0 {
-            return Ok(());
-        }
-        bytes.extend_from_slice(&part[..count]);
-        let mut values = serde_json::Deserializer::from_slice(&bytes).into_iter::<Value>();
-        let mut answers = Vec::new();
-        let mut broken = None;
-        let mut taken = 0;
-        loop {
-            match values.next() {
-                Some(Ok(value)) => {
-                    answers.extend(answer(manager, value));
-                    taken = values.byte_offset();
-                }
-                Some(Err(error)) if error.is_eof() => break,
-                Some(Err(error)) => {
-                    broken = Some(error.to_string());
-                    break;
-                }
-                None => {
-                    taken = bytes.len();
-                    break;
+struct Serving {
+    listener: Listener,
+    manager: Arc<Manager>,
+    limits: RpcLimits,
+    counters: Arc<RpcCounters>,
+    /// In the order in which they came.
+    clients: BTreeMap<u64, Client>,
+}
+
+impl Serving {
+    fn serve(mut self, stop: &Stop) {
+        while !stop.is_over() {
+            let (ready, comes) = self.wait(stop);
+            if stop.is_over() {
+                break;
+            }
+            for number in &ready {
+                if let Some(client) = self.clients.get_mut(number)
+                    && !client.turn(&self.manager)
+                {
+                    self.clients.remove(number);
                 }
             }
-        }
-        bytes.drain(..taken);
-        if bytes.len() > REQUEST_BYTES_MAX {
-            broken = Some(format!("a request of more than {REQUEST_BYTES_MAX} bytes"));
-        }
-        if let Some(why) = &broken {
-            info!(name: "refused", error = why, "what a client of JSON-RPC says makes no sense");
-            answers.push(error_of(&Value::Null, &Failure::new(Failure::PARSE, why.clone())));
-        }
-        for answer in answers {
-            let mut text = answer.to_string();
-            text.push('\n');
-            stream.write_all(text.as_bytes())?;
-        }
-        if broken.is_some() {
-            // The server does not know where the next request begins.
-            return Ok(());
+            if comes {
+                self.let_in();
+            }
+            self.send_away(&ready, comes);
         }
     }
-}
 
-fn error_of(id: &Value, failure: &Failure) -> Value {
-    let error = json!({"code": failure.code, "message": failure.message});
-    json!({"jsonrpc": "2.0", "id": id, "error": error})
-}
+    /// Sleeps until a client or the stop has something, a client is late, or one more comes; who has something, and whether one comes.
+    fn wait(&self, stop: &Stop) -> (Vec<u64>, bool) {
+        let numbers: Vec<u64> = self.clients.keys().copied().collect();
+        let is_full = self.clients.len() >= self.limits.clients_max;
+        let mut fds = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+        fds.push(PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN));
+        for client in self.clients.values() {
+            let flags = if client.has_answers() { PollFlags::OUT } else { PollFlags::IN };
+            fds.push(PollFd::from_borrowed_fd(client.as_fd(), flags));
+        }
+        let (now, patience) = (Instant::now(), self.patience(is_full));
+        let due = self.clients.values().filter(|client| client.is_busy(is_full));
+        let nap = due.map(|client| (client.since + patience).saturating_duration_since(now)).min();
+        // Full, one that waits would end each sleep at once: it is looked for afterwards.
+        let nap = if is_full {
+            fds[1] = PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::empty());
+            Some(nap.unwrap_or(self.limits.patience_full).max(Duration::from_millis(1)))
+        } else {
+            nap
+        };
+        let nap = nap.map(|nap| Timespec {
+            tv_sec: i64::try_from(nap.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: nap.subsec_nanos().into(),
+        });
+        // However it ends, the next turn looks.
+        let _ = rustix::event::poll(&mut fds, nap.as_ref());
+        let has_news = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let ready = numbers.into_iter().zip(&fds[2..]).filter(|(_, fd)| has_news(fd));
+        let comes = if is_full { self.one_waits() } else { has_news(&fds[1]) };
+        (ready.map(|(number, _)| number).collect(), comes)
+    }
 
-/// The answer to a value: none to a request without an id, a list to a list.
-fn answer(manager: &Manager, value: Value) -> Option<Value> {
-    let Value::Array(batch) = value else { return answer_one(manager, value) };
-    if batch.is_empty() {
-        let failure = Failure::new(Failure::REQUEST, "a batch of no requests");
-        return Some(error_of(&Value::Null, &failure));
+    /// Whether a client waits to be let in.
+    fn one_waits(&self) -> bool {
+        let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut fds, Some(&at_once)).is_ok_and(|count| count > 0)
     }
-    let answers: Vec<Value> =
-        batch.into_iter().filter_map(|value| answer_one(manager, value)).collect();
-    (!answers.is_empty()).then_some(Value::Array(answers))
-}
 
-fn answer_one(manager: &Manager, mut value: Value) -> Option<Value> {
-    let wrong = |id: &Value, what: &str| Some(error_of(id, &Failure::new(Failure::REQUEST, what)));
-    let Some(request) = value.as_object_mut() else {
-        return wrong(&Value::Null, "a request is an object");
-    };
-    let id = request.remove("id");
-    let shown = id.clone().unwrap_or(Value::Null);
-    if !matches!(shown, Value::Null | Value::String(_) | Value::Number(_)) {
-        return wrong(&Value::Null, "an id is a string or a number");
+    /// How long an unfinished request may stay so.
+    fn patience(&self, is_full: bool) -> Duration {
+        if is_full { self.limits.patience_full } else { self.limits.patience }
     }
-    if request.get("jsonrpc").is_some_and(|version| version != "2.0") {
-        return wrong(&shown, "this is JSON-RPC 2.0");
+
+    fn let_in(&mut self) {
+        while self.clients.len() < self.limits.clients_max
+            && let Some(stream) = self.listener.accept()
+        {
+            let number = self.counters.accepted.fetch_add(1, Ordering::Relaxed);
+            self.clients.insert(number, Client::new(stream));
+        }
     }
-    let Some(Value::String(method)) = request.remove("method") else {
-        return wrong(&shown, "a request without a method");
-    };
-    let result = manager.call(&method, request.remove("params"));
-    let id = id?;
-    Some(match result {
-        Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
-        Err(failure) => error_of(&id, &failure),
-    })
+
+    /// Ends clients that are late with a request or an answer, and those whose unfinished requests have too many bytes: the oldest first.
+    fn send_away(&mut self, ready: &[u64], comes: bool) {
+        let is_full = comes && self.clients.len() >= self.limits.clients_max;
+        let patience = self.patience(is_full);
+        let mut bytes: usize = self.clients.values().map(Client::unfinished_bytes).sum();
+        let busy = self.clients.iter().filter(|(_, client)| client.is_busy(is_full));
+        let mut busy: Vec<(Instant, u64)> =
+            busy.map(|(number, client)| (client.since, *number)).collect();
+        busy.sort_unstable();
+        for (since, number) in busy {
+            // One that had something in this turn may have more to say.
+            let is_late = since.elapsed() >= patience && !ready.contains(&number);
+            if !is_late && bytes <= self.limits.unfinished_bytes_max {
+                continue;
+            }
+            let Some(client) = self.clients.remove(&number) else { continue };
+            bytes -= client.unfinished_bytes();
+            self.counters.timed_out.fetch_add(1, Ordering::Relaxed);
+            info!(name: "refused", unfinished_bytes = client.unfinished_bytes(), "a client of JSON-RPC does not finish its request");
+            client.tell_late();
+        }
+    }
 }

@@ -1,0 +1,205 @@
+//! A client of the socket: its requests, one JSON value after the other, and their answers.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tracing::info;
+
+use super::manager::Manager;
+use super::params::Failure;
+
+/// Most bytes of one request.
+const REQUEST_BYTES_MAX: usize = 256 << 10;
+/// Answers that wait to be taken: with more, the client's next request waits.
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+
+pub(super) struct Client {
+    /// It does not block.
+    stream: UnixStream,
+    /// What has come, and was not answered yet.
+    incoming: Vec<u8>,
+    /// Answers that the client has not taken.
+    outgoing: Vec<u8>,
+    /// When it last sent or took something.
+    pub(super) since: Instant,
+    /// It has sent a whole request before.
+    is_known: bool,
+    /// Once the answers are taken.
+    ends: bool,
+}
+
+impl Client {
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            incoming: Vec::new(),
+            outgoing: Vec::new(),
+            since: Instant::now(),
+            is_known: false,
+            ends: false,
+        }
+    }
+
+    pub(super) fn has_answers(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// Bytes of a request that is not whole.
+    pub(super) fn unfinished_bytes(&self) -> usize {
+        self.incoming.len()
+    }
+
+    /// Whether the client has to do something soon. If others wait to be let in, one that has never asked has to ask.
+    pub(super) fn is_busy(&self, others_wait: bool) -> bool {
+        self.has_answers() || !self.incoming.is_empty() || (others_wait && !self.is_known)
+    }
+
+    /// Takes what has come and gives what there is. False: it has gone, or is to go.
+    pub(super) fn turn(&mut self, manager: &Manager) -> bool {
+        if self.give().is_err() {
+            return false;
+        }
+        let mut part = [0; 4096];
+        while !self.ends && self.outgoing.len() < ANSWER_BYTES_MAX {
+            // What is whole is answered before more is taken: so there is never more than one request and a part.
+            match self.stream.read(&mut part) {
+                Ok(0) => self.ends = true,
+                Ok(count) => {
+                    self.since = Instant::now();
+                    self.incoming.extend_from_slice(&part[..count]);
+                    self.answer(manager);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => return false,
+            }
+        }
+        self.give().is_ok() && !(self.ends && self.outgoing.is_empty())
+    }
+
+    /// Gives as many bytes of the answers as the client takes now.
+    fn give(&mut self) -> io::Result<()> {
+        let mut given = 0;
+        while given < self.outgoing.len() {
+            match self.stream.write(&self.outgoing[given..]) {
+                Ok(count) => given += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if given > 0 {
+            self.since = Instant::now();
+        }
+        if given == self.outgoing.len() {
+            // A long answer does not keep its memory.
+            self.outgoing = Vec::new();
+        } else {
+            self.outgoing.drain(..given);
+        }
+        Ok(())
+    }
+
+    /// Answers the requests that are whole.
+    fn answer(&mut self, manager: &Manager) {
+        let mut values = serde_json::Deserializer::from_slice(&self.incoming).into_iter::<Value>();
+        let mut answers = Vec::new();
+        let mut broken = None;
+        let mut taken = 0;
+        loop {
+            match values.next() {
+                Some(Ok(value)) => {
+                    answers.extend(answer(manager, value));
+                    taken = values.byte_offset();
+                    self.is_known = true;
+                }
+                Some(Err(error)) if error.is_eof() => break,
+                Some(Err(error)) => {
+                    broken = Some(error.to_string());
+                    break;
+                }
+                None => {
+                    taken = self.incoming.len();
+                    break;
+                }
+            }
+        }
+        self.incoming.drain(..taken);
+        if self.incoming.is_empty() {
+            self.incoming = Vec::new();
+        }
+        if self.incoming.len() > REQUEST_BYTES_MAX {
+            broken = Some(format!("a request of more than {REQUEST_BYTES_MAX} bytes"));
+        }
+        if let Some(why) = broken {
+            info!(name: "refused", error = why, "what a client of JSON-RPC says makes no sense");
+            answers.push(error_of(&Value::Null, &Failure::new(Failure::PARSE, why)));
+            // The server does not know where the next request begins.
+            (self.ends, self.incoming) = (true, Vec::new());
+        }
+        for answer in answers {
+            self.outgoing.extend_from_slice(answer.to_string().as_bytes());
+            self.outgoing.push(b'\n');
+        }
+    }
+
+    /// Ends a client that is late, and says so if it takes that now.
+    pub(super) fn tell_late(mut self) {
+        let message = "the request is not finished, or its answer not taken: send the whole request at once, and read the answer";
+        let late = error_of(&Value::Null, &Failure::new(Failure::PARSE, message));
+        if self.outgoing.is_empty() {
+            // One that does not take it misses nothing.
+            let _ = self.stream.write(format!("{late}\n").as_bytes());
+        }
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn error_of(id: &Value, failure: &Failure) -> Value {
+    let error = json!({"code": failure.code, "message": failure.message});
+    json!({"jsonrpc": "2.0", "id": id, "error": error})
+}
+
+/// The answer to a value: none to a request without an id, a list to a list.
+fn answer(manager: &Manager, value: Value) -> Option<Value> {
+    let Value::Array(batch) = value else { return answer_one(manager, value) };
+    if batch.is_empty() {
+        let failure = Failure::new(Failure::REQUEST, "a batch of no requests");
+        return Some(error_of(&Value::Null, &failure));
+    }
+    let answers: Vec<Value> =
+        batch.into_iter().filter_map(|value| answer_one(manager, value)).collect();
+    (!answers.is_empty()).then_some(Value::Array(answers))
+}
+
+fn answer_one(manager: &Manager, mut value: Value) -> Option<Value> {
+    let wrong = |id: &Value, what: &str| Some(error_of(id, &Failure::new(Failure::REQUEST, what)));
+    let Some(request) = value.as_object_mut() else {
+        return wrong(&Value::Null, "a request is an object");
+    };
+    let id = request.remove("id");
+    let shown = id.clone().unwrap_or(Value::Null);
+    if !matches!(shown, Value::Null | Value::String(_) | Value::Number(_)) {
+        return wrong(&Value::Null, "an id is a string or a number");
+    }
+    if request.get("jsonrpc").is_some_and(|version| version != "2.0") {
+        return wrong(&shown, "this is JSON-RPC 2.0");
+    }
+    let Some(Value::String(method)) = request.remove("method") else {
+        return wrong(&shown, "a request without a method");
+    };
+    let result = manager.call(&method, request.remove("params"));
+    let id = id?;
+    Some(match result {
+        Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+        Err(failure) => error_of(&id, &failure),
+    })
+}
