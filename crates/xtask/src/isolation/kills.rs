@@ -27,6 +27,7 @@ pub(super) fn plan_of(seed: u64, life: u64) -> Plan {
         seconds: 0,
         kills: 0,
         canary: None,
+        verbose: false,
         dir: None,
         life_of: None,
         life: 0,

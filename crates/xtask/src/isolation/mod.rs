@@ -44,6 +44,9 @@ pub(crate) struct Options {
     /// Plant this bug in the store; a run must be bad
     #[arg(long, value_parser = parse_canary)]
     canary: Option<Canary>,
+    /// Tell what each run is like, and what it did
+    #[arg(long)]
+    verbose: bool,
     /// Folder for stores in files; they are removed again [default: beside this program]
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
@@ -165,6 +168,13 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         let plan = plan::Plan::new(seed, options);
         let outcome = run::run(&plan, &folder.0, &runs.interrupted, &mut runs.counts.backups);
         runs.counts.runs += 1;
+        if let (true, Ok(verdict)) = (options.verbose, &outcome) {
+            let said = verdict.to_string();
+            runs.say(format_args!(
+                "seed {seed}: {plan}: {}",
+                said.lines().next().unwrap_or_default()
+            ));
+        }
         let canary = options.canary.map(|canary| format!(" --canary {}", canary.name()));
         let again = format!(
             "--seed {seed} --runs 1 --transactions {}{} ({plan})",

@@ -18,6 +18,7 @@ impl Run {
             return Ok(());
         }
         let asked = self.notes(|notes| notes.oracle.begins());
+        let began = self.now_of_lists();
         let mut target = self.world.another().map_err(Cut::Wrong)?;
         let fails = self.rng.u8(0..4) == 0;
         if fails {
@@ -43,6 +44,7 @@ impl Run {
             }
         });
         let now = self.notes(|notes| notes.oracle.begins());
+        let between = began.zip(self.now_of_lists());
         target.set_faults(SimFaults::default());
         let target_failed = target.errors() > 0;
         // What was made survives at once.
@@ -81,8 +83,10 @@ impl Run {
             Unread::Error(error) => wrong(format!("{:?}: {error}", error.kind())),
             Unread::Wrong(what) => wrong(what),
         });
+        let read = self.read_lists_of(&copy, between);
         copy.crash();
         let found = found?.values;
+        read.map_err(wrong)?;
         self.counts.backups += 1;
         self.say(format!("a backup of {}: {} records", report.timestamp, found.len()));
         let backup = Backup { asked, made: now, timestamp: report.timestamp, found };

@@ -10,6 +10,7 @@ use qpair_engine::{
 
 use super::catalog::{Catalog, SINGLES};
 use super::errands::Errands;
+use super::histories::Histories;
 use super::makings::MAKINGS_SEED;
 use super::oracle::Oracle;
 use super::plan::{Devices, Plan};
@@ -39,6 +40,10 @@ pub(crate) struct Run {
     /// The panic that is planted in this life, and how often it is passed first.
     planted: Option<(Canary, u64)>,
     pub(super) errands: Errands,
+    /// Lists for the judge of isolation, in some runs.
+    pub(super) histories: Option<Histories>,
+    /// Lists are all that its tasks work with.
+    only_lists: bool,
     /// What the devices had before each life, if that is of use.
     pub(super) older: Vec<Vec<Vec<u8>>>,
     pub(crate) counts: Counts,
@@ -66,6 +71,7 @@ impl Run {
         let mut rng = Rng::with_seed(seed);
         let canary = plan.engine_canary();
         let scenario = Scenario::new(&mut rng).shaped_for(canary).aligned(seed);
+        let scenario = if plan.only_lists { scenario.for_lists() } else { scenario };
         let (scenario, world) = match plan.devices {
             Devices::Sim => {
                 let world = World::new(&scenario, rng.fork())?;
@@ -90,6 +96,8 @@ impl Run {
         Ok(Self {
             log: vec![format!("{scenario:?}")],
             notes: Arc::new(Mutex::new(notes)),
+            histories: Histories::new(seed, &scenario, plan.only_lists),
+            only_lists: plan.only_lists,
             scenario,
             world,
             rng,
@@ -117,6 +125,7 @@ impl Run {
         }
         // Whatever happened before, a store on devices that are well opens and is whole.
         self.live(Life::last())?;
+        self.judge_last_history()?;
         if self.fill_up()? {
             self.damage()?;
         }
@@ -205,6 +214,7 @@ impl Run {
         let damaged = life.faults.bit_flip + life.faults.bad_sector > 0.0;
         self.notes(|notes| notes.watch.damaged = damaged);
         let outcome = self.spend(&store, life);
+        let outcome = self.end_history().map_err(Cut::Wrong).and(outcome);
         self.notes(|notes| notes.catalog.end_life());
         let panicked = match self.judge_panics() {
             Ok(panicked) => panicked,
@@ -361,6 +371,7 @@ impl Run {
             notes.catalog.recovered(&found.temporary);
         });
         drop((tables, found));
+        self.begin_history(store)?;
         let mut tasks = self.start(store, life);
         self.step(store, life, &mut tasks)?;
         if let Some(wrong) = self.notes(|notes| notes.wrong.first().cloned()) {
@@ -370,6 +381,9 @@ impl Run {
         self.notes(|notes| notes.oracle.check_backups())?;
         self.counts.commits += self.notes(|notes| notes.oracle.commits());
         let all_done = tasks.iter().all(JoinHandle::is_finished);
+        if all_done && !self.world.power.is_cut() {
+            self.read_lists(store)?;
+        }
         if all_done && !self.world.power.is_cut() && self.rng.bool() {
             let found = self.read_all(store)?;
             self.notes(|notes| notes.oracle.at_rest(&found.values))?;
@@ -388,8 +402,8 @@ impl Run {
     }
 
     pub(super) fn start(&mut self, store: &Store, life: Life) -> Vec<JoinHandle<()>> {
-        let mut handles = Vec::new();
-        for number in 0..life.tasks {
+        let mut handles = self.start_lists(store, life);
+        for number in 0..if self.only_lists { 0 } else { life.tasks } {
             let context = self.context(life.steps_per_task);
             if self.rng.u8(0..3) != 0 {
                 let transactions = Transactions { context, store: store.task() };
@@ -461,6 +475,7 @@ impl Run {
         }
         if self.close(store)? {
             self.notes(|notes| notes.oracle.closed());
+            self.history_is_durable();
         }
         self.world.set_faults(SimFaults::default());
         self.world.trouble(false);

@@ -9,6 +9,7 @@ mod damage;
 mod errands;
 mod full;
 mod hba;
+mod histories;
 mod lives;
 mod makings;
 mod oracle;
@@ -50,6 +51,9 @@ pub(crate) struct Options {
     /// Name the bugs that can be planted in what `--device` names, one a line
     #[arg(long)]
     list_canaries: bool,
+    /// Let tasks work with lists alone, in every run: the judge of isolation is told what they read
+    #[arg(long)]
+    lists: bool,
     /// Tell each run's story
     #[arg(long)]
     verbose: bool,
@@ -67,7 +71,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
-    let plan = Plan { devices: options.device, planted: options.canary };
+    let plan = Plan { devices: options.device, planted: options.canary, only_lists: options.lists };
     let mut counts = Counts::default();
     let mut failures = 0;
     runner::run_seeds(options.seed, options.runs, threads, plan, |report| {
@@ -105,12 +109,14 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use qpair_engine::Canary;
+
     use super::plan::{Devices, Plan, Planted};
     use super::runner::{run_seed, run_seeds};
     use super::summary::Counts;
 
-    const ON_SIM: Plan = Plan { devices: Devices::Sim, planted: None };
-    const ON_HBA: Plan = Plan { devices: Devices::Hba, planted: None };
+    const ON_SIM: Plan = Plan { devices: Devices::Sim, planted: None, only_lists: false };
+    const ON_HBA: Plan = Plan { devices: Devices::Hba, planted: None, only_lists: false };
 
     /// None of them fails; what they did.
     fn run_well(runs: u64, plan: Plan) -> Counts {
@@ -153,6 +159,15 @@ mod tests {
         for plan in [ON_SIM, ON_HBA] {
             let planted = Planted::all(plan.devices).next().unwrap();
             assert!(is_caught(planted, plan), "{}", planted.name());
+        }
+    }
+
+    /// By the judge of isolation, who is told what tasks read from lists and nothing else.
+    #[test]
+    fn the_judge_finds_planted_bugs() {
+        for canary in [Canary::LostUpdate, Canary::UncheckedReads, Canary::DeletedKeysOutOfOrder] {
+            let plan = Plan { only_lists: true, ..ON_SIM };
+            assert!(is_caught(Planted::Engine(canary), plan), "{}", canary.name());
         }
     }
 

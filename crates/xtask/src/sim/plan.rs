@@ -53,6 +53,8 @@ impl Planted {
 pub(crate) struct Plan {
     pub(crate) devices: Devices,
     pub(crate) planted: Option<Planted>,
+    /// Every run has lists for the judge of isolation, and its tasks nothing else.
+    pub(crate) only_lists: bool,
 }
 
 impl Plan {
@@ -76,6 +78,9 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.devices == Devices::Hba {
             f.write_str(" --device hba")?;
+        }
+        if self.only_lists {
+            f.write_str(" --lists")?;
         }
         match self.planted {
             None => Ok(()),

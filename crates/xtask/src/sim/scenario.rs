@@ -201,6 +201,11 @@ impl Scenario {
         }
     }
 
+    /// The same with lists in it: not damaged, and not so small that records must go to make room.
+    pub(crate) fn for_lists(self) -> Self {
+        Self { size_bytes_max: 64 << 20, damage: None, ..self }
+    }
+
     pub(crate) fn store_options(&self) -> StoreOptions {
         let defaults = StoreOptions::default();
         StoreOptions {

@@ -22,6 +22,8 @@ pub(crate) struct Counts {
     pub(crate) commits: u64,
     pub(crate) operations: u64,
     pub(crate) timed_out: u64,
+    /// Transactions on lists that the judge of isolation was told of.
+    pub(crate) listed: u64,
     pub(crate) errands: u64,
     pub(crate) renames: u64,
     pub(crate) backups: u64,
@@ -50,6 +52,7 @@ impl AddAssign for Counts {
         self.commits += other.commits;
         self.operations += other.operations;
         self.timed_out += other.timed_out;
+        self.listed += other.listed;
         self.errands += other.errands;
         self.renames += other.renames;
         self.backups += other.backups;
@@ -87,6 +90,7 @@ impl fmt::Display for Summary {
             commits,
             operations,
             timed_out,
+            listed,
             errands,
             renames,
             backups,
@@ -117,6 +121,7 @@ impl fmt::Display for Summary {
             f,
             "  {compactions} compactions, {cut_off} of which cut the store off, {moved} pages moved"
         )?;
+        writeln!(f, "  {listed} transactions on lists, whose isolation was judged")?;
         writeln!(f, "  {filled} stores on devices that were filled up, and emptied again")?;
         if !met.is_none() {
             return write!(f, "  {met}");

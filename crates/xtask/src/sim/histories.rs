@@ -1,0 +1,161 @@
+//! Lists that tasks append to, in some runs, beside all that others do: the judge of isolation, who knows nothing of the engine, is
+//! told what was read. See docs/design/isolation.md.
+//!
+//! Whether a run has lists is drawn apart, and so is what their tasks do: a run without them is the story that it would be if there
+//! were none.
+
+use std::sync::{Arc, PoisonError};
+
+use fastrand::Rng;
+use qpair_engine::{JoinHandle, Store};
+use qpair_isolation::{History, judge};
+
+use super::lives::{Cut, Run};
+use super::scenario::{Life, Scenario};
+use crate::lists::{Actor, Habits, Layout, Level, Lists, Recorder, Threads, ready};
+
+/// The processes that read everything in the end, and that read backups.
+const LAST: u32 = u32::MAX;
+const READER: u32 = u32::MAX - 1;
+/// One run in so many has lists, of those that are not damaged in the end.
+const ONE_IN: u8 = 2;
+/// Transactions of one life, at most; for each time that it is as long as others.
+const TRANSACTIONS_MAX: usize = 300;
+
+/// The lists of a run.
+pub(super) struct Histories {
+    rng: Rng,
+    habits: Habits,
+    /// Those of the life that goes on.
+    lists: Option<Arc<Lists>>,
+    /// The life that ended last, until it is known what it left.
+    pending: Option<History>,
+    /// What the lists had when the life began.
+    base: qpair_isolation::State,
+    lives: u64,
+}
+
+impl Histories {
+    /// The lists of a run, if it has some.
+    pub(super) fn new(seed: u64, scenario: &Scenario, always: bool) -> Option<Self> {
+        let mut rng = Rng::with_seed(seed.rotate_left(32) ^ 0x15_0147);
+        let fits = scenario.damage.is_none() && !scenario.is_small();
+        if !always && (!fits || rng.u8(0..ONE_IN) != 0) {
+            return None;
+        }
+        let layouts = [Layout::Row, Layout::Rows, Layout::Rows, Layout::TwoTables];
+        let levels = [Level::Snapshot, Level::Serializable, Level::Mixed];
+        let level = levels[rng.usize(0..levels.len())];
+        let habits = Habits {
+            layout: layouts[rng.usize(0..layouts.len())],
+            level,
+            durability: rng.bool().then_some(scenario.durability),
+            has_heads: level != Level::Serializable || rng.bool(),
+            is_durable: scenario.is_durable(qpair_engine::Durability::Sync),
+            padding_max: scenario.page_size as u16 / 16,
+        };
+        let (lists, pending) = (None, None);
+        Some(Self { rng, habits, lists, pending, base: qpair_isolation::State::new(), lives: 0 })
+    }
+}
+
+impl Run {
+    /// Reads what the life before left, and judges that life.
+    pub(super) fn begin_history(&mut self, store: &Store) -> Result<(), Cut> {
+        let notes = self.notes.clone();
+        let Some(histories) = &mut self.histories else { return Ok(()) };
+        histories.lives += 1;
+        let recorder = Recorder::new(histories.lives << 32 | 1, None);
+        let opened = Lists::open(store, histories.habits, recorder, move |error| {
+            let notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+            (!notes.watch.excuses(error)).then(|| format!("{:?}: {error}", error.kind()))
+        });
+        let opened = opened.and_then(|lists| {
+            let state = ready(lists.state_now(&Threads(store), &mut histories.rng))?;
+            Ok((lists, state))
+        });
+        let (lists, state) =
+            opened.map_err(|error| self.judge_error("reading the lists", &error))?;
+        if let Some(wrong) = lists.first_wrong() {
+            return Err(wrong.into());
+        }
+        let Some(histories) = &mut self.histories else { return Ok(()) };
+        lists.begin_with(&state);
+        histories.lists = Some(Arc::new(lists));
+        histories.base.clone_from(&state);
+        let Some(mut history) = histories.pending.take() else { return Ok(()) };
+        history.recovered = Some(state);
+        self.judge_history(&history).map_err(Cut::Wrong)
+    }
+
+    fn judge_history(&mut self, history: &History) -> Result<(), String> {
+        let verdict = judge(history);
+        if !verdict.is_clean() {
+            return Err(format!("the judge of isolation: {verdict}"));
+        }
+        self.counts.listed += verdict.transactions;
+        Ok(())
+    }
+
+    /// Starts tasks that append to the lists, beside others.
+    pub(super) fn start_lists(&mut self, store: &Store, life: Life) -> Vec<JoinHandle<()>> {
+        let Some(histories) = &mut self.histories else { return Vec::new() };
+        let Some(lists) = &histories.lists else { return Vec::new() };
+        let most = TRANSACTIONS_MAX * usize::from(self.scenario.length);
+        let wanted = histories.rng.usize(1..=most.min(16 * life.steps_per_task as usize).max(1));
+        let tasks = histories.rng.u32(2..=6);
+        let start = |process| {
+            let (lists, session, rng) = (lists.clone(), store.task(), histories.rng.fork());
+            store.spawn(move || Actor::new(lists, session, process, rng).run(wanted))
+        };
+        (0..tasks).map(start).collect()
+    }
+
+    /// Reads all lists, when their tasks are done.
+    pub(super) fn read_lists(&mut self, store: &Store) -> Result<(), Cut> {
+        let Some(histories) = &mut self.histories else { return Ok(()) };
+        let Some(lists) = &histories.lists else { return Ok(()) };
+        let read = ready(lists.read_all(&Threads(store), LAST, &mut histories.rng));
+        read.map(drop).map_err(|error| self.judge_error("reading all lists", &error))
+    }
+
+    /// The lists' own time.
+    pub(super) fn now_of_lists(&self) -> Option<u64> {
+        Some(self.histories.as_ref()?.lists.as_ref()?.recorder.now())
+    }
+
+    /// Reads the lists of a backup that was made between two moments.
+    pub(super) fn read_lists_of(
+        &mut self,
+        copy: &Store,
+        between: Option<(u64, u64)>,
+    ) -> Result<(), String> {
+        let Some(histories) = &mut self.histories else { return Ok(()) };
+        let (Some(lists), Some(_)) = (&histories.lists, between) else { return Ok(()) };
+        let read = lists.read_copy(copy, READER, between, &mut histories.rng);
+        read.map(drop).map_err(|error| format!("{:?}: {error}", error.kind()))
+    }
+
+    /// Takes what was written down, once the tasks do nothing any more.
+    pub(super) fn end_history(&mut self) -> Result<(), String> {
+        let Some(histories) = &mut self.histories else { return Ok(()) };
+        let Some(lists) = histories.lists.take() else { return Ok(()) };
+        let (base, transactions) = (std::mem::take(&mut histories.base), lists.recorder.take());
+        histories.pending = Some(History { base, transactions, recovered: None });
+        lists.first_wrong().map_or(Ok(()), Err)
+    }
+
+    /// Notes that all that was acknowledged is durable: the store was closed.
+    pub(super) fn history_is_durable(&mut self) {
+        let pending = self.histories.as_mut().and_then(|histories| histories.pending.as_mut());
+        for transaction in pending.into_iter().flat_map(|history| &mut history.transactions) {
+            transaction.durable = true;
+        }
+    }
+
+    /// Judges the last life.
+    pub(super) fn judge_last_history(&mut self) -> Result<(), String> {
+        let pending = self.histories.as_mut().and_then(|histories| histories.pending.take());
+        pending.map_or(Ok(()), |history| self.judge_history(&history))
+    }
+}
