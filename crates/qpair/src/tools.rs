@@ -9,6 +9,7 @@ use std::path::Path;
 
 use qpair_engine::{BackupReport, Result, SUPERBLOCK_OFFSETS, Store, StoreOptions, is_superblock};
 use qpair_inspect::{LogDump, LogEntry, RepairReport, RepairStep, dump_log, examine_log, repair};
+use qpair_machine::Bounds;
 
 use crate::members::Members;
 use crate::open::with_devices;
@@ -57,12 +58,12 @@ impl Options {
         target: Self,
         progress: &dyn Fn(RepairStep, u64, u64) -> ControlFlow<()>,
     ) -> Result<RepairReport> {
-        let mut target = target.format(true);
+        let (mut target, _) = target.format(true).settled(&Bounds::read());
         // Durable once it is closed, and not to be used before.
         target.store.log = false;
         target.store.whole_when_closed = true;
         let new_files = Members::of(&target)?.missing();
-        let options = self.create(false).read_only(true);
+        let (options, _) = self.create(false).read_only(true).settled(&Bounds::read());
         let target = RefCell::new(target);
         let repaired = with_devices(&options, &|devices| {
             let looking = StoreOptions { log_place: devices.log_place, ..options.store.clone() };

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use qpair_block::{
-    Arena, BlockDevice, ChannelOptions, DeviceInfo, IoChannel, WakeEvent, format_bytes, open_pair,
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceInfo, IoChannel, WakeEvent,
+    format_bytes, open_pair,
 };
 use qpair_format::log::LogGeometry;
 use qpair_format::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
@@ -38,6 +39,9 @@ pub struct StoreOptions {
     /// Take all of that memory when opening. Otherwise it is the kernel's until it is used, and opening does not wait until it is
     /// cleared.
     pub prefault: bool,
+    /// Take that memory from reserved huge pages (`vm.nr_hugepages`), or fail. Otherwise the store leaves them to the programs that they
+    /// were reserved for, and asks for transparent huge pages.
+    pub huge_pages: bool,
     /// Workers: threads, one to a core. 0: as many as there are cores.
     pub workers: usize,
     /// Requests a worker has in flight at most.
@@ -119,6 +123,7 @@ impl Default for StoreOptions {
         Self {
             memory_bytes: 256 << 20,
             prefault: false,
+            huge_pages: false,
             workers: 0,
             depth: 512,
             reads: 0,
@@ -462,15 +467,18 @@ fn start(
             format!("give at most {}", format_bytes(u64::from(u32::MAX) * page_size as u64)),
         )
     })?;
-    let frames = FrameTable::new(page_size, frame_count, device.info().arena_options()).map_err(
-        |error| {
-            Error::with_hint(
-                ErrorKind::NoMemory,
-                format!("mapping {} of memory: {error}", format_bytes(options.memory_bytes)),
-                "give the store less memory",
-            )
-        },
-    )?;
+    let arena_options =
+        ArenaOptions { huge_pages_only: options.huge_pages, ..device.info().arena_options() };
+    let frames = FrameTable::new(page_size, frame_count, arena_options).map_err(|error| {
+        Error::with_hint(
+            ErrorKind::NoMemory,
+            format!("mapping {} of memory: {error}", format_bytes(options.memory_bytes)),
+            match options.huge_pages {
+                true => "reserve more huge pages, or open the store without asking for them",
+                false => "give the store less memory",
+            },
+        )
+    })?;
     let mut handles = Vec::with_capacity(workers);
     for _ in 0..workers {
         let wake = WakeEvent::new().map_err(|error| {
