@@ -66,6 +66,7 @@ mod outcome;
 mod publish;
 #[cfg(feature = "metrics")]
 mod recorder;
+mod replace;
 mod tools;
 
 pub use ask::ask_for_backup;

@@ -132,6 +132,37 @@ fn a_load_fits_into_a_small_control_group() {
     assert!(directory.run("check s --buffered").done().contains("no damage found"));
 }
 
+/// The old backup was erased before it was known that the new one fits, and the target had neither.
+#[test]
+fn an_old_backup_stays_until_the_new_one_is_whole() {
+    let directory = Directory::new();
+    directory.run("put s k old").done();
+    directory.run("backup s copy").done();
+    directory.run("backup s stripe:a+b").done();
+    directory.file("v", vec![7; 9 << 20]);
+    directory.run("put s large --value-file v").done();
+    // 8 MiB, in blocks of 512 bytes.
+    for target in ["copy", "stripe:a+b"] {
+        let backup = format!("backup s {target} --force");
+        let limit = if target == "copy" { "ulimit -f 16384" } else { "ulimit -f 8192" };
+        let (code, said) = limited(&directory, limit, &backup);
+        assert_eq!(code, Some(3), "{said}");
+        assert_eq!(directory.run(&format!("scan {target} --count")).done(), "1\n");
+        assert!(directory.run(&format!("check {target}")).done().contains("no damage found"));
+        let names: Vec<_> = std::fs::read_dir(directory.path("")).unwrap().flatten().collect();
+        assert!(!names.iter().any(|name| name.file_name().to_string_lossy().contains("qpair-backup")));
+        directory.run(&backup).done();
+        assert_eq!(directory.run(&format!("scan {target} --count")).done(), "2\n");
+    }
+    // What a killed backup has left is in nobody's way; a whole one is not removed.
+    directory.file("copy.qpair-backup", "part of a backup");
+    directory.run("backup s copy --force").done();
+    std::fs::rename(directory.path("copy"), directory.path("copy.qpair-backup")).unwrap();
+    directory.run("put copy other store").done();
+    directory.run("backup s copy --force").failed(3, &["copy.qpair-backup", "rename it, or remove it"]);
+    assert_eq!(directory.run("get copy other").done(), "store\n");
+}
+
 /// Where addresses are few, the defaults leave enough of them for all else that a store maps.
 #[test]
 fn defaults_fit_into_few_addresses() {
