@@ -22,7 +22,7 @@ use crate::incarnation::Incarnation;
 use crate::log::Durability;
 use crate::log_device::LogDevice;
 use crate::panics::of_program;
-use crate::pool::{Copies, Pool};
+use crate::pool::{Copies, Pool, frames_min};
 use crate::shared::{LogOptions, Shared};
 use crate::space::Space;
 use crate::sync::WorkerHandle;
@@ -208,11 +208,6 @@ const MORE_MEMORY_MAX: u64 = 1024;
 
 /// More threads than any machine has cores.
 const WORKERS_MAX: usize = 4096;
-
-/// Fewest frames: each worker must be able to hold a way down the tree and make pages beside it.
-fn frames_min(workers: usize) -> u64 {
-    64.max(32 * workers as u64)
-}
 
 impl StoreOptions {
     fn check(&self) -> Result<()> {
