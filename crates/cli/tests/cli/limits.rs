@@ -150,7 +150,9 @@ fn an_old_backup_stays_until_the_new_one_is_whole() {
         assert_eq!(directory.run(&format!("scan {target} --count")).done(), "1\n");
         assert!(directory.run(&format!("check {target}")).done().contains("no damage found"));
         let names: Vec<_> = std::fs::read_dir(directory.path("")).unwrap().flatten().collect();
-        assert!(!names.iter().any(|name| name.file_name().to_string_lossy().contains("qpair-backup")));
+        assert!(
+            !names.iter().any(|name| name.file_name().to_string_lossy().contains("qpair-backup"))
+        );
         directory.run(&backup).done();
         assert_eq!(directory.run(&format!("scan {target} --count")).done(), "2\n");
     }
@@ -159,7 +161,9 @@ fn an_old_backup_stays_until_the_new_one_is_whole() {
     directory.run("backup s copy --force").done();
     std::fs::rename(directory.path("copy"), directory.path("copy.qpair-backup")).unwrap();
     directory.run("put copy other store").done();
-    directory.run("backup s copy --force").failed(3, &["copy.qpair-backup", "rename it, or remove it"]);
+    directory
+        .run("backup s copy --force")
+        .failed(3, &["copy.qpair-backup", "rename it, or remove it"]);
     assert_eq!(directory.run("get copy other").done(), "store\n");
 }
 
