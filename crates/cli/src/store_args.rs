@@ -1,8 +1,11 @@
 //! Which store, and how to open it: arguments of every command.
 
+use std::io::IsTerminal;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -135,6 +138,9 @@ pub(crate) struct TableArgs {
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) table: String,
 }
+
+/// Time between two notes of how far recovery is, where no bar can be shown.
+const RECOVERY_TOLD_EVERY: Duration = Duration::from_secs(5);
 
 /// Memory for pages of a command that handles single records, bytes.
 const SMALL_MEMORY_BYTES: u64 = 16 << 20;
@@ -321,13 +327,22 @@ impl TableArgs {
 /// Opens to write, and shows how far recovery is, on a terminal, and what it did.
 fn open_showing(options: Options) -> Result<(Store, OpenReport)> {
     let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("recovering {wide_bar} {percent:>3} %") {
+    if let Ok(style) =
+        ProgressStyle::with_template("recovering {wide_bar} {percent:>3} %, {eta} left")
+    {
         bar.set_style(style);
     }
     let shown = bar.clone();
+    let is_terminal = std::io::stderr().is_terminal();
+    let (began, told) = (Instant::now(), Mutex::new(Instant::now()));
     let progress = RecoveryProgress::new(move |done, total| {
         shown.set_length(total);
         shown.set_position(done);
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_terminal && told.elapsed() >= RECOVERY_TOLD_EVERY {
+            *told = Instant::now();
+            eprintln!("qpair: note: {}", recovering(done, total, began.elapsed()));
+        }
     });
     let opened = tell(options.progress(progress));
     bar.finish_and_clear();
@@ -348,6 +363,17 @@ fn open_showing(options: Options) -> Result<(Store, OpenReport)> {
         }
     }
     opened
+}
+
+/// How far recovery is, for those who see no bar.
+fn recovering(done: u64, total: u64, elapsed: Duration) -> String {
+    let share = done as f64 / total.max(1) as f64;
+    let left = match done {
+        0 => String::new(),
+        _ => format!(", {:.0} s left", elapsed.as_secs_f64() * (1.0 - share) / share),
+    };
+    let percent = 100.0 * share;
+    format!("recovering: {percent:.0} % of {}{left}", qpair::format_bytes(total))
 }
 
 /// Opens, and says what people should know of how.
@@ -383,4 +409,17 @@ pub(crate) fn parse_size(text: &str) -> std::result::Result<u64, String> {
 
 pub(crate) fn parse_mode(text: &str) -> std::result::Result<Mode, String> {
     text.parse().map_err(|error: qpair::block::Error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recovery_says_how_long_it_takes() {
+        let after = Duration::from_secs(6);
+        assert_eq!(recovering(0, 1 << 30, after), "recovering: 0 % of 1GiB");
+        assert_eq!(recovering(1 << 28, 1 << 30, after), "recovering: 25 % of 1GiB, 18 s left");
+        assert_eq!(recovering(1 << 30, 1 << 30, after), "recovering: 100 % of 1GiB, 0 s left");
+    }
 }

@@ -317,12 +317,14 @@ impl Store {
             }
             let block = member.info().logical_block_bytes;
             if page_size < block as usize || page_size > member.info().transfer_bytes_max as usize {
-                return Err(Error::new(
+                return Err(Error::with_remedy(
                     ErrorKind::Invalid,
                     format!(
                         "pages of {page_size} bytes do not fit {}, whose blocks have {block} bytes",
                         member.info().name
                     ),
+                    "a store in files opens through the page cache, and so does a file with the bytes of a device: copy it from there into a store with larger pages",
+                    Remedy::PageSize,
                 )
                 .into());
             }
