@@ -465,7 +465,7 @@ fn check_room_for_root(shared: &Shared) -> Result<()> {
         format!(
             "{most} tables are open, the limit with {frames} pages of memory and {workers} workers: each open table pins one frame"
         ),
-        "give the store more memory, or open fewer tables",
+        "give the store more memory; a table that was opened has its frame until the store is closed",
     ))
 }
 
