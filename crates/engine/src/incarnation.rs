@@ -204,7 +204,7 @@ impl Incarnation {
             match behind {
                 Some(Behind { roots, logs }) => {
                     while let Err(error) = self.shared.space.make_room_for_changes() {
-                        if !fit_before_changes(&self.shared).await {
+                        if !fit_before_changes(&self.shared).await? {
                             return Err(error);
                         }
                     }
@@ -223,7 +223,7 @@ impl Incarnation {
             match self.shared.take_first_segments(smaller) {
                 Err(error)
                     if error.kind() == ErrorKind::NoSpace
-                        && fit_before_changes(&self.shared).await => {}
+                        && fit_before_changes(&self.shared).await? => {}
                 outcome => return outcome,
             }
         }

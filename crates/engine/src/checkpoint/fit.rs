@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use qpair_format::Result;
 
-use super::checkpoint_to_its_end;
+use super::writer::WorkerFuture;
+use super::{checkpoint_to_its_end, on_every_worker};
 use crate::shared::Shared;
 use crate::task::{current, yield_now};
 
@@ -24,7 +25,7 @@ pub(super) async fn use_fewer_frames(shared: &Arc<Shared>) -> Result<bool> {
     let before = shared.space.frames();
     let Some(target) = target(shared) else { return Ok(false) };
     for _ in 0..ROUNDS_MAX {
-        evict_down_to(shared, target).await;
+        evict_down_to(shared, target).await?;
         // What is dirty can leave once it was written for an image, and its instant counts the frames.
         checkpoint_to_its_end(shared).await?;
         if u64::from(shared.pool.active()) <= target || shared.lifecycle.is_closing() {
@@ -34,12 +35,17 @@ pub(super) async fn use_fewer_frames(shared: &Arc<Shared>) -> Result<bool> {
     Ok(shared.space.frames() <= before - before / 8)
 }
 
-/// [`use_fewer_frames`] before the first change: no page is dirty, and no change inside the barrier.
-pub(crate) async fn fit_before_changes(shared: &Arc<Shared>) -> bool {
-    let Some(target) = target(shared) else { return false };
-    evict_down_to(shared, target).await;
+/// [`use_fewer_frames`] before the first change, when no change is inside the barrier; whether there are fewer frames now. What recovery made dirty
+/// stays where it is.
+///
+/// # Errors
+/// `Closed`.
+pub(crate) async fn fit_before_changes(shared: &Arc<Shared>) -> Result<bool> {
+    let before = shared.space.frames();
+    let Some(target) = target(shared) else { return Ok(false) };
+    evict_down_to(shared, target).await?;
     shared.space.set_frames(shared.pool.active());
-    true
+    Ok(shared.space.frames() < before)
 }
 
 /// Uses idle frames again if there is room for their reserve, and has the allocator count those that may have pages. At a checkpoint's instant.
@@ -61,13 +67,23 @@ fn target(shared: &Shared) -> Option<u64> {
     (target <= shared.space.frames() - shared.space.frames() / 8).then_some(target)
 }
 
-async fn evict_down_to(shared: &Arc<Shared>, target: u64) {
+async fn evict_down_to(shared: &Arc<Shared>, target: u64) -> Result<()> {
+    // A worker with nothing to do keeps what it has at hand.
+    let give = || -> WorkerFuture<Option<()>> {
+        Box::pin(async { current(|worker| worker.give_frames_back()) })
+    };
+    on_every_worker(shared, give).await?;
     // Both hands pass every frame twice.
     let mut passes_left = 4 * shared.pool.frames.len() as usize;
-    while u64::from(shared.pool.active()) > target && passes_left > 0 {
-        let surplus = (u64::from(shared.pool.active()) - target) as usize;
-        let passed = current(|worker| worker.make_frames_idle(surplus)).unwrap_or(usize::MAX);
-        passes_left = passes_left.saturating_sub(passed.max(1));
+    while passes_left > 0 {
+        let surplus = u64::from(shared.pool.active()).saturating_sub(target) as usize;
+        let passed = current(|worker| worker.make_frames_idle(surplus)).unwrap_or(0);
+        if passed == 0 {
+            // There are enough, or what the hands come to is dirty.
+            break;
+        }
+        passes_left = passes_left.saturating_sub(passed);
         yield_now().await;
     }
+    Ok(())
 }

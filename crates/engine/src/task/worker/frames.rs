@@ -142,6 +142,11 @@ impl Worker {
         }
     }
 
+    /// Gives all free frames at hand back.
+    pub(crate) fn give_frames_back(&self) {
+        self.shared.pool.give_free(&mut self.free.borrow_mut(), 0);
+    }
+
     /// Makes up to `count` frames idle: free ones, those at hand here, and those of clean pages that the hands of the clock find now; how many
     /// frames the hands passed.
     pub(crate) fn make_frames_idle(&self, count: usize) -> usize {
