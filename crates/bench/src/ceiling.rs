@@ -130,9 +130,8 @@ fn read_randomly(
     let no_memory = |error: std::io::Error| {
         Error::new(ErrorKind::NoMemory, format!("mapping memory to read into: {error}"))
     };
-    let arena =
-        Arena::new(options.block_bytes as usize, depth, device.info().small_arena_options())
-            .map_err(no_memory)?;
+    let arena = Arena::new(options.block_bytes as usize, depth, device.info().arena_options())
+        .map_err(no_memory)?;
     let channel_options = ChannelOptions { depth, arenas: vec![arena.clone()], wake: None };
     let mut channel = device
         .open_channel(&channel_options)

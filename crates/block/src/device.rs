@@ -61,12 +61,6 @@ impl DeviceInfo {
         }
     }
 
-    /// [`DeviceInfo::arena_options`] for little memory: reserved huge pages are left to others.
-    #[must_use]
-    pub fn small_arena_options(&self) -> ArenaOptions {
-        ArenaOptions { shared: self.shared_memory, ..ArenaOptions::ordinary_pages() }
-    }
-
     /// Whether a device of `size_bytes` can take `request`: what every device asks first, so that all answer alike.
     ///
     /// # Errors

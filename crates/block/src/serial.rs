@@ -28,7 +28,7 @@ impl SerialChannel {
     pub fn open(device: &dyn BlockDevice) -> Result<Self> {
         let info = device.info();
         let bytes = 1 << info.transfer_bytes_max.min(TRANSFER_BYTES_MAX).ilog2();
-        let arena = Arena::new(bytes, 1, info.small_arena_options())
+        let arena = Arena::new(bytes, 1, info.arena_options())
             .map_err(|cause| Error::os(cause, format!("memory for transfers of {}", info.name)))?;
         let options = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };
         let channel = device.open_channel(&options)?;

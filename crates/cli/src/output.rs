@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use serde_json::{Map, Value};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::text;
 
 /// Buffered standard output; all of it goes through here.
@@ -22,6 +22,10 @@ impl Output {
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        if qpair_kernel::standard_output_was_closed() {
+            return Err(Failure::new(Exit::Failed, "writing to standard output: it is closed")
+                .hint("redirect it, to /dev/null if nobody needs it"));
+        }
         self.out.write_all(bytes).map_err(|error| failure(&error))
     }
 

@@ -1,8 +1,11 @@
 //! Which store, and how to open it: arguments of every command.
 
+use std::io::IsTerminal;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -10,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use qpair::block::DeviceSpec;
 use qpair::report::{OpenReport, RecoveryProgress};
 use qpair::{Durability, ErrorKind, Mode, Options, Store, Table, parse_bytes, publish_path};
+use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
 
 use crate::command::{WORKERS_MAX, parse_count};
 use crate::failure::{Exit, Failure, Result};
@@ -25,9 +29,13 @@ pub(crate) struct StoreArgs {
     #[arg(long = "member", value_name = "PATH", help_heading = "Store")]
     members: Vec<PathBuf>,
 
-    /// Memory for pages [default: 256MiB; 16MiB for single records]
+    /// Memory for pages [default: 256MiB, 16MiB for single records; less where limits of the process leave less]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Store")]
     memory: Option<u64>,
+
+    /// Take the memory for pages from reserved huge pages, or fail [default: transparent huge pages]
+    #[arg(long, help_heading = "Store")]
+    huge_pages: bool,
 
     /// Interface to the kernel, such as io_uring+k or posix:threads=4; auto takes the first that works
     #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode, help_heading = "Store")]
@@ -131,6 +139,26 @@ pub(crate) struct TableArgs {
     pub(crate) table: String,
 }
 
+/// Time between two notes of how far recovery is, where no bar can be shown.
+const RECOVERY_TOLD_EVERY: Duration = Duration::from_secs(5);
+
+/// Memory for pages of a command that handles single records, bytes.
+const SMALL_MEMORY_BYTES: u64 = 16 << 20;
+
+/// Memory that a task of a benchmark is worth where memory is little, bytes: a way down a tree, and what the task gathers.
+const TASK_BYTES_MIN: u64 = 128 << 10;
+
+/// Memory for pages of a benchmark: what was given, or what the limits of the process leave of the usual.
+pub(crate) fn memory_or_default(given: Option<u64>) -> u64 {
+    given.unwrap_or_else(|| Bounds::read().pages_bytes(STORE_MEMORY_BYTES))
+}
+
+/// Tasks of each worker of a benchmark: as many as were given, or the usual number if the memory is enough for it.
+pub(crate) fn tasks_or_default(given: Option<usize>, usual: usize, memory: Option<u64>) -> usize {
+    let worth = memory_or_default(memory) / TASK_BYTES_MIN;
+    given.unwrap_or_else(|| usual.min(usize::try_from(worth).unwrap_or(usize::MAX).max(1)))
+}
+
 /// How much a command does with the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
@@ -151,8 +179,9 @@ impl StoreArgs {
 
     fn options(&self, effort: Effort) -> Options {
         let small = effort == Effort::Small;
-        let options = Options::striped(std::iter::once(&self.store).chain(&self.members))
-            .memory_bytes(self.memory.unwrap_or(if small { 16 << 20 } else { 256 << 20 }))
+        let options = Options::striped(std::iter::once(&self.store).chain(&self.members));
+        let options = self
+            .with_memory(options, if small { SMALL_MEMORY_BYTES } else { STORE_MEMORY_BYTES })
             .workers(self.workers.unwrap_or(usize::from(small)))
             .io(self.io)
             .buffered(self.buffered);
@@ -208,12 +237,21 @@ impl StoreArgs {
     /// How to make another store, served as this one is. Like this one it may be several members: `stripe:unit=64KiB:A+B`.
     pub(crate) fn target(&self, target: &Path, force: bool) -> Result<Options> {
         self.refuse_own(target)?;
-        Ok(Options::new(target)
-            .memory_bytes(self.memory.unwrap_or(256 << 20))
+        Ok(self
+            .with_memory(Options::new(target), STORE_MEMORY_BYTES)
             .workers(self.workers.unwrap_or(0))
             .io(self.io)
             .buffered(self.buffered)
             .force(force))
+    }
+
+    /// The memory that was given, or up to `usual_bytes` of it.
+    fn with_memory(&self, options: Options, usual_bytes: u64) -> Options {
+        let options = options.huge_pages(self.huge_pages);
+        match self.memory {
+            Some(bytes) => options.memory_bytes(bytes),
+            None => options.memory_bytes_up_to(usual_bytes),
+        }
     }
 
     /// Refuses a file of this store where another store is to be made.
@@ -289,13 +327,22 @@ impl TableArgs {
 /// Opens to write, and shows how far recovery is, on a terminal, and what it did.
 fn open_showing(options: Options) -> Result<(Store, OpenReport)> {
     let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("recovering {wide_bar} {percent:>3} %") {
+    if let Ok(style) =
+        ProgressStyle::with_template("recovering {wide_bar} {percent:>3} %, {eta} left")
+    {
         bar.set_style(style);
     }
     let shown = bar.clone();
+    let is_terminal = std::io::stderr().is_terminal();
+    let (began, told) = (Instant::now(), Mutex::new(Instant::now()));
     let progress = RecoveryProgress::new(move |done, total| {
         shown.set_length(total);
         shown.set_position(done);
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_terminal && told.elapsed() >= RECOVERY_TOLD_EVERY {
+            *told = Instant::now();
+            eprintln!("qpair: note: {}", recovering(done, total, began.elapsed()));
+        }
     });
     let opened = tell(options.progress(progress));
     bar.finish_and_clear();
@@ -318,6 +365,17 @@ fn open_showing(options: Options) -> Result<(Store, OpenReport)> {
     opened
 }
 
+/// How far recovery is, for those who see no bar.
+fn recovering(done: u64, total: u64, elapsed: Duration) -> String {
+    let share = done as f64 / total.max(1) as f64;
+    let left = match done {
+        0 => String::new(),
+        _ => format!(", {:.0} s left", elapsed.as_secs_f64() * (1.0 - share) / share),
+    };
+    let percent = 100.0 * share;
+    format!("recovering: {percent:.0} % of {}{left}", qpair::format_bytes(total))
+}
+
 /// Opens, and says what people should know of how.
 fn tell(options: Options) -> Result<(Store, OpenReport)> {
     told(options.open_with_report()?)
@@ -326,6 +384,9 @@ fn tell(options: Options) -> Result<(Store, OpenReport)> {
 fn told((store, report): (Store, OpenReport)) -> Result<(Store, OpenReport)> {
     for passed_over in &report.passed_over {
         eprintln!("qpair: note: using {}, {passed_over}", report.interface);
+    }
+    if let Some(warning) = &report.memory_warning {
+        eprintln!("qpair: warning: {warning}");
     }
     if let Some(why) = &report.not_published {
         eprintln!("qpair: note: `qpair top` does not find it: {why}");
@@ -348,4 +409,17 @@ pub(crate) fn parse_size(text: &str) -> std::result::Result<u64, String> {
 
 pub(crate) fn parse_mode(text: &str) -> std::result::Result<Mode, String> {
     text.parse().map_err(|error: qpair::block::Error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recovery_says_how_long_it_takes() {
+        let after = Duration::from_secs(6);
+        assert_eq!(recovering(0, 1 << 30, after), "recovering: 0 % of 1GiB");
+        assert_eq!(recovering(1 << 28, 1 << 30, after), "recovering: 25 % of 1GiB, 18 s left");
+        assert_eq!(recovering(1 << 30, 1 << 30, after), "recovering: 100 % of 1GiB, 0 s left");
+    }
 }

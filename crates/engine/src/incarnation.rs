@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use qpair_block::BlockDevice;
 use qpair_format::large::Descriptor;
 use qpair_format::superblock::{StoreState, Superblock};
-use qpair_format::{Error, Result};
+use qpair_format::{Error, ErrorKind, Result};
 
-use crate::checkpoint::{SpaceRetry, checkpoint, name_logs, on_every_worker};
+use crate::checkpoint::{SpaceRetry, checkpoint, fit_before_changes, name_logs, on_every_worker};
 use crate::shared::Shared;
 use crate::space::BarrierGuard;
 use crate::sync::AsyncMutex;
@@ -200,7 +200,7 @@ impl Incarnation {
             return Ok(());
         }
         if self.shared.wal.options.enabled {
-            self.shared.take_first_segments(smaller)?;
+            self.take_first_segments(smaller).await?;
             let incarnation =
                 self.superblock.lock().unwrap_or_else(PoisonError::into_inner).generation;
             let begun = on_every_worker(&self.shared, move || {
@@ -209,7 +209,11 @@ impl Incarnation {
             begun.await?.into_iter().flatten().collect::<Result<()>>()?;
             match behind {
                 Some(Behind { roots, logs }) => {
-                    self.shared.space.make_room_for_changes()?;
+                    while let Err(error) = self.shared.space.make_room_for_changes() {
+                        if !fit_before_changes(&self.shared).await? {
+                            return Err(error);
+                        }
+                    }
                     name_logs(&self.shared, roots, logs).await?;
                 }
                 None => checkpoint(&self.shared, false).await?,
@@ -217,6 +221,18 @@ impl Incarnation {
         }
         self.shared.wal.set_begun();
         Ok(())
+    }
+
+    /// [`Shared::take_first_segments`]; a device without room for them beside the reserve has a smaller pool.
+    async fn take_first_segments(&self, smaller: bool) -> Result<()> {
+        loop {
+            match self.shared.take_first_segments(smaller) {
+                Err(error)
+                    if error.kind() == ErrorKind::NoSpace
+                        && fit_before_changes(&self.shared).await? => {}
+                outcome => return outcome,
+            }
+        }
     }
 }
 

@@ -198,7 +198,7 @@ impl Channel {
     fn open(device: &NvmeDevice, load: &Load) -> Result<Self> {
         let block_bytes = load.workload.block_bytes;
         let buffer_bytes = (block_bytes as usize).next_power_of_two().max(4096);
-        let arena = Arena::new(buffer_bytes, load.depth, device.info().small_arena_options())
+        let arena = Arena::new(buffer_bytes, load.depth, device.info().arena_options())
             .map_err(|cause| Error::os(cause, "mapping memory to measure with"))?;
         let options = ChannelOptions { depth: load.depth, arenas: vec![arena.clone()], wake: None };
         let mut random = fastrand::Rng::with_seed(u64::from(load.depth));

@@ -106,6 +106,8 @@ pub enum Remedy {
     Memory,
     /// Opens files without direct I/O.
     Buffered,
+    /// Copies the store into one with another page size.
+    PageSize,
 }
 
 /// The way out of damage.

@@ -43,6 +43,7 @@ mod passthrough;
 mod posix;
 mod request;
 mod space;
+mod standard_output;
 mod vectors;
 
 pub use device::{KernelDevice, open};
@@ -50,3 +51,4 @@ pub use file::FileOptions;
 pub use holder::LockHolder;
 pub use interface::{Choice, Interface, probe};
 pub use mode::{Mode, Polling, SubmissionThread, TaskRun};
+pub use standard_output::standard_output_was_closed;

@@ -1,6 +1,7 @@
 //! What this machine is, and what holds its storage back.
 //!
 //! - [`Machine`]: kernel, processors, memory, limits, in a form for reports; read from `/proc` and `/sys`.
+//! - [`Bounds`]: what this process can really have of its memory and processors, and what a store takes of it by default.
 //! - [`Device`]: what lies below a file or block device: file system, layers, disks and their queues.
 //! - [`examine`]: [`Finding`]s about both: what is well, what could be better, why, and the command that mends it.
 //! - [`try_interfaces`]: which interfaces and modes work on a file or device, by reading a block over each.
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod bounds;
 mod cgroup;
 mod cpu_list;
 mod device;
@@ -34,6 +36,7 @@ mod virtualization;
 mod words;
 
 pub use adapter::Adapter;
+pub use bounds::{BoundSource, Bounds, MemoryBound, STORE_MEMORY_BYTES};
 pub use cpu_list::CpuList;
 pub use device::{Device, DeviceKind};
 pub use disk::{Disk, Queue};

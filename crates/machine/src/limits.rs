@@ -67,6 +67,17 @@ impl Process {
         }
     }
 
+    /// Addresses that the process may map, bytes; `None` without a limit.
+    pub(crate) fn address_space_bytes(root: &Root) -> Option<u64> {
+        limit(&root.text("/proc/self/limits")?, "Max address space")?.soft
+    }
+
+    /// Addresses that the process has mapped, bytes.
+    pub(crate) fn mapped_bytes(root: &Root) -> Option<u64> {
+        let size = field(&root.text("/proc/self/status")?, "VmSize")?;
+        size.strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    }
+
     /// Whether it is root's.
     #[must_use]
     pub fn is_root(&self) -> bool {

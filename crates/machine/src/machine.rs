@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::Adapter;
+use crate::bounds::Bounds;
 use crate::iommu::Iommu;
 use crate::limits::{KernelSettings, Process};
 use crate::memory::Memory;
@@ -29,6 +30,9 @@ pub struct Machine {
     pub settings: KernelSettings,
     /// Limits of this process.
     pub process: Process,
+    /// What this process can have of the memory and the processors.
+    #[serde(default)]
+    pub bounds: Bounds,
     /// What drivers in user space need.
     pub iommu: Iommu,
     /// SAS controllers.
@@ -54,6 +58,7 @@ impl Machine {
             virtualization: Virtualization::read(root),
             settings: KernelSettings::read(root),
             process: Process::read(root),
+            bounds: Bounds::read_at(root),
             iommu: Iommu::read(root),
             adapters: Adapter::all(root),
         }

@@ -76,6 +76,14 @@ impl Processors {
         }
     }
 
+    /// [`Processors::usable`], without reading all else.
+    pub(crate) fn usable_at(root: &Root) -> Option<u32> {
+        let status = root.text("/proc/self/status").unwrap_or_default();
+        let allowed = field(&status, "Cpus_allowed_list").and_then(|list| list.parse().ok());
+        let quota = crate::cgroup::processor_quota(root);
+        Self { allowed, quota, ..Self::default() }.usable()
+    }
+
     /// Processors that this process can really keep busy: what affinity and the control group leave.
     #[must_use]
     pub fn usable(&self) -> Option<u32> {

@@ -40,11 +40,10 @@ pub enum Backing {
 /// How to map an arena.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ArenaOptions {
-    /// Do not try reserved huge pages.
-    pub no_huge_pages: bool,
     /// Map a file in memory, which other processes can map as well: what a device in another process needs.
     pub shared: bool,
-    /// Map reserved huge pages, or fail. For devices that map memory of huge pages alone.
+    /// Map reserved huge pages (`vm.nr_hugepages`), or fail. They were reserved for a purpose: for a user who asks for them, and for devices
+    /// that map memory of huge pages alone. Otherwise memory is ordinary, with transparent huge pages asked for.
     pub huge_pages_only: bool,
 }
 
@@ -52,13 +51,13 @@ impl ArenaOptions {
     /// Reserved huge pages that other processes can map.
     #[must_use]
     pub fn shared_huge_pages() -> Self {
-        Self { shared: true, huge_pages_only: true, no_huge_pages: false }
+        Self { shared: true, huge_pages_only: true }
     }
 
-    /// For small arenas: reserved huge pages are left to others.
+    /// Ordinary memory, with transparent huge pages asked for: the default, by name.
     #[must_use]
     pub fn ordinary_pages() -> Self {
-        Self { no_huge_pages: true, ..Self::default() }
+        Self::default()
     }
 }
 
@@ -109,27 +108,22 @@ impl Arena {
         let bytes = block_size.checked_mul(block_count as usize);
         // A huge page would be cleared and held for the sake of a few bytes in it.
         let small = bytes.is_some_and(|bytes| bytes < HUGE_PAGE);
-        let small = small && options.no_huge_pages && !options.shared && !options.huge_pages_only;
+        let small = small && !options.shared && !options.huge_pages_only;
         let wanted = bytes
             .and_then(|bytes| bytes.checked_next_multiple_of(if small { PAGE } else { HUGE_PAGE }))
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        let (base, backing, file) = match (options.shared, options.no_huge_pages) {
-            (true, _) if options.huge_pages_only => {
+        let (base, backing, file) = match (options.shared, options.huge_pages_only) {
+            (true, true) => {
                 map_shared(wanted, HUGE_KIND).map_err(|cause| no_huge_pages(wanted, &cause))?
             }
-            (true, false) => {
-                map_shared(wanted, HUGE_KIND).or_else(|_| map_shared(wanted, USUAL_KIND))?
+            (true, false) => map_shared(wanted, USUAL_KIND)?,
+            (false, true) => {
+                let base = map(wanted, MapFlags::PRIVATE | MapFlags::HUGETLB);
+                let base = base.map_err(|cause| no_huge_pages(wanted, &cause))?;
+                (base, Backing::HugePages, None)
             }
-            (true, true) => map_shared(wanted, USUAL_KIND)?,
-            (false, false) => match map(wanted, MapFlags::PRIVATE | MapFlags::HUGETLB) {
-                Ok(base) => (base, Backing::HugePages, None),
-                Err(cause) if options.huge_pages_only => {
-                    return Err(no_huge_pages(wanted, &cause));
-                }
-                Err(_) => (map_aligned(wanted)?, Backing::Transparent, None),
-            },
-            (false, true) if small => (map(wanted, MapFlags::PRIVATE)?, Backing::Small, None),
-            (false, true) => (map_aligned(wanted)?, Backing::Transparent, None),
+            (false, false) if small => (map(wanted, MapFlags::PRIVATE)?, Backing::Small, None),
+            (false, false) => (map_aligned(wanted)?, Backing::Transparent, None),
         };
         let is_shared = file.is_some();
         let mut arena = Self {
@@ -429,6 +423,16 @@ mod tests {
         for arena in &others {
             assert!(arena.region().0.addr().is_multiple_of(HUGE_PAGE));
             assert!(arena.mapped_bytes().is_multiple_of(HUGE_PAGE));
+        }
+    }
+
+    /// A store of 64 MiB took all of it from huge pages that were reserved for other programs.
+    #[test]
+    fn reserved_huge_pages_are_for_those_who_ask() {
+        for shared in [false, true] {
+            let options = ArenaOptions { shared, ..ArenaOptions::default() };
+            let arena = Arena::new(HUGE_PAGE, 1, options).unwrap();
+            assert_eq!(arena.backing(), Backing::Transparent);
         }
     }
 

@@ -48,7 +48,7 @@ impl NvmeDevice {
         let mut options = ChannelOptions { depth, ..ChannelOptions::default() };
         info.check_channel(&options)?;
         let buffer_bytes = (len_bytes as usize).next_power_of_two().max(4096);
-        let arena = Arena::new(buffer_bytes, depth, info.small_arena_options())
+        let arena = Arena::new(buffer_bytes, depth, info.arena_options())
             .map_err(|cause| Error::os(cause, "mapping memory for prebuilt commands"))?;
         options.arenas.push(arena.clone());
         let channel = NvmeChannel::open(self.controller(), self.geometry(), info, &options)?;

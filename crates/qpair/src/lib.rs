@@ -57,6 +57,7 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod copy;
 mod interfaces;
 mod json;
 mod members;
@@ -66,6 +67,7 @@ mod outcome;
 mod publish;
 #[cfg(feature = "metrics")]
 mod recorder;
+mod replace;
 mod tools;
 
 pub use ask::ask_for_backup;
@@ -107,6 +109,7 @@ pub mod metrics {
 
 /// What calls on a whole store come back with: opening, checks, backups, compactions.
 pub mod report {
+    pub use crate::copy::CopyReport;
     pub use crate::outcome::{OpenReport, PassedOver};
     pub use qpair_engine::{
         BackupReport, CheckReport, CompactReport, LogDeviceReport, Recovered, RecoveryProgress,

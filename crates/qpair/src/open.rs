@@ -115,6 +115,7 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
         passed_over: interfaces.into_passed_over(),
         created: made,
         not_writable,
+        memory_warning: None,
         not_published: None,
     };
     if let Some(path) = &options.publish {

@@ -3,11 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use qpair_block::{DeviceSpec, parse_bytes};
+use qpair_block::{DeviceSpec, format_bytes, parse_bytes};
 use qpair_engine::{Durability, Error, RecoveryProgress, Result, Store, StoreOptions};
 use qpair_kernel::Mode;
+use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
 
 use crate::outcome::OpenReport;
+
+/// Memory for pages that a worker is worth where memory is little, bytes.
+const WORKER_BYTES_MIN: u64 = 4 << 20;
+
+/// Older values, and one transaction, have one part each of what the limits of the process leave, if nobody says how much.
+const BESIDE_PARTS: u64 = 8;
 
 /// How to open a store, or make one.
 ///
@@ -25,6 +32,18 @@ pub struct Options {
     pub(crate) buffered: bool,
     pub(crate) publish: Option<PathBuf>,
     pub(crate) publish_beside: bool,
+    pub(crate) unsaid: Unsaid,
+}
+
+/// Sizes that the caller left open: they follow from the limits of the process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unsaid {
+    /// Memory for pages, and the most of it that is taken by default, bytes.
+    pub(crate) memory_up_to: Option<u64>,
+    /// Memory for older values.
+    pub(crate) versions: bool,
+    /// Memory of one transaction.
+    pub(crate) transaction: bool,
 }
 
 /// Where the log is, by name.
@@ -54,12 +73,35 @@ impl Options {
             buffered: false,
             publish: None,
             publish_beside: false,
+            unsaid: Unsaid {
+                memory_up_to: Some(STORE_MEMORY_BYTES),
+                versions: true,
+                transaction: true,
+            },
         }
     }
 
-    /// Memory for pages, bytes; 256 MiB if not said.
+    /// Memory for pages, bytes. If not said: 256 MiB, or less where the limits of the process leave less
+    /// ([`Options::memory_bytes_up_to`]). A size above those limits is taken all the same, and
+    /// [`OpenReport::memory_warning`] says so.
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.store.memory_bytes = bytes;
+        self.unsaid.memory_up_to = None;
+        self
+    }
+
+    /// Memory for pages, bytes, or less where the limits of the process leave less: half of what the tightest of its control groups (version 1
+    /// and 2, with the groups above) and the machine have left, and what `ulimit -v` leaves beside stacks and libraries; never less than 4 MiB.
+    /// There are then no more workers than one for each 4 MiB.
+    pub fn memory_bytes_up_to(mut self, bytes: u64) -> Self {
+        self.unsaid.memory_up_to = Some(bytes);
+        self
+    }
+
+    /// Take the memory for pages from reserved huge pages (`vm.nr_hugepages`); opening fails where too few are free. By default a store leaves
+    /// them to the programs that they were reserved for, and asks for transparent huge pages.
+    pub fn huge_pages(mut self, huge_pages: bool) -> Self {
+        self.store.huge_pages = huge_pages;
         self
     }
 
@@ -79,7 +121,8 @@ impl Options {
         self
     }
 
-    /// Workers: threads, one to a core. 0, the default: as many as there are cores.
+    /// Workers: threads, one to a core. 0, the default: as many as there are cores that the process may use, by its affinity and the
+    /// processor time of its control groups.
     pub fn workers(mut self, workers: usize) -> Self {
         self.store.workers = workers;
         self
@@ -190,10 +233,12 @@ impl Options {
         self
     }
 
-    /// Memory for older values that snapshots and open transactions need, bytes, at most; 256 MiB if not said. From half of it on they go
+    /// Memory for older values that snapshots and open transactions need, bytes, at most; if not said, 256 MiB, or an eighth of what the limits
+    /// of the process leave. From half of it on they go
     /// to the device; while it takes them they may have an eighth more.
     pub fn versions_bytes_max(mut self, bytes: u64) -> Self {
         self.store.versions_bytes_max = bytes;
+        self.unsaid.versions = false;
         self
     }
 
@@ -204,9 +249,10 @@ impl Options {
         self
     }
 
-    /// What a transaction may gather to write before its commit, bytes; 64 MiB if not said.
+    /// What a transaction may gather to write before its commit, bytes; if not said, 64 MiB, or an eighth of what the limits of the process leave.
     pub fn transaction_bytes_max(mut self, bytes: usize) -> Self {
         self.store.transaction_bytes_max = bytes;
+        self.unsaid.transaction = false;
         self
     }
 
@@ -287,7 +333,35 @@ impl Options {
     /// # Errors
     /// As [`Options::open`].
     pub fn open_with_report(self) -> Result<(Store, OpenReport)> {
-        crate::open::open(&self)
+        let (settled, warning) = self.settled(&Bounds::read());
+        let (store, report) = crate::open::open(&settled)?;
+        Ok((store, OpenReport { memory_warning: warning, ..report }))
+    }
+
+    /// These options with the sizes that were left open, and what is to be said of those that were given.
+    pub(crate) fn settled(mut self, bounds: &Bounds) -> (Self, Option<String>) {
+        if let Some(up_to) = self.unsaid.memory_up_to {
+            self.store.memory_bytes = bounds.pages_bytes(up_to);
+            if self.store.workers == 0 && self.store.memory_bytes < up_to {
+                let most = (self.store.memory_bytes / WORKER_BYTES_MIN).max(1) as usize;
+                self.store.workers = bounds.processors.map_or(1, |count| count as usize).min(most);
+            }
+        }
+        if self.unsaid.versions {
+            self.store.versions_bytes_max =
+                bounds.beside_bytes(self.store.versions_bytes_max, BESIDE_PARTS);
+        }
+        if self.unsaid.transaction {
+            let usual = self.store.transaction_bytes_max as u64;
+            self.store.transaction_bytes_max = bounds.beside_bytes(usual, BESIDE_PARTS) as usize;
+        }
+        let given = self.unsaid.memory_up_to.is_none().then_some(self.store.memory_bytes);
+        let exceeded = given.and_then(|bytes| Some((bytes, bounds.exceeded_by(bytes)?)));
+        let warning = exceeded.map(|(bytes, bound)| {
+            let given = format_bytes(bytes);
+            format!("the store was given {given} of memory for pages, but {bound}")
+        });
+        (self, warning)
     }
 }
 
@@ -298,5 +372,54 @@ fn parse(member: &Path) -> Result<DeviceSpec> {
         }
         // No specifier has bytes outside of UTF-8.
         None => Ok(DeviceSpec::File(member.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qpair_machine::{BoundSource, MemoryBound};
+
+    use super::*;
+
+    fn bounds(left_bytes: u64) -> Bounds {
+        let source = BoundSource::ControlGroup("/small".into());
+        let memory = vec![MemoryBound { source, limit_bytes: 100 << 20, left_bytes }];
+        Bounds { memory, processors: Some(64) }
+    }
+
+    /// In a control group of 100 MiB a load took 256 MiB and was killed.
+    #[test]
+    fn what_nobody_said_follows_from_the_limits() {
+        let (settled, warning) = Options::new("s").settled(&bounds(96 << 20));
+        assert_eq!(settled.store.memory_bytes, 48 << 20);
+        assert_eq!(settled.store.workers, 12);
+        assert_eq!(settled.store.versions_bytes_max, 12 << 20);
+        assert_eq!(settled.store.transaction_bytes_max, 12 << 20);
+        assert_eq!(warning, None);
+        let (settled, _) = Options::new("s").settled(&bounds(8 << 30));
+        assert_eq!((settled.store.memory_bytes, settled.store.workers), (256 << 20, 0));
+        assert_eq!(settled.store.versions_bytes_max, 256 << 20);
+        let (settled, _) =
+            Options::new("s").memory_bytes_up_to(16 << 20).settled(&bounds(96 << 20));
+        assert_eq!((settled.store.memory_bytes, settled.store.workers), (16 << 20, 0));
+    }
+
+    #[test]
+    fn what_was_given_is_taken_with_a_warning() {
+        let given = Options::new("s")
+            .memory_bytes(128 << 20)
+            .workers(3)
+            .versions_bytes_max(1 << 30)
+            .transaction_bytes_max(1 << 30);
+        let (settled, warning) = given.clone().settled(&bounds(96 << 20));
+        assert_eq!((settled.store.memory_bytes, settled.store.workers), (128 << 20, 3));
+        assert_eq!(settled.store.versions_bytes_max, 1 << 30);
+        assert_eq!(settled.store.transaction_bytes_max, 1 << 30);
+        let warning = warning.unwrap();
+        assert!(
+            warning.contains("128MiB") && warning.contains("control group /small"),
+            "{warning}"
+        );
+        assert_eq!(given.settled(&bounds(128 << 20)).1, None);
     }
 }

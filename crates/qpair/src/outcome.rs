@@ -29,6 +29,9 @@ pub struct OpenReport {
     pub created: bool,
     /// Why the store was opened for reading only though that was not asked.
     pub not_writable: Option<Error>,
+    /// The memory that was given is more than a limit of the process leaves: which limit, and how much it leaves. The kernel may end the process
+    /// once it uses all of that memory.
+    pub memory_warning: Option<String>,
     /// Why the store is not published beside its first member though that was asked ([`crate::Options::publish_beside`]): it is of use without.
     pub not_published: Option<Error>,
 }

@@ -9,10 +9,12 @@ use std::path::Path;
 
 use qpair_engine::{BackupReport, Result, SUPERBLOCK_OFFSETS, Store, StoreOptions, is_superblock};
 use qpair_inspect::{LogDump, LogEntry, RepairReport, RepairStep, dump_log, examine_log, repair};
+use qpair_machine::Bounds;
 
 use crate::members::Members;
 use crate::open::with_devices;
 use crate::options::Options;
+use crate::replace::Replacement;
 
 /// Whether a file or block device has the superblock of a store, or of a store's log, even if the rest is damaged.
 ///
@@ -33,7 +35,9 @@ pub fn holds_store(path: &Path) -> io::Result<bool> {
 
 impl Options {
     /// Makes a backup of an open store on these members, as [`Store::backup`] does; `progress` is told the pages done and all,
-    /// and may break it off. What is there already has to be blank, unless [`Options::force`] is set.
+    /// and may break it off. What is there already has to be blank, unless [`Options::force`] is set. Files that are there are replaced once the
+    /// backup is whole: until then it is in files beside them, with `.qpair-backup` behind their names, and what is there stays as it is. A device
+    /// is written over, after it was found to be large enough.
     ///
     /// # Errors
     /// `Exists` if there is something; as [`Store::backup`]. Files made here are gone again then.
@@ -42,9 +46,16 @@ impl Options {
         store: &Store,
         progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
     ) -> Result<BackupReport> {
-        with_devices(&self.format(true), &|devices| {
-            store.backup(devices.members, devices.unit_bytes, progress)
-        })
+        let options = self.format(true);
+        let make = |options: &Self| {
+            with_devices(options, &|devices| {
+                store.backup(devices.members, devices.unit_bytes, progress)
+            })
+        };
+        match Replacement::of(&options)? {
+            Some(replacement) => replacement.run(&options, &make),
+            None => make(&options),
+        }
     }
 
     /// Saves what can be read of the damaged store on these members into a new one on those of `target`, which it makes only
@@ -57,12 +68,12 @@ impl Options {
         target: Self,
         progress: &dyn Fn(RepairStep, u64, u64) -> ControlFlow<()>,
     ) -> Result<RepairReport> {
-        let mut target = target.format(true);
+        let (mut target, _) = target.format(true).settled(&Bounds::read());
         // Durable once it is closed, and not to be used before.
         target.store.log = false;
         target.store.whole_when_closed = true;
         let new_files = Members::of(&target)?.missing();
-        let options = self.create(false).read_only(true);
+        let (options, _) = self.create(false).read_only(true).settled(&Bounds::read());
         let target = RefCell::new(target);
         let repaired = with_devices(&options, &|devices| {
             let looking = StoreOptions { log_place: devices.log_place, ..options.store.clone() };

@@ -222,7 +222,7 @@ fn read(
     let block = u64::from(options.block_bytes);
     let blocks = device.size_bytes() / block;
     let arena_block = (options.block_bytes as usize).next_power_of_two().max(4096);
-    let arena = Arena::new(arena_block, options.depth, device.info().small_arena_options())
+    let arena = Arena::new(arena_block, options.depth, device.info().arena_options())
         .map_err(|cause| Error::os(cause, "mapping memory to read into"))?;
     let channel_options =
         ChannelOptions { depth: options.depth, arenas: vec![arena.clone()], wake: None };

@@ -19,7 +19,8 @@ use crate::text::{counted, size};
 ///
 /// The copy is an independent, closed store; each page is checked while it is written. A crashed store is recovered
 /// first. The target is a file, a block device, or several: stripe:unit=64KiB:A+B. After Ctrl-C it holds nothing that
-/// looks like a store.
+/// looks like a store. With --force a backup in a file is replaced once the new one is whole, so there must be room for
+/// both; one on a block device is written over, if the new one fits.
 ///
 /// If another process has the store open and publishes it (see `qpair top`), that process makes the copy, with its own
 /// rights, onto a file, a block device or a stripe of these.

@@ -18,7 +18,9 @@ use crate::command::bench_ycsb::Ycsb;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::store_args::{LogDeviceArgs, parse_mode, parse_size};
+use crate::store_args::{
+    LogDeviceArgs, memory_or_default, parse_mode, parse_size, tasks_or_default,
+};
 use crate::text::{count, counted};
 
 /// Measure a store (lookups, updates, scans, inserts, TPC-C, YCSB, commits) or a device
@@ -67,9 +69,9 @@ struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = parse_count::<u64, RECORDS_MAX>)]
     records: u64,
 
-    /// Memory for pages
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
-    memory: u64,
+    /// Memory for pages [default: 256MiB; less where limits of the process leave less]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
 
     /// Allocate all memory at the start, not on first use
     #[arg(long)]
@@ -83,9 +85,9 @@ struct RunArgs {
     #[arg(long, value_name = "N", value_parser = parse_count::<usize, WORKERS_MAX>)]
     workers: Option<usize>,
 
-    /// Tasks of each worker
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = parse_count::<usize, TASKS_MAX>)]
-    tasks: usize,
+    /// Tasks of each worker [default: 128; fewer where memory is little]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize, TASKS_MAX>)]
+    tasks: Option<usize>,
 
     /// Lookups or updates that arrive per second, at random times; latency counts from the arrival [default: each task
     /// does one after the other]
@@ -222,11 +224,11 @@ impl Bench {
         let options = RunOptions {
             store: args.store,
             records: args.records,
-            memory_bytes: args.memory,
+            memory_bytes: memory_or_default(args.memory),
             prefault: args.prefault,
             io: args.io,
             workers: args.workers.unwrap_or(0),
-            tasks: args.tasks,
+            tasks: tasks_or_default(args.tasks, 128, args.memory),
             seconds: args.seconds,
             rate_per_s: args.rate,
             warm: args.warm,

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::bar::Bar;
 use crate::failure::Result;
-use crate::store_args::{LogDeviceArgs, parse_mode, parse_size};
+use crate::store_args::{LogDeviceArgs, memory_or_default, parse_mode, parse_size};
 use crate::text::{count, counted, size};
 
 use super::bench::{WORKERS_MAX, parse_count, parse_run_seconds, parse_seconds};
@@ -49,9 +49,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PATH")]
     pub(super) store: PathBuf,
 
-    /// Memory for pages
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
-    memory: u64,
+    /// Memory for pages [default: 256MiB; less where limits of the process leave less]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(super) memory: Option<u64>,
 
     /// Allocate all memory at the start, not on first use
     #[arg(long)]
@@ -118,7 +118,7 @@ impl RunArgs {
     pub(super) fn open(&self, tables: &[&str]) -> Result<StoreKv> {
         let options = StoreKvOptions {
             store: self.store.clone(),
-            memory_bytes: self.memory,
+            memory_bytes: memory_or_default(self.memory),
             prefault: self.prefault,
             io: self.io,
             workers: self.workers.unwrap_or(0),

@@ -11,6 +11,7 @@ use crate::bar::Bar;
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
+use crate::store_args::tasks_or_default;
 use crate::text::{count, counted};
 
 use super::bench::{TASKS_MAX, arrivals, parse_count, parse_rate, to_json};
@@ -42,9 +43,9 @@ pub(crate) struct Tpcc {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     warehouses: Option<u32>,
 
-    /// Terminals of each worker
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_count::<usize, TASKS_MAX>)]
-    tasks: usize,
+    /// Terminals of each worker [default: 64; fewer where memory is little]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize, TASKS_MAX>)]
+    tasks: Option<usize>,
 
     /// Transactions that arrive per second, at random times; latency counts from the arrival [default: each terminal
     /// does one after the other]
@@ -77,7 +78,8 @@ impl Tpcc {
         let interrupt = Interrupt::install()?;
         let kv = self.run.open(&TPCC_TABLES)?;
         let bar = Bar::new(interrupt.clone());
-        let ran_on = self.run.begin(&kv, self.tasks, &bar)?;
+        let tasks = tasks_or_default(self.tasks, 64, self.run.memory);
+        let ran_on = self.run.begin(&kv, tasks, &bar)?;
         let asked = |warehouses| Scale { warehouses, items: self.items, customers: self.customers };
         let scale = match self.warehouses {
             Some(warehouses) => asked(warehouses),
@@ -85,7 +87,7 @@ impl Tpcc {
         };
         let options = TpccOptions {
             scale,
-            terminals: ran_on.workers.saturating_mul(self.tasks),
+            terminals: ran_on.workers.saturating_mul(tasks),
             seconds: if self.load_only { 0.0 } else { self.run.seconds },
             warm_up_seconds: self.run.warm_up,
             rate_per_s: self.rate,

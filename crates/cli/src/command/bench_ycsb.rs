@@ -9,6 +9,7 @@ use crate::bar::Bar;
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
+use crate::store_args::tasks_or_default;
 use crate::text::count;
 
 use super::bench::{RECORDS_MAX, TASKS_MAX, parse_count, to_json};
@@ -54,9 +55,9 @@ pub(crate) struct Ycsb {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse_count::<usize, { 1 << 20 }>)]
     field_bytes: usize,
 
-    /// Clients of each worker
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_count::<usize, TASKS_MAX>)]
-    tasks: usize,
+    /// Clients of each worker [default: 64; fewer where memory is little]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize, TASKS_MAX>)]
+    tasks: Option<usize>,
 
     /// Durability that commits wait for: sync, group or async
     #[arg(long, value_name = "WHEN", default_value = "group", value_parser = parse_durability)]
@@ -76,13 +77,14 @@ impl Ycsb {
         let interrupt = Interrupt::install()?;
         let kv = self.run.open(&YCSB_TABLES)?;
         let bar = Bar::new(interrupt.clone());
-        let ran_on = self.run.begin(&kv, self.tasks, &bar)?;
+        let tasks = tasks_or_default(self.tasks, 64, self.run.memory);
+        let ran_on = self.run.begin(&kv, tasks, &bar)?;
         let options = YcsbOptions {
             workload: self.workload,
             records: self.records,
             fields: self.fields,
             field_bytes: self.field_bytes,
-            clients: ran_on.workers.saturating_mul(self.tasks),
+            clients: ran_on.workers.saturating_mul(tasks),
             seconds: if self.load_only { 0.0 } else { self.run.seconds },
             operations: self.operations,
             warm_up_seconds: self.run.warm_up,

@@ -14,6 +14,7 @@ mod carve;
 mod check;
 mod compact;
 mod completions;
+mod copy;
 mod delete;
 mod demo;
 mod doctor;
@@ -60,6 +61,7 @@ pub(crate) enum Command {
     Check(check::Check),
     Compact(compact::Compact),
     Backup(backup::Backup),
+    Copy(copy::Copy),
     Repair(repair::Repair),
     Log(log::Log),
     Drop(drop::Drop),
@@ -95,6 +97,7 @@ impl Command {
             Self::Check(command) => command.run(),
             Self::Compact(command) => command.run(),
             Self::Backup(command) => command.run(),
+            Self::Copy(command) => command.run(),
             Self::Repair(command) => command.run(),
             Self::Log(command) => command.run(),
             Self::Drop(command) => command.run(),

@@ -1,6 +1,7 @@
 //! `qpair stat`.
 
 use clap::Args;
+use qpair::block::Backing;
 use qpair::metrics::TableStatistics;
 use qpair::report::{OpenReport, StoreReport};
 use serde_json::json;
@@ -69,6 +70,8 @@ impl Stat {
                 "content_bytes": used_bytes(&report) - report.log_pages * report.page_size as u64,
                 "log_bytes": report.log_pages * report.page_size as u64,
                 "free_bytes": report.free_pages * report.page_size as u64,
+                "memory_bytes": report.memory_bytes,
+                "memory_pages": backing_name(report.memory_backing),
                 "key_len_max": key_len_max,
                 "members": report.members,
                 "stripe_unit_bytes": report.stripe_unit_bytes,
@@ -113,6 +116,23 @@ fn in_words(table: &TableStatistics) -> String {
     )
 }
 
+/// The kind of pages that memory has, for programs.
+fn backing_name(backing: Backing) -> &'static str {
+    match backing {
+        Backing::HugePages => "huge",
+        Backing::Transparent => "transparent_huge",
+        Backing::Small => "small",
+    }
+}
+
+fn backing_in_words(backing: Backing) -> &'static str {
+    match backing {
+        Backing::HugePages => "reserved huge pages",
+        Backing::Transparent => "transparent huge pages where the kernel gives them",
+        Backing::Small => "small pages",
+    }
+}
+
 fn used_bytes(report: &StoreReport) -> u64 {
     used_pages(report) * report.page_size as u64
 }
@@ -149,6 +169,9 @@ fn lines(
     if let Some(log) = &report.log_device {
         lines.push(("log device", log.name.clone()));
     }
+    let memory = size_exact(report.memory_bytes);
+    let memory = format!("{memory} for pages, of {}", backing_in_words(report.memory_backing));
+    lines.push(("memory", memory));
     lines.push(("interface", format!("{} ({})", opened.interface, opened.mode)));
     lines
 }

@@ -59,6 +59,123 @@ fn reserved_huge_pages_are_taken_when_asked_for() {
     }
 }
 
+/// A store took all of its memory from huge pages that were reserved for other programs, and nobody could say no.
+#[test]
+fn a_store_takes_reserved_huge_pages_only_when_asked() {
+    let directory = Directory::new();
+    directory.run("put s k v").done();
+    let stat = directory.run("stat s").done();
+    assert!(stat.contains("transparent huge pages where the kernel gives them"), "{stat}");
+    assert!(
+        directory.run("stat s --json").done().contains("\"memory_pages\":\"transparent_huge\"")
+    );
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let free = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
+    let free: u64 = free.and_then(|count| count.trim().parse().ok()).unwrap_or(0);
+    let asked = directory.run(&format!("stat s --huge-pages --memory {}MiB", 2 * (free + 8)));
+    asked.failed(3, &["reserved huge pages", "vm.nr_hugepages"]);
+    let doctor = directory.run("doctor");
+    assert!(doctor.out.contains("memory of a store"), "{}", doctor.out);
+    assert!(!doctor.out.contains("buffers are taken from them first"), "{}", doctor.out);
+}
+
+/// A control group of its own, removed when the test is over; none without the right to make one.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    fn of_memory(bytes: u64) -> Option<Self> {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let of = |controller: &str| {
+            groups.lines().find_map(|line| {
+                let (names, path) = line.split_once(':')?.1.split_once(':')?;
+                names.split(',').any(|name| name == controller).then(|| path.to_owned())
+            })
+        };
+        let (directory, limit) = match of("memory") {
+            Some(path) => (format!("/sys/fs/cgroup/memory{path}"), "memory.limit_in_bytes"),
+            None => (format!("/sys/fs/cgroup{}", of("")?), "memory.max"),
+        };
+        let group = std::path::Path::new(&directory).join(format!("qpair-{}", std::process::id()));
+        std::fs::create_dir(&group).ok()?;
+        let group = Self(group);
+        std::fs::write(group.0.join(limit), bytes.to_string()).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// The default was 256 MiB whatever the control group allowed: a load of more than it allowed was killed.
+#[test]
+fn a_load_fits_into_a_small_control_group() {
+    let Some(group) = Group::of_memory(64 << 20) else {
+        return eprintln!("skipped: no control group for memory can be made here");
+    };
+    let directory = Directory::new();
+    let lines: String =
+        (0..300_000).map(|i| format!("{:06}\t{i:0280}\n", i * 7 % 300_000)).collect();
+    directory.file("in.tsv", lines);
+    let enter = format!("echo $$ >{}", group.0.join("cgroup.procs").display());
+    let (code, said) = limited(&directory, &enter, "load s in.tsv --buffered");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("warning"), "{said}");
+    let (_, said) = limited(&directory, &enter, "get s 000007 --memory 100MiB --buffered");
+    assert!(said.contains("warning") && said.contains("control group"), "{said}");
+    let (code, said) = limited(&directory, &enter, "doctor --json >doctor.json");
+    assert_eq!(code, Some(0), "{said}");
+    let doctor = std::fs::read_to_string(directory.path("doctor.json")).unwrap();
+    assert!(doctor.contains(&format!("\"limit_bytes\":{}", 64 << 20)), "{doctor}");
+    assert!(directory.run("check s --buffered").done().contains("no damage found"));
+}
+
+/// The old backup was erased before it was known that the new one fits, and the target had neither.
+#[test]
+fn an_old_backup_stays_until_the_new_one_is_whole() {
+    let directory = Directory::new();
+    directory.run("put s k old").done();
+    directory.run("backup s copy").done();
+    directory.run("backup s stripe:a+b").done();
+    directory.file("v", vec![7; 9 << 20]);
+    directory.run("put s large --value-file v").done();
+    // 8 MiB, in blocks of 512 bytes.
+    for target in ["copy", "stripe:a+b"] {
+        let backup = format!("backup s {target} --force");
+        let limit = if target == "copy" { "ulimit -f 16384" } else { "ulimit -f 8192" };
+        let (code, said) = limited(&directory, limit, &backup);
+        assert_eq!(code, Some(3), "{said}");
+        assert_eq!(directory.run(&format!("scan {target} --count")).done(), "1\n");
+        assert!(directory.run(&format!("check {target}")).done().contains("no damage found"));
+        let names: Vec<_> = std::fs::read_dir(directory.path("")).unwrap().flatten().collect();
+        assert!(
+            !names.iter().any(|name| name.file_name().to_string_lossy().contains("qpair-backup"))
+        );
+        directory.run(&backup).done();
+        assert_eq!(directory.run(&format!("scan {target} --count")).done(), "2\n");
+    }
+    // What a killed backup has left is in nobody's way; a whole one is not removed.
+    directory.file("copy.qpair-backup", "part of a backup");
+    directory.run("backup s copy --force").done();
+    std::fs::rename(directory.path("copy"), directory.path("copy.qpair-backup")).unwrap();
+    directory.run("put copy other store").done();
+    directory
+        .run("backup s copy --force")
+        .failed(3, &["copy.qpair-backup", "rename it, or remove it"]);
+    assert_eq!(directory.run("get copy other").done(), "store\n");
+}
+
+/// Where addresses are few, the defaults leave enough of them for all else that a store maps.
+#[test]
+fn defaults_fit_into_few_addresses() {
+    let directory = Directory::new();
+    directory.file("in.tsv", "a\t1\nb\t2\n");
+    let (code, said) = limited(&directory, "ulimit -v 450000", "load s in.tsv");
+    assert_eq!(code, Some(0), "{said}");
+}
+
 /// A file on a loop device, taken off when the test is over.
 struct Loop(String);
 

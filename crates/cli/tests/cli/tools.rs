@@ -51,6 +51,54 @@ fn a_backup_is_a_store_of_its_own() {
     assert!(!directory.path("t").exists());
 }
 
+/// A store with pages of 512 bytes could not be brought to a device with larger blocks but by `scan` and `load`, table by table.
+#[test]
+fn a_copy_has_pages_of_another_size() {
+    let directory = filled();
+    directory.run("put s other value --table second").done();
+    let records = directory.run("scan s").done();
+    let json: Value =
+        serde_json::from_str(&directory.run("copy --page-size 16KiB s copy --json").done())
+            .unwrap();
+    assert_eq!((json["page_size"].as_u64(), json["tables"].as_u64()), (Some(16 << 10), Some(2)));
+    assert_eq!(json["records"].as_u64(), Some(3001));
+    assert_eq!(directory.run("scan copy").done(), records);
+    assert_eq!(directory.run("get copy other --table second").done(), "value\n");
+    let stat: Value = serde_json::from_str(&directory.run("stat copy --json").done()).unwrap();
+    assert_eq!(stat["page_size"].as_u64(), Some(16 << 10));
+    assert!(directory.run("check copy").done().contains("no damage found"));
+    assert!(directory.run("copy s smaller --page-size 512").done().contains("pages of 512 bytes"));
+    assert_eq!(directory.run("scan smaller").done(), records);
+    // What is there is not written over, and what cannot be made whole is gone.
+    directory.run("copy s copy").failed(3, &["copy is there already"]);
+    directory.run("copy s s").failed(2, &["of the store itself"]);
+    let key = "k".repeat(600);
+    directory.run(&format!("put s {key} 1 --table long")).done();
+    directory
+        .run("copy s t --page-size 512")
+        .failed(3, &["too long for pages of 512 bytes", "--page-size"]);
+    assert!(!directory.path("t").exists());
+}
+
+/// Standard output that is closed swallowed what was printed, and the exit code said that all was well.
+#[test]
+fn a_closed_standard_output_is_an_error() {
+    let directory = filled();
+    let qpair = env!("CARGO_BIN_EXE_qpair");
+    for words in ["get s 'key 00001'", "scan s --count", "stat s", "tables s", "check s", "log s"] {
+        let script = format!("exec timeout 60 {qpair} {words} >&-");
+        let mut shell = std::process::Command::new("sh");
+        let output = shell.current_dir(directory.path("")).args(["-c", &script]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{words}: {said}");
+        assert!(said.contains("writing to standard output: it is closed"), "{words}: {said}");
+        let script = format!("exec timeout 60 {qpair} {words} >/dev/null 2>&1 <&-");
+        let mut shell = std::process::Command::new("sh");
+        let status = shell.current_dir(directory.path("")).args(["-c", &script]).status().unwrap();
+        assert_eq!(status.code(), Some(0), "{words}");
+    }
+}
+
 #[test]
 fn a_compacted_store_has_the_same_records() {
     let directory = filled();

@@ -4,11 +4,13 @@
 //! - From then on the first change of a page that belongs to the image saves a copy of it first; the checkpoint writer saves the rest.
 //! - Nothing is written where something of the last durable image is ([`crate::space::Space`]), so a crash finds that one whole.
 
+mod fit;
 mod record;
 mod space_retry;
 mod stage;
 mod writer;
 
+pub(crate) use fit::fit_before_changes;
 pub(crate) use record::{read_image, read_newest, read_records, write_record};
 pub(crate) use space_retry::SpaceRetry;
 pub(crate) use writer::{

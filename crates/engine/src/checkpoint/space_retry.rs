@@ -5,6 +5,8 @@
 //!   pages, which each change sees to once after each checkpoint, or if a commit is about to append what room was made for. Checkpoints are begun
 //!   here only if something was appended to a log since the last one's instant, if pages are held back for the last image and the last one made for
 //!   this change did not have them already, or, once for each change, to take back what logs have and do not need.
+//! - Last the pool is fitted to the device: with fewer frames less is kept for pages in memory. That ends too: each time there are fewer by an
+//!   eighth, down to a least number.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,6 +14,7 @@ use std::sync::atomic::Ordering;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::checkpoint_to_its_end;
+use super::fit::use_fewer_frames;
 use crate::log_device::LogDevice;
 use crate::shared::Shared;
 use crate::task::current;
@@ -110,6 +113,10 @@ impl SpaceRetry {
         }
         if is_log_full && !std::mem::replace(&mut self.forced, true) {
             return checkpoint_to_its_end(&shared).await.map(|()| true);
+        }
+        if !is_log_full && use_fewer_frames(&shared).await? {
+            self.unused = Some(shared.space.unused());
+            return Ok(true);
         }
         Ok(is_log_full && upkeep.give_older_values_up(0))
     }

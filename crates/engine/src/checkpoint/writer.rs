@@ -10,6 +10,7 @@ use qpair_format::place::page_of;
 use qpair_format::{ErrorKind, Result};
 use qpair_memory::FrameIndex;
 
+use super::fit::count_frames;
 use super::record::{write_image, write_record};
 use super::stage::{Looked, Stage};
 use crate::canary::Canary;
@@ -94,6 +95,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     shared.close_barrier().await?;
     shared.planted.strike(Canary::PanicInCheckpoint);
     // No task changes the trees; this is the instant.
+    count_frames(shared);
     shared.space.begin_image(|| shared.checkpointing.epochs.begin());
     shared.wal.bytes.store(0, Ordering::Relaxed);
     let timestamp = shared.last_timestamp();

@@ -35,7 +35,7 @@ impl Copies {
             .min(frames as usize / FRAMES_PART / EXTENTS as usize / workers)
             .max(1);
         let map = |bytes, blocks| {
-            Arena::new(bytes, blocks, device.small_arena_options()).map_err(|error| {
+            Arena::new(bytes, blocks, device.arena_options()).map_err(|error| {
                 Error::new(ErrorKind::NoMemory, format!("mapping memory for checkpoints: {error}"))
             })
         };

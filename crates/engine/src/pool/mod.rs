@@ -46,21 +46,33 @@ pub(crate) mod state {
 /// Lists of waiters, by frame.
 const WAITER_PARTITIONS: usize = 64;
 
+/// Fewest frames of a pool with so many workers.
+pub(crate) fn frames_min(workers: usize) -> u64 {
+    64.max(32 * workers as u64)
+}
+
+/// Frames that each worker keeps at hand, by how many are used.
+fn local_max(frames: u32, workers: usize) -> usize {
+    (frames as usize / (8 * workers)).clamp(4, 256)
+}
+
 /// Frames and their bookkeeping.
 pub(crate) struct Pool {
     pub(crate) frames: FrameTable,
     free: Mutex<Vec<FrameIndex>>,
     free_count: AtomicUsize,
+    /// Free frames that are not used, since the device has no room for the dirty pages of all.
+    idle: Mutex<Vec<FrameIndex>>,
+    idle_count: AtomicU32,
+    workers: usize,
     /// For frames from this one on no memory was taken from the kernel.
     fresh: AtomicU32,
     /// Position of the back hand, counted in frames, never reduced.
     hand: AtomicU64,
     /// Frames between the back hand and the front hand.
     cooling_distance: u32,
-    /// Below this many free frames, workers evict.
-    pub(crate) free_low: usize,
     /// Frames a worker keeps at hand.
-    pub(crate) local_max: usize,
+    local_max: AtomicUsize,
     /// Tasks that wait for the I/O of a page that another task began, a list for each frame.
     waiters: Box<[Waiters]>,
     pub(crate) evictions: AtomicU64,
@@ -71,15 +83,16 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new(frames: FrameTable, workers: usize) -> Self {
         let count = frames.len();
-        let local_max = (count as usize / (8 * workers)).clamp(4, 256);
         Self {
             free: Mutex::new((0..count).rev().map(FrameIndex).collect()),
             free_count: AtomicUsize::new(count as usize),
+            idle: Mutex::default(),
+            idle_count: AtomicU32::new(0),
+            workers,
             fresh: AtomicU32::new(0),
             hand: AtomicU64::new(0),
             cooling_distance: (count / 2).max(1),
-            free_low: local_max,
-            local_max,
+            local_max: AtomicUsize::new(local_max(count, workers)),
             waiters: (0..WAITER_PARTITIONS).map(|_| Waiters::default()).collect(),
             evictions: AtomicU64::new(0),
             parent_hints: true,
@@ -89,6 +102,57 @@ impl Pool {
 
     pub(crate) fn with_parent_hints(self, parent_hints: bool) -> Self {
         Self { parent_hints, ..self }
+    }
+
+    /// Frames a worker keeps at hand.
+    #[inline]
+    pub(crate) fn local_max(&self) -> usize {
+        self.local_max.load(Ordering::Relaxed)
+    }
+
+    /// Below this many free frames, workers evict.
+    #[inline]
+    pub(crate) fn free_low(&self) -> usize {
+        self.local_max()
+    }
+
+    /// Fewest frames of a pool: each worker must be able to hold a way down the tree and make pages beside it.
+    pub(crate) fn fewest(&self) -> u32 {
+        frames_min(self.workers).min(u64::from(self.frames.len())) as u32
+    }
+
+    /// Frames that are in use, or free to be used.
+    pub(crate) fn active(&self) -> u32 {
+        self.frames.len() - self.idle_count.load(Ordering::Relaxed)
+    }
+
+    /// Makes up to `count` of these frames and of the free ones idle: frames that nobody had are taken first.
+    pub(crate) fn make_idle(&self, count: usize, frames: &mut Vec<FrameIndex>) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = count.min(free.len());
+        // The front of the list has those that no memory of the kernel was taken for.
+        idle.extend(free.drain(..shared));
+        self.free_count.store(free.len(), Ordering::Relaxed);
+        drop(free);
+        let own = (count - shared).min(frames.len());
+        idle.extend(frames.drain(frames.len() - own..));
+        self.note_idle(&idle);
+    }
+
+    /// Uses up to `count` idle frames again.
+    pub(crate) fn wake_idle(&self, count: usize) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let keep = idle.len().saturating_sub(count);
+        let mut woken: Vec<FrameIndex> = idle.drain(keep..).collect();
+        self.note_idle(&idle);
+        drop(idle);
+        self.give_free(&mut woken, 0);
+    }
+
+    fn note_idle(&self, idle: &[FrameIndex]) {
+        self.idle_count.store(idle.len() as u32, Ordering::Relaxed);
+        self.local_max.store(local_max(self.active(), self.workers), Ordering::Relaxed);
     }
 
     /// Free frames that no worker has at hand.

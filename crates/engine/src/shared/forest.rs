@@ -50,6 +50,11 @@ impl Forest {
         self.roots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Trees whose root is in memory, where it stays.
+    pub(crate) fn count_open(&self) -> usize {
+        self.roots().values().filter(|root| matches!(root, Root::Open(_))).count()
+    }
+
     /// An id that no tree has, nor had since the store was opened.
     pub(crate) fn new_tree_id(&self) -> u32 {
         self.next_tree.fetch_add(1, Ordering::Relaxed)

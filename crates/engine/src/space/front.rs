@@ -43,6 +43,16 @@ impl Space {
         })
     }
 
+    /// Where the pages of the trees would end if they were moved to the front, and how many there are behind it; nothing where a file would not
+    /// be shorter by a half of what is in use and [`SMALL_BYTES`].
+    pub(crate) fn front_of_trees(&self) -> Option<(u64, u64)> {
+        let inner = self.lock();
+        let used = inner.used.saturating_sub(inner.log);
+        let front = used + used / 16 + SLACK_PAGES;
+        let is_long = inner.linked.end() > front + used / 2 + SMALL_BYTES / self.page_size;
+        (is_long && inner.held.is_empty()).then(|| (front, inner.linked.count_from(front)))
+    }
+
     /// From here on what describes a checkpoint ends before this page, and new places come from the front.
     pub(crate) fn allocate_before(&self, front: u64) {
         self.front.store(front, Ordering::Relaxed);

@@ -33,7 +33,7 @@ impl Space {
             true => inner.taken - inner.used,
             false => 0,
         };
-        self.unsaved.store(self.frames, Ordering::Relaxed);
+        self.unsaved.store(self.frames(), Ordering::Relaxed);
         self.starved.store(false, Ordering::Relaxed);
         begin();
     }

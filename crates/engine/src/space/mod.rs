@@ -5,6 +5,7 @@
 //! back to is never written over. See docs/design/checkpoints.md.
 
 mod barrier;
+mod fit;
 mod front;
 mod growth;
 mod image;
@@ -52,6 +53,11 @@ fn left_by_new(written_out: u64) -> u64 {
     written_out + written_out * 3 / 4
 }
 
+/// Pages that may have to be written out with so many frames, and `more` pages in use. Logs are never among them.
+fn written_out_of(inner: &Inner, more: u64, frames: u64) -> u64 {
+    (inner.used.saturating_sub(inner.log) + more).min(frames) + 32
+}
+
 /// What pages that leave memory leave free, before those that are reserved.
 fn reserve_of_eviction(written_out: u64) -> u64 {
     written_out + written_out / 2
@@ -62,8 +68,8 @@ fn reserve_of_eviction(written_out: u64) -> u64 {
 pub(crate) struct Space {
     device: Arc<dyn BlockDevice>,
     page_size: u64,
-    /// Frames of the pool: so many pages may have to be written out.
-    frames: u64,
+    /// Frames of the pool that may have pages: so many pages may have to be written out.
+    frames: AtomicU64,
     /// Pages of a run of a large value at most.
     pub(crate) run_pages_max: u64,
     /// Pages that the device has room for. Changed under the lock; read without.
@@ -120,7 +126,7 @@ impl Space {
         Self {
             device,
             page_size: page_size as u64,
-            frames: u64::from(frames),
+            frames: u64::from(frames).into(),
             run_pages_max: u64::MAX,
             capacity: capacity.into(),
             urgent: AtomicBool::new(false),
@@ -204,7 +210,7 @@ impl Space {
     /// `NoSpace`.
     pub(crate) fn keep_beside_logs(&self) -> Result<()> {
         let mut inner = self.lock();
-        let needed = inner.used.min(self.frames) + 32;
+        let needed = inner.used.min(self.frames()) + 32;
         match inner.free(self.capacity()) < needed {
             true => self.grow(&mut inner, needed, Purpose::Log),
             false => Ok(()),
@@ -231,7 +237,7 @@ impl Space {
 
     /// The same with so many pages more in use.
     fn written_out_with(&self, inner: &Inner, more: u64) -> u64 {
-        (inner.used.saturating_sub(inner.log) + more).min(self.frames) + 32
+        written_out_of(inner, more, self.frames())
     }
 
     /// Pages that the device has room for.

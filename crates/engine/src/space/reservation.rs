@@ -6,7 +6,12 @@ use std::sync::atomic::Ordering;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::inner::Inner;
-use super::{BarrierGuard, CommitBarrier, Purpose, Space, left_by_new, reserve_of_eviction};
+use super::{
+    BarrierGuard, CommitBarrier, Purpose, Space, left_by_new, reserve_of_eviction, written_out_of,
+};
+
+/// Part of the frames for which places are reserved without a look at what is free.
+const FREELY_PART: u64 = 4;
 
 /// What a commit may have to find places for, pages.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +30,7 @@ impl Space {
 
     /// Pages that may be reserved without a look at what is free: see docs/design/checkpoints.md, *A place for every page*.
     pub(super) fn reserved_freely(&self) -> u64 {
-        self.frames / 4
+        self.frames() / FREELY_PART
     }
 
     /// What is reserved beyond that.
@@ -54,7 +59,7 @@ impl Space {
         // added before the sum is looked at, so that no change beside it gets pages without a look.
         let mut inner = self.lock();
         let all = inside.reserve(pages);
-        let needed = self.needed_for(&inner, reserved, all - pages);
+        let needed = self.needed_for(&inner, reserved, all - pages, self.frames());
         if inner.free(self.capacity()) < needed {
             // The system's error about the file does not help a caller that can split its transaction.
             let _ = self.grow(&mut inner, needed, Purpose::New);
@@ -81,9 +86,10 @@ impl Space {
         inner: &Inner,
         Reservation { changed, made }: Reservation,
         others: u64,
+        frames: u64,
     ) -> u64 {
-        let freely = self.reserved_freely();
-        let then = self.written_out_with(inner, made);
+        let freely = frames / FREELY_PART;
+        let then = written_out_of(inner, made, frames);
         let to_change =
             reserve_of_eviction(then) + (others + changed + made).saturating_sub(freely);
         // What is made stays: it leaves as much as if it was handed out now, to something new.
@@ -94,11 +100,12 @@ impl Space {
         to_change.max(to_make)
     }
 
-    /// Whether so much could be reserved if no other change had anything, and nothing was kept for images.
-    pub(crate) fn could_reserve(&self, reserved: Reservation) -> bool {
+    /// Whether so much could be reserved if no other change had anything, nothing was kept for images, and no more than `frames` were used.
+    pub(crate) fn could_reserve(&self, reserved: Reservation, frames: u32) -> bool {
         let inner = self.lock();
+        let frames = self.frames().min(u64::from(frames));
         reserved.made == 0 && reserved.changed <= self.reserved_freely()
-            || inner.used + self.needed_for(&inner, reserved, 0) <= self.capacity()
+            || inner.used + self.needed_for(&inner, reserved, 0, frames) <= self.capacity()
     }
 
     /// A commit that has its timestamp found no frame: more of what is kept for the next checkpoint is there for it.

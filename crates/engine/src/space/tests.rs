@@ -50,14 +50,14 @@ fn what_is_reserved_no_other_takes() {
     let space = fixed(1024);
     let enter = || space.barrier().try_enter().unwrap().unwrap();
     let (mut first, mut second) = (enter(), enter());
-    assert!(!space.could_reserve(changed(2000)));
+    assert!(!space.could_reserve(changed(2000), u32::MAX));
     assert_eq!(
         space.reserve_places(&mut first, changed(2000)).unwrap_err().kind(),
         ErrorKind::NoSpace
     );
     assert_eq!(space.barrier().reserved(), 0);
     space.reserve_places(&mut first, changed(600)).unwrap();
-    assert!(space.could_reserve(changed(600)));
+    assert!(space.could_reserve(changed(600), u32::MAX));
     space.reserve_places(&mut second, changed(600)).unwrap_err();
     space.reserve_places(&mut second, changed(8)).unwrap();
     let left = || space.counts().1;

@@ -5,6 +5,7 @@
 //! - The caller's thread copies, over channels of its own. Nothing that fails on the target's side is of any concern to the store.
 //! - The target's superblocks are zeroes from before the first page is written to after the last one is durable. So what a copy that
 //!   did not come to its end leaves behind is no store.
+//! - What is on the target stays as it is until the target is known to be large enough.
 //!
 //! [`Space::hold`]: crate::space::Space::hold
 
@@ -83,8 +84,8 @@ impl Store {
     ///
     /// # Errors
     /// `Interrupted` if `progress` broke it off; `Corrupt` if a page of the store is damaged; `NoSpace` if the target is too
-    /// small; `Invalid` on a worker, or if the target cannot hold pages of this size; what the devices say. After an error
-    /// there is no store on the target, and this one goes on.
+    /// small; `Invalid` on a worker, or if the target cannot hold pages of this size; what the devices say. After `NoSpace` and `Invalid` the
+    /// target has what it had; after other errors there is no store on it. This one goes on.
     pub fn backup(
         &self,
         members: Vec<Arc<dyn BlockDevice>>,
@@ -104,9 +105,8 @@ impl Store {
         };
         let unit = stripe_unit_bytes.unwrap_or(own_unit);
         check_target(&members, page_size, unit)?;
-        open::make_room_for_superblocks(&members, unit)?;
-        qpair_members::erase(&members)?;
         let held = inner.hold_image()?;
+        open::make_room_for_superblocks(&members, unit)?;
         let target = qpair_members::join(&members, unit)?;
         let size_bytes = held.pages.end() * page_size as u64;
         if target.size_bytes() < size_bytes {
@@ -114,6 +114,8 @@ impl Store {
                 .grow(size_bytes)
                 .map_err(|error| Error::block(error, "making room for the backup"))?;
         }
+        // From here on there is nothing on the target.
+        qpair_members::erase(&members)?;
         let mut pages = held.pages.clone();
         pages.change(0, RECORD_PAGES, false);
         held.record.runs().for_each(|(first, count)| pages.change(first, count, false));

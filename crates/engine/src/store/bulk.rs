@@ -103,14 +103,10 @@ impl BulkLoader {
         let most = inner.shared.device.info().transfer_bytes_max as usize;
         let extent_bytes = EXTENT_BYTES.min(most).max(page_size);
         let extent_bytes = 1 << extent_bytes.ilog2();
-        let arena =
-            Arena::new(extent_bytes, EXTENTS, inner.shared.device.info().small_arena_options())
-                .map_err(|error| {
-                    Error::new(
-                        ErrorKind::NoMemory,
-                        format!("mapping memory for a sorted load: {error}"),
-                    )
-                })?;
+        let arena = Arena::new(extent_bytes, EXTENTS, inner.shared.device.info().arena_options())
+            .map_err(|error| {
+            Error::new(ErrorKind::NoMemory, format!("mapping memory for a sorted load: {error}"))
+        })?;
         Ok(Self {
             tree: table.tree(),
             timestamp: inner.shared.oracle.applied(),

@@ -453,7 +453,7 @@ fn give_root(shared: &Shared, tree: Tree, page: ExclusiveFrame<'_>) {
 
 /// Refuses a table whose page, which would stay in memory, would leave too few to work with.
 fn check_room_for_root(shared: &Shared) -> Result<()> {
-    let (frames, workers) = (shared.pool.frames.len() as usize, shared.worker_handles.len());
+    let (frames, workers) = (shared.pool.active() as usize, shared.worker_handles.len());
     let most = tables_open_max(frames, workers);
     let roots = shared.forest.roots();
     let is_open = |root: &&Root| matches!(root, Root::Open(_));
@@ -465,7 +465,7 @@ fn check_room_for_root(shared: &Shared) -> Result<()> {
         format!(
             "{most} tables are open, the limit with {frames} pages of memory and {workers} workers: each open table pins one frame"
         ),
-        "give the store more memory, or open fewer tables",
+        "give the store more memory; a table that was opened has its frame until the store is closed",
     ))
 }
 

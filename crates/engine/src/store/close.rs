@@ -1,5 +1,6 @@
 //! Closing: a last checkpoint, and the superblocks.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +18,8 @@ const MOVED_BYTES_MAX: u64 = 256 << 20;
 impl Store {
     /// Writes everything out, marks the store clean, and ends its workers. On return all of it survives power loss. Tasks are waited for:
     /// their changes are refused with `Closed` from here on, and one that never ends by itself keeps this from returning.
-    /// A file is cut off behind the last page in use; up to 256 MiB of pages that lie behind free space, and are in memory, move for that.
+    /// A file is cut off behind the last page in use; up to 256 MiB of pages that lie behind free space move for that. They are read if they
+    /// must be, as after a recovery, where the file would otherwise be longer by half of what is in use.
     /// Other clones of the store and its tables report `Closed` from here on; its devices are let go, and so can be opened again, when the
     /// last of these is dropped. Of several callers that close it at once, all wait and get the
     /// same outcome.
@@ -26,6 +28,11 @@ impl Store {
     /// The write or flush that failed, now or earlier; the store is not marked clean then. `NotFound` if a file of the store was removed while
     /// it was open, and all that was in it is lost. `Invalid` on a worker: the store then closes when the last of its clones is gone.
     pub fn close(self) -> Result<()> {
+        if self.inner.stays_long() {
+            // What a file that stays too large costs is space: the store is as closed as it would be without. What fails for another reason
+            // fails again below.
+            let _ = self.compact(&|_, _| ControlFlow::Continue(()));
+        }
         self.inner.close()
     }
 
@@ -92,6 +99,23 @@ impl StoreInner {
     /// The outcome of the close; `None` if the store was not closed. Waits for a close under way.
     pub(crate) fn outcome_of_close(&self) -> Option<Result<()>> {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a close would leave the file much longer than what is in use, since pages that lie behind are not in memory, and they are few enough
+    /// to be read and moved.
+    fn stays_long(&self) -> bool {
+        let shared = &self.shared;
+        if shared.lifecycle.check_writable().is_err()
+            || !shared.lifecycle.is_marked_open()
+            || !shared.device.shrinks()
+        {
+            return false;
+        }
+        let Some((front, behind)) = shared.space.front_of_trees() else { return false };
+        let frames = (0..shared.pool.frames.len()).map(FrameIndex);
+        let in_memory = frames.filter(|frame| shared.pool.is_behind(*frame, front)).count() as u64;
+        let described: u64 = shared.checkpointing.record().runs().map(|(_, pages)| pages).sum();
+        behind > in_memory + described && behind * shared.page_size as u64 <= MOVED_BYTES_MAX
     }
 
     fn close_once(&self) -> Result<()> {

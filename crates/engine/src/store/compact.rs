@@ -204,7 +204,7 @@ impl Compaction<'_> {
     /// Counts pages that were moved. A checkpoint writes them, and gives back where they were, once they are many.
     pub(super) fn note_moved(&mut self, pages: u64) -> Result<()> {
         let shared = &self.inner.shared;
-        let step = (u64::from(shared.pool.frames.len()) / STEP_PART)
+        let step = (u64::from(shared.pool.active()) / STEP_PART)
             .min(STEP_BYTES_MAX / shared.page_size as u64);
         self.moved += pages;
         self.dirty += pages;

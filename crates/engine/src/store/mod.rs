@@ -245,7 +245,7 @@ impl StoreInner {
     fn opened_for_all_max(&self) -> usize {
         /// Part of the memory that their roots may have.
         const ROOTS_PART: usize = 8;
-        self.shared.pool.frames.len() as usize / ROOTS_PART
+        self.shared.pool.active() as usize / ROOTS_PART
     }
 
     /// Runs a task to its end, from a thread that is no worker.

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use qpair_block::{
-    Arena, BlockDevice, ChannelOptions, DeviceInfo, IoChannel, WakeEvent, format_bytes, open_pair,
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceInfo, IoChannel, WakeEvent,
+    format_bytes, open_pair,
 };
 use qpair_format::log::LogGeometry;
 use qpair_format::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
@@ -21,7 +22,7 @@ use crate::incarnation::Incarnation;
 use crate::log::Durability;
 use crate::log_device::LogDevice;
 use crate::panics::of_program;
-use crate::pool::{Copies, Pool};
+use crate::pool::{Copies, Pool, frames_min};
 use crate::shared::{LogOptions, Shared};
 use crate::space::Space;
 use crate::sync::WorkerHandle;
@@ -38,6 +39,9 @@ pub struct StoreOptions {
     /// Take all of that memory when opening. Otherwise it is the kernel's until it is used, and opening does not wait until it is
     /// cleared.
     pub prefault: bool,
+    /// Take that memory from reserved huge pages (`vm.nr_hugepages`), or fail. Otherwise the store leaves them to the programs that they
+    /// were reserved for, and asks for transparent huge pages.
+    pub huge_pages: bool,
     /// Workers: threads, one to a core. 0: as many as there are cores.
     pub workers: usize,
     /// Requests a worker has in flight at most.
@@ -119,6 +123,7 @@ impl Default for StoreOptions {
         Self {
             memory_bytes: 256 << 20,
             prefault: false,
+            huge_pages: false,
             workers: 0,
             depth: 512,
             reads: 0,
@@ -203,11 +208,6 @@ const MORE_MEMORY_MAX: u64 = 1024;
 
 /// More threads than any machine has cores.
 const WORKERS_MAX: usize = 4096;
-
-/// Fewest frames: each worker must be able to hold a way down the tree and make pages beside it.
-fn frames_min(workers: usize) -> u64 {
-    64.max(32 * workers as u64)
-}
 
 impl StoreOptions {
     fn check(&self) -> Result<()> {
@@ -317,12 +317,14 @@ impl Store {
             }
             let block = member.info().logical_block_bytes;
             if page_size < block as usize || page_size > member.info().transfer_bytes_max as usize {
-                return Err(Error::new(
+                return Err(Error::with_remedy(
                     ErrorKind::Invalid,
                     format!(
                         "pages of {page_size} bytes do not fit {}, whose blocks have {block} bytes",
                         member.info().name
                     ),
+                    "a store in files opens through the page cache, and so does a file with the bytes of a device: copy it from there into a store with larger pages",
+                    Remedy::PageSize,
                 )
                 .into());
             }
@@ -463,15 +465,18 @@ fn start(
             format!("give at most {}", format_bytes(u64::from(u32::MAX) * page_size as u64)),
         )
     })?;
-    let frames = FrameTable::new(page_size, frame_count, device.info().arena_options()).map_err(
-        |error| {
-            Error::with_hint(
-                ErrorKind::NoMemory,
-                format!("mapping {} of memory: {error}", format_bytes(options.memory_bytes)),
-                "give the store less memory",
-            )
-        },
-    )?;
+    let arena_options =
+        ArenaOptions { huge_pages_only: options.huge_pages, ..device.info().arena_options() };
+    let frames = FrameTable::new(page_size, frame_count, arena_options).map_err(|error| {
+        Error::with_hint(
+            ErrorKind::NoMemory,
+            format!("mapping {} of memory: {error}", format_bytes(options.memory_bytes)),
+            match options.huge_pages {
+                true => "reserve more huge pages, or open the store without asking for them",
+                false => "give the store less memory",
+            },
+        )
+    })?;
     let mut handles = Vec::with_capacity(workers);
     for _ in 0..workers {
         let wake = WakeEvent::new().map_err(|error| {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use qpair_block::ChannelStatistics;
+use qpair_block::{Backing, ChannelStatistics};
 use qpair_format::{Error, Result};
 
 use super::Store;
@@ -66,6 +66,8 @@ pub struct StoreReport {
     pub stripe_unit_bytes: u64,
     /// Memory for pages, bytes.
     pub memory_bytes: u64,
+    /// The kind of pages that the kernel gave for that memory.
+    pub memory_backing: Backing,
     /// Pages that the members have room for now.
     pub pages: u64,
     /// Pages of those that segments of the write-ahead log have; none in a store that was closed.
@@ -154,6 +156,7 @@ impl Store {
             members: superblock.member_count as usize,
             stripe_unit_bytes: superblock.stripe_unit_bytes,
             memory_bytes: u64::from(shared.pool.frames.len()) * shared.page_size as u64,
+            memory_backing: shared.pool.frames.arena().backing(),
             pages: shares.capacity,
             log_pages: shares.log,
             free_pages: shares.free,

@@ -194,7 +194,7 @@ impl Warming<'_> {
 /// Free frames that may be taken: with fewer left a worker would begin to evict, and each may take some at once.
 fn room(shared: &Shared) -> usize {
     let pool = &shared.pool;
-    let kept = pool.free_low + shared.worker_handles.len() * pool.local_max.div_ceil(2);
+    let kept = pool.free_low() + shared.worker_handles.len() * pool.local_max().div_ceil(2);
     pool.free_count().saturating_sub(kept)
 }
 

@@ -294,7 +294,7 @@ impl Committing {
         if let Some(inside) = &mut self.inside
             && let Err(refused) = shared.space.reserve_places(inside, reserved)
         {
-            if !shared.space.could_reserve(reserved) {
+            if !shared.space.could_reserve(reserved, shared.pool.fewest()) {
                 let completed = shared.checkpointing.epochs.completed.load(Ordering::Relaxed);
                 self.is_hopeless = *self.without_room.get_or_insert(completed) != completed;
             }

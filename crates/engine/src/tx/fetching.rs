@@ -42,7 +42,7 @@ async fn fetch(
 
 /// The same for a commit that is not inside the barrier.
 pub(super) async fn fetch_outside(shared: &Shared, core: &TxState, from: Place) {
-    fetch(shared, core, from, shared.pool.frames.len() as usize / FRAMES_PART, usize::MAX).await;
+    fetch(shared, core, from, shared.pool.active() as usize / FRAMES_PART, usize::MAX).await;
 }
 
 /// How many of a commit's writes have had their leaves fetched since it entered the barrier.
@@ -52,7 +52,7 @@ pub(super) struct Fetching(usize);
 impl Fetching {
     /// Fetches leaves from a write on whose leaf is not in memory; not again if that left: memory may be too small for so many.
     pub(super) async fn go_on(&mut self, shared: &Shared, core: &TxState, from: Place) {
-        let leaves = LEAVES_INSIDE.min(shared.pool.frames.len() as usize / FRAMES_PART);
+        let leaves = LEAVES_INSIDE.min(shared.pool.active() as usize / FRAMES_PART);
         if self.0 <= from.1 {
             self.0 = fetch(shared, core, from, leaves, WRITES_INSIDE).await;
         }

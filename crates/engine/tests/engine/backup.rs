@@ -181,6 +181,27 @@ fn a_full_target_is_an_error_and_the_store_goes_on() {
     assert_sound(&[device], PAGE);
 }
 
+/// The old backup was erased before it was known that the new one fits: the device had neither.
+#[test]
+fn a_backup_that_does_not_fit_leaves_the_old_one() {
+    let fixed = RamOptions { size_bytes: 2 << 20, growable: false, ..RamOptions::default() };
+    let target: Arc<dyn BlockDevice> = Arc::new(RamDevice::new(fixed).unwrap());
+    let (_device, store) = filled();
+    let first = store.backup(vec![target.clone()], None, &go_on).unwrap();
+    let table = store.table("large").unwrap();
+    for i in 0..100u32 {
+        table.put(&i.to_be_bytes(), &[7; 40_000]).unwrap();
+    }
+    let refused = store.backup(vec![target.clone()], None, &go_on).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+    let old = Store::open(vec![target.clone()], &reading(PAGE, 128)).unwrap();
+    assert_eq!(old.report().id, first.id);
+    old.close().unwrap();
+    assert_sound(&[target], PAGE);
+    drop(table);
+    store.close().unwrap();
+}
+
 #[test]
 fn damage_is_named_and_not_copied() {
     let (device, store) = filled();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::common::{assert_sound, options};
+use crate::common::{assert_sound, existing, options};
 use qpair_block::{BlockDevice, RamDevice, RamOptions};
 use qpair_engine::{ErrorKind, Store, StoreOptions};
 
@@ -222,6 +222,96 @@ fn a_large_value_finds_its_pages_wherever_they_are() {
         assert_eq!(table.get(&i.to_be_bytes()).unwrap().unwrap(), [turn; 40]);
     }
     drop((table, large));
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}
+
+/// Fills a table with records of 40 bytes until the device is full; how many there are.
+fn fill(store: &Store) -> u32 {
+    let table = store.table("t").unwrap();
+    let mut rows = 0u32;
+    while store
+        .transact(|tx| {
+            (rows..rows + 100).try_for_each(|key| tx.put(&table, &key.to_be_bytes(), &[7; 40]))
+        })
+        .is_ok()
+    {
+        rows += 100;
+    }
+    rows
+}
+
+/// The reserve for dirty pages followed from the memory alone: with 4,096 frames each change of a nearly full store wanted 7,000 free pages,
+/// also a delete, and there were 500. Such a store could not be changed at all after it was opened with more memory.
+#[test]
+fn a_nearly_full_store_takes_changes_whatever_its_memory() {
+    let device = fixed(4 << 20);
+    let store = Store::open(vec![device.clone()], &options(PAGE, 98)).unwrap();
+    let rows = fill(&store);
+    assert!(rows > 40_000, "{rows}");
+    store.close().unwrap();
+    for frames in [4096, 512] {
+        let store = Store::open(vec![device.clone()], &existing(PAGE, frames)).unwrap();
+        let table = store.table("t").unwrap();
+        for key in (0..rows).step_by(rows as usize / 50) {
+            table.put(&key.to_be_bytes(), &[8; 40]).unwrap();
+        }
+        drop(table);
+        store.close().unwrap();
+    }
+    // Deleting makes room, and with room all of the memory is used again.
+    let store = Store::open(vec![device.clone()], &existing(PAGE, 4096)).unwrap();
+    let table = store.table("t").unwrap();
+    for key in 0..rows {
+        table.delete(&key.to_be_bytes()).unwrap();
+    }
+    assert_eq!(table.range(..).unwrap().count(), 0);
+    for key in 0..rows / 2 {
+        table.put(&key.to_be_bytes(), &[9; 40]).unwrap();
+    }
+    drop(table);
+    store.close().unwrap();
+    let report = assert_sound(&[device], PAGE);
+    assert!(report.free_pages > 0);
+}
+
+/// The same while the store is open: it is filled with much memory, and nearly as far as with little.
+#[test]
+fn a_device_is_filled_as_far_with_much_memory_as_with_little() {
+    let rows = [98, 2048].map(|frames| {
+        let device = fixed(4 << 20);
+        let store = Store::open(vec![device.clone()], &options(PAGE, frames)).unwrap();
+        let rows = fill(&store);
+        let table = store.table("t").unwrap();
+        for key in (0..rows).step_by(rows as usize / 50) {
+            table.put(&key.to_be_bytes(), &[8; 40]).unwrap();
+            assert!(table.delete(&(key + 1).to_be_bytes()).unwrap());
+        }
+        drop(table);
+        store.close().unwrap();
+        assert_sound(&[device], PAGE);
+        rows
+    });
+    assert!(rows[1] >= rows[0] - rows[0] / 8, "{rows:?}");
+}
+
+/// 30 MB of sorted records did not load into 55 MiB: as many pages as the memory has were kept for pages that nobody changed.
+#[test]
+fn a_sorted_load_fits_into_a_small_device() {
+    let device = fixed(4 << 20);
+    let store = Store::open(vec![device.clone()], &options(PAGE, 8192)).unwrap();
+    let table = store.table("t").unwrap();
+    let loader = table.task();
+    let loaded = store.spawn(move || async move {
+        let mut loader = loader.bulk_loader().await?;
+        for key in 0..45_000u32 {
+            loader.push(&key.to_be_bytes(), &[7; 40]).await?;
+        }
+        loader.finish().await
+    });
+    assert_eq!(loaded.join().unwrap().unwrap(), 45_000);
+    table.put(&7u32.to_be_bytes(), &[8; 40]).unwrap();
+    drop(table);
     store.close().unwrap();
     assert_sound(&[device], PAGE);
 }

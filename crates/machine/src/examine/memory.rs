@@ -1,7 +1,8 @@
-//! Memory that can be locked, huge pages, swap, and open files.
+//! Memory that can be locked, huge pages, swap, open files, and the bounds on what a store can have.
 
 use super::command::{UNTIL_RESTART, limit, sysctl, write};
 use super::not_available;
+use crate::bounds::{BoundSource, STORE_MEMORY_BYTES};
 use crate::finding::{Area, Finding, Severity};
 use crate::machine::Machine;
 use crate::words::rounded;
@@ -17,7 +18,7 @@ pub(super) fn examine(machine: &Machine) -> Vec<Finding> {
         transparent_huge_pages(machine),
         swap(machine),
     ];
-    findings.extend(control_group(machine));
+    findings.extend(bounds(machine));
     findings
 }
 
@@ -89,7 +90,8 @@ fn huge_pages(machine: &Machine) -> Finding {
         state += &format!(", {} of {} free ({})", large.free, large.total, rounded(GIB_1));
     }
     if small.free > 0 {
-        let why = "buffers are taken from them first: fewer misses of the TLB, and cheap to pin";
+        let why = "a store takes them only when asked to (--huge-pages), and a job of `bench io` with mem=mmaphuge; memory is \
+                   then never split into small pages, and cheap to pin";
         return Finding::new(Area::Memory, subject, state, Severity::Good, why);
     }
     let transparent = machine.memory.transparent_huge_pages.as_deref().unwrap_or("never");
@@ -98,7 +100,7 @@ fn huge_pages(machine: &Machine) -> Finding {
     } else {
         (
             Severity::Info,
-            "none reserved; buffers ask for transparent ones. User-space drivers need reserved ones",
+            "none reserved, and none needed: memory has transparent ones. Only --huge-pages and mem=mmaphuge take reserved ones",
         )
     };
     let finding = Finding::new(Area::Memory, subject, state, severity, why);
@@ -145,9 +147,42 @@ fn swap(machine: &Machine) -> Finding {
     finding.mend(super::command::as_root(machine, "swapoff -a"), UNTIL_RESTART)
 }
 
-fn control_group(machine: &Machine) -> Option<Finding> {
-    let limit = machine.memory.limit_bytes?;
-    let why = "the control group allows no more: the memory given to qpair, and the page cache of \
-               buffered files, must fit";
-    Some(Finding::new(Area::Memory, "control group", rounded(limit), Severity::Info, why))
+/// The bounds on what this process can use, and what a store takes by default.
+fn bounds(machine: &Machine) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for bound in &machine.bounds.memory {
+        let (subject, why) = match &bound.source {
+            BoundSource::ControlGroup(_) => (
+                "control group",
+                "the kernel kills a process that goes beyond; memory of a store, and all else in the group, must fit",
+            ),
+            BoundSource::AddressSpace => (
+                "address space",
+                "the process may map no more (ulimit -v): memory of a store, stacks and libraries must fit",
+            ),
+            BoundSource::FreeMemory => continue,
+        };
+        let (limit, left) = (rounded(bound.limit_bytes), rounded(bound.left_bytes));
+        let state = match &bound.source {
+            BoundSource::ControlGroup(group) => format!("{limit}, {left} left ({group})"),
+            _ => format!("{limit}, {left} left"),
+        };
+        findings.push(Finding::new(Area::Memory, subject, state, Severity::Info, why));
+    }
+    if let Some(bound) = machine.bounds.tightest() {
+        let taken = machine.bounds.pages_bytes(STORE_MEMORY_BYTES);
+        let why = match taken < STORE_MEMORY_BYTES {
+            true => format!("by default for pages, not {}: {bound}", rounded(STORE_MEMORY_BYTES)),
+            false => "by default for pages; --memory says otherwise".to_owned(),
+        };
+        let finding = Finding::new(
+            Area::Memory,
+            "memory of a store",
+            rounded(taken),
+            if taken < STORE_MEMORY_BYTES { Severity::Hint } else { Severity::Good },
+            why,
+        );
+        findings.push(finding);
+    }
+    findings
 }

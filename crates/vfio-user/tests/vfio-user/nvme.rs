@@ -221,7 +221,7 @@ fn memory_of_huge_pages_alone() {
         }
     };
     let device = controller.open_default_namespace(None).unwrap();
-    let arena = Arena::new(4096, 1, device.info().small_arena_options()).unwrap();
+    let arena = Arena::new(4096, 1, device.info().arena_options()).unwrap();
     let options = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };
     let mut channel = device.open_channel(&options).unwrap();
     channel.submit(Request::read(0, 4096, arena.lease().unwrap(), 0)).unwrap();

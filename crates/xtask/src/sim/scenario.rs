@@ -223,7 +223,11 @@ impl Scenario {
                 0 => 1 + u64::from(self.keys % 5),
                 _ => u64::MAX,
             },
-            memory_bytes: self.frames * self.page_size as u64,
+            // More memory than a small device has room to write out: the pool is fitted to it.
+            memory_bytes: match self.is_small() && self.keys.is_multiple_of(3) {
+                true => 16 * self.frames * self.page_size as u64,
+                false => self.frames * self.page_size as u64,
+            },
             workers: self.workers,
             depth: self.depth,
             batch: self.batch,

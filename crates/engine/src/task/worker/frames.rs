@@ -18,7 +18,7 @@ impl Worker {
     pub(crate) fn take_frame(&self) -> Option<FrameIndex> {
         let mut free = self.free.borrow_mut();
         if free.is_empty() {
-            self.shared.pool.take_free((self.shared.pool.local_max / 2).max(1), &mut free);
+            self.shared.pool.take_free((self.shared.pool.local_max() / 2).max(1), &mut free);
         }
         free.pop()
     }
@@ -27,8 +27,8 @@ impl Worker {
     pub(crate) fn give_frame(&self, frame: FrameIndex) {
         let mut free = self.free.borrow_mut();
         free.push(frame);
-        if free.len() > self.shared.pool.local_max {
-            self.shared.pool.give_free(&mut free, self.shared.pool.local_max / 2);
+        if free.len() > self.shared.pool.local_max() {
+            self.shared.pool.give_free(&mut free, self.shared.pool.local_max() / 2);
         }
     }
 
@@ -76,12 +76,12 @@ impl Worker {
         let pool = &self.shared.pool;
         let waiting = self.frame_waiters.borrow().len();
         let at_hand = self.free.borrow().len();
-        if waiting == 0 && at_hand + pool.free_count() >= pool.free_low {
+        if waiting == 0 && at_hand + pool.free_count() >= pool.free_low() {
             self.starved.set(0);
             return;
         }
         let pending = self.write_backs.get() as usize;
-        let wanted = (pool.local_max / 2).max(1);
+        let wanted = (pool.local_max() / 2).max(1);
         // What is passed by the front hand now is taken in a later turn at the earliest: of a small pool a call would take pages that were
         // just read, before the tasks that wait for them have run.
         let budget = (wanted * 16).max(512).min(pool.frames.len() as usize / 2);
@@ -89,7 +89,7 @@ impl Worker {
         let mut freed = std::mem::take(&mut *self.free.borrow_mut());
         let before = freed.len();
         // As many writes in flight as the pool can spare; reads must find room on the device too.
-        let may_write = self.shared.lifecycle.failure().is_none() && pending < pool.local_max;
+        let may_write = self.shared.lifecycle.failure().is_none() && pending < pool.local_max();
         // Read once: a write is counted in the phase that its tag names.
         let phase = self.shared.checkpointing.epochs.phase();
         let write_tag = tag(Tag::WriteBack, phase);
@@ -122,8 +122,8 @@ impl Worker {
             self.begin_transfer_in(phase);
             self.submit(request);
         }
-        if self.free.borrow().len() > 2 * pool.local_max {
-            pool.give_free(&mut self.free.borrow_mut(), pool.local_max);
+        if self.free.borrow().len() > 2 * pool.local_max() {
+            pool.give_free(&mut self.free.borrow_mut(), pool.local_max());
         }
         self.starved.set(match waiting {
             _ if progress => 0,
@@ -140,6 +140,31 @@ impl Worker {
             self.tasks.borrow_mut().set_wants_frame(task, false);
             self.make_ready(task);
         }
+    }
+
+    /// Gives all free frames at hand back.
+    pub(crate) fn give_frames_back(&self) {
+        self.shared.pool.give_free(&mut self.free.borrow_mut(), 0);
+    }
+
+    /// Makes up to `count` frames idle: free ones, those at hand here, and those of clean pages that the hands of the clock find now; how many
+    /// frames the hands passed.
+    pub(crate) fn make_frames_idle(&self, count: usize) -> usize {
+        /// Frames that the hands pass in one turn.
+        const TURN_FRAMES: usize = 512;
+        let pool = &self.shared.pool;
+        let mut freed = std::mem::take(&mut *self.free.borrow_mut());
+        let before = pool.active();
+        pool.make_idle(count, &mut freed);
+        let missing = count.saturating_sub(before.saturating_sub(pool.active()) as usize);
+        let mut passed = 0;
+        if missing > 0 {
+            let around = self.shared.around();
+            passed = pool.sweep(around, missing, TURN_FRAMES, None, &mut freed, &mut Vec::new());
+            pool.make_idle(missing, &mut freed);
+        }
+        *self.free.borrow_mut() = freed;
+        passed
     }
 
     /// Takes pages that could not be loaded out of their parents.

@@ -33,7 +33,7 @@ const PENDING_BYTES_MAX: usize = 16 * WRITE_BYTES;
 pub(crate) fn log_arena(device: &DeviceInfo, block_bytes: u32) -> Result<Arc<Arena>> {
     let most = (device.transfer_bytes_max as usize).min(WRITE_BYTES).max(2 * block_bytes as usize);
     let bytes = 1 << most.ilog2();
-    Arena::new(bytes, WRITES, device.small_arena_options()).map_err(|error| {
+    Arena::new(bytes, WRITES, device.arena_options()).map_err(|error| {
         Error::new(ErrorKind::NoMemory, format!("mapping memory for the log: {error}"))
     })
 }

@@ -232,7 +232,7 @@ impl Worker {
             backlog: RefCell::default(),
             reads,
             staged: Cell::new(0),
-            free: RefCell::new(Vec::with_capacity(2 * shared.pool.local_max + 64)),
+            free: RefCell::new(Vec::with_capacity(2 * shared.pool.local_max() + 64)),
             frame_waiters: RefCell::default(),
             load_errors: RefCell::default(),
             fence: Cell::default(),

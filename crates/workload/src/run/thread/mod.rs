@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use qpair_block::{
-    Arena, ArenaOptions, Backing, Buffer, ChannelGroup, ChannelOptions, ChannelStatistics,
-    Completion, Error, ErrorKind, Result, WakeEvent,
+    Arena, ArenaOptions, Buffer, ChannelGroup, ChannelOptions, ChannelStatistics, Completion,
+    Error, ErrorKind, Result, WakeEvent,
 };
 use qpair_kernel::Interface;
 use rand::Rng;
@@ -212,20 +212,16 @@ impl<'a> Thread<'a> {
         let measured = Measured { slat: job.measured.slat && !inline, ..job.measured };
         let (unit, max) = used_sizes(job);
         let block = (max as usize).next_power_of_two().max(4096);
-        let no_memory = |cause| {
-            Error::os(cause, format!("mapping {} buffers of {block} bytes", job.depth))
-                .hint("choose a smaller bs or iodepth")
+        let no_memory = |cause: std::io::Error| {
+            if !job.huge_pages {
+                return Error::os(cause, format!("mapping {} buffers of {block} bytes", job.depth))
+                    .hint("choose a smaller bs or iodepth");
+            }
+            let what = format!("mem=mmaphuge: {} buffers of {block} bytes: {cause}", job.depth);
+            Error::new(ErrorKind::Limit, what)
+                .hint("/proc/meminfo has HugePages_Free; choose a smaller bs or iodepth")
         };
         let arena = Arena::new(block, job.depth, memory(job, targets)).map_err(no_memory)?;
-        if job.huge_pages && arena.backing() != Backing::HugePages {
-            let what = format!(
-                "mem=mmaphuge: {} buffers of {block} bytes, and too few free huge pages are reserved for them",
-                job.depth
-            );
-            return Err(Error::new(ErrorKind::Limit, what).hint(
-                "reserve more: sysctl vm.nr_hugepages=N (/proc/meminfo has HugePages_Free)",
-            ));
-        }
         let options = ChannelOptions { depth: job.depth, arenas: vec![arena.clone()], wake };
         let devices = targets.iter().map(|target| (target.device.as_ref(), &options));
         let channels = ChannelGroup::open(devices)?;
@@ -628,5 +624,5 @@ fn budget(job: &Job, targets: &[Opened]) -> u64 {
 /// How the buffers of requests are mapped. Reserved huge pages were reserved for others, unless the job asks for them.
 fn memory(job: &Job, targets: &[Opened]) -> ArenaOptions {
     let shared = targets.iter().any(|target| target.device.info().shared_memory);
-    ArenaOptions { shared, no_huge_pages: !job.huge_pages, ..ArenaOptions::default() }
+    ArenaOptions { shared, huge_pages_only: job.huge_pages }
 }

@@ -1,0 +1,100 @@
+//! `qpair copy`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use qpair::ErrorKind;
+use serde_json::json;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::store_args::{Effort, StoreArgs, parse_size};
+use crate::text::counted;
+
+/// Copy all tables into a new store, with pages of another size
+///
+/// Records are read table by table in the order of their keys and loaded sorted, so the copy is as small as it can be.
+/// A crashed store is recovered first. The target must not exist; a block device must be blank. After Ctrl-C it holds
+/// nothing that looks like a store.
+///
+/// A store with pages smaller than the blocks below it does not open there. One in files does with --buffered, and so
+/// does a file with the bytes of a block device: copy it from there.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair copy --page-size 4KiB old.qpair new.qpair
+  qpair copy --page-size 16KiB old.qpair stripe:unit=64KiB:/dev/sdb+/dev/sdc")]
+pub(crate) struct Copy {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Where the copy goes: a file, a block device, or a device specifier
+    target: PathBuf,
+
+    /// Page size of the new store: 4KiB for records read one by one, 16KiB for long scans [default: as the store has it]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    page_size: Option<u64>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// Print no progress and no summary
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Copy {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let interrupt = Interrupt::install()?;
+        let (store, _) = self.store.open_to_read(Effort::Large)?;
+        let page_size = match self.page_size {
+            Some(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
+            None => store.report().page_size,
+        };
+        let bar = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
+        if let Ok(style) =
+            ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}, {eta} left")
+        {
+            bar.set_style(style);
+        }
+        let target = self.store.target(&self.target, false)?.page_size(page_size);
+        let copied = target.copy_of(&store, &|done, all| {
+            bar.set_length(all.max(1));
+            bar.set_position(done);
+            bar.set_message(counted(done, "record"));
+            interrupt.flow()
+        });
+        bar.finish_and_clear();
+        let closed = store.close();
+        let report = copied.map_err(|error| match error.kind() {
+            ErrorKind::KeyTooLong => Failure::from(error).or_hint("--page-size"),
+            _ => error.into(),
+        })?;
+        closed?;
+        let (source, target) = (self.store.store.display(), self.target.display());
+        let mut out = Output::new();
+        if self.json {
+            let object = json!({
+                "store": source.to_string(),
+                "target": target.to_string(),
+                "id": report.id,
+                "tables": report.tables,
+                "records": report.records,
+                "page_size": report.page_size,
+            });
+            out.line(object.to_string())?;
+        } else if !self.quiet {
+            out.line(format!(
+                "copied {source} to {target}: {} in {}, pages of {} bytes",
+                counted(report.records, "record"),
+                counted(report.tables, "table"),
+                report.page_size,
+            ))?;
+        }
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}

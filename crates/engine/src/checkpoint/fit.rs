@@ -1,0 +1,89 @@
+//! Fitting the pool to the device: where the reserve for dirty pages has no room, fewer frames are used, and the reserve is smaller.
+//!
+//! - Frames become idle at any time. The allocator counts them out only at a checkpoint's instant, or before the first change: then no change
+//!   is inside the barrier, and what is reserved for changes is measured by one number of frames from its beginning to its end.
+//! - Idle frames are used again at a checkpoint's instant, once the reserve of twice as many frames would leave half of what is free.
+
+use std::sync::Arc;
+
+use qpair_format::Result;
+
+use super::writer::WorkerFuture;
+use super::{checkpoint_to_its_end, on_every_worker};
+use crate::shared::Shared;
+use crate::task::{current, yield_now};
+
+/// Rounds of eviction, with a checkpoint after each, that one change waits for.
+const ROUNDS_MAX: u32 = 4;
+
+/// Makes frames idle where the device has no room for the reserve of as many as there are; whether the reserve is smaller now by an eighth or
+/// more. Not inside the barrier.
+///
+/// # Errors
+/// As [`checkpoint_to_its_end`].
+pub(super) async fn use_fewer_frames(shared: &Arc<Shared>) -> Result<bool> {
+    let before = shared.space.frames();
+    let Some(target) = target(shared) else { return Ok(false) };
+    for _ in 0..ROUNDS_MAX {
+        evict_down_to(shared, target).await?;
+        // What is dirty can leave once it was written for an image, and its instant counts the frames.
+        checkpoint_to_its_end(shared).await?;
+        if u64::from(shared.pool.active()) <= target || shared.lifecycle.is_closing() {
+            break;
+        }
+    }
+    Ok(shared.space.frames() <= before - before / 8)
+}
+
+/// [`use_fewer_frames`] before the first change, when no change is inside the barrier; whether there are fewer frames now. What recovery made dirty
+/// stays where it is.
+///
+/// # Errors
+/// `Closed`.
+pub(crate) async fn fit_before_changes(shared: &Arc<Shared>) -> Result<bool> {
+    let before = shared.space.frames();
+    let Some(target) = target(shared) else { return Ok(false) };
+    evict_down_to(shared, target).await?;
+    shared.space.set_frames(shared.pool.active());
+    Ok(shared.space.frames() < before)
+}
+
+/// Uses idle frames again if there is room for their reserve, and has the allocator count those that may have pages. At a checkpoint's instant.
+pub(super) fn count_frames(shared: &Shared) {
+    let (active, all) = (u64::from(shared.pool.active()), u64::from(shared.pool.frames.len()));
+    if active < all {
+        let wanted = (2 * active).min(all);
+        if shared.space.frames_that_fit() >= wanted {
+            shared.pool.wake_idle((wanted - active) as usize);
+        }
+    }
+    shared.space.set_frames(shared.pool.active());
+}
+
+/// Frames to be used from now on; nothing where that is hardly fewer than now.
+fn target(shared: &Shared) -> Option<u64> {
+    let fewest = u64::from(shared.pool.fewest()) + 2 * shared.forest.count_open() as u64;
+    let target = shared.space.frames_that_fit().max(fewest);
+    (target <= shared.space.frames() - shared.space.frames() / 8).then_some(target)
+}
+
+async fn evict_down_to(shared: &Arc<Shared>, target: u64) -> Result<()> {
+    // A worker with nothing to do keeps what it has at hand.
+    let give = || -> WorkerFuture<Option<()>> {
+        Box::pin(async { current(|worker| worker.give_frames_back()) })
+    };
+    on_every_worker(shared, give).await?;
+    // Both hands pass every frame twice.
+    let mut passes_left = 4 * shared.pool.frames.len() as usize;
+    while passes_left > 0 {
+        let surplus = u64::from(shared.pool.active()).saturating_sub(target) as usize;
+        let passed = current(|worker| worker.make_frames_idle(surplus)).unwrap_or(0);
+        if passed == 0 {
+            // There are enough, or what the hands come to is dirty.
+            break;
+        }
+        passes_left = passes_left.saturating_sub(passed);
+        yield_now().await;
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Copying an open store into a new one, table by table: the new one may have pages of another size.
+//!
+//! - The new store is of use only once all of it is there: until it is closed its superblock says that it is unfinished.
+//! - Each table is read in the order of its keys, and loaded sorted: pages are written once, full.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+
+use qpair_engine::{Error, ErrorKind, Result, Store, key_len_max};
+
+use crate::members::Members;
+use crate::options::Options;
+
+/// Records between two reports of progress.
+const TELL_EVERY: u64 = 1024;
+
+/// What a copy of a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CopyReport {
+    /// Tables that were copied.
+    pub tables: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Bytes of a page of the new store.
+    pub page_size: usize,
+    /// Identity of the new store, as hexadecimal digits.
+    pub id: String,
+}
+
+impl Options {
+    /// Copies all tables of an open store, as they are now, into a new store on these members, whose page size and members may be others
+    /// ([`Options::page_size`]); `progress` is told the records done and about how many there are, and may break it off. Each table is of one
+    /// moment, and so are all where nobody writes meanwhile. Nothing may be there yet, but for blank block devices.
+    ///
+    /// # Errors
+    /// `Exists` if something is there; `KeyTooLong` if a key does not fit pages of the new size; `Interrupted` if `progress` broke it off; as
+    /// [`Options::open`]. What is on the members is no store then, and files made here are gone again.
+    pub fn copy_of(
+        self,
+        store: &Store,
+        progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
+    ) -> Result<CopyReport> {
+        let mut options = self.format(true);
+        // Durable once it is closed, and not to be used before.
+        options.store.log = false;
+        options.store.whole_when_closed = true;
+        let members = Members::of(&options)?;
+        let new_files = members.missing();
+        let is_there = |path: &&std::path::Path| path.is_file();
+        if let Some(path) = members.paths().into_iter().find(is_there) {
+            return Err(Error::with_hint(
+                ErrorKind::Exists,
+                format!("{} is there already", path.display()),
+                "name a file for the copy that is not there",
+            ));
+        }
+        let copied = make(options, store, progress);
+        if copied.is_err() {
+            for path in new_files {
+                // The error on its way up is the one to tell.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        copied
+    }
+}
+
+fn make(
+    options: Options,
+    store: &Store,
+    progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
+) -> Result<CopyReport> {
+    let page_size = options.store.page_size;
+    let target = options.open()?;
+    match fill(&target, store, progress) {
+        Ok((tables, records)) => {
+            let id = target.report().id;
+            target.close()?;
+            Ok(CopyReport { tables, records, page_size, id })
+        }
+        Err(error) => {
+            // A close must not mark the new store as whole: it has only a part of the records.
+            target.fail(error.clone());
+            Err(error)
+        }
+    }
+}
+
+/// Tables and records that were copied.
+fn fill(
+    target: &Store,
+    store: &Store,
+    progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
+) -> Result<(u64, u64)> {
+    let names = store.table_names()?;
+    let mut estimate = 0;
+    for name in &names {
+        if let Some(table) = store.existing_table(name)? {
+            estimate += table.statistics()?.records;
+        }
+    }
+    let done = Cell::new(0);
+    let broken_off = || Error::new(ErrorKind::Interrupted, "the copy was interrupted");
+    let tell = |done: u64| match progress(done, estimate.max(done)) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(broken_off()),
+    };
+    let mut tables = 0;
+    for name in &names {
+        // One that was dropped meanwhile has nothing to copy.
+        let Some(table) = store.existing_table(name)? else { continue };
+        let records = table.range(..)?.map(|record| {
+            if done.get().is_multiple_of(TELL_EVERY) {
+                tell(done.get())?;
+            }
+            done.set(done.get() + 1);
+            record
+        });
+        target
+            .table(name)?
+            .bulk_load(records)
+            .map_err(|error| told_of_keys(error, name, target))?;
+        tables += 1;
+    }
+    tell(done.get())?;
+    Ok((tables, done.get()))
+}
+
+/// A key that fits the pages of one store need not fit those of another.
+fn told_of_keys(error: Error, table: &str, target: &Store) -> Error {
+    if error.kind() != ErrorKind::KeyTooLong {
+        return error;
+    }
+    let page_size = target.report().page_size;
+    Error::with_hint(
+        ErrorKind::KeyTooLong,
+        format!(
+            "table \"{table}\" has a key that is too long for pages of {page_size} bytes, whose keys have at most {} bytes: {error}",
+            key_len_max(page_size)
+        ),
+        "choose larger pages",
+    )
+}

@@ -1,0 +1,134 @@
+//! Replacing a backup in files: the new one is written beside the old one, and takes its name once it is whole.
+//!
+//! - The old backup is not touched before that; its files are open, so that no other process uses them.
+//! - A name changes in one step. The names of several files change one after the other: members of two backups do not open together.
+//! - What a killed backup leaves beside is removed by the next one, unless it is whole.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use qpair_block::DeviceSpec;
+use qpair_engine::{Error, ErrorKind, Result};
+
+use crate::members::Members;
+use crate::open::with_devices;
+use crate::options::Options;
+use crate::tools::holds_store;
+
+/// What the name of a file has behind it until the backup in the file is whole.
+const BESIDE: &str = ".qpair-backup";
+
+/// The files of an old backup, and those that take their place.
+pub(crate) struct Replacement {
+    /// How to make the new backup: these options with other files.
+    options: Options,
+    /// Each new file, and the old one whose name it takes.
+    files: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Replacement {
+    /// The replacement of what is on a target that may be overwritten; nothing unless all of it are files, and are there.
+    ///
+    /// # Errors
+    /// `Exists` if a whole backup lies beside one of the files; what the system says of them.
+    pub(crate) fn of(options: &Options) -> Result<Option<Self>> {
+        let members = Members::of(options)?;
+        let mut files = Vec::new();
+        for spec in &members.specs {
+            let DeviceSpec::File(path) = spec else { return Ok(None) };
+            // A link keeps leading to the same place.
+            let Ok(old) = path.canonicalize() else { return Ok(None) };
+            if !old.metadata().is_ok_and(|metadata| metadata.is_file()) {
+                return Ok(None);
+            }
+            files.push((beside(&old), old));
+        }
+        if !options.force || files.is_empty() {
+            return Ok(None);
+        }
+        for (new, _) in &files {
+            remove_incomplete(new)?;
+        }
+        let new_members = files.iter().map(|(new, _)| Ok(DeviceSpec::File(new.clone())));
+        let mut new_members: Vec<Result<DeviceSpec>> = new_members.collect();
+        if let Some(unit_bytes) = members.unit_bytes {
+            let members = new_members.into_iter().collect::<Result<_>>()?;
+            new_members = vec![Ok(DeviceSpec::Stripe { unit_bytes, members })];
+        }
+        let options = Options { members: new_members, force: false, ..options.clone() };
+        Ok(Some(Self { options, files }))
+    }
+
+    /// Has `make` make the new backup, and gives it the old one's names. `old` opens the old one meanwhile.
+    ///
+    /// # Errors
+    /// What `make` says, and the system; the old backup is as it was then, unless the names of several files were being changed.
+    pub(crate) fn run<T>(&self, old: &Options, make: &dyn Fn(&Options) -> Result<T>) -> Result<T> {
+        with_devices(old, &|_locked| {
+            let made = make(&self.options).map_err(told_of_room)?;
+            let renamed = self.files.iter().try_for_each(|(new, old)| take_place(new, old));
+            renamed.inspect_err(|_| {
+                for (new, _) in &self.files {
+                    // The error on its way up is the one to tell.
+                    let _ = std::fs::remove_file(new);
+                }
+            })?;
+            Ok(made)
+        })
+    }
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(BESIDE);
+    name.into()
+}
+
+/// Removes what a backup that was killed has left.
+fn remove_incomplete(new: &Path) -> Result<()> {
+    match holds_store(new) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed("looking at", new, &error)),
+        Ok(true) => Err(Error::with_hint(
+            ErrorKind::Exists,
+            format!("{} holds a whole backup, which was to replace another one", new.display()),
+            "rename it, or remove it, and make the backup again",
+        )),
+        Ok(false) => std::fs::remove_file(new).map_err(|error| failed("removing", new, &error)),
+    }
+}
+
+/// Gives a file the name, owner and permissions of another one, which it replaces.
+fn take_place(new: &Path, old: &Path) -> Result<()> {
+    let renamed = || -> io::Result<()> {
+        let before = old.metadata()?;
+        std::fs::set_permissions(new, before.permissions())?;
+        if new.metadata()?.uid() != before.uid() {
+            // Only root may. Otherwise the file is its maker's, as every new one is.
+            let _ = std::os::unix::fs::chown(new, Some(before.uid()), Some(before.gid()));
+        }
+        std::fs::rename(new, old)?;
+        let directory = old.parent().unwrap_or(Path::new("/"));
+        File::open(directory)?.sync_all()
+    };
+    renamed().map_err(|error| failed("putting the new backup in the place of", old, &error))
+}
+
+fn failed(doing: &str, path: &Path, error: &io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("{doing} {}: {error}", path.display()))
+}
+
+/// There is room for one backup, and not for two.
+fn told_of_room(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::NoSpace => Error::with_hint(
+            ErrorKind::NoSpace,
+            format!("{error}; the old backup is as it was"),
+            "the new backup needs room beside the old one: free some, or remove the old one first",
+        ),
+        _ => error,
+    }
+}
