@@ -4,8 +4,12 @@
 //! first; one that no client was free for is late, and its latency counts from when it was due.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use qpair::{Error, ErrorKind, Result};
+
+/// How long a client waits before it looks whether the run is over.
+const STOP_LOOK: Duration = Duration::from_millis(20);
 
 /// Arrivals of all clients together: independent, so many a second on average.
 pub(crate) struct Arrivals {
@@ -58,7 +62,9 @@ impl Arrivals {
             if is_over(now_ns) {
                 return None;
             }
-            qpair::task::yield_now().await;
+            // The worker sleeps meanwhile, if it has nothing else to do. The run may be stopped before the next one is due.
+            let left = Duration::from_nanos(due_ns - now_ns);
+            qpair::task::sleep(left.min(STOP_LOOK)).await;
         }
     }
 }

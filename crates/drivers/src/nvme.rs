@@ -60,11 +60,11 @@ pub fn controller(address: &NvmeAddress) -> Result<Arc<Controller>> {
         return Ok(controller);
     }
     let controller = Controller::open(function(&address.target)?, options.clone())?;
-    if !controller.info().doorbells_mapped {
+    if !controller.info().doorbells_mapped && !controller.info().doorbells_shadowed {
         warn!(
             name: "slow",
             "nvme:{address}: its doorbells cannot be mapped; each is a call, which costs most of the IOPS: the other side must offer \
-             the registers from 0x1000 on for mapping"
+             the registers from 0x1000 on for mapping, or shadow doorbells"
         );
     }
     open.insert(address.target.clone(), (Arc::downgrade(&controller), options));

@@ -48,7 +48,7 @@ pub use store::{
     TableCheck, TableStatistics, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
     TaskTransactionRange, Transaction, TransactionRange, WarmReport, WeakStore, WriteBatch,
 };
-pub use task::{JoinHandle, yield_now};
+pub use task::{JoinHandle, sleep, yield_now};
 #[doc(hidden)]
 pub use task::{Runtime, Step, abandon_stepped, is_stepped_here};
 pub use tx::{

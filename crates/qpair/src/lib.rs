@@ -84,7 +84,7 @@ pub use qpair_kernel::{Interface, Mode, Polling, SubmissionThread, TaskRun, prob
 pub mod task {
     pub use qpair_engine::{
         JoinHandle, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
-        TaskTransactionRange, yield_now,
+        TaskTransactionRange, sleep, yield_now,
     };
 }
 

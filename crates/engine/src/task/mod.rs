@@ -20,11 +20,11 @@ pub(crate) use handle::{
     OneshotSender, guarded_here, oneshot, spawn_here, spawn_program, spawn_to,
 };
 pub(crate) use lists::extents_of;
-pub use operation::yield_now;
 pub(crate) use operation::{
     Context, Descent, LoadPlan, Need, Operation, astray, check_here, refuse_on_worker, run,
     run_all, run_as, run_at_once, run_inline, take_turn,
 };
+pub use operation::{sleep, yield_now};
 pub use stepped::{Runtime, Step, abandon_stepped, is_stepped_here};
 pub(crate) use transfer::{
     Reserved, Transfer, give_scratch, read_page, scratch_frame, scratch_frame_now,

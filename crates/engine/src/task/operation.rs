@@ -6,6 +6,7 @@
 use std::future::poll_fn;
 use std::hint::spin_loop;
 use std::task::Poll;
+use std::time::Duration;
 
 use qpair_format::large::Descriptor;
 use qpair_format::page::{LeafValue, Node};
@@ -252,6 +253,18 @@ pub async fn yield_now() {
         }
         context.waker().wake_by_ref();
         Poll::Pending
+    })
+    .await;
+}
+
+/// Waits until `time` has passed, and leaves the worker to other tasks meanwhile. A worker that has nothing else to do sleeps until then.
+/// Outside of a worker it returns at once.
+pub async fn sleep(time: Duration) {
+    let Some(deadline) = current(|worker| worker.deadline(time)) else { return };
+    poll_fn(|context| {
+        let is_over = deadline.poll(context.waker());
+        let polled = if is_over { Poll::Ready(()) } else { Poll::Pending };
+        current(|worker| worker.keep_waker(context.waker(), polled)).unwrap_or(Poll::Ready(()))
     })
     .await;
 }
