@@ -202,6 +202,6 @@ impl Doorbells {
     fn trap(&self, at: usize, value: u32) -> bool {
         let offset = DOORBELLS + at as u64;
         // A caller that needs the reason gets it from the next register that is read.
-        self.function.write_bar(BAR, offset, &value.to_le_bytes()).is_ok()
+        self.function.post_bar(BAR, offset, &value.to_le_bytes()).is_ok()
     }
 }

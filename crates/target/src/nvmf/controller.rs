@@ -31,6 +31,8 @@ const COMMANDS: u16 = 256;
 const SOCKET_TURNS: u32 = 1024;
 /// Turns in which the socket is looked at each time, after it had something: registers are accessed one after the other.
 const TALK_TURNS: u32 = 256;
+/// The same, after it has asked to be rung.
+const RING_TURNS: u32 = 16;
 /// Naps of one whose driver may ring doorbells that the controller is not told of: a part of the time that it has been idle. So what comes
 /// then waits for no more than 1/64 of the pause before it, and a long pause costs next to nothing.
 const NAP_PART: u32 = 64;
@@ -245,8 +247,8 @@ impl Unit for Controller {
 
     fn be_quiet(&mut self) {
         self.idle_at = None;
-        // It may be the socket that has something.
-        self.turns = SOCKET_TURNS;
+        // A driver may have been asked to ring, and rings now.
+        self.talk_turns = self.talk_turns.max(RING_TURNS);
         self.options.post.hear();
     }
 
