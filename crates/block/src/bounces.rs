@@ -35,10 +35,10 @@ impl Bounces {
         let bytes = 1 << info.transfer_bytes_max.min(BLOCK_BYTES_MAX).ilog2();
         // A block lies on its own size.
         let bytes = alignment.max(bytes) as usize;
-        let blocks = Arena::new(bytes, options.depth.min(BLOCKS_MAX), info.small_arena_options())
+        let blocks = Arena::new(bytes, options.depth.min(BLOCKS_MAX), info.arena_options())
             .map_err(|cause| {
-            Error::os(cause, format!("memory to copy requests to {} through", info.name))
-        })?;
+                Error::os(cause, format!("memory to copy requests to {} through", info.name))
+            })?;
         Ok(Some(Self { blocks, waiting: VecDeque::with_capacity(options.depth as usize) }))
     }
 

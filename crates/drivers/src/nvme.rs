@@ -64,11 +64,11 @@ pub fn controller(address: &NvmeAddress) -> Result<Arc<Controller>> {
     }
     let controller =
         Controller::open(function(&address.target, address.huge_pages)?, options.clone())?;
-    if !controller.info().doorbells_mapped {
+    if !controller.info().doorbells_mapped && !controller.info().doorbells_shadowed {
         warn!(
             name: "slow",
             "nvme:{address}: its doorbells cannot be mapped; each is a call, which costs most of the IOPS: the other side must offer \
-             the registers from 0x1000 on for mapping"
+             the registers from 0x1000 on for mapping, or shadow doorbells"
         );
     }
     let known = (Arc::downgrade(&controller), options, address.huge_pages);

@@ -221,6 +221,33 @@ impl Drop for Buffer {
     }
 }
 
+/// A block that is shared with a device for good, from any number of threads: no reference to its bytes is formed any more.
+#[derive(Debug)]
+pub struct SharedBlock(Buffer);
+
+impl SharedBlock {
+    /// Of a block that is this process's own.
+    #[must_use]
+    pub fn new(buffer: Buffer) -> Self {
+        debug_assert!(!buffer.is_list());
+        Self(buffer)
+    }
+
+    /// The bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(&self) -> SharedBytes<'_> {
+        // SAFETY: in the mapping, aligned to at least 512; the lease is `self.0`, which lends no references.
+        unsafe { SharedBytes::new(self.0.as_ptr(), self.0.arena.block_size(), true) }
+    }
+
+    /// The arena that it is in.
+    #[must_use]
+    pub fn arena(&self) -> &Arc<Arena> {
+        self.0.arena()
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

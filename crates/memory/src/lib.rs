@@ -58,6 +58,7 @@ mod arena;
 mod buffer;
 mod counting;
 mod dma;
+pub mod doorbell;
 mod frame;
 mod guard;
 mod latch;
@@ -70,7 +71,7 @@ mod sync;
 mod ticks;
 
 pub use arena::{Arena, ArenaOptions, Backing, BlockIndex};
-pub use buffer::Buffer;
+pub use buffer::{Buffer, SharedBlock};
 pub use counting::CountingAllocator;
 pub use dma::DmaMemory;
 pub use frame::{ExclusiveFrame, FrameIndex, FrameTable, OptimisticFrame};

@@ -210,6 +210,14 @@ impl Command {
         command
     }
 
+    /// Doorbell Buffer Config (Base §5.8): the pages of shadow doorbells and of event indexes.
+    #[must_use]
+    pub fn doorbell_buffers(shadows: u64, events: u64) -> Self {
+        let mut command = Self::new(admin::DOORBELL_BUFFER_CONFIG, 0);
+        command.set_prps(shadows, events);
+        command
+    }
+
     /// Create I/O Completion Queue (Base §5.4), contiguous, of `entries` (2 to 65536); `vector`: interrupts on, by that vector.
     #[must_use]
     pub fn create_cq(queue: u16, entries: u32, prp1: u64, vector: Option<u16>) -> Self {

@@ -15,7 +15,7 @@ use crate::core::{Core, CoreOptions, Hub};
 use crate::device::NvmeDevice;
 use crate::identify::{Limits, NamespaceInfo};
 use crate::options::{ControllerOptions, WaitMode};
-use crate::registers::{Doorbells, Registers};
+use crate::registers::{Doorbells, Registers, Shadow};
 use crate::state::State;
 
 /// PCI class of NVMe I/O controllers: mass storage, non-volatile memory, NVM Express.
@@ -24,6 +24,8 @@ const PCI_CLASS: u32 = 0x01_08_02;
 const QUEUE_ENTRIES_MAX: u32 = 4096 + 1;
 /// Namespaces that are looked at when a controller has no list of the active ones.
 const NAMESPACES_PROBED_MAX: u32 = 1024;
+/// Doorbell Buffer Config is there (OACS, Base §5.17.2.1).
+const DOORBELL_BUFFERS: u16 = 1 << 8;
 /// Namespaces that are looked at in all.
 const NAMESPACES_MAX: usize = 4096;
 
@@ -44,6 +46,8 @@ pub struct ControllerInfo {
     pub queues: u16,
     /// Whether doorbells are stores to mapped registers.
     pub doorbells_mapped: bool,
+    /// Whether doorbells are stores to memory that the controller looks at (Doorbell Buffer Config), and rung where it asks for it.
+    pub doorbells_shadowed: bool,
     /// Interrupt vectors (MSI-X).
     pub interrupts: u32,
     /// Largest transfer of one command, bytes.
@@ -85,7 +89,7 @@ impl Controller {
         let stride = capabilities.doorbell_stride_bytes();
         let room = Doorbells::queues_max(function.bar_bytes(0), stride).saturating_sub(1);
         let queues = u64::from(options.queues.max(1)).min(room) as u16;
-        let doorbells = Doorbells::open(&function, stride, queues)?;
+        let mut doorbells = Doorbells::open(&function, stride, queues)?;
         let maps = Maps::new(function.clone());
         let core_options = CoreOptions {
             ready_timeout: ready_timeout(capabilities, &options),
@@ -108,6 +112,9 @@ impl Controller {
                 Err(error) => return Err(error),
             }
         }
+        if !doorbells.are_mapped() && identify.admin_commands & DOORBELL_BUFFERS != 0 {
+            doorbells = shadowed(&hub, &maps, doorbells)?;
+        }
         let version = Registers::new(function.clone()).read_u32(VS)?;
         let info = ControllerInfo {
             name,
@@ -116,6 +123,7 @@ impl Controller {
             queue_entries_max: capabilities.queue_entries_max(),
             queues: hub.lock().queues_granted(),
             doorbells_mapped: doorbells.are_mapped(),
+            doorbells_shadowed: doorbells.are_shadowed(),
             interrupts: function.irq_count(),
             command_bytes_max: limits.piece_bytes_max,
             identify,
@@ -293,6 +301,24 @@ fn identify(hub: &Hub, name: &str, what: u8, nsid: u32) -> Result<[u8; IDENTIFY_
             Outcome::Lost => Err(core.failure()),
         },
     )?
+}
+
+/// The doorbells with shadows in memory, if the controller takes them; those that it refuses are not missed.
+fn shadowed(hub: &Hub, maps: &Arc<Maps>, doorbells: Doorbells) -> Result<Doorbells> {
+    let shadow = Arc::new(Shadow::new(maps)?);
+    let (shadows, events) = shadow.iovas();
+    let told = hub.call(
+        |_| Command::doorbell_buffers(shadows, events),
+        |core, outcome| match outcome {
+            Outcome::Done(_) => {
+                core.keep_shadow(shadow.clone());
+                Ok(true)
+            }
+            Outcome::Failed(_) => Ok(false),
+            Outcome::Lost => Err(core.failure()),
+        },
+    )??;
+    Ok(if told { doorbells.with_shadow(shadow) } else { doorbells })
 }
 
 /// The active namespaces in order, at most [`NAMESPACES_MAX`].

@@ -20,7 +20,7 @@ use qpair_pci::{Maps, Patience, PciFunction, QueueMemory, Step, command};
 use tracing::{error, info, warn};
 
 use crate::admin::{self as admin_queue, AdminQueue, Outcome, Ticket};
-use crate::registers::{Doorbells, Registers, gone};
+use crate::registers::{Doorbells, Registers, Shadow, gone};
 use crate::rings::Rings;
 use crate::state::{Phase, State, Word};
 
@@ -41,6 +41,8 @@ enum Recovery {
     Enabling(Instant),
     /// Asked for queues.
     Configuring(Ticket),
+    /// Told where doorbells are in memory.
+    Shadowing(Ticket),
 }
 
 pub(crate) struct Core {
@@ -70,6 +72,8 @@ pub(crate) struct Core {
     queues_known: bool,
     event_requests: u8,
     event_mask: u32,
+    /// Doorbells in memory, which the controller is told of in each life.
+    shadow: Option<Arc<Shadow>>,
 }
 
 /// What opening a core needs to know.
@@ -115,6 +119,7 @@ impl Core {
             queues_known: false,
             event_requests: 0,
             event_mask: 0,
+            shadow: None,
         };
         core.disable();
         Ok(core)
@@ -207,6 +212,11 @@ impl Core {
         self.event_requests = requests.min(EVENT_REQUESTS_MAX);
         self.event_mask = mask;
         self.send_event_requests();
+    }
+
+    /// The controller looks at these doorbells, and is told of them again after a reset.
+    pub(crate) fn keep_shadow(&mut self, shadow: Arc<Shadow>) {
+        self.shadow = Some(shadow);
     }
 
     fn send_event_requests(&mut self) {
@@ -328,9 +338,11 @@ impl Core {
                     self.try_again(&why);
                 }
             },
-            Recovery::Configuring(ticket) => {
+            Recovery::Configuring(ticket) | Recovery::Shadowing(ticket) => {
                 self.admin.poll();
+                let is_shadowing = matches!(self.recovery, Recovery::Shadowing(_));
                 match self.admin.fetch(ticket) {
+                    Some(outcome) if is_shadowing => self.shadowed(outcome),
                     Some(outcome) => self.configured(outcome),
                     None if self.admin.is_overdue(Instant::now()) => {
                         let why = format!("its admin queue did not answer in {:?}", self.timeout);
@@ -430,6 +442,27 @@ impl Core {
             self.queues_known = true;
             self.free_queues = (1..=self.queues_granted).rev().collect();
         }
+        let Some(shadow) = &self.shadow else { return self.run() };
+        let (shadows, events) = shadow.iovas();
+        match self.admin.submit(Command::doorbell_buffers(shadows, events), self.timeout) {
+            Some(ticket) => self.recovery = Recovery::Shadowing(ticket),
+            None => self.try_again("its admin queue is full"),
+        }
+    }
+
+    /// It looks at doorbells in memory again; channels ring no others.
+    fn shadowed(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Done(_) => self.run(),
+            Outcome::Failed(status) => {
+                self.try_again(&format!("it takes no shadow doorbells any more: {status:?}"));
+            }
+            Outcome::Lost => self.try_again("it lost a command"),
+        }
+    }
+
+    /// All that channels need is there.
+    fn run(&mut self) {
         let (controller, queues) = (self.function.name(), self.queues_granted);
         info!(name: "running", controller, queues, resets = self.resets, "the controller runs");
         self.attempts = 0;

@@ -55,7 +55,11 @@ impl fmt::Debug for NvmeDevice {
 impl NvmeDevice {
     pub(crate) fn new(controller: Arc<Controller>, namespace: &NamespaceInfo) -> Self {
         let about = controller.info();
-        let doorbells = if about.doorbells_mapped { "mapped" } else { "trapped" };
+        let doorbells = match (about.doorbells_mapped, about.doorbells_shadowed) {
+            (true, _) => "mapped",
+            (false, true) => "shadow",
+            (false, false) => "trapped",
+        };
         let wait = match controller.options.wait {
             WaitMode::Poll => "polled",
             WaitMode::Sleep => "interrupts",

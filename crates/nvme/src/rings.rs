@@ -65,6 +65,7 @@ impl Rings {
 
     /// In memory that has at least [`Rings::bytes_of`] bytes, all zero.
     pub(crate) fn new(memory: QueueMemory, doorbells: DoorbellPair, entries: u32) -> Self {
+        doorbells.forget();
         Self {
             memory,
             doorbells,
@@ -81,6 +82,7 @@ impl Rings {
     /// Empty again, for a controller that knows nothing of these rings.
     pub(crate) fn reset(&mut self) {
         self.memory.bytes().zero(0, Self::bytes_of(self.entries));
+        self.doorbells.forget();
         (self.tail, self.told_tail, self.head, self.told_head, self.phase) = (0, 0, 0, 0, 1);
     }
 
@@ -121,8 +123,8 @@ impl Rings {
         if self.tail == self.told_tail {
             return true;
         }
-        self.told_tail = self.tail;
-        self.doorbells.ring_submission(self.tail)
+        let old = std::mem::replace(&mut self.told_tail, self.tail);
+        self.doorbells.ring_submission(old, self.tail)
     }
 
     /// The next completion.
@@ -156,7 +158,7 @@ impl Rings {
         if self.head == self.told_head {
             return true;
         }
-        self.told_head = self.head;
-        self.doorbells.ring_completion(self.head)
+        let old = std::mem::replace(&mut self.told_head, self.head);
+        self.doorbells.ring_completion(old, self.head)
     }
 }

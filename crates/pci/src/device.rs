@@ -19,6 +19,17 @@ pub struct SharedArea {
     pub file_offset_bytes: u64,
 }
 
+/// What becomes of a wish to sleep ([`PciDevice::listen`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listened {
+    /// There is something to do.
+    Busy,
+    /// A call will tell of what comes next.
+    Told,
+    /// A driver may say something that no call tells of: a look finds it.
+    Untold,
+}
+
 /// A model of a PCI function: what [`crate::InProcess`] and the vfio-user server serve.
 ///
 /// Its methods may be called from any thread. What is asked for may come from a driver that is wrong or hostile: nothing panics, and
@@ -47,6 +58,22 @@ pub trait PciDevice: Send + Sync {
 
     /// The part of a BAR that drivers may map, if there is one.
     fn shared_area(&self, bar: u8) -> Option<SharedArea>;
+
+    /// Whether that part is better not mapped by a driver that can do without: the device offers drivers to be told by memory of their own
+    /// (shadow doorbells), and is woken by the calls that are left.
+    fn prefers_calls(&self) -> bool {
+        false
+    }
+
+    /// Whether a write there says only that there is something to do (a doorbell), so that it can be taken whatever is under way.
+    fn is_doorbell(&self, _bar: u8, _offset: u64) -> bool {
+        false
+    }
+
+    /// The thread that steps the device wants to sleep: drivers are asked to tell of what comes next.
+    fn listen(&self) -> Listened {
+        Listened::Untold
+    }
 
     /// The file in memory behind that part, for one driver. It is that driver's for one session: [`PciDevice::end_session`] puts another
     /// one in its place.

@@ -71,6 +71,15 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// See above.
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> Result<()>;
 
+    /// Writes registers that have no answer worth waiting for, such as doorbells: it may return before the function has the value, which comes
+    /// before all that is written or read later.
+    ///
+    /// # Errors
+    /// As [`PciFunction::write_bar`], as far as they are known at once.
+    fn post_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_bar(bar, offset, bytes)
+    }
+
     /// Maps registers, so that they are reached without a call. `None` if this range cannot be mapped: use
     /// [`PciFunction::write_bar`] (a doorbell that traps).
     ///

@@ -102,7 +102,8 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
     }
 
     fn map_bar(&self, bar: u8, offset: u64, len: usize) -> Result<Option<Arc<Mapping>>> {
-        let Some(area) = self.device.shared_area(bar) else { return Ok(None) };
+        let area = self.device.shared_area(bar).filter(|_| !self.device.prefers_calls());
+        let Some(area) = area else { return Ok(None) };
         let end = offset.saturating_add(len as u64);
         if offset < area.offset_bytes || end > area.offset_bytes + area.len {
             return Ok(None);

@@ -42,7 +42,7 @@ pub mod sysfs;
 pub mod vfio;
 
 pub use capability::{find_capability, msix};
-pub use device::{PciDevice, SharedArea};
+pub use device::{Listened, PciDevice, SharedArea};
 pub use function::{PciFunction, Step, Stepped, command};
 pub use in_process::InProcess;
 pub use interrupt::Interrupt;
@@ -50,4 +50,4 @@ pub use irq_event::IrqEvent;
 pub use life::{LifeWord, Phase};
 pub use maps::{Maps, OpenArenas, OpenRegions};
 pub use patience::{Patience, Waiting};
-pub use queue_memory::QueueMemory;
+pub use queue_memory::{QueueMemory, SharedQueueMemory};

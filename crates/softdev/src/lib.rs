@@ -26,5 +26,5 @@ pub mod virtio;
 
 pub use hba::{SoftHba, SoftHbaOptions};
 pub use medium::MediumOptions;
-pub use nvme::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
+pub use nvme::{Doorbells, NamespaceOptions, SoftNvme, SoftNvmeOptions};
 pub use virtio::{SoftVirtioScsi, SoftVirtioScsiOptions};

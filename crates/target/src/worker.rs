@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use qpair_block::{Error, ErrorKind, Result, WakeEvent};
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::patience::Patience;
 use crate::unit::{Start, Stopped, Unit};
@@ -22,6 +22,8 @@ use crate::unit::{Start, Stopped, Unit};
 const ROUNDS: u32 = 64;
 /// Longest sleep while requests are under way: channels keep time only while a thread looks.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// The unit of epoll_wait(2).
+const MILLISECOND: Duration = Duration::from_millis(1);
 /// What the epoll set calls the event for commands.
 const COMMANDS: u64 = u64::MAX;
 
@@ -261,10 +263,13 @@ impl Turner {
 
     /// Waits for kicks and completions, and makes their queues busy.
     fn look(&mut self, at_most: Option<Duration>) {
-        let time = at_most.map(|time| Timespec {
-            tv_sec: time.as_secs() as _,
-            tv_nsec: time.subsec_nanos().into(),
-        });
+        let mut time = at_most.and_then(|time| Timespec::try_from(time).ok());
+        if let Some(nap) = time.filter(|_| at_most.is_some_and(|time| time < MILLISECOND)) {
+            // epoll_wait(2) counts in milliseconds, and would sleep for one; ppoll(2) does not.
+            let set = [PollFd::from_borrowed_fd(self.set.as_fd(), PollFlags::IN)];
+            let _ = rustix::event::poll(&mut { set }, Some(&nap));
+            time = Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        }
         self.events.clear();
         let capacity = rustix::buffer::spare_capacity(&mut self.events);
         // However it ends, the next round looks.

@@ -56,6 +56,11 @@ impl Workers {
         Ok(Self { all, next_id: AtomicU64::new(0) })
     }
 
+    /// Whether their queues never go idle.
+    pub(crate) fn poll(&self) -> bool {
+        self.all.iter().any(|one| one.worker.times().poll)
+    }
+
     /// Puts a queue on the worker with the fewest.
     ///
     /// # Errors

@@ -573,3 +573,137 @@ fn hostile_drivers_end_nobody_elses_work() {
     channel.read(0, &mut read).unwrap();
     assert_eq!(read, [5; 4096]);
 }
+
+/// Times that the target's one worker has gone to sleep so far.
+fn sleeps(rig: &Rig) -> u64 {
+    let tid = rig.target.workers()[0].tid;
+    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+/// A controller of one device, on a target that sleeps, and its driver.
+fn shadowed(wait: WaitMode) -> (Rig, Arc<Controller>) {
+    let mut rig = Rig::start(&ram());
+    serve(&mut rig, &["base"], &["a.sock"]);
+    let options = ControllerOptions { wait, timeout_ms: 10_000, ..ControllerOptions::default() };
+    let controller = Controller::open(connect(&rig.folder.path().join("a.sock")), options).unwrap();
+    assert!(controller.info().doorbells_shadowed);
+    (rig, controller)
+}
+
+/// Reads of random blocks, all at once.
+struct Bursts {
+    channel: Box<dyn IoChannel>,
+    arena: Arc<Arena>,
+    random: fastrand::Rng,
+}
+
+impl Bursts {
+    const DEPTH: u32 = 64;
+
+    fn new(device: &impl BlockDevice, seed: u64) -> Self {
+        let arena = Arena::new(4096, Self::DEPTH, device.info().arena_options()).unwrap();
+        let options =
+            ChannelOptions { depth: Self::DEPTH, arenas: vec![arena.clone()], wake: None };
+        let channel = device.open_channel(&options).unwrap();
+        Self { channel, arena, random: fastrand::Rng::with_seed(seed) }
+    }
+
+    fn read(&mut self, count: u32) {
+        let mut completions = Vec::new();
+        for tag in 0..count {
+            let buffer = self.arena.lease().unwrap();
+            let offset = self.random.u64(0..256) * 4096;
+            self.channel.submit(Request::read(offset, 4096, buffer, tag.into())).unwrap();
+            // Some are rung for one by one.
+            if self.random.u8(0..4) == 0 {
+                self.channel.kick();
+            }
+        }
+        while completions.len() < count as usize {
+            let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
+            self.channel.wait(&mut completions, options);
+        }
+        for completion in completions {
+            completion.result.unwrap();
+        }
+    }
+}
+
+/// A controller whose driver does nothing sleeps until it is rung. It once looked a thousand times a second, since no thread is woken by
+/// doorbells that are mapped.
+#[test]
+fn an_idle_controller_sleeps_until_it_is_rung() {
+    for wait in [WaitMode::Poll, WaitMode::Sleep] {
+        let (rig, controller) = shadowed(wait);
+        let device = controller.open_default_namespace(None).unwrap();
+        let mut bursts = Bursts::new(&device, 1);
+        bursts.read(1);
+        // Until it has gone to sleep.
+        let mut before = sleeps(&rig);
+        loop {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = sleeps(&rig);
+            if std::mem::replace(&mut before, now) == now {
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(sleeps(&rig), before, "an idle controller was woken");
+        for count in [1, 5, Bursts::DEPTH] {
+            bursts.read(count);
+        }
+        assert!(sleeps(&rig) > before, "what is counted counts");
+        assert_eq!(controller.resets(), 0);
+    }
+}
+
+/// No wake-up is lost, however a load stops and starts: a command that was not seen would end by its time-out, with an error.
+///
+/// `QPAIR_DOORBELL_SECONDS=3600 QPAIR_DOORBELL_SEED=N cargo test -p qpair-target --test nvmf stops_and_starts -- --nocapture` goes on for longer.
+#[test]
+fn a_load_stops_and_starts() {
+    let number = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();
+    let seed = number("QPAIR_DOORBELL_SEED").unwrap_or_else(|| fastrand::u64(..));
+    println!("QPAIR_DOORBELL_SEED={seed}");
+    let until = number("QPAIR_DOORBELL_SECONDS")
+        .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let (mut bursts_done, mut slept) = (0_u64, 0);
+    for wait in [WaitMode::Poll, WaitMode::Sleep] {
+        let (rig, controller) = shadowed(wait);
+        let device = controller.open_default_namespace(None).unwrap();
+        let mut bursts = Bursts::new(&device, seed);
+        let mut random = fastrand::Rng::with_seed(seed + 1);
+        let before = sleeps(&rig);
+        let of_mode = until.map(|until| Instant::now() + (until - Instant::now()) / 2);
+        let of_mode = if wait == WaitMode::Sleep { until } else { of_mode };
+        for round in 0_u64.. {
+            let is_over = of_mode.map_or(round >= 1500, |end| Instant::now() >= end);
+            if is_over {
+                break;
+            }
+            bursts.read(match random.u8(0..3) {
+                0 => 1,
+                1 => random.u32(1..8),
+                _ => random.u32(1..=Bursts::DEPTH),
+            });
+            bursts_done += 1;
+            // About as long as the controller watches before it sleeps, shorter and longer.
+            let pause = match random.u8(0..4) {
+                0 => 0,
+                1 => random.u64(0..30),
+                2 => random.u64(100..400),
+                _ => random.u64(0..2000),
+            };
+            let end = Instant::now() + Duration::from_micros(pause);
+            while Instant::now() < end {
+                std::hint::spin_loop();
+            }
+        }
+        slept += sleeps(&rig) - before;
+        assert_eq!(controller.resets(), 0, "seed {seed}");
+    }
+    println!("{bursts_done} bursts, the controller slept {slept} times");
+    assert!(slept > 100, "seed {seed}: {slept} sleeps in {bursts_done} bursts");
+}

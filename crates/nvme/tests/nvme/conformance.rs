@@ -6,7 +6,7 @@ use qpair_block::BlockDevice;
 use qpair_conformance::{Options, Report, run};
 use qpair_nvme::{Controller, ControllerOptions, WaitMode};
 use qpair_pci::InProcess;
-use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
+use qpair_softdev::{Doorbells, NamespaceOptions, SoftNvme, SoftNvmeOptions};
 
 fn soft(block: u32, cache: bool) -> SoftNvmeOptions {
     let namespace = NamespaceOptions {
@@ -72,8 +72,25 @@ fn asleep() {
 
 #[test]
 fn doorbells_that_trap() {
-    let soft = SoftNvmeOptions { trap_doorbells: true, ..soft(4096, false) };
+    let soft = SoftNvmeOptions { doorbells: Doorbells::Trapped, ..soft(4096, false) };
     pass(&soft, &waiting(WaitMode::Poll));
+}
+
+/// Most requests of a busy queue ring nothing: the controller finds their doorbells in the driver's memory.
+#[test]
+fn doorbells_in_memory() {
+    for queue_entries_max in [18, 1024] {
+        let soft = SoftNvmeOptions {
+            doorbells: Doorbells::Shadow,
+            queue_entries_max,
+            ..soft(4096, false)
+        };
+        let device = open(&soft, &waiting(WaitMode::Poll));
+        assert!(device.info().mode.contains("shadow doorbells"), "{}", device.info().mode);
+        for wait in [WaitMode::Poll, WaitMode::Sleep] {
+            pass(&soft, &waiting(wait));
+        }
+    }
 }
 
 /// Commands of at most 8 KiB and queues of three entries: nearly every request is several commands, with few spare slots.

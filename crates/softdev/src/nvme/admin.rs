@@ -13,8 +13,9 @@ use super::features::Features;
 use super::handed::Ticket;
 use super::logs;
 use super::prp::{Direction, Walk};
-use super::queue::{CompletionQueue, Counts, ENTRY_BYTES, Pair, SubmissionQueue, Tools};
+use super::queue::{CompletionQueue, Counts, ENTRY_BYTES, Pair, Side, SubmissionQueue, Tools};
 use super::ring::Ring;
+use super::shadow::Shadow;
 use crate::dma::DmaSpan;
 
 /// What admin commands change.
@@ -37,6 +38,8 @@ pub(crate) enum Answer {
 
 type Answered = Result<Answer, Status>;
 
+/// Doorbell Buffer Config is there (OACS, Base §5.17.2.1).
+const DOORBELL_BUFFERS: u16 = 1 << 8;
 /// Dword 0 of an abort that found nothing.
 const NOT_ABORTED: u32 = 1;
 
@@ -60,8 +63,23 @@ impl SoftNvme {
                 self.admin().events.request(command.cid())?;
                 Ok(Answer::Held)
             }
+            admin::DOORBELL_BUFFER_CONFIG if self.has_shadow_doorbells() => {
+                self.set_doorbell_buffers(command, tools)
+            }
             _ => Err(Status::INVALID_OPCODE),
         }
+    }
+
+    /// From now on the doorbells of I/O queues are in the driver's memory. Those that queues have now are taken to be there already.
+    fn set_doorbell_buffers(&self, command: &Command, tools: &Tools) -> Answered {
+        let shadow = Shadow::new(command.prp1(), command.prp2(), &tools.table)?;
+        for number in 1..self.pairs() {
+            let Some(slot) = self.slot(number as u16) else { break };
+            slot.lock().side.shadow = Some(shadow.clone());
+            slot.set_shadowed(true);
+            slot.call_attention();
+        }
+        Ok(Answer::Done(0))
     }
 
     fn identify(&self, command: &Command, tools: &mut Tools) -> Answered {
@@ -109,6 +127,7 @@ impl SoftNvme {
             namespaces: self.namespaces().len() as u32,
             // Compare, dataset management, write zeroes.
             nvm_commands: 0b1101,
+            admin_commands: if self.has_shadow_doorbells() { DOORBELL_BUFFERS } else { 0 },
             // With what flush does for all namespaces at once.
             volatile_write_cache: if options.volatile_write_cache { 0b111 } else { 0b110 },
             subsystem: format!("nqn.2026-11.invalid.example:qpair:{}", options.serial),
@@ -136,6 +155,7 @@ impl SoftNvme {
             return Err(Status::INVALID_QUEUE_ID);
         }
         self.store_doorbell(number, true, 0);
+        forget_shadow(&pair.side, number, true);
         pair.completion = Some(CompletionQueue::new(ring, interrupts.then_some(vector)));
         pair.side.waiting.reserve(entries as usize);
         Ok(Answer::Done(0))
@@ -160,6 +180,7 @@ impl SoftNvme {
         drop(of_cq);
         let mut pair = self.lock_pair(number.into()).ok_or(Status::INVALID_QUEUE_ID)?;
         self.store_doorbell(number, false, 0);
+        forget_shadow(&pair.side, number, false);
         pair.side.submission = Some(SubmissionQueue::new(ring, cq));
         self.use_slot(number);
         // Its first doorbell may say what the last one of an earlier queue of that number said.
@@ -191,7 +212,8 @@ impl SoftNvme {
         let mut signal = None;
         let deleted = self.with_queues(number, |side, completion| {
             let queue = side.submission.take().ok_or(Status::INVALID_QUEUE_ID)?;
-            let heads = || self.doorbell(queue.cq, true);
+            let shadow = side.shadow.as_ref();
+            let heads = || self.doorbell_of(shadow, queue.cq, true);
             if let Some(completion) = completion {
                 // What was fetched is answered, as far as there is room: the driver is told by the deletion anyway.
                 for due in side.waiting.drain() {
@@ -297,7 +319,11 @@ impl SoftNvme {
         let changed = page == logs::CHANGED_NAMESPACES && self.outer_namespaces().is_some();
         let whole = match changed {
             true => logs::changed_namespaces(self.admin().changed.iter().copied()),
-            false => logs::log_page(page, self.counts(), FIRMWARE)?,
+            false => {
+                let has_shadow = self.has_shadow_doorbells();
+                let more: &[u8] = if has_shadow { &[admin::DOORBELL_BUFFER_CONFIG] } else { &[] };
+                logs::log_page(page, self.counts(), FIRMWARE, more)?
+            }
         };
         let start = usize::try_from(offset).ok().filter(|start| *start < whole.len());
         let mut data = whole[start.ok_or(Status::INVALID_FIELD)?..].to_vec();
@@ -353,6 +379,13 @@ fn answer(command: &Command, data: &[u8], tools: &mut Tools) -> Answered {
     )?;
     DmaSpan::new(&tools.table, &tools.extents).copy_from(data);
     Ok(Answer::Done(0))
+}
+
+/// A queue of that number begins: its doorbell in the driver's memory is that of no queue.
+fn forget_shadow(side: &Side, number: u16, is_completion: bool) {
+    if let Some(shadow) = &side.shadow {
+        shadow.forget(number, is_completion);
+    }
 }
 
 fn new_ring(

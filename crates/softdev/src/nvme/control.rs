@@ -132,6 +132,9 @@ impl SoftNvme {
             if let Some(mut pair) = self.lock_pair(number) {
                 pair.clear();
             }
+            if let Some(slot) = self.slot(number as u16) {
+                slot.set_shadowed(false);
+            }
         }
         let mut admin = self.admin();
         *admin = self.first_admin();

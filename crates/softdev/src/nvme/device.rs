@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{DmaMemory, Mapping};
 use qpair_nvme_wire::registers::{DOORBELLS, GONE};
-use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
+use qpair_pci::{IrqEvent, Listened, PciDevice, SharedArea, Stepped};
 
 use super::admin::Admin;
 use super::control::Control;
@@ -18,9 +18,10 @@ use super::events::Events;
 use super::features::Features;
 use super::io::Target;
 use super::namespace::Namespace;
-use super::options::SoftNvmeOptions;
+use super::options::{Doorbells, SoftNvmeOptions};
 use super::outer::{Outer, OuterOptions};
 use super::queue::Pair;
+use super::shadow::Shadow;
 use super::step::Slot;
 use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
 use crate::dma::{DmaTable, SharedTable};
@@ -222,6 +223,17 @@ impl SoftNvme {
         self.start.checked_add(Duration::from_nanos(at_ns)).unwrap_or(self.start)
     }
 
+    /// Whether drivers are offered doorbells in their own memory.
+    pub(crate) fn has_shadow_doorbells(&self) -> bool {
+        self.options.doorbells == Doorbells::Shadow
+    }
+
+    /// Whether a driver of another process may ring doorbells by memory that it has mapped: then it wakes no thread.
+    #[must_use]
+    pub fn are_doorbells_mapped(&self) -> bool {
+        self.is_doorbell_file_out.load(Ordering::Relaxed)
+    }
+
     /// Whether it was removed.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
@@ -311,7 +323,20 @@ impl SoftNvme {
         self.slots_in_use.store(1, Ordering::Relaxed);
     }
 
-    /// The value of a doorbell: the tail of a submission queue, or the head of a completion queue.
+    /// The value of a doorbell: the tail of a submission queue, or the head of a completion queue; where the driver has it in its memory, from
+    /// there.
+    #[inline(always)]
+    pub(crate) fn doorbell_of(
+        &self,
+        shadow: Option<&Shadow>,
+        number: u16,
+        is_completion: bool,
+    ) -> u32 {
+        let shadowed = shadow.and_then(|shadow| shadow.load(number, is_completion));
+        shadowed.unwrap_or_else(|| self.doorbell(number, is_completion))
+    }
+
+    /// The value of a doorbell of the register page.
     #[inline(always)]
     pub(crate) fn doorbell(&self, number: u16, is_completion: bool) -> u32 {
         self.doorbells.bytes().load_u32_acquire(doorbell_at(number, is_completion))
@@ -362,7 +387,7 @@ fn first_admin(options: &SoftNvmeOptions) -> Admin {
 }
 
 #[inline(always)]
-fn doorbell_at(number: u16, is_completion: bool) -> usize {
+pub(crate) fn doorbell_at(number: u16, is_completion: bool) -> usize {
     8 * usize::from(number) + 4 * usize::from(is_completion)
 }
 
@@ -458,9 +483,21 @@ impl PciDevice for SoftNvme {
     }
 
     fn shared_area(&self, bar: u8) -> Option<SharedArea> {
-        let maps = bar == REGISTERS && !self.options.trap_doorbells;
+        let maps = bar == REGISTERS && self.options.doorbells != Doorbells::Trapped;
         let (offset_bytes, len) = (DOORBELLS, DOORBELL_BYTES);
         maps.then_some(SharedArea { offset_bytes, len, file_offset_bytes: 0 })
+    }
+
+    fn prefers_calls(&self) -> bool {
+        self.has_shadow_doorbells()
+    }
+
+    fn is_doorbell(&self, bar: u8, offset: u64) -> bool {
+        bar == REGISTERS && (DOORBELLS..DOORBELLS + DOORBELL_BYTES).contains(&offset)
+    }
+
+    fn listen(&self) -> Listened {
+        self.listen_to_doorbells()
     }
 
     fn shared_file(&self, bar: u8) -> Result<OwnedFd> {

@@ -37,7 +37,7 @@ impl SoftNvme {
         side: &mut Side,
         completion: &mut CompletionQueue,
     ) -> Result<Ran, Unreachable> {
-        let Side { submission: Some(queue), waiting, tools, .. } = side else {
+        let Side { submission: Some(queue), shadow, waiting, tools, .. } = side else {
             return Ok(Ran::default());
         };
         let mut ran = Ran::default();
@@ -64,7 +64,8 @@ impl SoftNvme {
             }
         }
         let target = self.target();
-        let mut room = completion.room(waiting.len(), || self.doorbell(cq, true)).0;
+        let mut room =
+            completion.room(waiting.len(), || self.doorbell_of(shadow.as_ref(), cq, true)).0;
         while room > 0
             && let Some(due) = waiting.pop(now_ns)
         {

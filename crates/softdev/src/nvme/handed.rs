@@ -20,7 +20,7 @@ use super::events::Event;
 use super::io::{RANGES_BYTES_MAX, read_ranges};
 use super::outer::{NAMESPACES_CHANGED, Outer, OuterNamespace};
 use super::prp::{Direction, Walk};
-use super::queue::{CompletionQueue, Side, SubmissionQueue, Tools, Unreachable};
+use super::queue::{CompletionQueue, Side, Tools, Unreachable};
 use super::step::Ran;
 use crate::lock::locked;
 
@@ -198,7 +198,7 @@ impl SoftNvme {
         completion: &mut CompletionQueue,
         (outer, hand): (&Outer, &mut dyn Hand),
     ) -> Result<Ran, Unreachable> {
-        let Side { submission: Some(queue), handed, answered, tools, .. } = side else {
+        let Side { submission: Some(queue), shadow, handed, answered, tools, .. } = side else {
             return Ok(Ran::default());
         };
         let pending = self.pending(queue, tail);
@@ -218,7 +218,8 @@ impl SoftNvme {
             }
         }
         ran.progress = taken > 0;
-        self.post_answers(number, queue, completion, answered, &mut ran)?;
+        let heads = || self.doorbell_of(shadow.as_ref(), queue.cq, true);
+        self.post_answers(number, queue.head, completion, answered, heads, &mut ran)?;
         ran.again = taken < pending || !answered.is_empty();
         Ok(ran)
     }
@@ -226,21 +227,22 @@ impl SoftNvme {
     fn post_answers(
         &self,
         number: u16,
-        queue: &SubmissionQueue,
+        sq_head: u32,
         completion: &mut CompletionQueue,
         answered: &mut VecDeque<(u16, Status)>,
+        heads: impl FnOnce() -> u32,
         ran: &mut Ran,
     ) -> Result<(), Unreachable> {
         if answered.is_empty() {
             return Ok(());
         }
         let wanted = answered.len() as u32;
-        let (room, wrong) = completion.room(wanted, || self.doorbell(queue.cq, true));
+        let (room, wrong) = completion.room(wanted, heads);
         if wrong {
             self.happened(Event::InvalidDoorbell);
         }
         for (cid, status) in answered.drain(..wanted.min(room) as usize) {
-            completion.post(number, queue.head, cid, status, 0)?;
+            completion.post(number, sq_head, cid, status, 0)?;
             ran.progress = true;
         }
         Ok(())

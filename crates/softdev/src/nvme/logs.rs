@@ -15,7 +15,12 @@ const EFFECTS: u8 = 0x05;
 const DATA_UNIT_BYTES: u64 = 512 * 1000;
 
 /// A log page, whole.
-pub(crate) fn log_page(page: u8, counts: Counts, firmware: &str) -> Result<Vec<u8>, Status> {
+pub(crate) fn log_page(
+    page: u8,
+    counts: Counts,
+    firmware: &str,
+    more: &[u8],
+) -> Result<Vec<u8>, Status> {
     match page {
         // No error is worth an entry.
         ERRORS => Ok(vec![0; 64]),
@@ -28,7 +33,7 @@ pub(crate) fn log_page(page: u8, counts: Counts, firmware: &str) -> Result<Vec<u
             page[8..8 + len].copy_from_slice(&firmware.as_bytes()[..len]);
             Ok(page)
         }
-        EFFECTS => Ok(effects()),
+        EFFECTS => Ok(effects(more)),
         _ => Err(Status::INVALID_LOG_PAGE),
     }
 }
@@ -65,7 +70,8 @@ fn health(counts: Counts) -> Vec<u8> {
 }
 
 /// Which commands there are, and which of them change blocks.
-fn effects() -> Vec<u8> {
+/// `more`: admin commands that not every controller has.
+fn effects(more: &[u8]) -> Vec<u8> {
     const SUPPORTED: u32 = 1;
     const CHANGES_BLOCKS: u32 = 1 << 1;
     let mut page = vec![0; 4096];
@@ -73,7 +79,7 @@ fn effects() -> Vec<u8> {
         let at = at + 4 * usize::from(opcode);
         page[at..at + 4].copy_from_slice(&effects.to_le_bytes());
     };
-    for opcode in [
+    for &opcode in [
         admin::DELETE_SQ,
         admin::CREATE_SQ,
         admin::GET_LOG_PAGE,
@@ -84,7 +90,10 @@ fn effects() -> Vec<u8> {
         admin::SET_FEATURES,
         admin::GET_FEATURES,
         admin::ASYNC_EVENT_REQUEST,
-    ] {
+    ]
+    .iter()
+    .chain(more)
+    {
         put(0, opcode, SUPPORTED);
     }
     for opcode in [io::FLUSH, io::READ, io::COMPARE] {

@@ -19,10 +19,11 @@ mod outer;
 mod prp;
 mod queue;
 mod ring;
+mod shadow;
 mod step;
 mod waiting;
 
 pub use device::SoftNvme;
 pub use handed::{Ended, Hand, Handed, Part, Ticket};
-pub use options::{NamespaceOptions, SoftNvmeOptions};
+pub use options::{Doorbells, NamespaceOptions, SoftNvmeOptions};
 pub use outer::{OuterNamespace, OuterOptions};

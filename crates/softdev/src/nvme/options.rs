@@ -7,7 +7,7 @@
 //! medium=ram                      or null, or file:PATH (a backslash before `,`, `+` and `\` of the path)
 //! queues=32 entries=1024 mdts=5   I/O queue pairs, entries of a queue, largest transfer (4 KiB << mdts)
 //! cache=off                       whether there is a volatile write cache (on for files, and for profiles that have one)
-//! doorbells=mapped                or trapped: drivers cannot map them
+//! doorbells=mapped                or trapped: drivers cannot map them; or shadow: and are offered doorbells in their own memory
 //! serial=TEXT                     made up if not given
 //! profile=tlc,read_us=40          how long things take: see `flash`
 //! read_error_rate=0.01,seed=7     what goes wrong: see `faults`
@@ -27,6 +27,39 @@ use crate::medium::MediumOptions;
 pub(crate) const QUEUES_MAX: u16 = 511;
 /// Most namespaces.
 const NAMESPACES_MAX: usize = 256;
+
+/// How drivers of a soft drive tell it of commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Doorbells {
+    /// Doorbells are memory that drivers map. No thread is woken by them: one has to look.
+    #[default]
+    Mapped,
+    /// Each doorbell is a call.
+    Trapped,
+    /// Each doorbell is a call, and drivers are offered doorbells in their own memory (Doorbell Buffer Config), so that only those calls are
+    /// left that wake a thread.
+    Shadow,
+}
+
+impl Doorbells {
+    const ALL: [Self; 3] = [Self::Mapped, Self::Trapped, Self::Shadow];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mapped => "mapped",
+            Self::Trapped => "trapped",
+            Self::Shadow => "shadow",
+        }
+    }
+
+    fn parse(key: &str, value: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|it| it.name() == value);
+        found.ok_or_else(|| {
+            let context = format!("option {key}={value} of a soft drive");
+            Error::new(ErrorKind::Invalid, context).hint("give mapped, trapped or shadow")
+        })
+    }
+}
 
 /// A namespace to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +93,8 @@ pub struct SoftNvmeOptions {
     pub volatile_write_cache: bool,
     /// Serial number, at most 20 printable characters; empty: one is made up.
     pub serial: String,
-    /// Whether doorbells cannot be mapped, so that each is a call.
-    pub trap_doorbells: bool,
+    /// How drivers tell of commands.
+    pub doorbells: Doorbells,
     /// How long things take.
     pub profile: Profile,
     /// What goes wrong.
@@ -77,7 +110,7 @@ impl Default for SoftNvmeOptions {
             mdts: 5,
             volatile_write_cache: false,
             serial: String::new(),
-            trap_doorbells: false,
+            doorbells: Doorbells::Mapped,
             profile: Profile::NONE,
             faults: Plan::default(),
         }
@@ -120,7 +153,7 @@ impl SoftNvmeOptions {
                 "entries" => options.queue_entries_max = number(key, value)?,
                 "mdts" => options.mdts = number(key, value)?,
                 "cache" => cache = Some(one_of(key, value, ["off", "on"])?),
-                "doorbells" => options.trap_doorbells = one_of(key, value, ["mapped", "trapped"])?,
+                "doorbells" => options.doorbells = Doorbells::parse(key, value)?,
                 "serial" => options.serial = unquote(value),
                 _ => return Err(unknown(key)),
             }
@@ -220,8 +253,8 @@ impl fmt::Display for SoftNvmeOptions {
         if self.volatile_write_cache != self.usual_cache() {
             f.write_str(if self.volatile_write_cache { ",cache=on" } else { ",cache=off" })?;
         }
-        if self.trap_doorbells {
-            f.write_str(",doorbells=trapped")?;
+        if self.doorbells != Doorbells::Mapped {
+            write!(f, ",doorbells={}", self.doorbells.name())?;
         }
         if !self.serial.is_empty() {
             write!(f, ",serial={}", quote(&self.serial))?;

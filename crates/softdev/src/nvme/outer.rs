@@ -8,7 +8,7 @@ use qpair_nvme_wire::{IdentifyController, IdentifyNamespace, LbaFormat, Status};
 
 use super::handed::Ticket;
 use super::logs::Names;
-use super::options::SoftNvmeOptions;
+use super::options::{Doorbells, SoftNvmeOptions};
 use crate::lock::locked;
 
 /// Optional events: that namespaces have changed (Base §5.17.2.1, OAES).
@@ -23,8 +23,8 @@ pub struct OuterOptions {
     pub queue_entries_max: u32,
     /// Largest transfer as a power of two of 4 KiB, 1 to 10.
     pub mdts: u8,
-    /// Whether doorbells cannot be mapped, so that each is a call.
-    pub trap_doorbells: bool,
+    /// How drivers tell of commands.
+    pub doorbells: Doorbells,
     /// Serial number, at most 20 printable characters.
     pub serial: String,
     /// Model, at most 40 characters.
@@ -47,7 +47,7 @@ impl OuterOptions {
             mdts: self.mdts,
             volatile_write_cache: true,
             serial: self.serial.clone(),
-            trap_doorbells: self.trap_doorbells,
+            doorbells: self.doorbells,
             ..SoftNvmeOptions::default()
         }
     }

@@ -9,6 +9,7 @@ use qpair_memory::SharedBytes;
 use qpair_nvme_wire::{COMPLETION_BYTES, Command, Completion, SUBMISSION_BYTES, Status};
 
 use super::ring::Ring;
+use super::shadow::{EventIndex, Shadow};
 use super::waiting::Waiting;
 use crate::dma::{Extent, LastHit, SharedTable};
 use crate::medium::Scratch;
@@ -23,11 +24,25 @@ pub(crate) struct SubmissionQueue {
     pub(crate) head: u32,
     /// The completion queue.
     pub(crate) cq: u16,
+    /// The tail at which the driver rings, where its doorbells are in memory.
+    pub(crate) event: EventIndex,
 }
 
 impl SubmissionQueue {
     pub(crate) fn new(ring: Ring, cq: u16) -> Self {
-        Self { ring, head: 0, cq }
+        Self { ring, head: 0, cq, event: EventIndex::default() }
+    }
+
+    /// The driver, whose tail is this, need not ring: there is a thread that looks.
+    #[inline]
+    pub(crate) fn be_quiet(&mut self, shadow: &Shadow, number: u16, tail: u32) {
+        let entries = self.ring.entries();
+        if let Some(event) = Some(tail)
+            .filter(|tail| *tail < entries)
+            .and_then(|tail| self.event.behind(tail, entries))
+        {
+            shadow.be_quiet(number, false, event);
+        }
     }
 
     /// Entries from the head to `tail`.
@@ -77,17 +92,50 @@ pub(crate) struct CompletionQueue {
     pub(crate) users: u32,
     /// Whether the driver had acknowledged everything before what was posted last.
     wake: bool,
+    /// The head at which the driver rings, where its doorbells are in memory.
+    event: EventIndex,
 }
 
 impl CompletionQueue {
     pub(crate) fn new(ring: Ring, vector: Option<u16>) -> Self {
-        Self { ring, head: 0, tail: 0, phase: true, vector, users: 0, wake: false }
+        let event = EventIndex::default();
+        Self { ring, head: 0, tail: 0, phase: true, vector, users: 0, wake: false, event }
     }
 
     /// Whether there are entries that the driver has not acknowledged, as far as is known.
     #[inline]
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.head != self.tail
+    }
+
+    /// The driver need not ring for its head: there is a thread that looks.
+    #[inline]
+    pub(crate) fn be_quiet(&mut self, shadow: &Shadow, number: u16) {
+        // What is known falls back while nothing asks for it; by a whole queue, the driver would come to the index again.
+        if self.room_known() < self.ring.entries() / 8 * 7
+            && let Some(head) = shadow.load(number, true)
+        {
+            self.refresh(head);
+        }
+        if let Some(event) = self.event.behind(self.head, self.ring.entries()) {
+            shadow.be_quiet(number, true, event);
+        }
+    }
+
+    /// Asks the driver to ring when it acknowledges more, if there is more. False: it has, which may be news or make room.
+    pub(crate) fn listen(&mut self, shadow: &Shadow, number: u16) -> bool {
+        let Some(head) = shadow.load(number, true) else { return true };
+        let before = self.head;
+        self.refresh(head);
+        if self.head != before {
+            return false;
+        }
+        if !self.has_unacknowledged() {
+            return true;
+        }
+        // The value that is there, whether it makes sense or not: what makes none keeps no thread awake.
+        self.event.set(head);
+        shadow.listen(number, true, head)
     }
 
     #[inline(always)]
@@ -209,6 +257,8 @@ pub(crate) struct Tools {
 #[derive(Debug, Default)]
 pub(crate) struct Side {
     pub(crate) submission: Option<SubmissionQueue>,
+    /// Where the driver has its doorbells in its memory.
+    pub(crate) shadow: Option<Shadow>,
     pub(crate) waiting: Waiting,
     /// Commands that were handed out and are not answered yet.
     pub(crate) handed: u32,
@@ -229,6 +279,9 @@ impl Pair {
     pub(crate) fn set_table(&mut self, table: &SharedTable) {
         self.side.tools.table = table.clone();
         self.side.tools.last = LastHit::default();
+        if let Some(shadow) = &mut self.side.shadow {
+            shadow.resolve(table);
+        }
         if let Some(queue) = &mut self.side.submission {
             queue.ring.resolve(table);
         }
@@ -240,6 +293,7 @@ impl Pair {
     /// There are no queues any more.
     pub(crate) fn clear(&mut self) {
         self.side.submission = None;
+        self.side.shadow = None;
         self.side.waiting.clear();
         self.side.answered.clear();
         self.completion = None;

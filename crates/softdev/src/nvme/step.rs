@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use qpair_nvme_wire::registers::{CSTS_FATAL, CSTS_READY};
 use qpair_nvme_wire::{Command, Status};
-use qpair_pci::Stepped;
+use qpair_pci::{Listened, Stepped};
 
 use super::admin::Answer;
 use super::device::SoftNvme;
@@ -25,6 +25,8 @@ pub(crate) struct Slot {
     tail_seen: AtomicU32,
     /// There is something to do though the doorbell may say nothing new.
     attention: AtomicBool,
+    /// Its doorbells are in the driver's memory, which is found under the lock.
+    is_shadowed: AtomicBool,
 }
 
 impl Slot {
@@ -34,6 +36,14 @@ impl Slot {
 
     pub(crate) fn call_attention(&self) {
         self.attention.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn set_shadowed(&self, is_shadowed: bool) {
+        self.is_shadowed.store(is_shadowed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn tail_seen(&self) -> u32 {
+        self.tail_seen.load(Ordering::Relaxed)
     }
 
     /// Whether there may be something to do, with the tail doorbell at this value.
@@ -73,15 +83,19 @@ impl SoftNvme {
         run: impl FnOnce(u32, &mut Side, &mut CompletionQueue) -> Result<Ran, Unreachable>,
     ) -> Stepped {
         let Some(slot) = self.slot(number) else { return Stepped::default() };
-        if !slot.has_news(self.doorbell(number, false)) {
+        let tail = match slot.is_shadowed.load(Ordering::Relaxed) {
+            true => self.doorbell_of(slot.lock().side.shadow.as_ref(), number, false),
+            false => self.doorbell(number, false),
+        };
+        if !slot.has_news(tail) {
             return Stepped::default();
         }
         slot.attention.store(false, Ordering::Relaxed);
         let ran = self.with_queues(number, |side, completion| {
-            let tail = self.doorbell(number, false);
+            let tail = self.doorbell_of(side.shadow.as_ref(), number, false);
             slot.tail_seen.store(tail, Ordering::Relaxed);
             match (completion, self.status() & (CSTS_READY | CSTS_FATAL)) {
-                (Some(completion), CSTS_READY) => self.run(tail, side, completion, run),
+                (Some(completion), CSTS_READY) => self.run(number, tail, side, completion, run),
                 _ => Ran::default(),
             }
         });
@@ -98,6 +112,7 @@ impl SoftNvme {
     #[inline]
     fn run(
         &self,
+        number: u16,
         tail: u32,
         side: &mut Side,
         completion: &mut CompletionQueue,
@@ -106,12 +121,18 @@ impl SoftNvme {
         let Some(cq) = side.submission.as_ref().map(|queue| queue.cq) else {
             return Ran::default();
         };
-        let heads = || self.doorbell(cq, true);
+        if let (Some(shadow), Some(queue)) = (&side.shadow, &mut side.submission) {
+            // Before anything is posted, which the driver acknowledges at once.
+            queue.be_quiet(shadow, number, tail);
+            completion.be_quiet(shadow, cq);
+        }
         let mut ran = run(tail, side, completion).unwrap_or_else(|Unreachable| {
             self.set_status(CSTS_FATAL, CSTS_FATAL);
             Ran { progress: true, ..Ran::default() }
         });
+        let shadow = side.shadow.as_ref();
         if completion.vector.is_some() {
+            let heads = || self.doorbell_of(shadow, cq, true);
             if let Some(vector) = completion.take_signal(heads) {
                 self.signal(vector);
             }
@@ -139,14 +160,15 @@ impl SoftNvme {
         side: &mut Side,
         completion: &mut CompletionQueue,
     ) -> Result<Ran, Unreachable> {
-        let Side { submission: Some(queue), tools, waiting, .. } = side else {
+        let Side { submission: Some(queue), shadow, tools, waiting, .. } = side else {
             return Ok(Ran::default());
         };
         let pending = self.pending(queue, tail);
         if !self.is_plain() || !waiting.is_empty() {
             return self.run_timed(number, pending, side, completion);
         }
-        let (room, wrong) = completion.room(pending, || self.doorbell(queue.cq, true));
+        let heads = || self.doorbell_of(shadow.as_ref(), queue.cq, true);
+        let (room, wrong) = completion.room(pending, heads);
         if wrong {
             self.happened(Event::InvalidDoorbell);
         }
@@ -247,6 +269,31 @@ impl SoftNvme {
         let is_still = own.side.submission.as_ref().is_some_and(|queue| queue.cq == cq);
         let completion = if is_still { other.completion.as_mut() } else { None };
         Some(work(&mut own.side, completion))
+    }
+
+    /// Asks the driver to ring for what comes next, before the thread that steps all queues sleeps.
+    pub(crate) fn listen_to_doorbells(&self) -> Listened {
+        if self.are_doorbells_mapped() {
+            return Listened::Untold;
+        }
+        for number in 1..self.slots_in_use() {
+            let Some(slot) = self.slot(number) else { break };
+            let mut pair = slot.lock();
+            let Pair { side, completion } = &mut *pair;
+            let Some(shadow) = &side.shadow else { continue };
+            if let Some(queue) = &mut side.submission {
+                let seen = slot.tail_seen();
+                queue.event.set(seen);
+                if !shadow.listen(number, false, seen) {
+                    return Listened::Busy;
+                }
+            }
+            // A driver that looks just before something is posted, and a queue that was full: the head's next move is news.
+            if completion.as_mut().is_some_and(|queue| !queue.listen(shadow, number)) {
+                return Listened::Busy;
+            }
+        }
+        Listened::Told
     }
 
     #[cold]

@@ -58,7 +58,7 @@ fn device() -> Arc<SoftNvme> {
         queues_max: 4,
         queue_entries_max: 64,
         mdts: 5,
-        trap_doorbells: false,
+        doorbells: qpair_softdev::Doorbells::Mapped,
         serial: "S1".into(),
         model: "a model".into(),
         subsystem: "nqn.2026-11.invalid.example:x".into(),

@@ -8,10 +8,11 @@ use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qpair_block::{Arena, Buffer, Error, ErrorKind, IoError, Mapping, Op, Result, Segment};
 use qpair_memory::mappings_cut;
+use qpair_pci::{Listened, PciDevice as _};
 use qpair_softdev::nvme::{Ended, Hand, Handed, OuterNamespace, Part, SoftNvme, Ticket};
 use qpair_vfio_user::{Ended as Left, Server};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -30,9 +31,13 @@ const COMMANDS: u16 = 256;
 const SOCKET_TURNS: u32 = 1024;
 /// Turns in which the socket is looked at each time, after it had something: registers are accessed one after the other.
 const TALK_TURNS: u32 = 256;
-/// Naps of one whose driver may ring doorbells that the controller is not told of; each is twice the one before.
+/// The same, after it has asked to be rung.
+const RING_TURNS: u32 = 16;
+/// Naps of one whose driver may ring doorbells that the controller is not told of: a part of the time that it has been idle. So what comes
+/// then waits for no more than 1/64 of the pause before it, and a long pause costs next to nothing.
+const NAP_PART: u32 = 64;
 const NAP_MIN: Duration = Duration::from_micros(20);
-const NAP_MAX: Duration = Duration::from_millis(1);
+const NAP_MAX: Duration = Duration::from_millis(8);
 
 /// What a controller is made of.
 pub(crate) struct ControllerOptions {
@@ -54,8 +59,8 @@ pub(crate) struct Controller {
     has_news: bool,
     turns: u32,
     talk_turns: u32,
-    /// How long the next nap is, while it is idle.
-    nap: Option<Duration>,
+    /// Since when it is idle, if its driver may ring doorbells that wake no thread: it is to be turned now and then.
+    idle_at: Option<Instant>,
     /// What it sleeps for: sockets, channels, and other versions.
     set: OwnedFd,
 }
@@ -80,7 +85,7 @@ impl Controller {
             has_news: true,
             turns: 0,
             talk_turns: 0,
-            nap: None,
+            idle_at: None,
             set,
         }))
     }
@@ -104,7 +109,8 @@ impl Controller {
     /// Whether the socket has something to say, and a client whose memory was cut short is to go.
     fn look_at_sockets(&mut self) {
         self.turns += 1;
-        if self.has_news || self.turns < SOCKET_TURNS && self.talk_turns == 0 && self.nap.is_none()
+        if self.has_news
+            || self.turns < SOCKET_TURNS && self.talk_turns == 0 && self.idle_at.is_none()
         {
             return;
         }
@@ -194,12 +200,17 @@ impl Unit for Controller {
     fn turn(&mut self) -> bool {
         let mut progress = self.settle();
         self.look_at_sockets();
+        let may = self.hands.busy() == 0;
+        // A driver that rings waits until that is taken, whatever else is under way.
+        if self.has_news && self.options.server.poll_doorbells() {
+            progress = true;
+            self.has_news = self.options.server.is_holding();
+        }
         let version = self.options.subsystem.version();
         // Sizes are looked at as seldom as the socket.
         let is_other = self.version != Some(version) || self.turns == 0 && self.is_resized();
         let has_admin = self.options.device.has_admin_commands();
         let waits = is_other || self.has_news || has_admin;
-        let may = self.hands.busy() == 0;
         if may && is_other {
             self.renew(version);
         }
@@ -212,9 +223,6 @@ impl Unit for Controller {
         }
         self.hands.is_closed = waits && !may;
         progress |= self.options.device.step_handing(&mut self.hands);
-        if let Some(nap) = &mut self.nap {
-            *nap = if progress { NAP_MIN } else { (2 * *nap).min(NAP_MAX) };
-        }
         progress
     }
 
@@ -231,19 +239,23 @@ impl Unit for Controller {
         for socket in self.options.server.sockets() {
             is_told &= watch(&self.set, socket);
         }
-        let is_idle = is_told && !self.has_news && !self.is_heard();
-        self.nap = is_idle.then_some(NAP_MIN);
+        let listened = self.options.device.listen();
+        let is_idle = is_told && !self.has_news && listened != Listened::Busy && !self.is_heard();
+        self.idle_at = (is_idle && listened == Listened::Untold).then(Instant::now);
         is_idle
     }
 
     fn be_quiet(&mut self) {
-        self.nap = None;
+        self.idle_at = None;
+        // A driver may have been asked to ring, and rings now.
+        self.talk_turns = self.talk_turns.max(RING_TURNS);
         self.options.post.hear();
     }
 
     fn nap(&self) -> Option<Duration> {
-        // Without a driver no doorbell is rung, and its memory is not cut short.
-        self.nap.filter(|_| self.options.post.has_client())
+        // Without a driver no doorbell is rung.
+        let idle = self.idle_at.filter(|_| self.options.post.has_client())?.elapsed();
+        Some((idle / NAP_PART).clamp(NAP_MIN, NAP_MAX))
     }
 
     fn stop(mut self: Box<Self>) -> Stopped {

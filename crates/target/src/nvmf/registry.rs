@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_pci::PciDevice;
-use qpair_softdev::nvme::{OuterOptions, SoftNvme};
+use qpair_softdev::nvme::{Doorbells, OuterOptions, SoftNvme};
 use qpair_vfio_user::{Server, ServerOptions};
 
 use super::controller::{Controller, ControllerOptions};
@@ -24,13 +24,21 @@ pub(crate) struct Transport {
     pub(crate) queues_max: u16,
     /// Largest transfer, as a power of two of 4 KiB.
     pub(crate) mdts: u8,
-    /// Each doorbell is a message.
+    /// No driver maps doorbells: each that is rung is a message.
     pub(crate) trap_doorbells: bool,
+    /// Drivers are offered doorbells in their own memory, unless the target polls: then it looks at mapped ones.
+    pub(crate) shadow_doorbells: bool,
 }
 
 impl Default for Transport {
     fn default() -> Self {
-        Self { queue_entries_max: 1024, queues_max: 32, mdts: 5, trap_doorbells: false }
+        Self {
+            queue_entries_max: 1024,
+            queues_max: 32,
+            mdts: 5,
+            trap_doorbells: false,
+            shadow_doorbells: true,
+        }
     }
 }
 
@@ -213,7 +221,14 @@ impl Nvmf {
             queues_max: transport.queues_max,
             queue_entries_max: transport.queue_entries_max,
             mdts: transport.mdts,
-            trap_doorbells: transport.trap_doorbells,
+            doorbells: match (
+                transport.shadow_doorbells && !workers.poll(),
+                transport.trap_doorbells,
+            ) {
+                (true, _) => Doorbells::Shadow,
+                (false, true) => Doorbells::Trapped,
+                (false, false) => Doorbells::Mapped,
+            },
             serial: subsystem.serial.clone(),
             model: subsystem.model.clone(),
             subsystem: subsystem.nqn.clone(),
@@ -225,8 +240,9 @@ impl Nvmf {
             true => path.join("cntrl"),
             false => path.to_owned(),
         };
-        let server =
-            Server::bind(&path, device.clone() as Arc<dyn PciDevice>, ServerOptions::default())?;
+        let options =
+            ServerOptions { mapped: !transport.trap_doorbells, ..ServerOptions::default() };
+        let server = Server::bind(&path, device.clone() as Arc<dyn PciDevice>, options)?;
         let post = Post::new(PathBuf::from(server.path()))?;
         let options = ControllerOptions {
             subsystem: subsystem.clone(),

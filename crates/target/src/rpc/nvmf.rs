@@ -56,8 +56,8 @@ pub(super) fn nvmf_create_transport(manager: &Manager, mut params: Params) -> Re
     let queues = params.number("max_io_qpairs_per_ctrlr")?;
     let io_size = params.number("max_io_size")?;
     let trap_doorbells = params.flag("disable_mappable_bar0")?;
-    // There are none that could be used, and the other is TCP's.
-    params.flag("disable_shadow_doorbells")?;
+    let shadow_doorbells = !params.flag("disable_shadow_doorbells")?;
+    // TCP's.
     params.flag("c2h_success")?;
     params.finish()?;
     check_trtype(&trtype)?;
@@ -74,6 +74,7 @@ pub(super) fn nvmf_create_transport(manager: &Manager, mut params: Params) -> Re
         queues_max: pairs as u16,
         mdts: (bytes / 4096).ilog2() as u8,
         trap_doorbells,
+        shadow_doorbells,
     });
     let params = kept(&[
         ("trtype", json!(VFIOUSER)),
@@ -81,6 +82,7 @@ pub(super) fn nvmf_create_transport(manager: &Manager, mut params: Params) -> Re
         ("max_io_qpairs_per_ctrlr", json!(queues)),
         ("max_io_size", json!(io_size)),
         ("disable_mappable_bar0", if trap_doorbells { json!(true) } else { Value::Null }),
+        ("disable_shadow_doorbells", if shadow_doorbells { Value::Null } else { json!(true) }),
     ]);
     manager.made("nvmf", VFIOUSER, "nvmf_create_transport", params);
     Ok(json!(true))

@@ -401,7 +401,10 @@ pub(super) const SCHEMAS: &[Schema] = &[
     of(
         "framework_get_config",
         "Gives the calls by which a subsystem is made again.",
-        &[need("name", Text, "The subsystem."), may("with_batches", Flag, "There are none.")],
+        &[
+            need("name", Text, "The subsystem."),
+            may("with_batches", Flag, "Drivers are not offered doorbells in their own memory."),
+        ],
         "a list of calls",
     ),
     of(
@@ -459,7 +462,11 @@ pub(super) const SCHEMAS: &[Schema] = &[
             may("max_queue_depth", Number, "Entries of a queue; 1024 if left out."),
             may("max_io_qpairs_per_ctrlr", Number, "Pairs of I/O queues; 32 if left out."),
             may("max_io_size", Number, "Bytes of a transfer, 8192 to 1048576; 131072 if left out."),
-            may("disable_mappable_bar0", Flag, "Each doorbell is a message."),
+            may(
+                "disable_mappable_bar0",
+                Flag,
+                "No driver maps doorbells: each that is rung is a message.",
+            ),
             may("disable_shadow_doorbells", Flag, "There are none."),
             may("c2h_success", Flag, "Of TCP."),
             no("tgt_name"),

@@ -27,6 +27,8 @@ pub(super) struct Connection {
     options: ClientOptions,
     incoming: Incoming,
     next_id: u16,
+    /// Commands were sent that want no reply.
+    has_posted: bool,
     /// Closed for that.
     is_cut_short: bool,
 }
@@ -35,7 +37,15 @@ impl Connection {
     pub(super) fn new(stream: UnixStream, name: String, options: &ClientOptions) -> Self {
         let incoming = Incoming::new(PAYLOAD_BYTES_MAX, MESSAGE_FDS_MAX);
         let options = options.clone();
-        Self { stream: Some(stream), name, options, incoming, next_id: 0, is_cut_short: false }
+        Self {
+            stream: Some(stream),
+            name,
+            options,
+            incoming,
+            next_id: 0,
+            has_posted: false,
+            is_cut_short: false,
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -53,6 +63,21 @@ impl Connection {
             End::Refused(errno) => errors::refused(&self.name, command, errno),
             other => self.close(command, other),
         })
+    }
+
+    /// Sends a command and waits for no reply.
+    pub(super) fn post(&mut self, command: Command, payload: &[u8]) -> Result<()> {
+        let posted = match &self.stream {
+            None => Err(End::Before),
+            Some(stream) => {
+                let turn = Turn { name: &self.name, options: &self.options, start: Instant::now() };
+                self.next_id = self.next_id.wrapping_add(1);
+                self.has_posted = true;
+                let header = Header::command(self.next_id, command, payload.len()).posted();
+                send_all(stream, &header.message(payload), &[], &turn)
+            }
+        };
+        posted.map_err(|end| self.close(command, end))
     }
 
     /// Closes the connection: the device took away memory that is shared with it.
@@ -120,6 +145,11 @@ impl Connection {
                 }
                 Received::Message(message) => {
                     let reply = message.header;
+                    // Some servers answer also what needs no answer.
+                    let was_posted = reply.command == Command::RegionWrite as u16;
+                    if self.has_posted && was_posted && reply.id != header.id {
+                        continue;
+                    }
                     if (reply.id, reply.command) != (header.id, header.command) {
                         return Err(End::Wrong("it answers what was not asked".to_owned()));
                     }

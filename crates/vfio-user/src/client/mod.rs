@@ -291,6 +291,12 @@ impl PciFunction for Client {
         self.write(access, bytes)
     }
 
+    fn post_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> Result<()> {
+        let access = access(bar.into(), offset, bytes);
+        self.check("register", self.bar_bytes(bar), access)?;
+        self.state().connection.post(Command::RegionWrite, &access.payload(bytes))
+    }
+
     fn map_bar(&self, bar: u8, offset: u64, len: usize) -> Result<Option<Arc<Mapping>>> {
         let Some(Bar { info, file: Some(file) }) = self.bar(bar) else { return Ok(None) };
         let inside = info.areas.iter().any(|area| {

@@ -100,6 +100,12 @@ impl Header {
         Self::with(id, command as u16, payload_bytes, 0, 0)
     }
 
+    /// The same, of a command whose sender waits for no reply.
+    #[must_use]
+    pub fn posted(self) -> Self {
+        Self { flags: self.flags | NO_REPLY, ..self }
+    }
+
     /// Of the reply to `self`.
     #[must_use]
     pub fn reply(self, payload_bytes: usize) -> Self {

@@ -1,14 +1,15 @@
 //! Serves devices on the thread of its caller, which they have to themselves.
 //!
 //! A driver that has mapped the doorbells wakes no thread by ringing them: a thread has to look. So as long as there is work, the thread does
-//! nothing but look; then it naps, each time longer, up to a bound; and with no driver there at all it sleeps until one comes. Sockets
-//! cost a system call to look at, and are looked at seldom while there is work without them.
+//! nothing but look; then it naps, each time longer, up to a bound; and with no driver there at all, or none that could say something without
+//! a call, it sleeps until the sockets have something. Sockets cost a system call to look at, and are looked at seldom while there is work
+//! without them.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use qpair_pci::PciDevice;
+use qpair_pci::{Listened, PciDevice};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::Server;
@@ -131,10 +132,14 @@ impl<D: PciDevice> Host<D> {
         due: Option<Instant>,
         nap_max: Duration,
     ) -> Instant {
-        let nap = match self.has_client() {
-            false => end - now,
-            true => self.nap.min(nap_max),
-        };
+        let mut nap = end - now;
+        for (device, _) in self.drives.iter().filter(|(_, server)| server.has_client()) {
+            match device.listen() {
+                Listened::Busy => return Instant::now(),
+                Listened::Told => {}
+                Listened::Untold => nap = nap.min(self.nap.min(nap_max)),
+            }
+        }
         self.nap = (2 * nap).min(nap_max).max(NAP_MIN);
         let until = due.map_or(now + nap, |due| due.min(now + nap)).min(end);
         let nap = until.saturating_duration_since(now);

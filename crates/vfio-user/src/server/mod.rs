@@ -116,6 +116,19 @@ impl Server {
         self.listen_to_callers() | progress
     }
 
+    /// Takes doorbells of the client that came by the socket, and nothing else: what a device can hear while it works. Whether there was one.
+    pub fn poll_doorbells(&mut self) -> bool {
+        let progress = self.session.as_mut().is_some_and(Session::poll_doorbells);
+        self.is_active |= progress;
+        progress
+    }
+
+    /// Whether [`Self::poll_doorbells`] has come upon something else, which waits for [`Self::poll`].
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::is_holding)
+    }
+
     /// The device did something for its client, which the server did not see at the socket: the client is not idle.
     pub fn touch(&mut self) {
         self.is_active = true;

@@ -26,6 +26,8 @@ use qpair_socket::{MESSAGE_FDS_MAX, Received, send};
 const TRANSFER_BYTES_MAX: usize = 64 << 10;
 /// Most bytes that follow a header.
 pub(super) const PAYLOAD_BYTES_MAX: usize = TRANSFER_BYTES_MAX + RegionAccess::BYTES;
+/// Bytes of the two numbers of a version; what a client can do comes after them.
+const NUMBERS_BYTES: usize = 4;
 /// Messages taken in one poll: other clients wait so long.
 const MESSAGES_A_POLL: usize = 16;
 
@@ -81,11 +83,20 @@ pub struct Session {
     incoming: Incoming,
     /// A reply on its way. The next command is taken when it has gone.
     outgoing: Option<Outgoing>,
+    /// What came while only doorbells were heard, and waits.
+    held: Option<Held>,
     is_agreed: bool,
+    /// The client said what it can do. SPDK's initiator does not; it knows no shadow doorbells over this transport.
+    is_spoken: bool,
     maps: Maps,
     counters: Counters,
     /// Interrupts that could not be delivered.
     undelivered: Arc<AtomicU64>,
+}
+
+enum Held {
+    Message(Message),
+    Ended(Ended),
 }
 
 struct Outgoing {
@@ -117,7 +128,9 @@ impl Session {
             options,
             incoming,
             outgoing: None,
+            held: None,
             is_agreed: false,
+            is_spoken: false,
             maps: Maps::new(),
             counters: Counters::default(),
             undelivered: Arc::default(),
@@ -158,12 +171,10 @@ impl Session {
                 Ok(false) => return turn,
                 Err(ended) => return Turn::Ended(ended),
             }
-            match self.incoming.poll(&self.stream) {
-                Ok(Received::NotYet) => return turn,
-                Ok(Received::Closed(false)) => return Turn::Ended(Ended::Closed),
-                Ok(Received::Closed(true)) => return Turn::Ended(Ended::Cut),
-                Err(error) => return Turn::Ended(Ended::Wrong(error)),
-                Ok(Received::Message(message)) => self.take(message),
+            match self.receive() {
+                None => return turn,
+                Some(Held::Ended(ended)) => return Turn::Ended(ended),
+                Some(Held::Message(message)) => self.take(message),
             }
             turn = Turn::Progress;
         }
@@ -171,6 +182,59 @@ impl Session {
             Ok(_) => turn,
             Err(ended) => Turn::Ended(ended),
         }
+    }
+
+    /// Takes doorbells, which change nothing that commands under way work with, and holds back what comes after them. Whether there was
+    /// one.
+    pub(super) fn poll_doorbells(&mut self) -> bool {
+        let mut progress = false;
+        for _ in 0..MESSAGES_A_POLL {
+            match self.send() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(ended) => {
+                    self.held = Some(Held::Ended(ended));
+                    break;
+                }
+            }
+            match self.receive() {
+                Some(Held::Message(message)) if self.is_doorbell(&message) => self.take(message),
+                held => {
+                    self.held = held;
+                    break;
+                }
+            }
+            progress = true;
+        }
+        progress
+    }
+
+    /// The next message, or that there is none any more.
+    fn receive(&mut self) -> Option<Held> {
+        if let Some(held) = self.held.take() {
+            return Some(held);
+        }
+        Some(match self.incoming.poll(&self.stream) {
+            Ok(Received::NotYet) => return None,
+            Ok(Received::Closed(false)) => Held::Ended(Ended::Closed),
+            Ok(Received::Closed(true)) => Held::Ended(Ended::Cut),
+            Err(error) => Held::Ended(Ended::Wrong(error)),
+            Ok(Received::Message(message)) => Held::Message(message),
+        })
+    }
+
+    fn is_doorbell(&self, message: &Message) -> bool {
+        let is_write = Command::of(message.header.command) == Some(Command::RegionWrite);
+        let access = RegionAccess::parse(&message.payload).filter(|_| self.is_agreed && is_write);
+        access.is_some_and(|(access, _)| {
+            let bar = u8::try_from(access.region).ok().filter(|bar| *bar <= 5);
+            bar.is_some_and(|bar| self.device.is_doorbell(bar, access.offset_bytes))
+        })
+    }
+
+    /// Whether something waits that is no doorbell.
+    pub(super) fn is_holding(&self) -> bool {
+        self.held.is_some()
     }
 
     /// Sends what is on its way. Whether all of it has gone.
@@ -291,7 +355,7 @@ impl Session {
             max_dma_maps: self.options.dma_maps_max as u64,
             pgsizes: 4096,
         };
-        self.is_agreed = true;
+        (self.is_agreed, self.is_spoken) = (true, payload.len() > NUMBERS_BYTES);
         Reply::of(Version { major: MAJOR, minor: client.minor.min(MINOR), capabilities }.payload())
     }
 
@@ -321,7 +385,8 @@ impl Session {
         let mut info =
             RegionInfo { index, len: self.region_bytes(index)?, ..RegionInfo::default() };
         let area = u8::try_from(index).ok().and_then(|bar| self.device.shared_area(bar));
-        let area = area.filter(|_| self.options.mapped && index < region_index::CONFIG);
+        let maps = self.options.mapped && !(self.device.prefers_calls() && self.is_spoken);
+        let area = area.filter(|_| maps && index < region_index::CONFIG);
         if let Some(area) = area {
             // Clients add the area's offset to the region's.
             info.file_offset_bytes = area.file_offset_bytes.wrapping_sub(area.offset_bytes);

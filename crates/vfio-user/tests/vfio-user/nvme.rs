@@ -8,12 +8,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use qpair_block::{
-    Arena, BlockDevice, ChannelOptions, ErrorKind, Mapping, Request, Segment, WaitOptions,
+    Arena, BlockDevice, ChannelOptions, ErrorKind, IoError, Mapping, Request, Segment, WaitOptions,
 };
 use qpair_conformance::{Options, copied_lists, run};
 use qpair_nvme::{Controller, ControllerOptions, WaitMode};
 use qpair_pci::PciFunction;
-use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
+use qpair_softdev::{Doorbells, NamespaceOptions, SoftNvme, SoftNvmeOptions};
 use qpair_vfio_user::{Client, ClientOptions, Counters, Host, Idle, Server, ServerOptions};
 
 use crate::common::connect;
@@ -29,12 +29,16 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn new(soft: &SoftNvmeOptions, server: &ServerOptions) -> Self {
+        Self::with_idle(soft, server, Idle::default())
+    }
+
+    fn with_idle(soft: &SoftNvmeOptions, server: &ServerOptions, idle: Idle) -> Self {
         let folder =
             tempfile::Builder::new().prefix("vn").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = folder.path().join("cntrl");
         let drive = SoftNvme::new(soft.clone()).unwrap();
         let server = Server::bind(&path, drive.clone(), server.clone()).unwrap();
-        let mut host = Host::new(vec![(drive, server)], Idle::default());
+        let mut host = Host::new(vec![(drive, server)], idle);
         let stop = Arc::new(AtomicBool::new(false));
         let counters = Arc::new(Mutex::new(Counters::default()));
         let thread = std::thread::spawn({
@@ -145,6 +149,85 @@ fn asleep() {
 fn doorbells_that_are_messages() {
     let server = ServerOptions { mapped: false, ..ServerOptions::default() };
     assert!(pass(&soft(4096), &server, WaitMode::Poll).trapped_writes > 1000);
+}
+
+/// A driver that is offered doorbells in its own memory maps none, and rings where the drive sleeps.
+#[test]
+fn doorbells_in_memory() {
+    let soft = SoftNvmeOptions { doorbells: Doorbells::Shadow, ..soft(4096) };
+    for wait in [WaitMode::Poll, WaitMode::Sleep] {
+        let counters = pass(&soft, &ServerOptions::default(), wait);
+        assert!(counters.trapped_writes > 0);
+    }
+}
+
+/// A queue that is full of requests is rung for once: the drive is awake from then on.
+#[test]
+fn a_busy_drive_is_not_rung() {
+    const READS: u64 = 10_000;
+    let soft = SoftNvmeOptions { doorbells: Doorbells::Shadow, ..soft(4096) };
+    let served = Served::with_idle(&soft, &ServerOptions::default(), Idle::Poll);
+    let controller = open(&served.path, WaitMode::Poll);
+    assert!(controller.info().doorbells_shadowed && !controller.info().doorbells_mapped);
+    let device = controller.open_default_namespace(None).unwrap();
+    let arena = Arena::new(4096, 64, device.info().arena_options()).unwrap();
+    let options = ChannelOptions { depth: 64, arenas: vec![arena.clone()], wake: None };
+    let mut channel = device.open_channel(&options).unwrap();
+    let (mut sent, mut done, mut completions) = (0, 0, Vec::new());
+    while done < READS {
+        while sent < READS
+            && let Some(buffer) = arena.lease()
+        {
+            channel.submit(Request::read(sent % 1000 * 4096, 4096, buffer, sent)).unwrap();
+            sent += 1;
+        }
+        let one = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
+        channel.wait(&mut completions, one);
+        for completion in completions.drain(..) {
+            completion.result.unwrap();
+            done += 1;
+        }
+    }
+    drop(channel);
+    drop((device, controller));
+    std::thread::sleep(Duration::from_millis(20));
+    let trapped = served.counters.lock().unwrap().trapped_writes;
+    // Those of the admin queue, and the first of each I/O queue.
+    assert!((1..READS / 100).contains(&trapped), "{trapped} doorbells for {READS} reads");
+}
+
+/// After a reset the controller is told again where doorbells are, and channels go on.
+#[test]
+fn a_reset_keeps_doorbells_in_memory() {
+    let soft = SoftNvmeOptions { doorbells: Doorbells::Shadow, ..soft(4096) };
+    let served = Served::new(&soft, &ServerOptions::default());
+    let controller = open(&served.path, WaitMode::Poll);
+    let device = controller.open_default_namespace(None).unwrap();
+    let arena = Arena::new(4096, 8, device.info().arena_options()).unwrap();
+    let options = ChannelOptions { depth: 8, arenas: vec![arena.clone()], wake: None };
+    let mut channel = device.open_channel(&options).unwrap();
+    let mut completions = Vec::new();
+    for round in 0..60_u64 {
+        let is_reset = round % 20 == 10;
+        if is_reset {
+            controller.reset().unwrap();
+        }
+        let count = round % 8 + 1;
+        for tag in 0..count {
+            let buffer = arena.lease().unwrap();
+            channel.submit(Request::read(tag * 4096, 4096, buffer, tag)).unwrap();
+        }
+        while completions.len() < count as usize {
+            let one = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
+            channel.wait(&mut completions, one);
+        }
+        // What the channel sent before it saw the reset is canceled.
+        let is_sound = |result: Result<(), IoError>| {
+            result.is_ok() || is_reset && result.is_err_and(IoError::can_be_retried)
+        };
+        assert!(completions.drain(..).all(|completion| is_sound(completion.result)), "{round}");
+    }
+    assert_eq!(controller.resets(), 3);
 }
 
 /// SPDK's target sent none before MSI-X was enabled: `wait=sleep` took 100 ms for each request, and nothing said so.

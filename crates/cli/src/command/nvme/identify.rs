@@ -61,7 +61,15 @@ impl Identify {
                 ),
             ),
             ("interrupts", info.interrupts.to_string()),
-            ("doorbells", if info.doorbells_mapped { "mapped" } else { "by calls" }.to_owned()),
+            (
+                "doorbells",
+                match (info.doorbells_mapped, info.doorbells_shadowed) {
+                    (true, _) => "mapped",
+                    (false, true) => "in memory, and by calls where the controller asks for it",
+                    (false, false) => "by calls",
+                }
+                .to_owned(),
+            ),
             ("transfers", format!("up to {} a command", size(info.command_bytes_max.into()))),
             ("write cache", write_cache(controller).to_owned()),
             ("commands", commands(controller).join(", ")),
@@ -106,6 +114,7 @@ impl Identify {
             "queue_entries_max": info.queue_entries_max,
             "interrupts": info.interrupts,
             "doorbells_mapped": info.doorbells_mapped,
+            "doorbells_shadowed": info.doorbells_shadowed,
             "command_bytes_max": info.command_bytes_max,
             "volatile_write_cache": said.volatile_write_cache & 1 != 0,
             "commands": commands(controller),

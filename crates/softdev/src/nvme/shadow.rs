@@ -1,0 +1,137 @@
+//! Doorbells in the driver's memory (Doorbell Buffer Config, Base §5.8): what they are now, and at which values the driver is to ring those of the
+//! register page.
+//!
+//! Always holds: nothing in these pages is believed. A value is used where a doorbell's would be, and checked as that is; a page that the driver
+//! closes is not reached any more, and the registers count again.
+
+use qpair_memory::DmaMemory;
+use qpair_memory::doorbell::{self, DoorbellWord as _, SharedWord};
+use qpair_nvme_wire::{PAGE_BYTES, Status};
+
+use super::device::doorbell_at;
+use crate::dma::{DmaTable, LastHit};
+
+/// The two pages, for one queue pair's lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Shadow {
+    shadows: Page,
+    events: Page,
+}
+
+#[derive(Clone, Debug)]
+struct Page {
+    iova: u64,
+    /// Its memory, and where in it the page begins; `None`: it is not open now.
+    found: Option<(DmaMemory, usize)>,
+}
+
+impl Page {
+    fn resolve(&mut self, table: &DmaTable) -> bool {
+        let extent = table.find(self.iova, PAGE_BYTES as u32, &mut LastHit::default());
+        let extent = extent.filter(|extent| table.is_writable(*extent));
+        self.found = extent.and_then(|extent| table.memory(extent));
+        self.found.is_some()
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> Option<SharedWord<'_>> {
+        let (memory, offset) = self.found.as_ref()?;
+        Some(SharedWord { bytes: memory.bytes(), at: offset + at })
+    }
+}
+
+impl Shadow {
+    /// Of pages at these addresses.
+    ///
+    /// # Errors
+    /// They are no pages, or are not open.
+    pub(crate) fn new(shadows: u64, events: u64, table: &DmaTable) -> Result<Self, Status> {
+        let page = |iova: u64| match iova.is_multiple_of(PAGE_BYTES as u64) {
+            true => Ok(Page { iova, found: None }),
+            false => Err(Status::INVALID_FIELD),
+        };
+        let mut shadow = Self { shadows: page(shadows)?, events: page(events)? };
+        if shadow.resolve(table) { Ok(shadow) } else { Err(Status::DATA_TRANSFER_ERROR) }
+    }
+
+    /// Finds the pages in another table. False: one is not open, and none is reached.
+    pub(crate) fn resolve(&mut self, table: &DmaTable) -> bool {
+        let found = self.shadows.resolve(table) & self.events.resolve(table);
+        if !found {
+            (self.shadows.found, self.events.found) = (None, None);
+        }
+        found
+    }
+
+    /// A doorbell's value; `None` if its page is not open.
+    #[inline]
+    pub(crate) fn load(&self, number: u16, is_completion: bool) -> Option<u32> {
+        Some(self.shadows.word(doorbell_at(number, is_completion))?.load())
+    }
+
+    /// Asks the driver to ring when it goes on from `seen`. False: it has.
+    pub(crate) fn listen(&self, number: u16, is_completion: bool, seen: u32) -> bool {
+        let at = doorbell_at(number, is_completion);
+        match (self.shadows.word(at), self.events.word(at)) {
+            (Some(shadow), Some(event)) => doorbell::listen(shadow, event, seen),
+            _ => true,
+        }
+    }
+
+    /// The driver need not ring until it comes to `event` again.
+    #[inline]
+    pub(crate) fn be_quiet(&self, number: u16, is_completion: bool, event: u32) {
+        if let Some(word) = self.events.word(doorbell_at(number, is_completion)) {
+            word.store(event);
+        }
+    }
+
+    /// A queue of that number begins or ends.
+    pub(crate) fn forget(&self, number: u16, is_completion: bool) {
+        let at = doorbell_at(number, is_completion);
+        for word in [self.shadows.word(at), self.events.word(at)].into_iter().flatten() {
+            word.store(0);
+        }
+    }
+}
+
+/// The event index of one doorbell, as it was written last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EventIndex(u32);
+
+impl EventIndex {
+    /// The driver rings when it passes this.
+    pub(crate) fn set(&mut self, event: u32) {
+        self.0 = event;
+    }
+
+    /// The doorbell of a queue of so many entries was seen at `seen`. What to write so that a busy driver does not come to the index by going
+    /// round: just behind, when the index has fallen back by an eighth of the queue. More seldom, since the driver reads that line.
+    #[inline]
+    pub(crate) fn behind(&mut self, seen: u32, entries: u32) -> Option<u32> {
+        let lag = if seen >= self.0 { seen - self.0 } else { seen + entries - self.0.min(entries) };
+        if lag > 0 && lag < (entries / 8).max(2) {
+            return None;
+        }
+        self.0 = if seen == 0 { entries - 1 } else { seen - 1 };
+        Some(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_of_a_busy_queue_stays_behind() {
+        const ENTRIES: u32 = 64;
+        let (mut event, mut stores) = (EventIndex::default(), 0);
+        for round in 1..=640 {
+            let seen = round % ENTRIES;
+            stores += u32::from(event.behind(seen, ENTRIES).is_some());
+            let distance = (seen + ENTRIES - event.0) % ENTRIES;
+            assert!((1..8).contains(&distance), "{round}: {distance}");
+        }
+        assert!(stores <= 640 / 7 + 1, "{stores}");
+    }
+}
