@@ -100,7 +100,7 @@ fn fill(
             estimate += table.statistics()?.records;
         }
     }
-    let done = Cell::new(0_u64);
+    let done = Cell::new(0u64);
     let broken_off = || Error::new(ErrorKind::Interrupted, "the copy was interrupted");
     let tell = |done: u64| match progress(done, estimate.max(done)) {
         ControlFlow::Continue(()) => Ok(()),
