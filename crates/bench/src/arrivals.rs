@@ -90,4 +90,34 @@ mod tests {
         assert!(Arrivals::of(Some(0.0), 1).is_err() && Arrivals::of(None, 1).unwrap().is_none());
         assert!(Arrivals::of(Some(f64::NAN), 1).is_err());
     }
+
+    /// A client that waits looks at the clock when it begins and when it was woken. It once gave way to other tasks in a loop, and kept the
+    /// processor busy: a lookup at a low rate cost more of it than one at the highest.
+    #[test]
+    fn waiting_for_an_arrival_is_sleeping() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicU64, Ordering};
+        use std::time::Instant;
+
+        const ARRIVALS: u64 = 20;
+        let options = qpair::Options::new("ram:size=16MiB").memory_bytes(4 << 20).workers(1);
+        let store = options.open().unwrap();
+        let looks = Arc::new(AtomicU64::new(0));
+        let counted = looks.clone();
+        let client = store.spawn(move || async move {
+            let (arrivals, start) = (Arrivals::new(1000.0, 7), Instant::now());
+            for _ in 0..ARRIVALS {
+                let now_ns = || {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    start.elapsed().as_nanos() as u64
+                };
+                let due_ns = arrivals.next(now_ns, |_| false).await.unwrap();
+                assert!(start.elapsed().as_nanos() as u64 >= due_ns);
+            }
+        });
+        client.join().unwrap();
+        let looks = looks.load(Ordering::Relaxed);
+        assert!(looks <= 3 * ARRIVALS, "{looks} looks at the clock for {ARRIVALS} arrivals");
+        store.close().unwrap();
+    }
 }
