@@ -1,6 +1,6 @@
-//! What takes hours: the parts of `.ci/run` that prove more the longer they run, and a store behind a SAS controller that fails again and
-//! again, one after the other. What came of them is a table in
-//! docs/measure/nightly.md, with date and commit; it replaces the one before.
+//! What takes hours, one after the other: the parts of `.ci/run` that prove more the longer they run, a store behind a SAS controller that fails
+//! again and again, and a load that stops and starts before a controller that sleeps. What came of them is a table in docs/measure/nightly.md, with
+//! date and commit; it replaces the one before.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader};
@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// Lives of a store behind a SAS controller
     #[arg(long, default_value_t = 500)]
     hba_lives: u64,
+    /// Seconds of a load that stops and starts at random, before an NVMe controller that sleeps meanwhile
+    #[arg(long, default_value_t = 3600)]
+    doorbell_seconds: u64,
     /// This part only; may be repeated
     #[arg(long = "only", value_name = "PART", value_parser = PARTS)]
     only: Vec<String>,
@@ -40,11 +43,14 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
-const PARTS: [&str; 7] = ["sim", "isolation", "hba", "hostile", "asan", "guest", "fuzz"];
+const PARTS: [&str; 8] =
+    ["sim", "isolation", "hba", "doorbells", "hostile", "asan", "guest", "fuzz"];
 /// Transactions of one run of the part `isolation`.
 const ISOLATION_RUN: u64 = 3000;
-/// Of the test that is the part `hba`.
+/// Arguments of cargo for the tests that are the parts `hba` and `doorbells`.
 const HBA_TEST: &str = "test -p qpair --profile ci --test hba -- --nocapture";
+const DOORBELL_TEST: &str =
+    "test -p qpair-target --profile ci --test nvmf stops_and_starts -- --nocapture";
 
 /// What came of a part.
 struct Outcome {
@@ -116,6 +122,13 @@ fn run_part(part: &'static str, options: &Options) -> io::Result<Outcome> {
             ],
             format!("{} lives from seed {seed}", options.hba_lives),
         ),
+        "doorbells" => (
+            vec![
+                ("QPAIR_DOORBELL_SECONDS", options.doorbell_seconds.to_string()),
+                ("QPAIR_DOORBELL_SEED", seed.to_string()),
+            ],
+            format!("{} s from seed {seed}", options.doorbell_seconds),
+        ),
         "hostile" => (
             vec![("HOSTILE_SECONDS", options.hostile_seconds.to_string())],
             format!("{} s", options.hostile_seconds),
@@ -132,18 +145,21 @@ fn run_part(part: &'static str, options: &Options) -> io::Result<Outcome> {
     };
     let start = Instant::now();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut command = match part {
-        "hba" => {
-            let mut command = Command::new(env!("CARGO"));
-            command.args(HBA_TEST.split(' ')).current_dir(&root);
-            command
-        }
-        part => {
-            let mut command = Command::new(root.join(".ci/run"));
-            command.arg(part);
-            command
-        }
+    let test = match part {
+        "hba" => Some(HBA_TEST),
+        "doorbells" => Some(DOORBELL_TEST),
+        _ => None,
     };
+    let mut command = Command::new(root.join(".ci/run"));
+    match test {
+        Some(test) => {
+            command = Command::new(env!("CARGO"));
+            command.args(test.split(' ')).current_dir(&root);
+        }
+        None => {
+            command.arg(part);
+        }
+    }
     let mut child = command.envs(variables).stdout(Stdio::piped()).spawn()?;
     let mut said = Vec::new();
     if let Some(output) = child.stdout.take() {
@@ -173,7 +189,9 @@ fn tells(part: &str, line: &str) -> bool {
         "sim" => line.contains("runs, ") || line.contains("not caught"),
         "isolation" => line.starts_with("isolation:") || line.contains("not caught"),
         "fuzz" => line.ends_with(" inputs"),
-        "hba" => line.starts_with("test result:") || line.contains("FAILED"),
+        "hba" | "doorbells" => {
+            line.starts_with("test result:") || line.contains("FAILED") || line.contains("bursts, ")
+        }
         "hostile" => {
             ["hostile:", "before:", "after:"].iter().any(|word| line.starts_with(word))
                 || line.contains("got as far")
