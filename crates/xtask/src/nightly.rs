@@ -48,9 +48,9 @@ const PARTS: [&str; 8] =
 /// Transactions of one run of the part `isolation`.
 const ISOLATION_RUN: u64 = 3000;
 /// Arguments of cargo for the tests that are the parts `hba` and `doorbells`.
-const HBA_TEST: &str = "test -p qpair --profile ci --test hba -- --nocapture";
+const HBA_TEST: &str = "test -p qpair --profile ci --test qpair hba -- --nocapture";
 const DOORBELL_TEST: &str =
-    "test -p qpair-target --profile ci --test nvmf stops_and_starts -- --nocapture";
+    "test -p qpair-target --profile ci --test target stops_and_starts -- --nocapture";
 
 /// What came of a part.
 struct Outcome {

@@ -4,7 +4,7 @@
 //!   survivor work STORE SEED        a line "ack TASK NUMBER" for each commit, on standard output
 //!   survivor judge STORE JOURNAL    whether all of those lines are kept, and nothing in part
 //!
-//! `crates/qpair/tests/kill.rs` does the same with kills; `guest/tests/power` takes the power away.
+//! `crates/qpair/tests/qpair/kill.rs` does the same with kills; `guest/tests/power` takes the power away.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr, reason = "a command says what went wrong")]

@@ -1,6 +1,6 @@
 //! A driver made by hand, whose memory is the test's too.
 
-#[path = "../../tests/rig/narrow.rs"]
+#[path = "../../tests/target/narrow.rs"]
 mod narrow;
 
 use std::os::fd::AsFd;

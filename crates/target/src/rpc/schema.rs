@@ -401,10 +401,7 @@ pub(super) const SCHEMAS: &[Schema] = &[
     of(
         "framework_get_config",
         "Gives the calls by which a subsystem is made again.",
-        &[
-            need("name", Text, "The subsystem."),
-            may("with_batches", Flag, "Drivers are not offered doorbells in their own memory."),
-        ],
+        &[need("name", Text, "The subsystem."), may("with_batches", Flag, "There are none.")],
         "a list of calls",
     ),
     of(
@@ -467,7 +464,11 @@ pub(super) const SCHEMAS: &[Schema] = &[
                 Flag,
                 "No driver maps doorbells: each that is rung is a message.",
             ),
-            may("disable_shadow_doorbells", Flag, "There are none."),
+            may(
+                "disable_shadow_doorbells",
+                Flag,
+                "Drivers are not offered doorbells in their own memory.",
+            ),
             may("c2h_success", Flag, "Of TCP."),
             no("tgt_name"),
             no("in_capsule_data_size"),

@@ -3,10 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "seeds and skips are reported")]
 
-#[path = "rig/narrow.rs"]
-mod narrow;
-mod rig;
-
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -14,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use narrow::Narrow;
+use crate::narrow::Narrow;
+use crate::rig::{Rig, ram};
 use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceInfo, ErrorKind, FaultDevice,
     FaultOptions, IoChannel, IoError, Op, RamDevice, RamOptions, Request, SerialChannel,
@@ -27,7 +24,6 @@ use qpair_nvme_wire::command::{admin, io};
 use qpair_nvme_wire::registers::{ACQ, AQA, ASQ, CC, CC_RUN, doorbell};
 use qpair_pci::PciFunction;
 use qpair_vfio_user::{Client, ClientOptions};
-use rig::{Rig, ram};
 use serde_json::{Value, json};
 
 const NQN: &str = "nqn.2026-11.invalid.example:s";
@@ -661,7 +657,7 @@ fn an_idle_controller_sleeps_until_it_is_rung() {
 
 /// No wake-up is lost, however a load stops and starts: a command that was not seen would end by its time-out, with an error.
 ///
-/// `QPAIR_DOORBELL_SECONDS=3600 QPAIR_DOORBELL_SEED=N cargo test -p qpair-target --test nvmf stops_and_starts -- --nocapture` goes on for longer.
+/// `QPAIR_DOORBELL_SECONDS=3600 QPAIR_DOORBELL_SEED=N cargo test -p qpair-target --test target stops_and_starts -- --nocapture` goes on for longer.
 #[test]
 fn a_load_stops_and_starts() {
     let number = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();

@@ -20,10 +20,7 @@ use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
 use qpair_target::{BlkOptions, Disk, Target, TargetOptions};
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 
-#[path = "rig/narrow.rs"]
-mod narrow;
-
-use narrow::Narrow;
+use crate::narrow::Narrow;
 
 const ONE: WaitOptions = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
 

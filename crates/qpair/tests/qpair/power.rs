@@ -1,7 +1,7 @@
 //! A store on a soft NVMe drive, through the user-space driver, loses its power at any command: while it works, while it recovers. Every commit
 //! that was acknowledged is there when the power is back, none in part, and every page is sound.
 //!
-//! The drive has a volatile write cache, of which a cut takes each block or not. `QPAIR_POWER_CUTS=500 cargo test -p qpair --test power` goes on
+//! The drive has a volatile write cache, of which a cut takes each block or not. `QPAIR_POWER_CUTS=500 cargo test -p qpair --test qpair power` goes on
 //! for longer; `QPAIR_POWER_SEED=N` begins with that seed. Threads make the order of commands their own, so a seed says when the power
 //! fails and what is lost, but not what was under way.
 
@@ -11,12 +11,10 @@
     reason = "a test that fails should panic, and say what it did"
 )]
 
-mod ledger;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ledger::{WRITERS, Writer, judge, options, work};
+use crate::ledger::{WRITERS, Writer, judge, options, work};
 use qpair::Store;
 use qpair::block::BlockDevice;
 use qpair_nvme::{Controller, ControllerOptions, WaitMode};

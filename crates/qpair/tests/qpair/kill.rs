@@ -4,7 +4,7 @@
 //! What this cannot show: the kernel outlives the process, so nothing is proven of flushes. `cargo xtask sim` and
 //! `guest/tests/power` do that.
 //!
-//! `QPAIR_KILL_SECONDS=600 cargo test -p qpair --test kill -- --nocapture` goes on for longer; `QPAIR_KILL_SEED=N` begins with
+//! `QPAIR_KILL_SECONDS=600 cargo test -p qpair --test qpair kill -- --nocapture` goes on for longer; `QPAIR_KILL_SEED=N` begins with
 //! that seed.
 
 #![allow(
@@ -13,7 +13,7 @@
     reason = "a test that fails should panic, and say what it did"
 )]
 
-#[path = "../examples/survivor/work.rs"]
+#[path = "../../examples/survivor/work.rs"]
 mod work;
 
 use std::fs::{File, OpenOptions};
@@ -55,7 +55,7 @@ fn life() {
 
 fn begin_life(store: &Path, seed: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["life", "--exact", "--ignored", "--nocapture"])
+        .args(["kill::life", "--exact", "--ignored", "--nocapture"])
         .env(STORE, store)
         .env(SEED, seed.to_string())
         .stdin(Stdio::null())

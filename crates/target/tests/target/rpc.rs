@@ -2,17 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
-#[path = "rpc/attached.rs"]
 mod attached;
-#[path = "rpc/flood.rs"]
 mod flood;
-mod rig;
 
 use std::path::Path;
 
+use crate::rig::{Rig, ram};
 use qpair_block::SerialChannel;
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
-use rig::{Rig, ram};
 use serde_json::{Value, json};
 
 /// The front end of `v.sock`, once the one before has gone.

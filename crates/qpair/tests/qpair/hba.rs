@@ -1,7 +1,7 @@
 //! A store on a disk behind a soft HBA: replies are lost, doubled and late, the controller fails and is reset with I/O under way, the disk is
 //! reset, and the power of the disk fails. Every commit that was acknowledged is there afterwards, none in part, and every page is sound.
 //!
-//! `QPAIR_HBA_LIVES=500 cargo test -p qpair --test hba` goes on for longer; `QPAIR_HBA_SEED=N` begins with that seed. A seed says what goes
+//! `QPAIR_HBA_LIVES=500 cargo test -p qpair --test qpair hba` goes on for longer; `QPAIR_HBA_SEED=N` begins with that seed. A seed says what goes
 //! wrong and what a loss of power takes; threads make the order of commands their own, since resets take theirs and real time.
 
 #![allow(
@@ -10,13 +10,11 @@
     reason = "a test that fails should panic, and say what it did"
 )]
 
-mod ledger;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ledger::{WRITERS, Writer, judge, options, work};
+use crate::ledger::{WRITERS, Writer, judge, options, work};
 use qpair::Store;
 use qpair_mpt3sas::{HbaOptions, Mpt3sas};
 use qpair_pci::InProcess;

@@ -1,0 +1,8 @@
+//! Stores opened by name, on files and drives of software, from the public interface: one binary, since each would build the engine once more.
+
+mod hba;
+mod kill;
+mod ledger;
+mod open;
+mod power;
+mod publish;
