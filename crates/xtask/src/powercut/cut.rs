@@ -146,3 +146,64 @@ fn apply(
         Step::Flush { .. } | Step::Mark(_) => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::record::Shape;
+    use super::*;
+
+    const BLOCK: u64 = 512;
+
+    /// A device whose first two blocks are written and flushed, and then written again with one request, and a device that is never
+    /// flushed.
+    fn record() -> (Record, Vec<Image>) {
+        let shape = Shape { size_bytes: 1 << 20, block_bytes: BLOCK as u32 };
+        let logs = vec![[vec![1; 1024], vec![2; 1024]].concat(), vec![3; 1024]];
+        let write = |device, from| Step::Write { device, at: 0, from, forced: false };
+        let steps = vec![
+            write(0, 0..1024),
+            write(1, 0..1024),
+            Step::Flush { device: 0 },
+            write(0, 1024..2048),
+        ];
+        (Record::of(logs, steps), vec![Image::blank(shape); 2])
+    }
+
+    /// What each of the first two blocks of both devices can be after a cut behind so many steps.
+    fn states(steps: usize, ignores_flushes: bool) -> BTreeSet<[u8; 4]> {
+        let (record, base) = record();
+        let mut cutter = Cutter::new(&record, &base, ignores_flushes);
+        cutter.advance(steps);
+        let mut rng = Rng::with_seed(1);
+        let all = (0..2000).map(|_| {
+            let (images, _, _) = cutter.cut(&mut rng);
+            let byte = |device: usize, block: u64| {
+                let bytes = images[device].read(block * BLOCK, BLOCK as usize);
+                assert!(bytes.iter().all(|byte| *byte == bytes[0]), "torn within a block");
+                bytes[0]
+            };
+            [byte(0, 0), byte(0, 1), byte(1, 0), byte(1, 1)]
+        });
+        all.collect()
+    }
+
+    #[test]
+    fn what_was_flushed_stays_and_the_rest_is_lost_kept_or_torn() {
+        assert_eq!(states(0, false), BTreeSet::from([[0; 4]]));
+        let after_flush = states(3, false);
+        assert!(after_flush.iter().all(|state| state[..2] == [1, 1]), "{after_flush:?}");
+        // The other device's flush does nothing for this one.
+        let second: BTreeSet<_> = after_flush.iter().map(|state| [state[2], state[3]]).collect();
+        assert_eq!(second, BTreeSet::from([[0, 0], [0, 3], [3, 0], [3, 3]]));
+        let first: BTreeSet<_> =
+            states(4, false).iter().map(|state| [state[0], state[1]]).collect();
+        assert_eq!(first, BTreeSet::from([[1, 1], [1, 2], [2, 1], [2, 2]]));
+    }
+
+    #[test]
+    fn a_cut_that_ignores_flushes_loses_what_was_flushed() {
+        assert!(states(3, true).contains(&[0; 4]));
+    }
+}

@@ -37,6 +37,15 @@ impl Image {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn read(&self, at: u64, len: usize) -> Vec<u8> {
+        let byte = |at: u64| {
+            let chunk = self.chunks.get(&(at / CHUNK_BYTES as u64));
+            chunk.map_or(0, |chunk| chunk[(at % CHUNK_BYTES as u64) as usize])
+        };
+        (at..at + len as u64).map(byte).collect()
+    }
+
     pub(super) fn zero(&mut self, at: u64, len: u64) {
         let block = u64::from(self.shape.block_bytes);
         let zeroes = vec![0; block as usize];

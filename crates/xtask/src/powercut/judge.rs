@@ -5,7 +5,7 @@ use std::sync::Arc;
 use qpair_block::BlockDevice;
 use qpair_engine::{Error, ErrorKind, Store, StoreOptions};
 
-use super::history::{Bounds, History};
+use super::history::{Bounds, Found, History};
 use super::image::Image;
 use super::load::{read_all, said};
 use super::plan::Plan;
@@ -18,12 +18,12 @@ pub(super) struct Expected<'a> {
     pub(super) is_made: bool,
 }
 
-/// Judges a store; what it holds, or nothing if there is none and none had to be.
+/// Judges a store; what was found in it, or nothing if there is none and none had to be.
 pub(super) fn judge(
     plan: &Plan,
     images: &[Image],
     expected: &Expected<'_>,
-) -> Result<Option<History>, String> {
+) -> Result<Option<Found>, String> {
     let devices = devices(images)?;
     let (members, options) = plan.store(devices.clone());
     if expected.is_made {
@@ -39,11 +39,11 @@ pub(super) fn judge(
         Err(error) => return Err(said("opening it")(error)),
     };
     let found = read_all(&store)?;
-    let history = expected.history.explain(expected.bounds, &found)?;
+    expected.history.explain(expected.bounds, &found)?;
     store.close().map_err(said("closing it"))?;
     check(members, &StoreOptions { read_only: true, ..options })
         .map_err(|wrong| format!("after it was recovered and closed: {wrong}"))?;
-    Ok(Some(history))
+    Ok(Some(found))
 }
 
 /// Judges a store that a command made, with options of its own.

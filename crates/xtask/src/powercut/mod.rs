@@ -6,6 +6,7 @@
 
 mod commands;
 mod cut;
+mod files;
 mod format;
 mod history;
 mod image;
@@ -190,11 +191,12 @@ impl fmt::Display for Summary {
             states,
             of_recoveries,
             of_commands,
+            as_files,
             with_unflushed,
         } = self.counts;
         write!(
             f,
-            "powercut: {runs} runs, {bad} bad: {states} states judged, {with_unflushed} of them with writes that were not flushed, {of_recoveries} in a recovery, {of_commands} in a command; {lives} lives, {commands} commands, {steps} steps recorded, {flushes} of them flushes, in {:.1} s",
+            "powercut: {runs} runs, {bad} bad: {states} states judged, {with_unflushed} of them with writes that were not flushed, {of_recoveries} in a recovery, {of_commands} in a command, {as_files} also as files; {lives} lives, {commands} commands, {steps} steps recorded, {flushes} of them flushes, in {:.1} s",
             began.elapsed().as_secs_f64()
         )
     }

@@ -69,6 +69,11 @@ impl Record {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn of(logs: Vec<Vec<u8>>, steps: Vec<Step>) -> Self {
+        Self { logs, steps }
+    }
+
     pub(super) fn logs(&self) -> &[Vec<u8>] {
         &self.logs
     }

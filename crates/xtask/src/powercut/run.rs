@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use fastrand::Rng;
 
 use super::cut::Cutter;
+use super::files::judge_files;
 use super::history::{Bounds, History};
 use super::image::Image;
 use super::judge::{Expected, judge, judge_made};
@@ -16,6 +17,9 @@ use super::plan::{Action, Fault, Life, Plan};
 use super::record::{Record, Step};
 use super::recorder::Mark;
 use super::rig::Rig;
+
+/// One state in so many is judged as files too, by commands.
+const FILES_EACH: u64 = 8;
 
 /// What came of a run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +33,8 @@ pub(super) struct Counts {
     pub(super) of_recoveries: u64,
     /// States within a command's operation.
     pub(super) of_commands: u64,
+    /// States that the program judged too, as files.
+    pub(super) as_files: u64,
     /// States with writes that were not flushed.
     pub(super) with_unflushed: u64,
 }
@@ -152,6 +158,10 @@ impl Run<'_> {
                     lived.record.steps.len()
                 );
                 let wrong = format!("{place}: {wrong}");
+                // What a planted fault leaves is of no use.
+                if self.plan.fault.is_some() {
+                    return wrong;
+                }
                 match self.keep(&images, lived, &wrong) {
                     Ok(folder) => format!("{wrong}\nthe images are in {}", folder.display()),
                     Err(error) => format!("{wrong}\nthe images could not be kept: {error}"),
@@ -188,6 +198,13 @@ impl Run<'_> {
         };
         let is_made = is_open || before.bounds.is_some();
         let found = judge(self.plan, own, &Expected { history, bounds: &bounds, is_made })?;
+        if let (Some(program), Some(found)) = (self.program, &found)
+            && is_made
+            && moment.seed.is_multiple_of(FILES_EACH)
+        {
+            counts.as_files += 1;
+            judge_files(self.plan, program, &self.folder.join("files"), own, found)?;
+        }
         if life.action.is_some_and(|action| action.targets() > 0) {
             let all = lived.history.bounds(lived.record.marks(usize::MAX));
             let expected =
