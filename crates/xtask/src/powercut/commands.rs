@@ -11,7 +11,7 @@ use super::history::Operation;
 use super::load::Load;
 use super::plan::Action;
 use super::recorder::Mark;
-use super::rig::Rig;
+use super::rig::{Rig, name};
 
 /// A command that is about to be run: its arguments, what it reads, and what it changes.
 struct Call {
@@ -111,7 +111,6 @@ impl Load<'_> {
 
     /// The arguments that name the store.
     fn store(&self, sockets: &[PathBuf]) -> Vec<String> {
-        let name = |socket: &PathBuf| format!("vhost-user:{}", socket.display());
         let (members, log) = sockets.split_at(self.plan.members.min(sockets.len()));
         let mut arguments = Vec::new();
         for (number, member) in members.iter().enumerate() {
@@ -129,8 +128,7 @@ impl Load<'_> {
 
 /// The argument that names the devices of a new store.
 fn target(sockets: &[PathBuf]) -> String {
-    let names: Vec<_> =
-        sockets.iter().map(|socket| format!("vhost-user:{}", socket.display())).collect();
+    let names: Vec<_> = sockets.iter().map(|socket| name(socket)).collect();
     match &names[..] {
         [one] => one.clone(),
         several => format!("stripe:unit=64KiB:{}", several.join("+")),

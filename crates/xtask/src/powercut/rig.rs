@@ -25,6 +25,14 @@ pub(super) const DAEMON: &str = "qemu-storage-daemon";
 /// How long a program may take to listen.
 const START: Duration = Duration::from_secs(30);
 
+/// How long a back end may take to answer: long enough for a machine that does much else.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// The name by which the program opens a device.
+pub(super) fn name(socket: &Path) -> String {
+    format!("vhost-user:timeout_ms={}:{}", ANSWER.as_millis(), socket.display())
+}
+
 /// Recorded devices that are being served.
 pub(super) struct Rig {
     pub(super) recorder: Recorder,
@@ -109,7 +117,7 @@ impl Rig {
         let mut command = Command::new(program);
         command.arg("target").arg("--folder").arg(folder);
         for (device, socket) in self.sockets.iter().enumerate() {
-            command.arg("--disk").arg(format!("t{device}=vhost-user:{}", socket.display()));
+            command.arg("--disk").arg(format!("t{device}={}", name(socket)));
         }
         let said = folder.join("target.log");
         let mut target = start(&mut command, &said)?;
@@ -122,10 +130,11 @@ impl Rig {
 
     /// Opens the devices in this process. Each has one client at a time.
     pub(super) fn devices(&self) -> Result<Vec<Arc<dyn BlockDevice>>, String> {
+        let options = VhostUserOptions { timeout: ANSWER, ..VhostUserOptions::default() };
         let open = |socket: &PathBuf| -> Result<Arc<dyn BlockDevice>, String> {
             let began = Instant::now();
             loop {
-                match VhostUserBlk::open(socket, VhostUserOptions::default()) {
+                match VhostUserBlk::open(socket, options.clone()) {
                     Ok(device) => return Ok(Arc::new(device)),
                     Err(error) if began.elapsed() >= START => {
                         return Err(format!("opening {}: {error}", socket.display()));
