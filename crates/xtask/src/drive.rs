@@ -1,5 +1,4 @@
-//! A drive with a volatile cache, for a virtual machine: an NBD server (its protocol's fixed newstyle, simple replies) over an
-//! image file. See docs/design/guest-lab.md.
+//! A drive with a volatile cache, for a virtual machine: an NBD server over an image file. See docs/design/guest-lab.md.
 //!
 //! - What a guest writes is visible at once, and in the image once a flush or the write's own force-unit-access has come.
 //! - A client that goes without saying so is a machine that lost power: of each sector that was written and not flushed, chance
@@ -7,23 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const SECTOR_BYTES: u64 = 512;
-/// Bytes of one request, at most.
-const REQUEST_BYTES_MAX: u32 = 32 << 20;
-
-const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
-const OPTION_REPLY_MAGIC: u64 = 0x0003_E889_0455_65A9;
-const REQUEST_MAGIC: u32 = 0x2560_9513;
-const REPLY_MAGIC: u32 = 0x6744_6698;
-/// NBD_FLAG_HAS_FLAGS, NBD_FLAG_SEND_FLUSH, NBD_FLAG_SEND_FUA.
-const FLAGS: u16 = 1 | 4 | 8;
-const EINVAL: u32 = 22;
+use crate::nbd::{self, Medium, SECTOR_BYTES};
 
 /// Options of `cargo xtask drive`.
 #[derive(clap::Args)]
@@ -72,7 +61,7 @@ fn serve(options: &Options) -> io::Result<String> {
         flushes: 0,
     };
     // Whatever goes wrong with a client that was killed, it was killed.
-    let said_goodbye = Session { client, drive: &mut drive }.run().unwrap_or(false);
+    let said_goodbye = nbd::serve(client, &mut drive).unwrap_or(false);
     let Drive { writes, forced, flushes, .. } = drive;
     let took = match said_goodbye {
         true => {
@@ -96,15 +85,12 @@ struct Drive {
     flushes: u64,
 }
 
-impl Drive {
-    /// Whether these bytes are whole sectors of the drive.
-    fn has(&self, offset: u64, len: u64) -> bool {
-        offset.is_multiple_of(SECTOR_BYTES)
-            && len.is_multiple_of(SECTOR_BYTES)
-            && offset.checked_add(len).is_some_and(|end| end <= self.bytes)
+impl Medium for Drive {
+    fn size_bytes(&self) -> u64 {
+        self.bytes
     }
 
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.image.read_exact_at(bytes, offset)?;
         let first = offset / SECTOR_BYTES;
         let end = first + bytes.len() as u64 / SECTOR_BYTES;
@@ -133,7 +119,9 @@ impl Drive {
         self.flushes += 1;
         if self.lies { Ok(()) } else { self.keep_all() }
     }
+}
 
+impl Drive {
     fn keep_all(&mut self) -> io::Result<()> {
         self.keep(|_| true).map(|_| ())
     }
@@ -170,125 +158,6 @@ impl Drive {
     }
 }
 
-struct Session<'a> {
-    client: UnixStream,
-    drive: &'a mut Drive,
-}
-
-impl Session<'_> {
-    fn take<const N: usize>(&mut self) -> io::Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.client.read_exact(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    fn take_u32(&mut self) -> io::Result<u32> {
-        self.take().map(u32::from_be_bytes)
-    }
-
-    fn take_u64(&mut self) -> io::Result<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
-
-    /// Serves; whether the client took its leave.
-    fn run(mut self) -> io::Result<bool> {
-        self.client.write_all(b"NBDMAGICIHAVEOPT")?;
-        // NBD_FLAG_FIXED_NEWSTYLE, NBD_FLAG_NO_ZEROES.
-        self.client.write_all(&3_u16.to_be_bytes())?;
-        self.take_u32()?;
-        while !self.negotiate()? {}
-        loop {
-            if !self.request()? {
-                return Ok(true);
-            }
-        }
-    }
-
-    /// Takes one option; whether requests follow.
-    fn negotiate(&mut self) -> io::Result<bool> {
-        let (magic, option, len) = (self.take_u64()?, self.take_u32()?, self.take_u32()?);
-        if magic != OPTION_MAGIC || len > 64 << 10 {
-            return Err(io::Error::other("no option of NBD"));
-        }
-        let mut data = vec![0; len as usize];
-        self.client.read_exact(&mut data)?;
-        let bytes = self.drive.bytes;
-        match option {
-            // NBD_OPT_EXPORT_NAME
-            1 => {
-                self.client.write_all(&bytes.to_be_bytes())?;
-                self.client.write_all(&FLAGS.to_be_bytes())?;
-                Ok(true)
-            }
-            // NBD_OPT_INFO, NBD_OPT_GO
-            6 | 7 => {
-                let mut export = vec![0, 0];
-                export.extend(bytes.to_be_bytes());
-                export.extend(FLAGS.to_be_bytes());
-                self.answer(option, 3, &export)?;
-                let mut blocks = vec![0, 3];
-                for bytes in [SECTOR_BYTES as u32, 4096, REQUEST_BYTES_MAX] {
-                    blocks.extend(bytes.to_be_bytes());
-                }
-                self.answer(option, 3, &blocks)?;
-                self.answer(option, 1, &[])?;
-                Ok(option == 7)
-            }
-            // NBD_REP_ERR_UNSUP: the client goes on without.
-            _ => self.answer(option, 0x8000_0001, &[]).map(|()| false),
-        }
-    }
-
-    fn answer(&mut self, option: u32, kind: u32, data: &[u8]) -> io::Result<()> {
-        let mut bytes = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
-        for word in [option, kind, data.len() as u32] {
-            bytes.extend(word.to_be_bytes());
-        }
-        bytes.extend(data);
-        self.client.write_all(&bytes)
-    }
-
-    /// Does one request; whether there may be another.
-    fn request(&mut self) -> io::Result<bool> {
-        let magic = self.take_u32()?;
-        let flags = u16::from_be_bytes(self.take()?);
-        let kind = u16::from_be_bytes(self.take()?);
-        let (cookie, offset, len) = (self.take_u64()?, self.take_u64()?, self.take_u32()?);
-        if magic != REQUEST_MAGIC || len > REQUEST_BYTES_MAX {
-            return Err(io::Error::other("no request of NBD"));
-        }
-        let mut data = Vec::new();
-        if kind < 2 {
-            data.resize(len as usize, 0);
-        }
-        if kind == 1 {
-            self.client.read_exact(&mut data)?;
-        }
-        let has = self.drive.has(offset, len.into());
-        let mut error = 0;
-        match kind {
-            0 if has => self.drive.read(offset, &mut data)?,
-            1 if has => {
-                self.drive.write(offset, &data, flags & 1 == 1)?;
-                data.clear();
-            }
-            // NBD_CMD_DISC
-            2 => return Ok(false),
-            3 => self.drive.flush()?,
-            _ => {
-                error = EINVAL;
-                data.clear();
-            }
-        }
-        let mut reply = REPLY_MAGIC.to_be_bytes().to_vec();
-        reply.extend(error.to_be_bytes());
-        reply.extend(cookie.to_be_bytes());
-        reply.extend(data);
-        self.client.write_all(&reply)?;
-        Ok(true)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,7 +179,7 @@ mod tests {
         }
     }
 
-    fn has(drive: &Drive, offset: u64) -> u8 {
+    fn has(drive: &mut Drive, offset: u64) -> u8 {
         let mut bytes = [0; 512];
         drive.read(offset, &mut bytes).unwrap();
         assert!(bytes.iter().all(|byte| *byte == bytes[0]));
@@ -327,9 +196,9 @@ mod tests {
             drive.write(512, &[2; 512], false).unwrap();
             drive.write(512, &[3; 512], true).unwrap();
             drive.write(0, &[4; 1024], false).unwrap();
-            assert_eq!((has(&drive, 0), has(&drive, 512)), (4, 4));
+            assert_eq!((has(&mut drive, 0), has(&mut drive, 512)), (4, 4));
             drive.cut(fastrand::Rng::with_seed(seed)).unwrap();
-            seen.insert((has(&drive, 0), has(&drive, 512)));
+            seen.insert((has(&mut drive, 0), has(&mut drive, 512)));
         }
         assert_eq!(Vec::from_iter(seen), [(1, 3), (1, 4), (4, 3), (4, 4)]);
     }
@@ -339,8 +208,8 @@ mod tests {
         let mut drive = drive(true);
         drive.write(0, &[1; 512], true).unwrap();
         drive.flush().unwrap();
-        assert_eq!(has(&drive, 0), 1);
+        assert_eq!(has(&mut drive, 0), 1);
         assert_eq!(drive.keep(|_| false).unwrap(), 0);
-        assert_eq!(has(&drive, 0), 0);
+        assert_eq!(has(&mut drive, 0), 0);
     }
 }

@@ -8,7 +8,9 @@ mod hostile;
 mod instructions;
 mod isolation;
 mod lists;
+mod nbd;
 mod nightly;
+mod powercut;
 mod sim;
 
 use std::process::ExitCode;
@@ -27,6 +29,8 @@ enum Task {
     Hostile(hostile::Options),
     /// Runs transactions on lists, in threads and tasks, and judges by what they read whether they were isolated
     Isolation(isolation::Options),
+    /// Cuts the power of stores on recorded disks at many moments, and judges what is left
+    Powercut(powercut::Options),
     /// Counts the instructions of a lookup and an update, and compares with what they were
     Instructions(instructions::Options),
     /// Runs what takes hours, and writes what came of it into the documents
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
         Task::Drive(options) => drive::run(&options),
         Task::Hostile(options) => hostile::run(&options),
         Task::Isolation(options) => isolation::run(&options),
+        Task::Powercut(options) => powercut::run(&options),
         Task::Instructions(options) => instructions::run(&options),
         Task::Nightly(options) => nightly::run(&options),
     }

@@ -23,6 +23,9 @@ pub(crate) struct Options {
     /// Kills of a process that runs such transactions
     #[arg(long, default_value_t = 2000)]
     isolation_kills: u64,
+    /// Losses of power of stores on recorded disks
+    #[arg(long, default_value_t = 20_000)]
+    powercut_states: u64,
     /// Seconds for each fuzz target
     #[arg(long, default_value_t = 900)]
     fuzz_seconds: u64,
@@ -43,10 +46,13 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
-const PARTS: [&str; 8] =
-    ["sim", "isolation", "hba", "doorbells", "hostile", "asan", "guest", "fuzz"];
+const PARTS: [&str; 9] =
+    ["sim", "isolation", "powercut", "hba", "doorbells", "hostile", "asan", "guest", "fuzz"];
 /// Transactions of one run of the part `isolation`.
 const ISOLATION_RUN: u64 = 3000;
+/// States of one life in the part `powercut`, and of one run, which has three lives.
+const POWERCUT_STATES: u64 = 40;
+const POWERCUT_RUN: u64 = 3 * POWERCUT_STATES;
 /// Arguments of cargo for the tests that are the parts `hba` and `doorbells`.
 const HBA_TEST: &str = "test -p qpair --profile ci --test qpair hba -- --nocapture";
 const DOORBELL_TEST: &str =
@@ -114,6 +120,14 @@ fn run_part(part: &'static str, options: &Options) -> io::Result<Outcome> {
                 "{} transactions and {} kills from seed {seed}, planted bugs",
                 options.isolation_transactions, options.isolation_kills
             ),
+        ),
+        "powercut" => (
+            vec![
+                ("POWERCUT_RUNS", options.powercut_states.div_ceil(POWERCUT_RUN).to_string()),
+                ("POWERCUT_STATES", POWERCUT_STATES.to_string()),
+                ("POWERCUT_SEED", seed.to_string()),
+            ],
+            format!("{} losses of power from seed {seed}, planted faults", options.powercut_states),
         ),
         "hba" => (
             vec![
@@ -188,6 +202,7 @@ fn tells(part: &str, line: &str) -> bool {
     match part {
         "sim" => line.contains("runs, ") || line.contains("not caught"),
         "isolation" => line.starts_with("isolation:") || line.contains("not caught"),
+        "powercut" => line.starts_with("powercut:") || line.contains("not caught"),
         "fuzz" => line.ends_with(" inputs"),
         "hba" | "doorbells" => {
             line.starts_with("test result:") || line.contains("FAILED") || line.contains("bursts, ")

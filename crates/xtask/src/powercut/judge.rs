@@ -1,0 +1,84 @@
+//! The judgement of a state that a loss of power left: a store that opens, is sound, and has what it must have.
+
+use std::sync::Arc;
+
+use qpair_block::BlockDevice;
+use qpair_engine::{Error, ErrorKind, Store, StoreOptions};
+
+use super::history::{Bounds, Found, History};
+use super::image::Image;
+use super::load::{read_all, said};
+use super::plan::Plan;
+
+/// What a store must hold.
+pub(super) struct Expected<'a> {
+    pub(super) history: &'a History,
+    pub(super) bounds: &'a [Bounds],
+    /// It must be there; otherwise it may have been in the making.
+    pub(super) is_made: bool,
+}
+
+/// Judges a store; what was found in it, or nothing if there is none and none had to be.
+pub(super) fn judge(
+    plan: &Plan,
+    images: &[Image],
+    expected: &Expected<'_>,
+) -> Result<Option<Found>, String> {
+    let devices = devices(images)?;
+    let (members, options) = plan.store(devices.clone());
+    if expected.is_made {
+        check(
+            members.clone(),
+            &StoreOptions { read_only: true, at_checkpoint: true, ..options.clone() },
+        )
+        .map_err(|wrong| format!("as the last checkpoint has it: {wrong}"))?;
+    }
+    let store = match Store::open(members.clone(), &options) {
+        Ok(store) => store,
+        Err(error) if !expected.is_made && is_nobodys(&error) => return Ok(None),
+        Err(error) => return Err(said("opening it")(error)),
+    };
+    let found = read_all(&store)?;
+    expected.history.explain(expected.bounds, &found)?;
+    store.close().map_err(said("closing it"))?;
+    check(members, &StoreOptions { read_only: true, ..options })
+        .map_err(|wrong| format!("after it was recovered and closed: {wrong}"))?;
+    Ok(Some(found))
+}
+
+/// Judges a store that a command made, with options of its own.
+pub(super) fn judge_made(images: &[Image], expected: &Expected<'_>) -> Result<(), String> {
+    let members = devices(images)?;
+    let options = StoreOptions { memory_bytes: 16 << 20, workers: 1, ..StoreOptions::default() };
+    let store = match Store::open(members.clone(), &options) {
+        Ok(store) => store,
+        Err(error) if !expected.is_made && is_nobodys(&error) => return Ok(()),
+        Err(error) => return Err(said("opening the store that was made")(error)),
+    };
+    let found = read_all(&store)?;
+    expected.history.explain(expected.bounds, &found)?;
+    store.close().map_err(said("closing the store that was made"))?;
+    check(members, &StoreOptions { read_only: true, ..options })
+}
+
+/// Whether a store that was in the making is refused as what it is: no store, or one that was never whole.
+fn is_nobodys(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotAStore | ErrorKind::Unclean | ErrorKind::Member | ErrorKind::NotFound
+    )
+}
+
+fn devices(images: &[Image]) -> Result<Vec<Arc<dyn BlockDevice>>, String> {
+    images.iter().map(Image::device).collect()
+}
+
+fn check(members: Vec<Arc<dyn BlockDevice>>, options: &StoreOptions) -> Result<(), String> {
+    let store = Store::open(members, options).map_err(said("opening it to check"))?;
+    let report = store.check(&|_, _| ()).map_err(said("checking it"))?;
+    store.close().map_err(said("closing it after a check"))?;
+    if report.is_sound() {
+        return Ok(());
+    }
+    Err(format!("{} faults: {}", report.faults.len(), report.faults.join("; ")))
+}
