@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use qpair::block::DeviceSpec;
 use qpair::report::{OpenReport, RecoveryProgress};
 use qpair::{Durability, ErrorKind, Mode, Options, Store, Table, parse_bytes, publish_path};
+use qpair_kernel::Growth;
 use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
 
 use crate::command::{WORKERS_MAX, parse_count};
@@ -175,6 +176,16 @@ impl StoreArgs {
             std::fs::metadata(path).ok().filter(|there| there.is_file()).map(|there| there.len())
         };
         [&self.store].into_iter().chain(&self.members).map(bytes).sum()
+    }
+
+    /// Returns how the files of the store and its log device grow: `Zeroed` if that is so for one of them; `None` if no file tells.
+    pub(crate) fn growth(&self) -> Option<Growth> {
+        let places = [self.store.as_path()].into_iter();
+        let places =
+            places.chain(self.members.iter().map(PathBuf::as_path)).chain(self.log.device());
+        let files = places.flat_map(files_of).filter(|path| path.is_file());
+        let all: Vec<Growth> = files.filter_map(|path| Growth::of(&path).ok()).collect();
+        all.iter().find(|growth| **growth == Growth::Zeroed).or(all.first()).copied()
     }
 
     fn options(&self, effort: Effort) -> Options {
