@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use qpair::block::DeviceSpec;
 use qpair::report::{OpenReport, RecoveryProgress};
 use qpair::{Durability, ErrorKind, Mode, Options, Store, Table, parse_bytes, publish_path};
+use qpair_drivers::Drivers;
 use qpair_kernel::Growth;
 use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
 
@@ -52,6 +53,9 @@ pub(crate) struct StoreArgs {
 
     #[command(flatten)]
     log: LogDeviceArgs,
+
+    #[arg(skip = crate::interrupt::drivers())]
+    drivers: Drivers,
 }
 
 /// Where the log is.
@@ -195,6 +199,7 @@ impl StoreArgs {
             .with_memory(options, if small { SMALL_MEMORY_BYTES } else { STORE_MEMORY_BYTES })
             .workers(self.workers.unwrap_or(usize::from(small)))
             .io(self.io)
+            .drivers(&self.drivers)
             .buffered(self.buffered);
         self.log.tell(options)
     }
@@ -252,6 +257,7 @@ impl StoreArgs {
             .with_memory(Options::new(target), STORE_MEMORY_BYTES)
             .workers(self.workers.unwrap_or(0))
             .io(self.io)
+            .drivers(&self.drivers)
             .buffered(self.buffered)
             .force(force))
     }
