@@ -16,8 +16,10 @@ use crate::progress::Progress;
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct CeilingOptions {
-    /// File or block device.
+    /// File, block device or specifier.
     pub path: PathBuf,
+    /// Drivers of a device that bypasses the kernel.
+    pub drivers: Drivers,
     /// Interface, and its mode.
     pub io: Mode,
     /// Bytes of a read.
@@ -55,7 +57,7 @@ pub fn ceiling(options: &CeilingOptions, progress: &dyn Progress) -> Result<Ceil
             FileOptions { read_only: true, direct: !options.buffered, ..FileOptions::new(path) };
         Ok(Arc::new(qpair_kernel::open(&file, options.io)?))
     };
-    let open = |name: &str| DeviceSpec::parse(name)?.open(&Drivers(files));
+    let open = |name: &str| DeviceSpec::parse(name)?.open(&options.drivers.opening(files));
     let device = match options.path.to_str() {
         Some(name) => open(name),
         None => files(&options.path),

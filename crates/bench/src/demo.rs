@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use qpair::{Error, ErrorKind, Interface, Result};
+use qpair_drivers::Drivers;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
@@ -341,6 +342,7 @@ fn find_ceiling(
         progress.begin(&format!("the device alone, {interface}"), 6);
         let options = CeilingOptions {
             path: path.to_owned(),
+            drivers: Drivers::new(),
             io: (*interface).into(),
             block_bytes: 4096,
             buffered: false,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use qpair::{Error, ErrorKind, Mode, Options, Result, Store};
+use qpair_drivers::Drivers;
 use serde::Serialize;
 
 use crate::ceiling::{CeilingOptions, ceiling};
@@ -26,6 +27,9 @@ const TABLE: &str = "bench";
 pub struct RunOptions {
     /// Where the store is; it is made and filled if it is not there.
     pub store: PathBuf,
+    /// Drivers of a store on devices that bypass the kernel.
+    #[serde(skip)]
+    pub drivers: Drivers,
     /// Records.
     pub records: u64,
     /// Memory for pages, bytes.
@@ -85,6 +89,7 @@ impl Default for RunOptions {
     fn default() -> Self {
         Self {
             store: "bench.qpair".into(),
+            drivers: Drivers::new(),
             records: 1_000_000,
             memory_bytes: 256 << 20,
             prefault: false,
@@ -117,6 +122,7 @@ impl RunOptions {
             .prefault(self.prefault)
             .workers(self.workers)
             .io(self.io)
+            .drivers(&self.drivers)
             .page_size(self.page_size)
             .buffered(self.buffered)
             .depth(self.depth)
@@ -223,6 +229,7 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
 fn ceiling_of(options: &RunOptions, progress: &dyn Progress) -> Result<f64> {
     let options = CeilingOptions {
         path: options.store.clone(),
+        drivers: options.drivers.clone(),
         io: options.io,
         block_bytes: options.page_size as u32,
         buffered: options.buffered,

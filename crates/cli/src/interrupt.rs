@@ -9,7 +9,7 @@ use std::time::Instant;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use qpair_drivers::{Patience, set_patience};
+use qpair_drivers::{Drivers, Patience};
 
 use crate::failure::{Exit, Failure, Result};
 
@@ -46,7 +46,6 @@ impl Interrupt {
             .try_for_each(register)
             .map_err(|error| Failure::io(&error, "taking over signals"))?;
         let interrupt = Self(requested);
-        set_patience(ask(Some(interrupt.clone())));
         let _ = FIRST.set(interrupt.clone());
         Ok(interrupt)
     }
@@ -69,15 +68,11 @@ impl Interrupt {
     }
 }
 
-/// Lets people know what is waited for when a device is silent for long. Without [`Interrupt::install`], Ctrl-C ends the command at once.
-pub(crate) fn tell_of_waits() {
-    set_patience(ask(None));
-}
-
-/// What drivers that wait for a silent device are answered; long waits are told of.
-fn ask(interrupt: Option<Interrupt>) -> Patience {
+/// Makes the drivers of a command. While they wait for a silent device, people are told, and a request to stop ends the wait. Without
+/// [`Interrupt::install`], Ctrl-C ends the command at once.
+pub(crate) fn drivers() -> Drivers {
     let (start, told_at_s) = (Instant::now(), AtomicU64::new(0));
-    Patience::new(move |waiting| {
+    Drivers::with_patience(Patience::new(move |waiting| {
         let (now_s, told_s) = (start.elapsed().as_secs(), told_at_s.load(Ordering::Relaxed));
         let is_due = waiting.waited.as_secs() >= TOLD_EVERY_S && now_s >= told_s + TOLD_EVERY_S;
         // One of those that wait at a time.
@@ -94,6 +89,6 @@ fn ask(interrupt: Option<Interrupt>) -> Patience {
                 waiting.at_most.as_secs_f64()
             );
         }
-        interrupt.as_ref().map_or(ControlFlow::Continue(()), Interrupt::flow)
-    })
+        FIRST.get().map_or(ControlFlow::Continue(()), Interrupt::flow)
+    }))
 }

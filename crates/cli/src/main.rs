@@ -62,7 +62,6 @@ fn main() -> ExitCode {
         Arguments::parse_from(command::as_fio_takes_them(std::env::args_os()));
     // A write past the limit of a file's size (ulimit -f) fails then, with an error that says so, and does not end the process.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    interrupt::tell_of_waits();
     // `target` logs what others take note of.
     if !matches!(command, Command::Target(_)) {
         events::notes();

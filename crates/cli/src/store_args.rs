@@ -13,6 +13,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use qpair::block::DeviceSpec;
 use qpair::report::{OpenReport, RecoveryProgress};
 use qpair::{Durability, ErrorKind, Mode, Options, Store, Table, parse_bytes, publish_path};
+use qpair_drivers::Drivers;
+use qpair_kernel::Growth;
 use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
 
 use crate::command::{WORKERS_MAX, parse_count};
@@ -51,6 +53,9 @@ pub(crate) struct StoreArgs {
 
     #[command(flatten)]
     log: LogDeviceArgs,
+
+    #[arg(skip = crate::interrupt::drivers())]
+    drivers: Drivers,
 }
 
 /// Where the log is.
@@ -177,6 +182,16 @@ impl StoreArgs {
         [&self.store].into_iter().chain(&self.members).map(bytes).sum()
     }
 
+    /// Returns how the files of the store and its log device grow: `Zeroed` if that is so for one of them; `None` if no file tells.
+    pub(crate) fn growth(&self) -> Option<Growth> {
+        let places = [self.store.as_path()].into_iter();
+        let places =
+            places.chain(self.members.iter().map(PathBuf::as_path)).chain(self.log.device());
+        let files = places.flat_map(files_of).filter(|path| path.is_file());
+        let all: Vec<Growth> = files.filter_map(|path| Growth::of(&path).ok()).collect();
+        all.iter().find(|growth| **growth == Growth::Zeroed).or(all.first()).copied()
+    }
+
     fn options(&self, effort: Effort) -> Options {
         let small = effort == Effort::Small;
         let options = Options::striped(std::iter::once(&self.store).chain(&self.members));
@@ -184,6 +199,7 @@ impl StoreArgs {
             .with_memory(options, if small { SMALL_MEMORY_BYTES } else { STORE_MEMORY_BYTES })
             .workers(self.workers.unwrap_or(usize::from(small)))
             .io(self.io)
+            .drivers(&self.drivers)
             .buffered(self.buffered);
         self.log.tell(options)
     }
@@ -241,6 +257,7 @@ impl StoreArgs {
             .with_memory(Options::new(target), STORE_MEMORY_BYTES)
             .workers(self.workers.unwrap_or(0))
             .io(self.io)
+            .drivers(&self.drivers)
             .buffered(self.buffered)
             .force(force))
     }

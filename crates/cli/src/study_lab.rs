@@ -68,7 +68,8 @@ impl DeviceArgs {
         }
         let interfaces = interfaces(&devices);
         let stores = own.is_some();
-        Ok((Lab { cpus: cpus()?, devices, interfaces, effort, stores, mix: Mix::default() }, own))
+        let (cpus, drivers, mix) = (cpus()?, crate::interrupt::drivers(), Mix::default());
+        Ok((Lab { cpus, drivers, devices, interfaces, effort, stores, mix }, own))
     }
 }
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use qpair::block::{DeviceSpec, Error, ErrorKind, Result};
 use qpair_bench::tpcc::{Scale, TPCC_TABLES, TpccLatency, TpccOptions, run_tpcc};
 use qpair_bench::{PartReport, Progress, RunOptions, StoreKv, StoreKvOptions, Workload, run, warm};
-use qpair_study::{Config, Effort, Measure, StoreFigures, StoreRunner, StoreUse, StoreWork};
+use qpair_drivers::Drivers;
+use qpair_study::{Config, Effort, Lab, Measure, StoreFigures, StoreRunner, StoreUse, StoreWork};
 
 use crate::interrupt::Interrupt;
 
@@ -22,6 +23,7 @@ const PEAK_S: f64 = 0.3;
 /// The stores of a study.
 pub(crate) struct Stores {
     folder: PathBuf,
+    drivers: Drivers,
     effort: Effort,
     interrupt: Interrupt,
     made: HashMap<(StoreWork, u32), Made>,
@@ -70,10 +72,11 @@ struct Asked<'a> {
 }
 
 impl Stores {
-    pub(crate) fn new(folder: &Path, effort: Effort, interrupt: Interrupt) -> Self {
+    pub(crate) fn new(folder: &Path, lab: &Lab, interrupt: Interrupt) -> Self {
         Self {
             folder: folder.to_owned(),
-            effort,
+            drivers: lab.drivers.clone(),
+            effort: lab.effort,
             interrupt,
             made: HashMap::new(),
             peaks: HashMap::new(),
@@ -116,7 +119,7 @@ impl Stores {
             run_s: 0.01,
         };
         self.measure(&asked)?;
-        let there = qpair::Options::new(&made.path).open()?;
+        let there = qpair::Options::new(&made.path).drivers(&self.drivers).open()?;
         let report = there.report();
         made.used_bytes = (report.pages - report.free_pages) * report.page_size as u64;
         there.close()?;
@@ -134,6 +137,7 @@ impl Stores {
     fn lookups(&self, asked: &Asked<'_>) -> qpair::Result<Measure> {
         let options = RunOptions {
             store: asked.path.clone(),
+            drivers: self.drivers.clone(),
             records: self.records(),
             memory_bytes: asked.memory_bytes,
             io: mode(&asked.config.interface)?,
@@ -174,6 +178,7 @@ impl Stores {
     fn tpcc(&self, asked: &Asked<'_>) -> qpair::Result<Measure> {
         let options = StoreKvOptions {
             store: asked.path.clone(),
+            drivers: self.drivers.clone(),
             memory_bytes: asked.memory_bytes,
             io: mode(&asked.config.interface)?,
             workers: asked.config.threads as usize,

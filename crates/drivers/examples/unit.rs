@@ -24,7 +24,7 @@ use qpair_block::{
     Arena, BlockDevice, ChannelOptions, Completion, IoChannel, Op, Request, WaitOptions,
 };
 use qpair_conformance::{Options, run};
-use qpair_drivers::{scsi_disk, scsi_host};
+use qpair_drivers::Drivers;
 use qpair_scsi::host::{Change, Data, Host, HostQueue, QueueOptions, Report, Task, Unit};
 use qpair_scsi::{ScsiDisk, ScsiOptions};
 use qpair_scsi_wire::Command;
@@ -51,21 +51,22 @@ fn main() -> ExitCode {
 fn try_it() -> Anything<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let drivers = &Drivers::new();
     match words[..] {
         [word @ ("write" | "read"), name, file] => {
-            transfer(name, &std::fs::read(file)?, word == "write")
+            transfer(drivers, name, &std::fs::read(file)?, word == "write")
         }
-        ["conform", name] => conform(name),
-        ["resets", name] => resets(name),
-        ["changes", host, file] => changes(host, file),
+        ["conform", name] => conform(drivers, name),
+        ["resets", name] => resets(drivers, name),
+        ["changes", host, file] => changes(drivers, host, file),
         _ => Err(USAGE.into()),
     }
 }
 
 /// Moves the bytes of a file, in pieces of different lengths, one after the other.
-fn transfer(name: &str, content: &[u8], is_write: bool) -> Anything<()> {
+fn transfer(drivers: &Drivers, name: &str, content: &[u8], is_write: bool) -> Anything<()> {
     const BLOCK: usize = 4096;
-    let disk = scsi_disk(name)?;
+    let disk = drivers.scsi_disk(name)?;
     let arena = Arena::new(2 << 20, 1, disk.info().arena_options())?;
     let options = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };
     let mut channel = disk.open_channel(&options)?;
@@ -102,10 +103,10 @@ fn transfer(name: &str, content: &[u8], is_write: bool) -> Anything<()> {
     Ok(())
 }
 
-fn conform(name: &str) -> Anything<()> {
-    println!("{}", scsi_disk(name)?.info().mode);
+fn conform(drivers: &Drivers, name: &str) -> Anything<()> {
+    println!("{}", drivers.scsi_disk(name)?.info().mode);
     let make = || -> Arc<dyn BlockDevice> {
-        match scsi_disk(name) {
+        match drivers.scsi_disk(name) {
             Ok(device) => device,
             // The suite counts a panic as the check's failure.
             Err(error) => panic!("opening it again: {error}"),
@@ -164,8 +165,8 @@ impl Writer {
     }
 }
 
-fn resets(name: &str) -> Anything<()> {
-    let disk = scsi_disk(name)?;
+fn resets(drivers: &Drivers, name: &str) -> Anything<()> {
+    let disk = drivers.scsi_disk(name)?;
     let (host, unit) = (disk.host().clone(), disk.unit());
     // Each reset costs a command a retry, and telling of it another one.
     let options = ScsiOptions { retries_max: 255, ..ScsiOptions::default() };
@@ -258,8 +259,8 @@ fn run_task(queue: &mut dyn HostQueue, task: Task, commands: usize) -> Anything<
     }
 }
 
-fn changes(name: &str, file: &str) -> Anything<()> {
-    let host = scsi_host(name)?;
+fn changes(drivers: &Drivers, name: &str, file: &str) -> Anything<()> {
+    let host = drivers.scsi_host(name)?;
     let before: Vec<u32> = host.scan()?.iter().map(|target| target.number).collect();
     std::fs::write(file, "")?;
     let start = Instant::now();
@@ -283,7 +284,7 @@ fn changes(name: &str, file: &str) -> Anything<()> {
     if before.contains(&new) || !targets()?.contains(&new) {
         return Err(format!("target {new} is not new: {before:?}").into());
     }
-    let disk = scsi_disk(&format!("{name}/{new}"))?;
+    let disk = drivers.scsi_disk(&format!("{name}/{new}"))?;
     let mut writer = Writer::new(&disk)?;
     writer.round(Op::Write, |number| number as u8)?;
     writer.round(Op::Read, |number| number as u8)?;

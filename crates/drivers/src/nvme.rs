@@ -1,77 +1,79 @@
 //! NVMe controllers by address.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_nvme::{Controller, ControllerOptions, NvmeAddress, NvmeDevice, NvmeTarget};
 use qpair_pci::PciFunction;
 use tracing::warn;
 
+use crate::Drivers;
+
 /// A controller that is open, how, and whether it is given huge pages alone.
 type Known = (Weak<Controller>, ControllerOptions, bool);
 
-/// Controllers that are open. A function has one driver in a process, whatever number of its namespaces are in use; so this is the one
-/// place that knows them all. They end with the last device that uses them.
-static OPEN: Mutex<Option<HashMap<NvmeTarget, Known>>> = Mutex::new(None);
+/// Controllers that are open. They end with the last device that uses them.
+pub(crate) type Controllers = HashMap<NvmeTarget, Known>;
 
-pub(crate) fn open(name: &str) -> Result<Arc<NvmeDevice>> {
-    let address = NvmeAddress::parse(name)?;
-    let controller = controller(&address)?;
-    Ok(Arc::new(controller.open_default_namespace(address.nsid)?))
-}
+impl Drivers {
+    pub(crate) fn namespace(&self, name: &str) -> Result<Arc<NvmeDevice>> {
+        let address = NvmeAddress::parse(name)?;
+        let controller = self.controller(&address)?;
+        Ok(Arc::new(controller.open_default_namespace(address.nsid)?))
+    }
 
-/// The function at an address.
-///
-/// `huge_pages`: only memory of reserved huge pages is shared with the process at the other end of a socket.
-///
-/// # Errors
-/// What VFIO or that process says.
-pub fn function(target: &NvmeTarget, huge_pages: bool) -> Result<Arc<dyn PciFunction>> {
-    match target {
-        NvmeTarget::Pci(address) => qpair_pci::vfio::open(address),
-        NvmeTarget::VfioUser(path) => {
-            let patience = crate::patience::patience();
-            let options =
-                qpair_vfio_user::ClientOptions { patience, huge_pages, ..Default::default() };
-            Ok(Arc::new(qpair_vfio_user::Client::connect(path, &options)?))
+    /// Opens the function at an address.
+    ///
+    /// `huge_pages`: only memory of reserved huge pages is shared with the process at the other end of a socket.
+    ///
+    /// # Errors
+    /// What VFIO or that process says.
+    pub fn function(&self, target: &NvmeTarget, huge_pages: bool) -> Result<Arc<dyn PciFunction>> {
+        match target {
+            NvmeTarget::Pci(address) => qpair_pci::vfio::open(address),
+            NvmeTarget::VfioUser(path) => {
+                let patience = self.patience();
+                let options =
+                    qpair_vfio_user::ClientOptions { patience, huge_pages, ..Default::default() };
+                Ok(Arc::new(qpair_vfio_user::Client::connect(path, &options)?))
+            }
         }
     }
-}
 
-/// The controller at an address: the one that is open already, or a new one.
-///
-/// # Errors
-/// `Busy` if it is open with other options; otherwise what the driver says.
-pub fn controller(address: &NvmeAddress) -> Result<Arc<Controller>> {
-    // Held while a controller is set up: another thread that asks for the same one waits for it.
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let open = open.get_or_insert_default();
-    open.retain(|_, (controller, ..)| controller.strong_count() > 0);
-    let patience = crate::patience::patience();
-    let options = ControllerOptions { patience, ..address.options() };
-    if let Some((controller, its, huge_pages)) = open.get(&address.target)
-        && let Some(controller) = controller.upgrade()
-    {
-        if *its != options || *huge_pages != address.huge_pages {
-            return Err(Error::new(
-                ErrorKind::Busy,
-                format!("nvme:{address}: in use by this program with other options"),
-            )
-            .hint("give all namespaces of a controller the same options"));
+    /// Returns the controller at an address: the one that is open already, or a new one.
+    ///
+    /// # Errors
+    /// `Busy` if it is open with other options; otherwise what the driver says.
+    pub fn controller(&self, address: &NvmeAddress) -> Result<Arc<Controller>> {
+        // Held while a controller is set up: another thread that asks for the same one waits for it.
+        let mut open = self.controllers().lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|_, (controller, ..)| controller.strong_count() > 0);
+        let patience = self.patience();
+        let options = ControllerOptions { patience, ..address.options() };
+        if let Some((controller, its, huge_pages)) = open.get(&address.target)
+            && let Some(controller) = controller.upgrade()
+        {
+            if *its != options || *huge_pages != address.huge_pages {
+                return Err(Error::new(
+                    ErrorKind::Busy,
+                    format!("nvme:{address}: in use by this program with other options"),
+                )
+                .hint("give all namespaces of a controller the same options"));
+            }
+            return Ok(controller);
         }
-        return Ok(controller);
+        let controller =
+            Controller::open(self.function(&address.target, address.huge_pages)?, options.clone())?;
+        if !controller.info().doorbells_mapped && !controller.info().doorbells_shadowed {
+            warn!(
+                name: "slow",
+                "nvme:{address}: its doorbells cannot be mapped; each is a call, which costs most of the IOPS: the other side must offer \
+                 the registers from 0x1000 on for mapping, or shadow doorbells"
+            );
+        }
+        let known = (Arc::downgrade(&controller), options, address.huge_pages);
+        open.insert(address.target.clone(), known);
+        Ok(controller)
     }
-    let controller =
-        Controller::open(function(&address.target, address.huge_pages)?, options.clone())?;
-    if !controller.info().doorbells_mapped && !controller.info().doorbells_shadowed {
-        warn!(
-            name: "slow",
-            "nvme:{address}: its doorbells cannot be mapped; each is a call, which costs most of the IOPS: the other side must offer \
-             the registers from 0x1000 on for mapping, or shadow doorbells"
-        );
-    }
-    let known = (Arc::downgrade(&controller), options, address.huge_pages);
-    open.insert(address.target.clone(), known);
-    Ok(controller)
 }

@@ -11,9 +11,9 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
-use qpair_block::{BlockDevice, Error, ErrorKind, Result};
+use qpair_block::{Error, ErrorKind, Result};
 use qpair_mpt3sas::Mpt3sasDriver;
 use qpair_nvme::NvmeTarget;
 use qpair_pci::sysfs::PciAddress;
@@ -25,12 +25,13 @@ use qpair_scsi_wire::vpd::UnitName;
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 use qpair_virtio_scsi::VirtioScsiDriver;
 
+use crate::Drivers;
+
 /// The host that is made of software.
 const SOFT: &str = "soft";
 
-/// What this program has open. A function has one driver in a process, and a disk is one device: this is the one place that knows
-/// them all. They end with the last device that uses them.
-struct Open {
+/// What is open: a host has one driver, and a disk is one device. They end with the last device that uses them.
+pub(crate) struct Open {
     drivers: Registry<Arc<dyn PciFunction>>,
     hosts: HashMap<String, Weak<dyn Host>>,
     /// By the unit's name.
@@ -45,8 +46,6 @@ impl Default for Open {
         Self { drivers, hosts: HashMap::new(), disks: HashMap::new() }
     }
 }
-
-static OPEN: Mutex<Option<Open>> = Mutex::new(None);
 
 /// The parts of a name.
 #[derive(Debug, PartialEq)]
@@ -123,49 +122,67 @@ fn split_options(name: &str) -> Result<(ScsiOptions, &str)> {
     Ok((options, rest))
 }
 
-/// Opens a disk by its name.
-pub(crate) fn open(name: &str) -> Result<Arc<dyn BlockDevice>> {
-    Ok(scsi_disk(name)?)
-}
-
-/// The disk of that name: the one that is open already, or a new one.
-///
-/// # Errors
-/// `Invalid` for a name that makes no sense, `Busy` if the disk is open by another path, `NotFound`; what the driver says.
-pub fn scsi_disk(name: &str) -> Result<Arc<ScsiDisk>> {
-    let address = Address::parse(name)?;
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let open = open.get_or_insert_default();
-    open.disks.retain(|_, (disk, _)| disk.strong_count() > 0);
-    let host = open.host(address.host)?;
-    let place = format!("{}/{}", address.host, address.unit);
-    let unit = match address.numbers() {
-        Some(unit) => {
-            let wanted = unit.target.to_string();
-            target_called(&*host, &wanted, |target| target.number.to_string(), name)?;
-            Some(unit)
+impl Drivers {
+    /// Returns the disk of that name: the one that is open already, or a new one.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that makes no sense, `Busy` if the disk is open by another path, `NotFound`; what the driver says.
+    pub fn scsi_disk(&self, name: &str) -> Result<Arc<ScsiDisk>> {
+        let address = Address::parse(name)?;
+        let mut open = self.scsi().lock().unwrap_or_else(PoisonError::into_inner);
+        open.disks.retain(|_, (disk, _)| disk.strong_count() > 0);
+        let host = open.host(address.host, self)?;
+        let place = format!("{}/{}", address.host, address.unit);
+        let unit = match address.numbers() {
+            Some(unit) => {
+                let wanted = unit.target.to_string();
+                target_called(&*host, &wanted, |target| target.number.to_string(), name)?;
+                Some(unit)
+            }
+            None => address.by_port(&*host, name)?,
+        };
+        let disk = match unit {
+            Some(unit) => ScsiDisk::open(host, unit, format!("scsi:{name}"), address.options)?,
+            None => find_named(&host, &address, name)?,
+        };
+        let key = disk.facts().name.to_string();
+        if let Some((known, its)) = open.disks.get(&key)
+            && let Some(known) = known.upgrade()
+        {
+            let is_same = Arc::ptr_eq(known.host(), disk.host()) && known.unit() == disk.unit();
+            if !is_same {
+                let context = format!("scsi:{name}: {key} is open as scsi:{its}");
+                return Err(Error::new(ErrorKind::Busy, context).hint(
+                    "two paths to a disk are not used together here: use the one that is open",
+                ));
+            }
+            return Ok(known);
         }
-        None => address.by_port(&*host, name)?,
-    };
-    let disk = match unit {
-        Some(unit) => ScsiDisk::open(host, unit, format!("scsi:{name}"), address.options)?,
-        None => find_named(&host, &address, name)?,
-    };
-    let key = disk.facts().name.to_string();
-    if let Some((known, its)) = open.disks.get(&key)
-        && let Some(known) = known.upgrade()
-    {
-        let is_same = Arc::ptr_eq(known.host(), disk.host()) && known.unit() == disk.unit();
-        if !is_same {
-            let context = format!("scsi:{name}: {key} is open as scsi:{its}");
-            return Err(Error::new(ErrorKind::Busy, context)
-                .hint("two paths to a disk are not used together here: use the one that is open"));
-        }
-        return Ok(known);
+        let disk = Arc::new(disk);
+        open.disks.insert(key, (Arc::downgrade(&disk), place));
+        Ok(disk)
     }
-    let disk = Arc::new(disk);
-    open.disks.insert(key, (Arc::downgrade(&disk), place));
-    Ok(disk)
+
+    /// Returns the host by its name: the one that is open already, or a new one.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that makes no sense; what the function and the driver say.
+    pub fn scsi_host(&self, name: &str) -> Result<Arc<dyn Host>> {
+        self.scsi().lock().unwrap_or_else(PoisonError::into_inner).host(name, self)
+    }
+
+    /// Drives the host at `[OPTIONS:]HOST`, which is a disk's name without its unit. A host that is driven already is the same one.
+    ///
+    /// # Errors
+    /// As [`Drivers::scsi_host`].
+    pub fn scsi_controller(&self, address: &str) -> Result<ScsiController> {
+        let (options, host) = split_options(address)?;
+        if host.is_empty() {
+            return Err(invalid(address, "it names no host"));
+        }
+        let (drivers, host) = (self.clone(), self.scsi_host(host)?);
+        Ok(ScsiController { drivers, address: address.to_owned(), options, host })
+    }
 }
 
 /// The number of the target that is called so, if it can be used.
@@ -201,35 +218,16 @@ fn find_named(host: &Arc<dyn Host>, address: &Address<'_>, name: &str) -> Result
         })
 }
 
-/// The host by its name: the one that is open already, or a new one.
-///
-/// # Errors
-/// `Invalid` for a name that makes no sense; what the function and the driver say.
-pub fn scsi_host(name: &str) -> Result<Arc<dyn Host>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().host(name)
-}
-
 /// A SCSI host by its address, and its disks by their places.
 #[derive(Debug)]
 pub struct ScsiController {
+    drivers: Drivers,
     address: String,
     options: ScsiOptions,
     host: Arc<dyn Host>,
 }
 
 impl ScsiController {
-    /// Drives the host at `[OPTIONS:]HOST`, which is a disk's name without its unit. A host that is driven already is the same one.
-    ///
-    /// # Errors
-    /// As [`scsi_host`].
-    pub fn attach(address: &str) -> Result<Self> {
-        let (options, host) = split_options(address)?;
-        if host.is_empty() {
-            return Err(invalid(address, "it names no host"));
-        }
-        Ok(Self { address: address.to_owned(), options, host: scsi_host(host)? })
-    }
-
     /// The host.
     #[must_use]
     pub fn host(&self) -> &Arc<dyn Host> {
@@ -260,20 +258,20 @@ impl ScsiController {
     /// Opens a unit.
     ///
     /// # Errors
-    /// As [`scsi_disk`].
+    /// As [`Drivers::scsi_disk`].
     pub fn open(&self, unit: Unit) -> Result<Arc<ScsiDisk>> {
         let lun = unit.lun.number().unwrap_or(u16::MAX);
-        scsi_disk(&format!("{}/{}.{lun}", self.address, unit.target))
+        self.drivers.scsi_disk(&format!("{}/{}.{lun}", self.address, unit.target))
     }
 }
 
 impl Open {
-    fn host(&mut self, name: &str) -> Result<Arc<dyn Host>> {
+    fn host(&mut self, name: &str, drivers: &Drivers) -> Result<Arc<dyn Host>> {
         self.hosts.retain(|_, host| host.strong_count() > 0);
         if let Some(host) = self.hosts.get(name).and_then(Weak::upgrade) {
             return Ok(host);
         }
-        let Some(host) = self.drivers.add_device(function(name)?) else {
+        let Some(host) = self.drivers.add_device(function(name, drivers)?) else {
             // No driver comes later here.
             self.drivers.forget_waiting();
             let drivers: Vec<&str> = self.drivers.drivers().collect();
@@ -287,16 +285,16 @@ impl Open {
     }
 }
 
-fn function(name: &str) -> Result<Arc<dyn PciFunction>> {
+fn function(name: &str, drivers: &Drivers) -> Result<Arc<dyn PciFunction>> {
     let (head, rest) = name.split_once(':').unwrap_or((name, ""));
     match head {
         SOFT => {
             let card = SoftHba::new(SoftHbaOptions::parse(rest)?)?;
             Ok(Arc::new(InProcess::new(format!("scsi:{name}"), card)))
         }
-        "vfio-user" => crate::nvme::function(&NvmeTarget::VfioUser(rest.into()), false),
+        "vfio-user" => drivers.function(&NvmeTarget::VfioUser(rest.into()), false),
         _ => match PciAddress::parse(name) {
-            Some(address) => crate::nvme::function(&NvmeTarget::Pci(address.to_string()), false),
+            Some(address) => drivers.function(&NvmeTarget::Pci(address.to_string()), false),
             None => Err(invalid(name, "no such host")),
         },
     }
@@ -309,6 +307,8 @@ pub(crate) fn is_volatile(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use qpair_block::BlockDevice;
+
     use super::*;
 
     #[test]
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!((address.host, address.options.timeout_ms), ("soft:size=1MiB", 500));
         assert!(Address::parse("wait=sleep:soft/0").unwrap().options.sleeps);
         assert_eq!(Address::parse("soft/naa.5").unwrap().numbers(), None);
-        assert_eq!(open("hard/0").unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(Drivers::new().scsi_disk("hard/0").unwrap_err().kind(), ErrorKind::Invalid);
         for name in
             ["soft", "/0", "soft/", "timeout_ms=x:soft/0", "tea=1:soft/0", "wait=not:soft/0"]
         {
@@ -330,6 +330,8 @@ mod tests {
 
     #[test]
     fn a_disk_is_one_device() {
+        let drivers = Drivers::new();
+        let open = |name: &str| drivers.scsi_disk(name);
         let host = "soft:size=1MiB,disks=2,serial=one";
         let first = open(&format!("{host}/0")).unwrap();
         assert_eq!(first.size_bytes(), 1 << 20);
@@ -346,9 +348,11 @@ mod tests {
 
     #[test]
     fn a_unit_by_its_name() {
+        let drivers = Drivers::new();
+        let open = |name: &str| drivers.scsi_disk(name);
         let disk = open("soft:size=1MiB,serial=two/0").unwrap();
         let found = scan(
-            &scsi_host("soft:size=1MiB,serial=two").unwrap(),
+            &drivers.scsi_host("soft:size=1MiB,serial=two").unwrap(),
             ScsiOptions::default(),
             |target, lun| format!("{target}.{lun}"),
         );
@@ -357,7 +361,8 @@ mod tests {
         let named = open(&format!("soft:size=1MiB,serial=two/{name}")).unwrap();
         assert!(Arc::ptr_eq(&disk, &named));
         let digits = name.trim_start_matches("naa.").to_uppercase();
-        let port = scsi_host("soft:size=1MiB,serial=two").unwrap().scan().unwrap().remove(0);
+        let port =
+            drivers.scsi_host("soft:size=1MiB,serial=two").unwrap().scan().unwrap().remove(0);
         for unit in [format!("wwn-0x{digits}"), port.address.clone(), format!("{}.0", port.address)]
         {
             let other = open(&format!("soft:size=1MiB,serial=two/{unit}")).unwrap();

@@ -1,12 +1,14 @@
 //! Soft drives in this process.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use qpair_block::{BlockDevice, Error, ErrorKind, Result};
 use qpair_nvme::{Controller, ControllerOptions, NvmeAddress, NvmeDevice};
-use qpair_pci::InProcess;
+use qpair_pci::{InProcess, Patience};
 use qpair_softdev::{MediumOptions, SoftNvme, SoftNvmeOptions};
+
+use crate::Drivers;
 
 /// Options that are the driver's, not the drive's.
 const DRIVER_OPTIONS: [&str; 3] = ["wait", "queue_entries", "timeout_ms"];
@@ -19,13 +21,16 @@ pub struct SoftDrive {
     pub drive: Arc<SoftNvme>,
 }
 
-impl SoftDrive {
-    /// Makes one: `[wait=...,queue_entries=N,timeout_ms=N,]` and what [`SoftNvmeOptions`] reads.
+/// Drives that are opened by name, each while its lender has it.
+pub(crate) type Lent = Vec<(String, Weak<NvmeDevice>)>;
+
+impl Drivers {
+    /// Makes a drive made of software: `[wait=...,queue_entries=N,timeout_ms=N,]` and what [`SoftNvmeOptions`] reads.
     ///
     /// # Errors
     /// `Invalid` for options that make no sense; `NoSpace` for more memory than there is; what the driver says.
-    pub fn open(text: &str) -> Result<Self> {
-        let (controller, drive) = controller(text)?;
+    pub fn soft_drive(&self, text: &str) -> Result<SoftDrive> {
+        let (controller, drive) = controller(text, self.patience())?;
         let namespaces = controller.namespaces().len();
         if namespaces != 1 {
             let context = format!("softnvme:{text}: {namespaces} namespaces");
@@ -33,34 +38,35 @@ impl SoftDrive {
                 .hint("one here; a stripe joins several drives, `qpair softdrive` serves several namespaces"));
         }
         let device = controller.open_default_namespace(None)?;
-        Ok(Self { device: Arc::new(device), drive })
+        Ok(SoftDrive { device: Arc::new(device), drive })
+    }
+
+    /// Lets those who open a soft drive of that name by these drivers have this one, as long as it lives. Otherwise each opening makes another
+    /// drive.
+    pub fn lend_soft(&self, name: &str, device: &Arc<NvmeDevice>) {
+        let mut lent = self.all_lent().lock().unwrap_or_else(PoisonError::into_inner);
+        lent.retain(|(_, device)| device.strong_count() > 0);
+        lent.push((name.to_owned(), Arc::downgrade(device)));
+    }
+
+    /// The drive of that name that was lent last.
+    pub(crate) fn lent(&self, name: &str) -> Option<Arc<NvmeDevice>> {
+        let lent = self.all_lent().lock().unwrap_or_else(PoisonError::into_inner);
+        lent.iter().rev().filter(|(its, _)| its == name).find_map(|(_, device)| device.upgrade())
     }
 }
 
-/// Drives that others in this process open by name: each is used while its lender has it.
-static LENT: Mutex<Vec<(String, Weak<NvmeDevice>)>> = Mutex::new(Vec::new());
-
-/// Lets callers that open a soft drive of that name have this one, as long as it lives. Otherwise each opening makes another drive.
-pub fn lend_soft(name: &str, device: &Arc<NvmeDevice>) {
-    let mut lent = LENT.lock().unwrap_or_else(PoisonError::into_inner);
-    lent.retain(|(_, device)| device.strong_count() > 0);
-    lent.push((name.to_owned(), Arc::downgrade(device)));
-}
-
-/// The drive of that name that was lent last.
-pub(crate) fn lent(name: &str) -> Option<Arc<NvmeDevice>> {
-    let lent = LENT.lock().unwrap_or_else(PoisonError::into_inner);
-    lent.iter().rev().filter(|(its, _)| its == name).find_map(|(_, device)| device.upgrade())
-}
-
 /// Makes a drive, and the driver for it.
-pub(crate) fn controller(text: &str) -> Result<(Arc<Controller>, Arc<SoftNvme>)> {
+pub(crate) fn controller(
+    text: &str,
+    patience: Patience,
+) -> Result<(Arc<Controller>, Arc<SoftNvme>)> {
     let (driver, drive) = split(text);
     let options = SoftNvmeOptions::parse(&drive.join(","))?;
     // The driver's options are read as in an address, which says what is wrong with them.
     let place = if driver.is_empty() { String::new() } else { format!("{}:", driver.join(",")) };
     let driver = NvmeAddress::parse(&format!("{place}vfio-user:softnvme"))?.options();
-    let driver = ControllerOptions { patience: crate::patience::patience(), ..driver };
+    let driver = ControllerOptions { patience, ..driver };
     let name = format!("softnvme:{text}");
     let drive = SoftNvme::new(options)?;
     let function = Arc::new(InProcess::new(name, drive.clone()));
@@ -117,28 +123,30 @@ mod tests {
     #[test]
     fn a_lent_drive_is_had_while_it_lives() {
         let name = "size=1MiB,serial=lent";
-        let open = || crate::nvme_device("softnvme", name).unwrap();
+        let drivers = Drivers::new();
+        let open = || drivers.nvme_device("softnvme", name).unwrap();
         let drive = open();
         assert!(!Arc::ptr_eq(&drive, &open()), "each is another");
-        lend_soft(name, &drive);
+        drivers.lend_soft(name, &drive);
         assert!(Arc::ptr_eq(&drive, &open()));
-        let other = crate::nvme_device("softnvme", "size=1MiB,serial=other").unwrap();
+        let other = drivers.nvme_device("softnvme", "size=1MiB,serial=other").unwrap();
         assert!(!Arc::ptr_eq(&drive, &other));
         drop(drive);
-        assert!(lent(name).is_none());
+        assert!(drivers.lent(name).is_none());
     }
 
     #[test]
     fn options_are_the_drive_s_or_the_driver_s() {
         assert_eq!(options("a=1,b=x\\,y,c"), ["a=1", "b=x\\,y", "c"]);
-        let drive = SoftDrive::open("wait=sleep,size=1MiB,timeout_ms=500").unwrap();
+        let drivers = Drivers::new();
+        let drive = drivers.soft_drive("wait=sleep,size=1MiB,timeout_ms=500").unwrap();
         assert_eq!(drive.device.size_bytes(), 1 << 20);
         for (text, said) in [
             ("size=1MiB,sise=2", "sise"),
             ("size=1MiB+1MiB", "2 namespaces"),
             ("size=1MiB,wait=doze", "doze"),
         ] {
-            let error = SoftDrive::open(text).unwrap_err();
+            let error = drivers.soft_drive(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
             assert!(error.to_string().contains(said), "{text}: {error}");
         }

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qpair_block::{BlockDevice, Error, ErrorKind, Result};
+use qpair_pci::Patience;
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 
 /// Opens a disk by its name.
-pub(crate) fn open(name: &str) -> Result<Arc<dyn BlockDevice>> {
+pub(crate) fn open(name: &str, patience: Patience) -> Result<Arc<dyn BlockDevice>> {
     let (options, path) = split_options(name)?;
+    let options = VhostUserOptions { patience, ..options };
     Ok(Arc::new(VhostUserBlk::open(Path::new(path), options)?))
 }
 
 /// The options before the socket, if there are any: what comes before the first colon and has a `=`.
 fn split_options(name: &str) -> Result<(VhostUserOptions, &str)> {
-    let mut options =
-        VhostUserOptions { patience: crate::patience::patience(), ..VhostUserOptions::default() };
+    let mut options = VhostUserOptions::default();
     let (name, is_huge) = match name.strip_suffix(",memory=huge") {
         Some(name) => (name, true),
         None => (name, false),
@@ -68,10 +69,13 @@ mod tests {
             assert_eq!(split_options(path).unwrap().1, path);
         }
         for name in ["reconnect_ms=x:/a", "tea=1:/a", "memory=small:/a", "reconnect_ms=1,:/a"] {
-            let error = open(name).unwrap_err();
+            let error = open(name, Patience::default()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{name}");
             assert!(error.way_out().is_some());
         }
-        assert_eq!(open("reconnect_ms=0:/nowhere/a.sock").unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(
+            open("reconnect_ms=0:/nowhere/a.sock", Patience::default()).unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
     }
 }

@@ -29,7 +29,7 @@ fn open(text: &str) -> Arc<dyn BlockDevice> {
     let files = |_: &Path| -> Result<Arc<dyn BlockDevice>> {
         Err(Error::new(ErrorKind::Unsupported, "these tests open no files"))
     };
-    DeviceSpec::parse(text).unwrap().open(&Drivers(files)).unwrap()
+    DeviceSpec::parse(text).unwrap().open(&Drivers::new().opening(files)).unwrap()
 }
 
 fn stripe_of(drive: &str, count: usize) -> Arc<dyn BlockDevice> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use qpair_block::{Arena, ArenaOptions, ChannelOptions, Request, WaitOptions};
 use qpair_conformance::{Options, run};
+use qpair_drivers::Drivers;
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 use qpair_vfio_user::{Host, Idle, Server, ServerOptions};
 
@@ -67,7 +68,7 @@ fn pass_by(options: &str, text: &str) {
     };
     let open = || {
         let served = Served::new(text);
-        let device = qpair_drivers::open("scsi", &format!("{options}{}", served.name)).unwrap();
+        let device = Drivers::new().open("scsi", &format!("{options}{}", served.name)).unwrap();
         let mut all = all.lock().unwrap();
         all.push_back(served);
         if all.len() > 2 {
@@ -103,7 +104,7 @@ fn asleep_for_interrupts() {
     const REQUESTS: u64 = 64;
     for (options, interrupts) in [("wait=sleep:", REQUESTS), ("wait=poll:", 0)] {
         let served = Served::new("size=8MiB,queues=8,strict=on");
-        let device = qpair_drivers::open("scsi", &format!("{options}{}", served.name)).unwrap();
+        let device = Drivers::new().open("scsi", &format!("{options}{}", served.name)).unwrap();
         let arena =
             Arena::new(4096, 1, ArenaOptions { shared: true, ..Default::default() }).unwrap();
         let channel = ChannelOptions { depth: 4, arenas: vec![arena.clone()], wake: None };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
-use qpair_drivers::{Loan, Named, nvme_device};
+use qpair_drivers::{Drivers, Loan, Named};
 use qpair_kernel::{Interface, Mode};
 use qpair_pci::sysfs::VFIO_PCI;
 
@@ -27,7 +27,8 @@ pub(crate) fn run(options: &Options, drive: &KernelDrive, watcher: &dyn Watcher)
     let named = Named::find(&drive.name)?;
     let loan = Loan::begin(named.address)?;
     let folder = Private::make(named.address)?;
-    let mut lent = Lent { loan, named, folder, user: None, size_bytes: 0 };
+    let mut lent =
+        Lent { loan, named, folder, drivers: options.drivers.clone(), user: None, size_bytes: 0 };
     let outcome = lent.measure(options, drive, watcher);
     match (outcome, lent.end()) {
         (outcome, Ok(())) => outcome,
@@ -43,6 +44,7 @@ struct Lent {
     loan: Loan,
     named: Named,
     folder: Private,
+    drivers: Drivers,
     /// Open while this program drives it.
     user: Option<Drive>,
     size_bytes: u64,
@@ -119,9 +121,9 @@ impl Lent {
         if self.user.is_none() {
             let name = self.named.own_name()?;
             self.loan.to(VFIO_PCI)?;
-            let device = nvme_device("nvme", &name)?;
+            let device = self.drivers.nvme_device("nvme", &name)?;
             let spec = DeviceSpec::parse(&format!("nvme:{name}"))?;
-            self.user = Some(Drive { spec, device });
+            self.user = Some(Drive { spec, device, drivers: self.drivers.clone() });
         }
         let gone = || Error::new(ErrorKind::Gone, "the drive that was opened just now");
         self.user.as_mut().ok_or_else(gone)
@@ -140,7 +142,7 @@ impl Lent {
 
     fn io_uring(&mut self, ask: Ask<'_>) -> Result<Turn> {
         let spec = DeviceSpec::File(self.kernel(ask.load)?);
-        stack(&spec, Mode::new(Interface::IoUring), self.size_bytes, ask)
+        stack(&self.drivers, &spec, Mode::new(Interface::IoUring), self.size_bytes, ask)
     }
 
     /// A turn of each load with tracepoints on.

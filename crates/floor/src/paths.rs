@@ -7,6 +7,7 @@ use qpair_block::{
     Arena, BlockDevice, Buffer, ChannelOptions, Completion, DeviceSpec, Error, ErrorKind,
     IoChannel, Op, Request, Result,
 };
+use qpair_drivers::Drivers;
 use qpair_kernel::Mode;
 use qpair_nvme::{NvmeDevice, PrebuiltQueue};
 use qpair_workload::{BlockSizes, Extent, Job, Latencies, Live, Observer, Order, Verbs, run};
@@ -19,6 +20,7 @@ use crate::turn::{Counted, Length, Places, Slots, part, turn};
 pub(crate) struct Drive {
     pub(crate) spec: DeviceSpec,
     pub(crate) device: Arc<NvmeDevice>,
+    pub(crate) drivers: Drivers,
 }
 
 /// Whether to stop.
@@ -44,7 +46,9 @@ impl Reach for Drive {
         match way {
             Way::Floor | Way::UserFloor => self.jobs(ask, &|places| self.floor(ask, places)),
             Way::Driver => self.jobs(ask, &|places| self.driver(ask, places)),
-            Way::Stack => stack(&self.spec, Mode::default(), self.device.size_bytes(), ask),
+            Way::Stack => {
+                stack(&self.drivers, &self.spec, Mode::default(), self.device.size_bytes(), ask)
+            }
             Way::IoUring | Way::Fio => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("{} goes over the kernel's driver", way.name()),
@@ -105,11 +109,17 @@ impl Drive {
 }
 
 /// `qpair bench io`, over whatever opens a device of that name.
-pub(crate) fn stack(spec: &DeviceSpec, mode: Mode, size_bytes: u64, ask: Ask<'_>) -> Result<Turn> {
+pub(crate) fn stack(
+    drivers: &Drivers,
+    spec: &DeviceSpec,
+    mode: Mode,
+    size_bytes: u64,
+    ask: Ask<'_>,
+) -> Result<Turn> {
     until_counted(ask, |ask| {
         let of = |number| job(spec, mode, size_bytes, ask, number);
         let jobs: Vec<Job> = (0..ask.load.jobs).map(of).collect();
-        let report = run(&jobs, &Unseen(ask.stop))?;
+        let report = run(drivers, &jobs, &Unseen(ask.stop))?;
         let (mut latencies, mut rates, mut seconds) = (Latencies::default(), (0.0, 0.0), 0.0_f64);
         for job in &report.jobs {
             if let Some(error) = &job.error {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
-use qpair_drivers::{lend_soft, nvme_device};
+use qpair_drivers::Drivers;
 use qpair_nvme::NvmeDevice;
 pub use qpair_study::Watcher;
 
@@ -22,6 +22,8 @@ use crate::turn::{Length, part};
 pub struct Options {
     /// The drive.
     pub drive: Which,
+    /// This program's own drivers.
+    pub drivers: Drivers,
     /// The loads.
     pub loads: Vec<Load>,
     /// Length of a turn.
@@ -93,10 +95,10 @@ fn run_user(options: &Options, spec: &DeviceSpec, watcher: &dyn Watcher) -> Resu
             "name softnvme:size=1GiB, or nvme:0000:3b:00.0 after `qpair nvme bind 0000:3b:00.0`",
         ));
     };
-    let device = nvme_device(driver, own)?;
+    let device = options.drivers.nvme_device(driver, own)?;
     if *driver == "softnvme" {
         // The stack opens it by name, and is to have this one.
-        lend_soft(own, &device);
+        options.drivers.lend_soft(own, &device);
     }
     let mode = device.info().mode.clone();
     let mut report = Report::new(name, mode, options.time.as_secs_f64(), options.repeat);
@@ -107,7 +109,7 @@ fn run_user(options: &Options, spec: &DeviceSpec, watcher: &dyn Watcher) -> Resu
                 .to_owned(),
         );
     }
-    let mut drive = Drive { spec: spec.clone(), device };
+    let mut drive = Drive { spec: spec.clone(), device, drivers: options.drivers.clone() };
     rounds(options, &mut drive, &mut report, watcher)?;
     report.compare();
     Ok(report)
@@ -282,6 +284,7 @@ mod tests {
         };
         Options {
             drive: Which::User(DeviceSpec::parse(spec).unwrap()),
+            drivers: Drivers::new(),
             loads: names.iter().map(load).collect(),
             time: Duration::from_millis(10),
             repeat: 2,

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - `size_bytes` is a multiple of the logical block; while the file is open it shrinks only where its user has no request;
-//! - a file that grew has its space reserved up to `size_bytes`; one that could not grow has its old size.
+//! - a file that grew has its space up to `size_bytes`, but for holes that it had where the file system cannot reserve space; one that
+//!   could not grow has its old size.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -20,7 +21,7 @@ use rustix::io::Errno;
 use crate::holder::LockHolder;
 use crate::nowait::needs_threads;
 use crate::request::TRANSFER_BYTES_MAX;
-use crate::space::{Reserve, by_fallocate, check_free, reserve_holes};
+use crate::space::{Grid, by_fallocate, by_zeros, check_free, reserve_holes};
 
 /// Logical block of a file system that does not tell, bytes.
 const LOGICAL_BLOCK_DEFAULT: u32 = 512;
@@ -89,7 +90,6 @@ pub(crate) struct File {
     /// Space known to be reserved, bytes: 0 after an opening, whatever the file has, and all of it from the first growth on. Also keeps
     /// growers apart.
     reserved_bytes: Mutex<u64>,
-    reserve: Reserve,
 }
 
 impl File {
@@ -142,7 +142,6 @@ impl File {
             limits,
             size_bytes: AtomicU64::new(geometry.size_bytes),
             reserved_bytes: Mutex::new(0),
-            reserve: by_fallocate,
         };
         if let Some(bytes) = options.create {
             file.fill_new(bytes, &options.path)?;
@@ -233,10 +232,20 @@ impl File {
     fn reserve(&self, reserved: u64, old: u64, new: u64) -> std::result::Result<(), Errno> {
         let fd = self.fd.as_fd();
         check_free(fd, reserved, new)?;
-        if reserved < old {
-            reserve_holes(fd, old, self.reserve)?;
+        let holes = if reserved < old { reserve_holes(fd, old) } else { Ok(()) };
+        match holes.and_then(|()| by_fallocate(fd, old..new)) {
+            // Holes stay: others may be writing to them.
+            Err(Errno::OPNOTSUPP) => by_zeros(fd, old..new, self.grid()),
+            outcome => outcome,
         }
-        (self.reserve)(fd, old..new)
+    }
+
+    fn grid(&self) -> Grid {
+        Grid {
+            block_bytes: self.limits.logical_block_bytes.into(),
+            memory_alignment_bytes: self.limits.memory_alignment_bytes as usize,
+            direct: self.direct,
+        }
     }
 
     /// As [`needs_threads`].
@@ -274,9 +283,6 @@ fn grow_error(cause: Errno, name: &str, old: u64, new: u64) -> Error {
     match cause {
         Errno::NOSPC | Errno::DQUOT => {
             error.hint("free space on the file system, or raise the quota")
-        }
-        Errno::OPNOTSUPP => {
-            error.hint("this file system cannot reserve space (fallocate); use ext4 or xfs")
         }
         _ => error,
     }

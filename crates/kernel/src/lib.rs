@@ -4,6 +4,7 @@
 //! - [`Interface`]: `io_uring`, `libaio`, `posix`, or `auto`, which takes the first of them that works here; `io_uring_cmd` for
 //!   NVMe commands; [`Mode`]: an interface and its switches.
 //! - [`open`]: gives a [`KernelDevice`]; [`Choice`] says which interface it runs on and why not an earlier one.
+//! - [`Growth`]: how a file gets its space when it grows.
 //! - [`probe`]: which interfaces this machine offers, and what is in the way of the others.
 //!
 //! The mode asked for is the mode run, or an error says what is missing and how to get it.
@@ -51,4 +52,5 @@ pub use file::FileOptions;
 pub use holder::LockHolder;
 pub use interface::{Choice, Interface, probe};
 pub use mode::{Mode, Polling, SubmissionThread, TaskRun};
+pub use space::Growth;
 pub use standard_output::standard_output_was_closed;

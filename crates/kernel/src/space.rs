@@ -1,29 +1,110 @@
 //! Space of a regular file: how much of it the file lacks, and reserving it.
 //!
 //! Invariants:
-//! - what was written to the file stays as it was, also what others write meanwhile;
+//! - what was written to the file stays as it was, also what others write meanwhile: zeros are written behind the file's end only;
 //! - a range that was reserved takes writes without any more space.
 
+use std::fs::{FileTimes, OpenOptions};
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
 
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstat, fstatvfs, seek};
-use rustix::io::Errno;
+use qpair_block::{Error, Result as BlockResult};
+use rustix::fs::{
+    FallocateFlags, SeekFrom, fallocate, fdatasync, fstat, fstatvfs, ftruncate, seek,
+};
+use rustix::io::{Errno, pwrite};
 
 /// Bytes of a block as `stat` counts them.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// Reserves a range of a file, and makes the file as long as it takes. Tests have others.
-pub(crate) type Reserve = fn(BorrowedFd<'_>, Range<u64>) -> Result<(), Errno>;
+/// Bytes of one write of zeros.
+const ZEROS_BYTES: usize = 1 << 20;
 
-/// Reserves a range by `fallocate`.
+/// How a file gets its space when it grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// The file system reserves the space (`fallocate`) and writes none of it.
+    Reserved,
+    /// The file system cannot reserve space, so zeros are written: each byte of the file is written once more.
+    Zeroed,
+}
+
+impl Growth {
+    /// Returns how the regular file at `path` grows, by reserving its first byte once more. The file keeps its content, its length and
+    /// its times.
+    ///
+    /// # Errors
+    /// What the kernel says: among others, the file may not be open for writing here, or has no first byte on a full file system.
+    pub fn of(path: &Path) -> BlockResult<Self> {
+        let failed = |cause| Error::os(cause, format!("asking how {} grows", path.display()));
+        let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
+        let before = file.metadata().map_err(failed)?;
+        let growth = match retried(|| fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 1)) {
+            Ok(()) => Self::Reserved,
+            Err(Errno::OPNOTSUPP) => Self::Zeroed,
+            Err(cause) => return Err(failed(cause.into())),
+        };
+        let times = before.modified().map(|modified| FileTimes::new().set_modified(modified));
+        // A backup program reads the file again at worst.
+        let _ = times.and_then(|times| file.set_times(times));
+        Ok(growth)
+    }
+}
+
+/// Reserves a range by `fallocate`, and makes the file at least as long.
 pub(crate) fn by_fallocate(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<(), Errno> {
+    retried(|| fallocate(fd, FallocateFlags::empty(), range.start, range.end - range.start))
+}
+
+fn retried<T>(call: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
-        match fallocate(fd, FallocateFlags::empty(), range.start, range.end - range.start) {
+        match call() {
             Err(Errno::INTR) => {}
             outcome => return outcome,
         }
     }
+}
+
+/// The grid of writes to a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grid {
+    pub(crate) block_bytes: u64,
+    pub(crate) memory_alignment_bytes: usize,
+    /// Writes go around the page cache.
+    pub(crate) direct: bool,
+}
+
+/// Writes zeros to what `range` has behind the end of the file, and makes the file at least as long as the range takes.
+pub(crate) fn by_zeros(fd: BorrowedFd<'_>, range: Range<u64>, grid: Grid) -> Result<(), Errno> {
+    let len = fstat(fd)?.st_size as u64;
+    // A part of a block at the end of the file stays as it is.
+    let mut at = range.start.max(len.next_multiple_of(grid.block_bytes));
+    if len < at.min(range.end) {
+        ftruncate(fd, at.min(range.end))?;
+    }
+    let zeros = vec![0_u8; ZEROS_BYTES + grid.memory_alignment_bytes];
+    let zeros = &zeros[zeros.as_ptr().align_offset(grid.memory_alignment_bytes)..][..ZEROS_BYTES];
+    while at < range.end {
+        let count = (range.end - at).min(ZEROS_BYTES as u64) as usize;
+        let written = retried(|| pwrite(fd, &zeros[..count], at))? as u64;
+        // Less than was asked for is written where space ends.
+        let blocks_bytes = written / grid.block_bytes * grid.block_bytes;
+        if blocks_bytes == 0 {
+            return Err(Errno::NOSPC);
+        }
+        at += blocks_bytes;
+    }
+    if grid.direct { Ok(()) } else { flush_apart(fd) }
+}
+
+/// Waits until the page cache of a file is written: over NFS only that finds out that there is no space. It is done by an open file of
+/// its own, because the next flush on `fd` would not report an error that a flush on `fd` reported here.
+fn flush_apart(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    let again = OpenOptions::new().write(true).open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    // Without /proc the next flush of the file's user reports what goes wrong.
+    let Ok(again) = again else { return Ok(()) };
+    fdatasync(&again)
 }
 
 /// Bytes that a file lacks to have all of its first `wanted` bytes: of those it has `allocated` somewhere, and the first `reserved` for certain.
@@ -49,16 +130,16 @@ pub(crate) fn check_free(fd: BorrowedFd<'_>, reserved: u64, wanted: u64) -> Resu
 
 /// Reserves what of a file was there when it was opened. Only holes are asked for: xfs wants as much free as a range is long, whatever of it the
 /// file has, and takes space that was reserved and never written for a hole.
-pub(crate) fn reserve_holes(fd: BorrowedFd<'_>, len: u64, reserve: Reserve) -> Result<(), Errno> {
+pub(crate) fn reserve_holes(fd: BorrowedFd<'_>, len: u64) -> Result<(), Errno> {
     let allocated = allocated_bytes(fd)?;
     let holes = holes(fd, len)?;
     let sum: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
     if allocated + sum < len {
         // The file system does not tell where the holes are.
-        return reserve(fd, 0..len);
+        return by_fallocate(fd, 0..len);
     }
     for hole in holes {
-        match reserve(fd, hole) {
+        match by_fallocate(fd, hole) {
             Err(Errno::NOSPC) if allocated >= len => {}
             outcome => outcome?,
         }
@@ -90,7 +171,55 @@ fn holes(fd: BorrowedFd<'_>, len: u64) -> Result<Vec<Range<u64>>, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
+
+    const GRID: Grid = Grid { block_bytes: 512, memory_alignment_bytes: 4096, direct: false };
+
+    #[test]
+    fn zeros_are_written_behind_the_end_only() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; 1000], 0).unwrap();
+        // A whole block and a part of one, of which a device shows the first.
+        by_zeros(file.as_fd(), 512..(3 << 20) + 512, GRID).unwrap();
+        let len = (3 << 20) + 512;
+        assert_eq!(file.metadata().unwrap().len(), len);
+        assert!(allocated_bytes(&file).unwrap() >= len);
+        let mut content = vec![1; len as usize];
+        file.read_exact_at(&mut content, 0).unwrap();
+        assert!(content[..1000].iter().all(|byte| *byte == 7));
+        assert!(content[1000..].iter().all(|byte| *byte == 0));
+        // What others made longer meanwhile is theirs.
+        file.write_all_at(&[9; 4096], len).unwrap();
+        by_zeros(file.as_fd(), len..len + 512, GRID).unwrap();
+        by_zeros(file.as_fd(), len..len + 8192, GRID).unwrap();
+        let mut content = [1; 8192];
+        file.read_exact_at(&mut content, len).unwrap();
+        assert!(content[..4096].iter().all(|byte| *byte == 9));
+        assert!(content[4096..].iter().all(|byte| *byte == 0));
+        // The whole range is the rest of a block.
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; 100], 0).unwrap();
+        by_zeros(file.as_fd(), 0..512, GRID).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 512);
+    }
+
+    #[test]
+    fn asking_how_a_file_grows_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, [7; 5000]).unwrap();
+        let before = path.metadata().unwrap();
+        Growth::of(&path).unwrap();
+        let after = path.metadata().unwrap();
+        assert_eq!(
+            (before.len(), before.modified().unwrap()),
+            (after.len(), after.modified().unwrap())
+        );
+        assert_eq!(std::fs::read(&path).unwrap(), [7; 5000]);
+        assert!(Growth::of(&folder.path().join("none")).is_err());
+    }
 
     /// A file of 60 GB was taken to lack 60 GB when it was opened again.
     #[test]

@@ -48,6 +48,7 @@
 //!
 //! - [`Options`] opens a store: on which devices, over which [`Interface`] in which [`Mode`], with how much
 //!   memory.
+//! - [`Drivers`] drive the devices that bypass the kernel; stores on one controller share them.
 //! - [`Store::transact`], [`Transaction`] and [`Snapshot`] for threads, [`task::TaskStore`] for tasks: transactions.
 //! - [`Store`] and [`Table`] are the engine's, [`task`] is what runs on its workers, [`block`] is the layer of devices below it.
 //! - [`metrics`], [`report`] and [`inspect`]: what a store counts, what calls come back with, and stores that are not open.
@@ -75,6 +76,7 @@ pub use options::Options;
 pub use publish::publish_path;
 pub use qpair_block as block;
 pub use qpair_block::{format_bytes, parse_bytes};
+pub use qpair_drivers::{Drivers, Patience, Waiting};
 pub use qpair_engine::{
     BulkLoader, Durability, Error, ErrorKind, Isolation, KEY_LEN_MAX, KeyBounds, LogPlace,
     PAGE_SIZE_MAX, PAGE_SIZE_MIN, Prefix, Range, Remedy, Result, Snapshot, Store, StoreOptions,

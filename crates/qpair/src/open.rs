@@ -322,6 +322,7 @@ type Make<'a, T> = &'a dyn Fn(Devices) -> Result<T>;
 /// One way of opening.
 struct Attempt<'a> {
     members: &'a Members,
+    drivers: &'a Drivers,
     store: StoreOptions,
     new_file_bytes: u64,
     /// The file of a log device that is to be made.
@@ -334,12 +335,13 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    fn new(options: &Options, members: &'a Members, store: StoreOptions) -> Self {
+    fn new(options: &'a Options, members: &'a Members, store: StoreOptions) -> Self {
         Self {
             new_file_bytes: members.new_file_bytes(store.stripe_unit_bytes),
             must_be_blank: Cell::new(store.format && !options.force),
             new_log: members.missing_log(),
             members,
+            drivers: &options.drivers,
             remade: false,
             buffered: options.buffered,
             store,
@@ -416,7 +418,7 @@ impl<'a> Attempt<'a> {
             // A store that is made may be the target of a backup, or of a repair.
             let doing =
                 if self.store.format { "making the new store" } else { "opening the store" };
-            spec.open(&Drivers(&opener)).map_err(|error| Error::block(error, doing))
+            spec.open(&self.drivers.opening(&opener)).map_err(|error| Error::block(error, doing))
         };
         let members = self.members.specs.iter().map(open).collect::<Result<Vec<_>>>()?;
         let log_place = match &self.members.log {

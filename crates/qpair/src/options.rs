@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use qpair_block::{DeviceSpec, format_bytes, parse_bytes};
+use qpair_drivers::Drivers;
 use qpair_engine::{Durability, Error, RecoveryProgress, Result, Store, StoreOptions};
 use qpair_kernel::Mode;
 use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
@@ -25,6 +26,7 @@ const BESIDE_PARTS: u64 = 8;
 pub struct Options {
     pub(crate) members: Vec<Result<DeviceSpec>>,
     pub(crate) log: LogSpec,
+    pub(crate) drivers: Drivers,
     pub(crate) store: StoreOptions,
     pub(crate) io: Mode,
     pub(crate) create: bool,
@@ -66,6 +68,7 @@ impl Options {
         Self {
             members: members.into_iter().map(|member| parse(member.as_ref())).collect(),
             log: LogSpec::default(),
+            drivers: Drivers::new(),
             store: StoreOptions::default(),
             io: Mode::default(),
             create: true,
@@ -132,6 +135,14 @@ impl Options {
     /// works; a mode asked for by name is the one used, or opening fails and says why.
     pub fn io(mut self, mode: impl Into<Mode>) -> Self {
         self.io = mode.into();
+        self
+    }
+
+    /// Opens devices without the kernel (`nvme:`, `scsi:`, ...) by these drivers. By default options have drivers of their own, which their
+    /// clones share. A program whose stores are on one NVMe controller or SCSI host, or that opens devices itself, makes one [`Drivers`] and
+    /// gives it to all: a controller that other drivers have open is `Busy`.
+    pub fn drivers(mut self, drivers: &Drivers) -> Self {
+        self.drivers = drivers.clone();
         self
     }
 

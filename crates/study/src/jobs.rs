@@ -117,6 +117,7 @@ mod tests {
     fn lab(cpus: usize, devices: usize) -> Lab {
         Lab {
             cpus: (4..4 + cpus).collect(),
+            drivers: qpair_drivers::Drivers::new(),
             devices: (0..devices)
                 .map(|n| Device::of(&format!("ram:size={}MiB", n + 1), true, false).unwrap())
                 .collect(),

@@ -4,6 +4,7 @@ use std::ops::Not;
 use std::path::PathBuf;
 
 use qpair_block::{DeviceSpec, Error, ErrorKind, Result};
+use qpair_drivers::Drivers;
 use qpair_kernel::Mode;
 use qpair_machine::{Outcome as Tried, try_interfaces};
 use serde::{Deserialize, Serialize};
@@ -269,6 +270,8 @@ fn is_kernel_s(name: &str) -> bool {
 pub struct Lab {
     /// Processors this process may run on.
     pub cpus: Vec<usize>,
+    /// This program's own drivers.
+    pub drivers: Drivers,
     /// Devices, in the order given.
     pub devices: Vec<Device>,
     /// Interfaces, those that cannot be used also.

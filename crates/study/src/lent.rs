@@ -5,7 +5,7 @@
 //! - It is one drive that both drivers have: its serial number and its size are the same.
 
 use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
-use qpair_drivers::{Loan, Named, nvme_device};
+use qpair_drivers::{Drivers, Loan, Named};
 
 use crate::config::Config;
 use crate::lab::{BARE_CALL, Lab, SOFT_DRIVE, USER_SPACE, interfaces};
@@ -65,7 +65,7 @@ impl Lent {
         }
         lent.change_to(Driver::Own, lab)?;
         for ((named, loan), device) in lent.drives.iter().zip(&lab.devices) {
-            check_same(named, loan, device.size_bytes())?;
+            check_same(&lab.drivers, named, loan, device.size_bytes())?;
         }
         lent.change_to(Driver::Kernel, lab)?;
         for (device, (named, _)) in lab.devices.iter_mut().zip(&lent.drives) {
@@ -142,8 +142,13 @@ impl Lent {
 }
 
 /// Fails if this program's driver sees another drive than the kernel's did.
-fn check_same(named: &Named, loan: &Loan, kernel_s_size_bytes: Option<u64>) -> Result<()> {
-    let device = nvme_device(USER_SPACE, &named.own_name()?)?;
+fn check_same(
+    drivers: &Drivers,
+    named: &Named,
+    loan: &Loan,
+    kernel_s_size_bytes: Option<u64>,
+) -> Result<()> {
+    let device = drivers.nvme_device(USER_SPACE, &named.own_name()?)?;
     let serial = device.controller().info().identify.serial.trim().to_owned();
     let size_bytes = device.size_bytes();
     if loan.serial().is_none_or(|known| known.trim() == serial)

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use qpair_block::{DeviceSpec, Error, ErrorKind, Result, format_bytes};
+use qpair_drivers::Drivers;
 use qpair_kernel::{Interface, Mode};
 use qpair_workload::{Job, Observer};
 
@@ -39,7 +40,8 @@ impl OwnFile {
         job.targets[0].create_bytes = Some(size_bytes);
         job.io_size = Some(4096);
         job.random_map = false;
-        qpair_workload::run(&[job], observer)?;
+        // No driver of this program is needed for a file.
+        qpair_workload::run(&Drivers::new(), &[job], observer)?;
         Ok(own)
     }
 

@@ -441,8 +441,8 @@ fn measure(
     if config.interface == BARE_CALL {
         return Some(Ok(bare_call(round, settings.seconds_per_point)));
     }
-    let outcome =
-        jobs(config, lab, length, seed).and_then(|jobs| qpair_workload::run(&jobs, &Stop(watcher)));
+    let outcome = jobs(config, lab, length, seed)
+        .and_then(|jobs| qpair_workload::run(&lab.drivers, &jobs, &Stop(watcher)));
     match outcome {
         Err(error) => Some(Err(error.to_string())),
         Ok(report) if report.interrupted => None,
@@ -696,6 +696,7 @@ mod tests {
     fn a_study_of_memory_runs() {
         let lab = Lab {
             cpus: crate::lab::cpus().unwrap(),
+            drivers: qpair_drivers::Drivers::new(),
             devices: vec![crate::lab::Device::of("ram:size=16MiB", true, false).unwrap()],
             interfaces: Vec::new(),
             effort: Effort::Quick,

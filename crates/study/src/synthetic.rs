@@ -12,6 +12,7 @@ use crate::store::StoreFigures;
 pub(crate) fn lab(cores: usize, devices: usize, interfaces: &[&str]) -> Lab {
     Lab {
         cpus: (0..cores).collect(),
+        drivers: qpair_drivers::Drivers::new(),
         devices: (0..devices)
             .map(|n| Device::of(&format!("ram:size={}MiB", n + 1), true, false).unwrap())
             .collect(),

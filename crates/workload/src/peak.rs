@@ -24,6 +24,8 @@ use crate::run::offsets::generator;
 pub struct PeakOptions {
     /// Device; only read.
     pub spec: DeviceSpec,
+    /// Drivers of a device that bypasses the kernel.
+    pub drivers: Drivers,
     /// Interface and switches, where the device is the kernel's.
     pub mode: Mode,
     /// Around the page cache.
@@ -171,7 +173,7 @@ fn open(options: &PeakOptions) -> Result<Arc<dyn BlockDevice>> {
         let device = qpair_kernel::open(&file, options.mode)?;
         Ok(Arc::new(device) as Arc<dyn BlockDevice>)
     };
-    options.spec.open(&Drivers(files))
+    options.spec.open(&options.drivers.opening(files))
 }
 
 fn check(options: &PeakOptions, device: &dyn BlockDevice) -> Result<()> {
@@ -276,6 +278,7 @@ mod tests {
     #[test]
     fn counts_what_the_device_counts() {
         let mut options = PeakOptions {
+            drivers: Drivers::new(),
             spec: DeviceSpec::parse("ram:size=1MiB").unwrap(),
             mode: Mode::default(),
             direct: true,

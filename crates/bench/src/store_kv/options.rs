@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use qpair::{Isolation, Mode, Options, Result, Store};
+use qpair_drivers::Drivers;
 use serde::Serialize;
 
 use crate::warm::Warmed;
@@ -12,6 +13,8 @@ use crate::warm::Warmed;
 pub struct StoreKvOptions {
     /// Where it is; it is made if it is not there.
     pub store: PathBuf,
+    /// Drivers of a store on devices that bypass the kernel.
+    pub drivers: Drivers,
     /// Memory for pages, bytes.
     pub memory_bytes: u64,
     /// Take all of it when opening.
@@ -40,6 +43,7 @@ impl Default for StoreKvOptions {
     fn default() -> Self {
         Self {
             store: "bench.qpair".into(),
+            drivers: Drivers::new(),
             memory_bytes: 256 << 20,
             prefault: false,
             io: Mode::default(),
@@ -62,6 +66,7 @@ impl StoreKvOptions {
             .prefault(self.prefault)
             .workers(self.workers)
             .io(self.io)
+            .drivers(&self.drivers)
             .page_size(self.page_size)
             .buffered(self.buffered)
             .log(self.log)

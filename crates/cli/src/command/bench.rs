@@ -223,6 +223,7 @@ impl Bench {
         let json = args.json;
         let options = RunOptions {
             store: args.store,
+            drivers: crate::interrupt::drivers(),
             records: args.records,
             memory_bytes: memory_or_default(args.memory),
             prefault: args.prefault,

@@ -115,6 +115,7 @@ impl Peak {
         watch.bar.begin("reading", 100);
         let options = PeakOptions {
             spec: self.device,
+            drivers: crate::interrupt::drivers(),
             mode: self.interface,
             direct: !self.buffered,
             block_bytes: u32::try_from(self.bs)

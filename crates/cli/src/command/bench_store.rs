@@ -118,6 +118,7 @@ impl RunArgs {
     pub(super) fn open(&self, tables: &[&str]) -> Result<StoreKv> {
         let options = StoreKvOptions {
             store: self.store.clone(),
+            drivers: crate::interrupt::drivers(),
             memory_bytes: memory_or_default(self.memory),
             prefault: self.prefault,
             io: self.io,

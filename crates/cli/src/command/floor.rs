@@ -181,6 +181,7 @@ impl Floor {
         }
         Ok(Options {
             drive,
+            drivers: crate::interrupt::drivers(),
             loads,
             time: self.seconds.map_or(time, Duration::from_secs_f64),
             repeat: self.repeat,

@@ -4,6 +4,7 @@ use clap::Args;
 use qpair::block::Backing;
 use qpair::metrics::TableStatistics;
 use qpair::report::{OpenReport, StoreReport};
+use qpair_kernel::Growth;
 use serde_json::json;
 
 use crate::failure::{Exit, Result};
@@ -13,7 +14,7 @@ use crate::text::{count, counted, escape, size, size_exact, utc};
 
 /// Show a store's sizes, members and tables
 ///
-/// The size of each table is estimated from a few of its pages.
+/// The size of each table is estimated from a few of its pages. `growth` is shown where files grow by writing zeros.
 ///
 /// For the metrics of a store that another process has open, see qpair top.
 #[derive(Args, Debug)]
@@ -50,6 +51,7 @@ impl Stat {
             false => tables.iter().map(estimate).collect(),
         };
         store.close()?;
+        let growth = self.store.growth();
         let mut out = Output::new();
         if self.prometheus {
             out.write(metrics.to_prometheus().as_bytes())?;
@@ -84,6 +86,7 @@ impl Stat {
                     "leaves": estimate.map(|it| it.leaves),
                     "depth": estimate.map(|it| it.depth),
                 })).collect::<Vec<_>>(),
+                "growth": growth.map(growth_name),
                 "io": opened.interface,
                 "io_mode": opened.mode,
             });
@@ -91,6 +94,9 @@ impl Stat {
         } else {
             for (name, value) in lines(&report, &opened, key_len_max) {
                 out.line(format!("{name:<12} {value}"))?;
+            }
+            if growth == Some(Growth::Zeroed) {
+                out.line(format!("{:<12} {ZEROED}", "growth"))?;
             }
             for (index, (table, estimate)) in tables.iter().zip(&estimates).enumerate() {
                 let name = if index == 0 { "tables" } else { "" };
@@ -114,6 +120,18 @@ fn in_words(table: &TableStatistics) -> String {
         size(table.value_bytes),
         leaves
     )
+}
+
+/// What it costs that the file system cannot reserve space.
+const ZEROED: &str = "by writing zeros, as the file system cannot reserve space (fallocate): each byte that the store grows by is written \
+    once more, and workers wait for that";
+
+/// The way in which the store's files grow, for programs.
+fn growth_name(growth: Growth) -> &'static str {
+    match growth {
+        Growth::Reserved => "reserved",
+        Growth::Zeroed => "zeroed",
+    }
 }
 
 /// The kind of pages that memory has, for programs.

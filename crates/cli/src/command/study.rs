@@ -282,7 +282,7 @@ impl Study {
         }
         let outcome = self.devices.lab(self.effort(), self.allow_writes, &watch).and_then(
             |(mut lab, own)| {
-                let mut stores = Stores::new(self.devices.folder(), lab.effort, interrupt.clone());
+                let mut stores = Stores::new(self.devices.folder(), &lab, interrupt.clone());
                 let report = match self.rebind {
                     true => Lent::begin(&mut lab).and_then(|lent| {
                         lent.run(&lab, &self.options(), &watch, Some(&mut stores))
@@ -326,6 +326,7 @@ impl Study {
         let stores = self.devices.devices.is_empty();
         let lab = Lab {
             cpus: cpus()?,
+            drivers: crate::interrupt::drivers(),
             devices,
             interfaces,
             effort: self.effort(),

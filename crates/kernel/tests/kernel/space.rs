@@ -1,4 +1,4 @@
-//! Growth of files on file systems that are nearly full, or that reserve no space.
+//! Growth of files on file systems that are nearly full, or that cannot reserve space.
 //!
 //! The file systems are mounted for the test, which takes root; without it the tests are skipped, and say so.
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use qpair_block::{BlockDevice, ErrorKind};
-use qpair_kernel::{FileOptions, Interface, KernelDevice, open};
+use qpair_kernel::{FileOptions, Growth, Interface, KernelDevice, open};
 
 /// A file system of this test's own, gone with it.
 struct Mounted {
@@ -157,4 +157,57 @@ fn on_a_nearly_full_xfs() {
     };
     a_reopened_file_grows(&mounted);
     holes_are_filled(&mounted);
+}
+
+/// No store could be made here: a growth failed with "cannot reserve space".
+fn grows_by_zeros(mounted: &Mounted, direct: bool) {
+    let path = mounted.path();
+    let options = |create| FileOptions { create, direct, ..FileOptions::new(&path) };
+    let open = |create| match open(&options(create), Interface::Posix) {
+        Ok(device) => device,
+        Err(error) => panic!("{error}"),
+    };
+    drop(open(Some(4 << 20)));
+    assert_eq!(Growth::of(&path).unwrap(), Growth::Zeroed);
+    assert!(allocated_bytes(&path) >= 4 << 20);
+    std::fs::write(&path, vec![7; 4 << 20]).unwrap();
+    let device = open(None);
+    device.grow((9 << 20) + 4096).unwrap();
+    assert_eq!(device.size_bytes(), (9 << 20) + 4096);
+    drop(device);
+    let content = std::fs::read(&path).unwrap();
+    assert_eq!(content.len(), (9 << 20) + 4096);
+    assert!(content[..4 << 20].iter().all(|byte| *byte == 7));
+    assert!(content[4 << 20..].iter().all(|byte| *byte == 0));
+    assert!(allocated_bytes(&path) >= content.len() as u64);
+    // Nearly all that is free is refused in the middle: the blocks that say where the file is are missing. The file is as it was.
+    let device = open(None);
+    rustix::fs::sync();
+    let free = mounted.free_bytes();
+    let error = device.grow((9 << 20) + 4096 + free / 4096 * 4096).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    let len = path.metadata().unwrap().len();
+    assert_eq!((device.size_bytes(), len), ((9 << 20) + 4096, (9 << 20) + 4096));
+    assert_eq!(mounted.free_bytes(), free);
+    device.grow(10 << 20).unwrap();
+    drop(device);
+    // Holes stay holes: zeros written there could replace what others write.
+    std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    let device = open(None);
+    device.grow(2 << 20).unwrap();
+    assert_eq!(device.size_bytes(), 2 << 20);
+    drop(device);
+    assert!((1 << 20..2 << 20).contains(&allocated_bytes(&path)));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn on_a_file_system_that_cannot_reserve_space() {
+    let make = ["mkfs.ext3", "-q", "-m", "0"];
+    let Some(mounted) = Mounted::in_image(64 << 20, &make) else {
+        return println!("skipped: no ext3, or no root");
+    };
+    grows_by_zeros(&mounted, true);
+    grows_by_zeros(&mounted, false);
+    a_reopened_file_grows(&mounted);
 }

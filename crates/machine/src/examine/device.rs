@@ -68,7 +68,10 @@ fn file_system(area: Area, device: &Device, mount: &Mount) -> Vec<Finding> {
         "nfs" | "nfs4" | "cifs" | "9p" | "virtiofs" | "fuse" | "fuseblk" => {
             finding(Severity::Hint, "another program or machine is on the way of every request")
         }
-        _ => finding(Severity::Info, "qpair needs fallocate and, better, direct I/O from it"),
+        _ => finding(
+            Severity::Info,
+            "qpair is best served by fallocate (without it, growth writes zeros) and direct I/O",
+        ),
     }];
     if mount.file_system == "btrfs" && device.kind == DeviceKind::Directory {
         let command = format!("chattr +C {}", quoted(&device.path));

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use qpair::{ErrorKind, Interface, Options, Store};
+use qpair::{Drivers, ErrorKind, Interface, Options, Store};
 use qpair_block::BlockDevice;
 use qpair_block::sim::{SimClock, SimDevice, SimOptions, SimPower};
 use tempfile::TempDir;
@@ -155,6 +155,21 @@ fn stores_without_a_file() {
     assert_eq!(kind(Options::new("odd:name").open()), ErrorKind::Invalid);
     assert_eq!(kind(Options::striped::<&str>([]).open()), ErrorKind::Invalid);
     assert!(Options::new("s").memory("12 parsecs").is_err());
+}
+
+/// One host, by the drivers that have it; by others there is another.
+#[test]
+fn stores_share_the_drivers_that_they_are_given() {
+    let (drivers, host) = (Drivers::new(), "soft:size=16MiB,serial=given");
+    // The disk has its content as long as its host is there.
+    let held = drivers.scsi_host(host).unwrap();
+    let options = || small(Options::new(format!("scsi:{host}/0")));
+    options().drivers(&drivers).open().unwrap().close().unwrap();
+    assert_eq!(kind(options().drivers(&drivers).open()), ErrorKind::Exists);
+    let store = options().open().unwrap();
+    assert_eq!(store.table_names().unwrap(), Vec::<String>::new());
+    store.close().unwrap();
+    drop(held);
 }
 
 /// A process that was stopped in the first milliseconds of a store left a file that no process could open, nor make one in.

@@ -34,6 +34,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use qpair_block::{DeviceInfo, Error, ErrorKind, Result, WakeEvent};
+use qpair_drivers::Drivers;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::job::{CpuPolicy, FlowShare, Form, Job};
@@ -53,14 +54,14 @@ use thread::{Common, Messages, Outcome, Thread, produce};
 /// How often the watcher is told.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Runs jobs, stage by stage.
+/// Runs jobs, stage by stage. Devices that bypass the kernel are opened by `drivers`.
 ///
 /// # Errors
 /// What is wrong with a job or its devices before anything ran. What goes wrong later is in [`JobReport::error`] of
 /// the job it happened to; the others run on.
-pub fn run(jobs: &[Job], observer: &dyn Observer) -> Result<RunReport> {
+pub fn run(drivers: &Drivers, jobs: &[Job], observer: &dyn Observer) -> Result<RunReport> {
     let begun = SystemTime::now();
-    let mut devices = Devices::default();
+    let mut devices = Devices::new(drivers);
     let mut opened: Vec<Vec<Opened>> = jobs
         .iter()
         .map(|job| devices.of(job, observer))

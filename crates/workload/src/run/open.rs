@@ -39,8 +39,8 @@ struct Key {
 }
 
 /// The devices of a run.
-#[derive(Default)]
-pub(super) struct Devices {
+pub(super) struct Devices<'a> {
+    drivers: &'a Drivers,
     open: HashMap<Key, Arc<dyn BlockDevice>>,
     /// Held from the first to the last request: no other process works on what is written.
     locks: HashMap<String, Arc<dyn BlockDevice>>,
@@ -49,7 +49,17 @@ pub(super) struct Devices {
     made: Vec<PathBuf>,
 }
 
-impl Devices {
+impl<'a> Devices<'a> {
+    pub(super) fn new(drivers: &'a Drivers) -> Self {
+        Self {
+            drivers,
+            open: HashMap::new(),
+            locks: HashMap::new(),
+            notes: Vec::new(),
+            made: Vec::new(),
+        }
+    }
+
     /// Opens the devices of a job.
     pub(super) fn of(&mut self, job: &Job, observer: &dyn Observer) -> Result<Vec<Opened>> {
         check_job(job)?;
@@ -110,13 +120,16 @@ impl Devices {
                 let device = qpair_kernel::open(&options, Interface::Auto)?;
                 Ok(Arc::new(device) as Arc<dyn BlockDevice>)
             };
-            let device = spec.open(&Drivers(lock)).map_err(|error| match error.kind() {
-                // The cause names the device.
-                ErrorKind::Busy => Error::new(ErrorKind::Busy, format!("job {} writes", job.name))
-                    .caused_by(error)
-                    .hint("--force writes to it all the same, and destroys what it holds"),
-                _ => error,
-            })?;
+            let device =
+                spec.open(&self.drivers.opening(lock)).map_err(|error| match error.kind() {
+                    // The cause names the device.
+                    ErrorKind::Busy => {
+                        Error::new(ErrorKind::Busy, format!("job {} writes", job.name))
+                            .caused_by(error)
+                            .hint("--force writes to it all the same, and destroys what it holds")
+                    }
+                    _ => error,
+                })?;
             self.locks.insert(name.clone(), device);
         }
         let notes = std::cell::RefCell::new(Vec::new());
@@ -138,7 +151,7 @@ impl Devices {
             }
             Ok(Arc::new(device) as Arc<dyn BlockDevice>)
         };
-        let device = spec.open(&Drivers(opener))?;
+        let device = spec.open(&self.drivers.opening(opener))?;
         self.notes.extend(notes.into_inner());
         if !kernel {
             self.locks.insert(name, device.clone());

@@ -220,7 +220,7 @@ impl Io {
         if let Some(job) = stress {
             line = line.with_samples(job.sample.unwrap_or(std::time::Duration::from_secs(1)));
         }
-        let outcome = run(&plan.jobs, &line);
+        let outcome = run(&crate::interrupt::drivers(), &plan.jobs, &line);
         line.finish();
         let removed = remove(&plan.unlink);
         let report = outcome?;

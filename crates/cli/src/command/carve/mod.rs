@@ -71,6 +71,9 @@ struct Target {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+
+    #[arg(skip = crate::interrupt::drivers())]
+    drivers: Drivers,
 }
 
 impl Target {
@@ -79,7 +82,7 @@ impl Target {
             let file = FileOptions { read_only, direct: !self.buffered, ..FileOptions::new(path) };
             Ok(Arc::new(qpair_kernel::open(&file, self.io)?) as Arc<dyn BlockDevice>)
         };
-        Ok(self.device.open(&Drivers(files))?)
+        Ok(self.device.open(&self.drivers.opening(files))?)
     }
 
     /// The map of a device that has one.

@@ -28,7 +28,7 @@ impl Opened {
             Some((driver @ ("nvme" | "softnvme"), name)) => (driver, name),
             _ => ("nvme", text),
         };
-        Ok(qpair_drivers::controller_named(driver, name)?)
+        Ok(crate::interrupt::drivers().controller_named(driver, name)?)
     }
 
     /// The name of one of its namespaces as a device; `None` where each opening makes another drive.

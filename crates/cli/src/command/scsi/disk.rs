@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
+use qpair_drivers::Drivers;
 use qpair_scsi::ScsiDisk;
 
 use crate::failure::Result;
@@ -13,6 +14,9 @@ pub(super) struct Disk {
     /// HOST/UNIT, as in the name of the device
     #[arg(value_name = "DISK")]
     disk: String,
+
+    #[arg(skip = crate::interrupt::drivers())]
+    drivers: Drivers,
 }
 
 impl Disk {
@@ -22,6 +26,6 @@ impl Disk {
     }
 
     pub(super) fn open(&self) -> Result<Arc<ScsiDisk>> {
-        Ok(qpair_drivers::scsi_disk(self.name())?)
+        Ok(self.drivers.scsi_disk(self.name())?)
     }
 }

@@ -44,7 +44,7 @@ impl List {
             return controllers(&all, "no SAS controllers", self.json);
         };
         let text = host.strip_prefix("scsi:").unwrap_or(host);
-        let host: Arc<dyn Host> = qpair_drivers::scsi_host(text)?;
+        let host: Arc<dyn Host> = crate::interrupt::drivers().scsi_host(text)?;
         let name = |target: u32, unit: u16| match unit {
             0 => format!("scsi:{text}/{target}"),
             unit => format!("scsi:{text}/{target}.{unit}"),

@@ -3,23 +3,24 @@
 use std::sync::Arc;
 
 use qpair::block::{BlockDevice, Result};
-use qpair_drivers::ScsiController;
+use qpair_drivers::{Drivers, ScsiController};
 use qpair_nvme::NvmeAddress;
 use qpair_scsi::host::{Change, Unit};
 use qpair_scsi_wire::luns::Lun;
 use qpair_target::{Attach, ScsiHost, ScsiNews, ScsiPlace};
 
 /// All ways to devices.
-pub(super) fn attach() -> Attach {
+pub(super) fn attach(drivers: &Drivers) -> Attach {
+    let (nvme, scsi, vhost_user) = (drivers.clone(), drivers.clone(), drivers.clone());
     Attach {
-        nvme: Box::new(|address| {
-            let controller = qpair_drivers::controller(&NvmeAddress::parse(address)?)?;
+        nvme: Box::new(move |address| {
+            let controller = nvme.controller(&NvmeAddress::parse(address)?)?;
             let usable = controller.namespaces().iter().filter(|it| it.unusable.is_none());
             let open = |nsid: u32| Ok((nsid, Arc::new(controller.open_namespace(nsid)?) as _));
             usable.map(|namespace| open(namespace.nsid)).collect()
         }),
-        scsi: Box::new(|address| Ok(Arc::new(Scsi(ScsiController::attach(address)?)))),
-        vhost_user: Box::new(|socket| qpair_drivers::open("vhost-user", socket)),
+        scsi: Box::new(move |address| Ok(Arc::new(Scsi(scsi.scsi_controller(address)?)))),
+        vhost_user: Box::new(move |socket| vhost_user.open("vhost-user", socket)),
     }
 }
 

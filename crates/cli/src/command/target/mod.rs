@@ -141,6 +141,9 @@ pub(crate) struct TargetCommand {
     /// Print each event as a line of JSON
     #[arg(long)]
     json: bool,
+
+    #[arg(skip = crate::interrupt::drivers())]
+    drivers: Drivers,
 }
 
 fn parse_disk(text: &str) -> std::result::Result<(String, DeviceSpec), String> {
@@ -263,7 +266,7 @@ impl TargetCommand {
         let version = env!("CARGO_PKG_VERSION");
         let manager = Manager::new(target.clone(), open, folder, version);
         manager.log_with(events.clone());
-        manager.attach_with(attach::attach());
+        manager.attach_with(attach::attach(&self.drivers));
         let mut carved = HashMap::new();
         for (name, spec) in &self.disk {
             let device = self.open_disk(spec, &mut carved)?;
@@ -311,7 +314,7 @@ impl TargetCommand {
         // A target that was killed a moment ago may still have it.
         let until = Instant::now() + PREDECESSOR;
         loop {
-            match spec.open(&Drivers(files)) {
+            match spec.open(&self.drivers.opening(files)) {
                 Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < until => {
                     std::thread::sleep(LOOK_EVERY);
                 }

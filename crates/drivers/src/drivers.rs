@@ -1,0 +1,195 @@
+//! The drivers of a program: what they ask while they wait, and what they have open.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};
+use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
+use qpair_pci::Patience;
+
+use crate::{nvme, scsi, soft, vhost_user};
+
+/// The drivers of a program and the devices that they have open.
+///
+/// A PCI function has one driver in a process, however many of its namespaces or units are in use: names that lead to one NVMe controller
+/// or SCSI host share it, if they are opened by one `Drivers`. So a program makes one value and hands clones of it to all that opens
+/// devices; a clone is a handle to the same drivers. Two values that were made apart know nothing of each other: by the second, a function
+/// that the first has open is `Busy`.
+///
+/// Devices keep what they need. They may outlive the `Drivers` by which they were opened.
+///
+/// ```
+/// use qpair_drivers::Drivers;
+///
+/// let drivers = Drivers::new();
+/// let first = drivers.open("scsi", "soft:size=1MiB,disks=2/0")?;
+/// let second = drivers.open("scsi", "soft:size=1MiB,disks=2/1")?; // on the same host
+/// assert_eq!(first.size_bytes(), second.size_bytes());
+/// # Ok::<(), qpair_block::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Drivers(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    patience: Patience,
+    controllers: Mutex<nvme::Controllers>,
+    scsi: Mutex<scsi::Open>,
+    lent: Mutex<soft::Lent>,
+}
+
+impl Drivers {
+    /// Makes drivers that have nothing open, and wait for a silent device as long as its time-outs say.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes drivers that have nothing open, and ask `patience` whether to go on while they wait for a silent device.
+    #[must_use]
+    pub fn with_patience(patience: Patience) -> Self {
+        Self(Arc::new(State { patience, ..State::default() }))
+    }
+
+    /// Opens a device by its driver's name and its own.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that the driver cannot read, `Unsupported` for an unknown driver, and what the driver says.
+    pub fn open(&self, driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
+        match driver {
+            "scsi" => Ok(self.scsi_disk(name)?),
+            "vhost-user" => vhost_user::open(name, self.patience()),
+            _ => Ok(self.nvme_device(driver, name)?),
+        }
+    }
+
+    /// Opens a device as [`Drivers::open`] does, where the NVMe driver drives it.
+    ///
+    /// # Errors
+    /// As [`Drivers::open`]; `Unsupported` for a device of another driver.
+    pub fn nvme_device(&self, driver: &str, name: &str) -> Result<Arc<NvmeDevice>> {
+        match driver {
+            "nvme" => self.namespace(name),
+            "softnvme" => match self.lent(name) {
+                Some(device) => Ok(device),
+                None => Ok(self.soft_drive(name)?.device),
+            },
+            "scsi" | "vhost-user" => {
+                let context = format!("{driver}: is no device of the NVMe driver");
+                Err(Error::new(ErrorKind::Unsupported, context))
+            }
+            _ => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("no driver of this program is called {driver}"),
+            )),
+        }
+    }
+
+    /// The NVMe controller that a device of that name is on. Of a soft drive it is a new one.
+    ///
+    /// # Errors
+    /// As [`Drivers::open`].
+    pub fn controller_named(&self, driver: &str, name: &str) -> Result<Arc<Controller>> {
+        match driver {
+            "softnvme" => Ok(soft::controller(name, self.patience())?.0),
+            _ => self.controller(&NvmeAddress::parse(name)?),
+        }
+    }
+
+    /// Returns an [`Opener`] for everything: files as `files` opens them, other devices by these drivers.
+    pub fn opening<F>(&self, files: F) -> Opening<'_, F>
+    where
+        F: Fn(&Path) -> Result<Arc<dyn BlockDevice>>,
+    {
+        Opening { drivers: self, files }
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        self.0.patience.clone()
+    }
+
+    pub(crate) fn controllers(&self) -> &Mutex<nvme::Controllers> {
+        &self.0.controllers
+    }
+
+    pub(crate) fn scsi(&self) -> &Mutex<scsi::Open> {
+        &self.0.scsi
+    }
+
+    pub(crate) fn all_lent(&self) -> &Mutex<soft::Lent> {
+        &self.0.lent
+    }
+}
+
+impl fmt::Debug for Drivers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drivers").field("patience", &self.0.patience).finish_non_exhaustive()
+    }
+}
+
+/// An [`Opener`] of files and of devices that [`Drivers`] drive. Made by [`Drivers::opening`].
+#[derive(Clone, Copy, Debug)]
+pub struct Opening<'a, F> {
+    drivers: &'a Drivers,
+    files: F,
+}
+
+impl<F: Fn(&Path) -> Result<Arc<dyn BlockDevice>>> Opener for Opening<'_, F> {
+    fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
+        (self.files)(path)
+    }
+
+    fn open_driven(&self, driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
+        self.drivers.open(driver, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use super::*;
+
+    #[test]
+    fn drivers_made_apart_know_nothing_of_each_other() {
+        let (one, other) = (Drivers::new(), Drivers::new());
+        // A soft drive that is lent by name.
+        let name = "size=1MiB,serial=apart";
+        let drive = one.nvme_device("softnvme", name).unwrap();
+        one.lend_soft(name, &drive);
+        assert!(Arc::ptr_eq(&drive, &one.clone().nvme_device("softnvme", name).unwrap()));
+        assert!(!Arc::ptr_eq(&drive, &other.nvme_device("softnvme", name).unwrap()));
+        // A disk behind a soft host.
+        let name = "soft:size=1MiB,serial=apart/0";
+        let disk = one.scsi_disk(name).unwrap();
+        assert!(Arc::ptr_eq(&disk, &one.clone().scsi_disk(name).unwrap()));
+        let others = other.scsi_disk(name).unwrap();
+        assert!(!Arc::ptr_eq(&disk, &others));
+        assert!(!Arc::ptr_eq(disk.host(), others.host()));
+    }
+
+    #[test]
+    fn devices_outlive_their_drivers() {
+        let drivers = Drivers::new();
+        let disk = drivers.open("scsi", "soft:size=1MiB/0").unwrap();
+        drop(drivers);
+        assert_eq!(disk.size_bytes(), 1 << 20);
+        assert!(disk.open_channel(&Default::default()).is_ok());
+    }
+
+    #[test]
+    fn each_has_its_patience() {
+        let ends = Drivers::with_patience(Patience::new(|_| ControlFlow::Break(())));
+        assert_eq!(ends.patience(), ends.clone().patience());
+        assert_ne!(ends.patience(), Drivers::new().patience());
+        assert_eq!(Drivers::new().patience(), Patience::default());
+    }
+
+    #[test]
+    fn other_drivers_are_named() {
+        let drivers = Drivers::new();
+        let kind = |driver| drivers.nvme_device(driver, "x").unwrap_err().kind();
+        assert_eq!([kind("scsi"), kind("tape")], [ErrorKind::Unsupported; 2]);
+    }
+}
