@@ -26,13 +26,14 @@ mod run;
 pub use files::{FileOp, FilesOptions, FilesReport, OpReport, Profile, Role, run_files};
 pub use job::{
     BlockSizes, Content, CpuPolicy, Direction, Distribution, EndsWith, Extent, FlowShare, Form,
-    Job, LatencyGoal, Measured, Order, PERCENTILES, Rate, RateProcess, Steps, Stride, Target,
-    TargetOrder, Tolerance, Verbs, Verify, VerifyMethod, Zone,
+    Job, LatencyGoal, Measured, Order, PERCENTILES, Rate, RateProcess, Shape, Steadiness,
+    SteadyGoal, SteadyOf, Steps, Stride, Target, TargetOrder, Tolerance, Verbs, Verify,
+    VerifyMethod, Zone,
 };
 pub use observer::{Live, Observer, Unwatched};
 pub use peak::{PeakOptions, PeakReport, peak};
 pub use report::{
     CpuReport, DirectionReport, DiskReport, Incidents, JobError, JobReport, Latencies, Passed,
-    RunReport, Sample, Spread, VerifyError, VerifyReport,
+    RunReport, Sample, Spread, SteadyReport, VerifyError, VerifyReport,
 };
 pub use run::{prefill, run};

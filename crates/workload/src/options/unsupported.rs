@@ -82,11 +82,7 @@ pub static UNSUPPORTED: &[Unsupported] = &[
     only("thinktime_iotime", OFF),
     only("max_latency", OFF),
     // Content.
-    never("buffer_compress_percentage"),
-    never("buffer_compress_chunk"),
-    only("dedupe_percentage", OFF),
-    never("dedupe_mode"),
-    never("dedupe_working_set_percentage"),
+    instead("dedupe_working_set_percentage", "dedupe_mode=repeat needs no working set"),
     only("dedupe_global", OFF),
     // Verification.
     only("verify_offset", OFF),
@@ -136,12 +132,6 @@ pub static UNSUPPORTED: &[Unsupported] = &[
     never("significant_figures"),
     only("disk_util", OFF),
     only("unit_base", &["0", "8"]),
-    never("steadystate"),
-    never("ss"),
-    never("steadystate_duration"),
-    never("ss_dur"),
-    never("steadystate_ramp_time"),
-    never("ss_ramp"),
     // Of engines.
     instead("hipri_percentage", "hipri polls for all completions"),
     only("uncached", OFF),

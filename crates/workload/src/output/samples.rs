@@ -94,6 +94,7 @@ pub(super) fn job(name: &str) -> JobReport {
         passed: Passed::default(),
         incidents: Incidents::default(),
         depth_found: None,
+        steady: None,
         series: (0..10).map(second).collect(),
         late_max: Duration::ZERO,
     }

@@ -86,6 +86,7 @@ fn verbs(job: &Job) -> String {
         Verbs::Read => of("reads", Direction::Read),
         Verbs::Write => of("writes", Direction::Write),
         Verbs::Trim => of("trims", Direction::Trim),
+        Verbs::TrimWrite => of("trims and writes", Direction::Trim),
         Verbs::Mixed { read_percent } => {
             let (read, write) = (sizes(Direction::Read), sizes(Direction::Write));
             let write_percent = 100 - read_percent.min(100);
@@ -130,7 +131,7 @@ fn rates(job: &Job) -> Option<String> {
     if limits.is_empty() {
         return None;
     }
-    let mixed = matches!(job.verbs, Verbs::Mixed { .. });
+    let mixed = matches!(job.verbs, Verbs::Mixed { .. } | Verbs::TrimWrite);
     let limits: Vec<String> = limits
         .into_iter()
         .map(
@@ -189,10 +190,12 @@ pub(super) fn fio_word(job: &Job) -> &'static str {
         (Order::Sequential, Verbs::Read) => "read",
         (Order::Sequential, Verbs::Write) => "write",
         (Order::Sequential, Verbs::Trim) => "trim",
+        (Order::Sequential, Verbs::TrimWrite) => "trimwrite",
         (Order::Sequential, Verbs::Mixed { .. }) => "rw",
         (Order::Random, Verbs::Read) => "randread",
         (Order::Random, Verbs::Write) => "randwrite",
         (Order::Random, Verbs::Trim) => "randtrim",
+        (Order::Random, Verbs::TrimWrite) => "randtrimwrite",
         (Order::Random, Verbs::Mixed { .. }) => "randrw",
     }
 }

@@ -62,7 +62,7 @@ impl Devices {
                 {
                     self.made.push(path.clone());
                 } else if let DeviceSpec::File(path) = &target.spec
-                    && job.verbs != Verbs::Write
+                    && !matches!(job.verbs, Verbs::Write | Verbs::TrimWrite)
                     && let Some(note) = qpair_machine::unwritten_note(path)
                 {
                     self.note(format!("{note}; write all of it first: --rw=write --size=100%"));

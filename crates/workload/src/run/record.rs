@@ -16,6 +16,19 @@ pub(crate) struct Shown {
     pub(crate) phase: AtomicU64,
 }
 
+impl Shown {
+    /// Whether the job is past its ramp and not at its end.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) == 2
+    }
+
+    /// Requests and bytes of all directions.
+    pub(crate) fn sums(&self) -> (u64, u64) {
+        let sum = |counts: &[AtomicU64; 3]| counts.iter().map(|c| c.load(Ordering::Relaxed)).sum();
+        (sum(&self.ios), sum(&self.bytes))
+    }
+}
+
 /// The stamps of one request, nanoseconds on the run's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stamps {

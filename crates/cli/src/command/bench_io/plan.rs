@@ -79,6 +79,7 @@ fn pattern(job: &Job) -> String {
         Verbs::Read => "reads".to_owned(),
         Verbs::Write => "writes".to_owned(),
         Verbs::Trim => "trims".to_owned(),
+        Verbs::TrimWrite => "trims, each followed by a write".to_owned(),
         Verbs::Mixed { read_percent } => {
             format!("{read_percent} % reads, {} % writes", 100 - read_percent)
         }
@@ -136,7 +137,7 @@ fn sizes(job: &Job) -> String {
     let used: &[Direction] = match job.verbs {
         Verbs::Read => &[Direction::Read],
         Verbs::Write => &[Direction::Write],
-        Verbs::Trim => &[Direction::Trim],
+        Verbs::Trim | Verbs::TrimWrite => &[Direction::Trim],
         Verbs::Mixed { .. } => &[Direction::Read, Direction::Write],
     };
     let mut out: Vec<String> =

@@ -8,6 +8,7 @@ mod measure;
 mod pace;
 mod pattern;
 mod reader;
+mod steady;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -108,8 +109,10 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     reader.allow(&["name"]);
     let mut way = interface::way(reader)?;
     let pattern = pattern::pattern(reader)?;
-    if pattern.verbs == Verbs::Trim {
-        way.trims_by_calls(reader);
+    match pattern.verbs {
+        Verbs::Trim => way.trims_by_calls(reader),
+        Verbs::TrimWrite => way.check_trims(reader)?,
+        _ => {}
     }
     let place = targets::place(reader, &way, clone, !limits.read_only)?;
     let seed = pattern::seed(reader, number)?;
@@ -177,6 +180,7 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     job.huge_pages = measure::memory(reader)?;
     job.form = pace::form(reader)?;
     job.latency_target = pace::latency_target(reader)?;
+    job.steady = steady::goal(reader)?;
     job.flush_blocks = durability.flush_blocks;
     job.flush_at_end = durability.flush_at_end;
     job.force_unit_access = durability.force_unit_access;

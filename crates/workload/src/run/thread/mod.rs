@@ -24,7 +24,7 @@ use qpair_kernel::Interface;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use crate::job::{Direction, Form, Job, Measured};
+use crate::job::{Direction, Form, Job, Measured, Verbs};
 use crate::report::{Incidents, JobError, Passed, VerifyReport};
 
 use super::arrivals::Arrivals;
@@ -172,6 +172,8 @@ pub(super) struct Thread<'a> {
     random: SmallRng,
     arrivals: Arrivals,
     held: Option<Candidate>,
+    /// Ranges that were trimmed and are to be written: target, offset, length.
+    trimmed: VecDeque<(u32, u64, u32)>,
     target_next: u32,
     /// Bytes to go on the target of `TargetOrder::Sequential`.
     target_left: u64,
@@ -263,6 +265,7 @@ impl<'a> Thread<'a> {
             random,
             arrivals: Arrivals::new(job, 0),
             held: None,
+            trimmed: VecDeque::new(),
             target_next: 0,
             target_left: targets.first().map_or(0, |target| target.region.len_bytes),
             bytes_left: budget(job, targets),
@@ -397,7 +400,10 @@ impl<'a> Thread<'a> {
 
     fn is_over(&self, over: bool) -> bool {
         let is_done = (self.bytes_left == 0 || self.ios_left == 0) && self.read_back_now == 0;
-        over || (is_done && self.held.is_none() && self.flush_due.is_none())
+        over || (is_done
+            && self.held.is_none()
+            && self.trimmed.is_empty()
+            && self.flush_due.is_none())
     }
 
     /// Fills the queue, until `until_ns` at most, waits for what completes, takes it; the time then.
@@ -531,6 +537,9 @@ impl<'a> Thread<'a> {
                     self.latency_missed();
                 }
                 let slot = &self.slots[tag as usize];
+                if slot.kind == Kind::Trim && self.job.verbs == Verbs::TrimWrite {
+                    self.trimmed.push_back((slot.target, slot.offset_bytes, slot.len_bytes));
+                }
                 if slot.kind == Kind::Write && !self.chunks.is_empty() {
                     let write = (slot.target, slot.offset_bytes, slot.len_bytes);
                     self.add_to_backlog(write);
@@ -608,7 +617,7 @@ impl<'a> Thread<'a> {
 /// As good as for ever.
 const LONG: Duration = Duration::from_secs(3600);
 
-fn nanos(duration: Duration) -> u64 {
+pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4)
 }
 

@@ -30,6 +30,11 @@ impl Thread<'_> {
             candidate.reads_back || !(only_reads && mixed && direction == Direction::Read);
         slot.stamps = Stamps { intended_ns, start_ns, issued_ns: start_ns };
         (slot.offset_bytes, slot.len_bytes, slot.target) = (offset_bytes, len_bytes, target);
+        if slot.kind == Kind::Trim
+            && let Some(chunks) = self.chunks.get_mut(target as usize)
+        {
+            chunks.forget(offset_bytes, len_bytes);
+        }
         let request = match slot.kind {
             Kind::Trim => Request::discard(offset_bytes, len_bytes, tag.into()),
             Kind::Flush => Request::flush(tag.into()),
