@@ -3,11 +3,15 @@
 //! Command line and job files are read into these; nothing here knows of the words people used, except
 //! [`Job::options`], which repeats them for reports.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use qpair_block::DeviceSpec;
 use qpair_kernel::Mode;
+
+use crate::iolog::Entry;
 
 /// What moves: the index into all that is kept for reads, writes and trims apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -139,6 +143,39 @@ pub struct LatencyGoal {
     pub percent: f64,
     /// The search goes on when a depth is found.
     pub goes_on: bool,
+}
+
+/// Requests that a job repeats from a log, in place of its own.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Replay {
+    /// The log's name.
+    pub log: PathBuf,
+    /// Its requests; their files are [`Job::targets`].
+    pub entries: Arc<[Entry]>,
+    /// Requests keep the log's times; else each goes as soon as there is room.
+    pub is_paced: bool,
+}
+
+impl fmt::Debug for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A log may have millions of requests.
+        f.debug_struct("Replay")
+            .field("log", &self.log)
+            .field("entries", &self.entries.len())
+            .field("is_paced", &self.is_paced)
+            .finish()
+    }
+}
+
+/// A log of histograms over time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistogramLog {
+    /// The begin of the file's name.
+    pub prefix: PathBuf,
+    /// Length of an interval.
+    pub every: Duration,
+    /// Buckets are joined by 2 to this power.
+    pub coarseness: u32,
 }
 
 /// The throughput that is to be steady.
@@ -533,6 +570,10 @@ pub struct Job {
     pub latency_target: Option<LatencyGoal>,
     /// A steady throughput ends the job.
     pub steady: Option<SteadyGoal>,
+    /// Requests of a log, in place of what the job's pattern says.
+    pub replay: Option<Replay>,
+    /// A log to write the requests to.
+    pub write_iolog: Option<PathBuf>,
     /// How requests are handed out.
     pub form: Form,
 
@@ -561,6 +602,8 @@ pub struct Job {
     pub logs: Vec<(String, PathBuf)>,
     /// Their lines have a column for offsets, which is 0.
     pub log_offset: bool,
+    /// Histograms of `clat` over time are written.
+    pub histogram_log: Option<HistogramLog>,
 }
 
 impl Job {
@@ -623,6 +666,8 @@ impl Job {
             huge_pages: false,
             latency_target: None,
             steady: None,
+            replay: None,
+            write_iolog: None,
             form: Form::Full,
             flush_blocks: 0,
             flush_at_end: false,
@@ -635,6 +680,7 @@ impl Job {
             percentiles: PERCENTILES.to_vec(),
             sample: None,
             logs: Vec::new(),
+            histogram_log: None,
             log_offset: false,
         }
     }

@@ -171,6 +171,19 @@ pub struct Sample {
     pub lat_ns_max: [u64; 3],
 }
 
+/// Latencies of one direction in one interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistogramSample {
+    /// The interval's end, from the start of measuring.
+    pub end: Duration,
+    /// The direction.
+    pub direction: Direction,
+    /// Length of the last request, bytes.
+    pub block_bytes: u32,
+    /// Numbers of fio's buckets of `clat`, and the requests in each.
+    pub buckets: Vec<(u16, u32)>,
+}
+
 /// A block that did not hold what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyError {
@@ -278,6 +291,8 @@ pub struct JobReport {
     pub steady: Option<SteadyReport>,
     /// The time series, in samples of [`Job::sample`].
     pub series: Vec<Sample>,
+    /// Histograms over time, where a log of them was asked for.
+    pub histograms: Vec<HistogramSample>,
     /// Blocks written or read late against the rate asked for: the most that one was late.
     pub late_max: Duration,
 }

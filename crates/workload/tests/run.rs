@@ -8,9 +8,9 @@ use std::time::Duration;
 use qpair_block::{DeviceSpec, ErrorKind};
 use qpair_kernel::Mode;
 use qpair_workload::{
-    BlockSizes, Direction, EndsWith, Extent, FlowShare, Form, Job, Order, Rate, RateProcess,
-    Steadiness, SteadyGoal, SteadyOf, Target, Tolerance, Unwatched, Verbs, Verify, VerifyMethod,
-    run,
+    BlockSizes, Direction, EndsWith, Extent, FlowShare, Form, HistogramLog, Job, Order, Rate,
+    RateProcess, Steadiness, SteadyGoal, SteadyOf, Target, Tolerance, Unwatched, Verbs, Verify,
+    VerifyMethod, run,
 };
 
 /// A folder next to the build, where direct I/O is likelier to work than in /tmp.
@@ -359,6 +359,18 @@ fn impossible_jobs_are_refused_before_anything_is_touched() {
     assert!(text.contains("--force"), "{text}");
     assert!(run(&[Job { force: true, ..write }], &Unwatched).is_ok());
     drop(held);
+}
+
+#[test]
+fn histograms_over_time_count_each_request_once() {
+    let every = Duration::from_millis(1);
+    let log = HistogramLog { prefix: "unused".into(), every, coarseness: 0 };
+    let job = Job { histogram_log: Some(log), depth: 4, loops: 20, ..on("ram:size=1MiB") };
+    let report = run(&[job], &Unwatched).unwrap();
+    let done = &report.jobs[0];
+    let counts = done.histograms.iter().flat_map(|sample| &sample.buckets);
+    assert_eq!(counts.map(|(_, count)| u64::from(*count)).sum::<u64>(), 20 * 256);
+    assert!(done.histograms.is_sorted_by_key(|sample| sample.end));
 }
 
 /// The loosest of limits holds as soon as the window is full: that ends the job, long before its time does.

@@ -95,6 +95,7 @@ pub(super) fn job(name: &str) -> JobReport {
         incidents: Incidents::default(),
         depth_found: None,
         steady: None,
+        histograms: Vec::new(),
         series: (0..10).map(second).collect(),
         late_max: Duration::ZERO,
     }

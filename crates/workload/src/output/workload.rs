@@ -82,6 +82,11 @@ fn verbs(job: &Job) -> String {
     if job.verify.as_ref().is_some_and(|verify| verify.only) {
         return of("verifying reads", Direction::Write);
     }
+    if let Some(replay) = &job.replay {
+        let requests = words::counted(replay.entries.len() as u64, "request");
+        let when = if replay.is_paced { "at its times" } else { "without its pauses" };
+        return format!("{requests} of {}, {when}", replay.log.display());
+    }
     match job.verbs {
         Verbs::Read => of("reads", Direction::Read),
         Verbs::Write => of("writes", Direction::Write),

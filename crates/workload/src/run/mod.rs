@@ -2,7 +2,7 @@
 //!
 //! - `open`: names to devices; `offsets`, `permutation`, `sizes`: what to ask of them; `arrivals`, `flow`: when;
 //! - `ending`: which jobs wait for others and end with others; `floor`, `target`: rates and latencies that end a job; `steady`: throughput that does;
-//! - `thread`: the loop; `record`, `cpu`: what is kept; `verify`: what blocks hold.
+//! - `thread`: the loop; `record`, `histograms`, `cpu`: what is kept; `verify`: what blocks hold.
 //!
 //! Invariants:
 //! - all devices are open and all jobs checked before the first request of any job;
@@ -16,6 +16,7 @@ mod ending;
 mod fill;
 mod floor;
 mod flow;
+pub(crate) mod histograms;
 mod lay_out;
 pub(crate) mod offsets;
 mod open;
@@ -433,6 +434,7 @@ fn report(job: &Job, devices: Vec<DeviceInfo>, outcome: Outcome) -> JobReport {
         depth_found,
         steady: None,
         series: record.series,
+        histograms: record.histograms.map(|some| some.done).unwrap_or_default(),
         late_max: Duration::from_nanos(record.late_ns_max),
     }
 }

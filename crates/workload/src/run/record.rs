@@ -6,6 +6,8 @@ use std::time::Duration;
 use crate::job::{Direction, Measured};
 use crate::report::{DirectionReport, Sample};
 
+use super::histograms::Histograms;
+
 /// What the watcher sees of a running job. Written by its thread alone, once a turn.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -48,6 +50,7 @@ pub(crate) struct Record {
     pub(crate) submit_classes: [u64; 7],
     pub(crate) complete_classes: [u64; 7],
     pub(crate) late_ns_max: u64,
+    pub(crate) histograms: Option<Histograms>,
     sample: Sample,
     /// Begin of measuring, begin of the sample, its end.
     begin_ns: u64,
@@ -67,6 +70,7 @@ impl Record {
             submit_classes: [0; 7],
             complete_classes: [0; 7],
             late_ns_max: 0,
+            histograms: None,
             sample: Sample::default(),
             begin_ns: 0,
             sample_begin_ns: 0,
@@ -76,6 +80,12 @@ impl Record {
         }
     }
 
+    /// Keeps histograms over time, each of an interval of this length.
+    pub(crate) fn with_histograms(mut self, every: Option<Duration>) -> Self {
+        self.histograms = every.map(|every| Histograms::new(every, 0));
+        self
+    }
+
     /// Forgets all, and measures from now on.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         let sample = Duration::from_nanos(self.sample_ns);
@@ -83,6 +93,7 @@ impl Record {
             begin_ns: now_ns,
             sample_begin_ns: now_ns,
             sample_end_ns: now_ns + self.sample_ns,
+            histograms: self.histograms.as_ref().map(|some| some.again(now_ns)),
             ..Self::new(self.measured, sample)
         };
     }
@@ -114,6 +125,9 @@ impl Record {
             let clat_ns = now.saturating_sub(from);
             sample.clat_ns_sum[at] += clat_ns;
             figures.clat.record(clat_ns);
+            if let Some(histograms) = &mut self.histograms {
+                histograms.record(direction, len_bytes, clat_ns);
+            }
         }
         if self.measured.lat {
             figures.lat.record(lat_ns);
@@ -149,6 +163,9 @@ impl Record {
             shown.ios[at].store(self.directions[at].ios, Ordering::Relaxed);
             shown.bytes[at].store(self.directions[at].bytes, Ordering::Relaxed);
         }
+        if let Some(histograms) = &mut self.histograms {
+            histograms.turn(now_ns);
+        }
         if now_ns >= self.sample_end_ns {
             // Ends stay on the grid of whole samples, however late they are seen.
             let over_ns = now_ns - self.sample_end_ns;
@@ -166,6 +183,9 @@ impl Record {
 
     /// Closes the last sample, if it is long enough to say something.
     pub(crate) fn end(&mut self, now_ns: u64) {
+        if let Some(histograms) = &mut self.histograms {
+            histograms.close(now_ns);
+        }
         let len_ns = now_ns.saturating_sub(self.sample_begin_ns);
         if self.series.is_empty() || len_ns > self.sample_ns / 10 {
             self.close_sample(now_ns.max(self.sample_begin_ns));

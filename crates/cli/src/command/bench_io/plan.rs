@@ -44,6 +44,10 @@ fn lines(job: &Job) -> Vec<(&'static str, String)> {
     };
     lines.push(("interface", format!("{} ({}){cache}", job.mode, job.engine)));
     lines.push(("pattern", pattern(job)));
+    if let Some(replay) = &job.replay {
+        let text = format!("{} requests of {}", replay.entries.len(), replay.log.display());
+        lines.push(("replay", text));
+    }
     lines.push(("block sizes", sizes(job)));
     lines.push(("region", region(job)));
     lines.push(("depth", depth(job)));

@@ -35,8 +35,10 @@ impl Way {
         if self.mode.interface != Interface::Libaio {
             return Ok(());
         }
-        let what = "libaio has no trims, and the job trims and writes";
-        Err(reader.contradiction("rw", what).hint("choose ioengine=io_uring, posix or psync"))
+        let what = "libaio has no trims, and the job has trims among other requests";
+        let error = reader.contradiction("ioengine", what);
+        Err(error
+            .hint("choose ioengine=io_uring, posix or psync; replay_skip=trim leaves trims out"))
     }
 }
 

@@ -18,6 +18,9 @@ impl Thread<'_> {
         if self.pause_until_ns > now {
             return Next::Later(self.pause_until_ns);
         }
+        if self.replaying.is_some() {
+            return self.next_of_log(now);
+        }
         if self.read_back_now > 0
             && let Some(candidate) = self.next_of_backlog()
         {
