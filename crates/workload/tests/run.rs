@@ -423,7 +423,7 @@ fn blocks_are_trimmed_and_then_written() {
             loops: 2,
             ..on("ram:size=256KiB")
         };
-        let report = run(&[job.clone()], &Unwatched).unwrap();
+        let report = run(std::slice::from_ref(&job), &Unwatched).unwrap();
         let done = &report.jobs[0];
         let ios = done.directions.each_ref().map(|direction| direction.ios);
         assert_eq!((done.error.clone(), ios), (None, [0, 128, 128]));
