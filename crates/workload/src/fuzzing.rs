@@ -6,6 +6,16 @@ use std::path::Path;
 use crate::jobfile::{Outside, parse};
 use crate::options::{Limits, settle};
 
+/// Reads a log of requests; nothing may panic, and the requests that come out are sound.
+pub fn read_iolog(bytes: &[u8]) {
+    let Ok(log) = crate::iolog::parse(bytes, Path::new("fuzz.log")) else { return };
+    for entry in &log.entries {
+        assert!((entry.file as usize) < log.files.len(), "{entry:?}");
+        let end = entry.offset_bytes.checked_add(entry.len_bytes.into());
+        assert!(end.is_some() && entry.len_bytes <= 1 << 30, "{entry:?}");
+    }
+}
+
 /// Reads and settles a job file; nothing may panic. Files that it includes hold the text itself.
 pub fn read_job_file(text: &str) {
     let include = |path: &Path| match path.to_string_lossy().len() % 3 {

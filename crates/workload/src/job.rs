@@ -3,11 +3,15 @@
 //! Command line and job files are read into these; nothing here knows of the words people used, except
 //! [`Job::options`], which repeats them for reports.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use qpair_block::DeviceSpec;
 use qpair_kernel::Mode;
+
+use crate::iolog::Entry;
 
 /// What moves: the index into all that is kept for reads, writes and trims apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +48,8 @@ pub enum Verbs {
     Write,
     /// Trims only.
     Trim,
+    /// Each block is trimmed, and written once its trim has completed.
+    TrimWrite,
     /// Reads and writes, so many of 100 being reads.
     Mixed {
         /// Reads of 100.
@@ -137,6 +143,89 @@ pub struct LatencyGoal {
     pub percent: f64,
     /// The search goes on when a depth is found.
     pub goes_on: bool,
+}
+
+/// Requests that a job repeats from a log, in place of its own.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Replay {
+    /// The log's name.
+    pub log: PathBuf,
+    /// Its requests; their files are [`Job::targets`].
+    pub entries: Arc<[Entry]>,
+    /// Requests keep the log's times; else each goes as soon as there is room.
+    pub is_paced: bool,
+}
+
+impl fmt::Debug for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A log may have millions of requests.
+        f.debug_struct("Replay")
+            .field("log", &self.log)
+            .field("entries", &self.entries.len())
+            .field("is_paced", &self.is_paced)
+            .finish()
+    }
+}
+
+/// A log of histograms over time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistogramLog {
+    /// The begin of the file's name.
+    pub prefix: PathBuf,
+    /// Length of an interval.
+    pub every: Duration,
+    /// Buckets are joined by 2 to this power.
+    pub coarseness: u32,
+}
+
+/// The throughput that is to be steady.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SteadyOf {
+    /// Requests a second.
+    Iops,
+    /// Bytes a second.
+    Bandwidth,
+}
+
+/// The measure of how steady values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steadiness {
+    /// The largest distance of a value from the mean.
+    Deviation,
+    /// The slope of the line that fits the values best, from one value to the next.
+    Slope,
+}
+
+/// A steady state that ends a job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SteadyGoal {
+    /// The throughput that is judged.
+    pub of: SteadyOf,
+    /// How it is judged.
+    pub by: Steadiness,
+    /// The measure must be below this: percent of the mean, or requests or bytes a second.
+    pub limit: f64,
+    /// The limit is percent of the mean.
+    pub percent: bool,
+    /// Length of the window that is judged.
+    pub window: Duration,
+    /// Time before the first value is taken.
+    pub ramp: Duration,
+    /// Time between two values.
+    pub interval: Duration,
+}
+
+impl SteadyGoal {
+    /// The criterion by fio's name: `iops_slope`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match (self.of, self.by) {
+            (SteadyOf::Iops, Steadiness::Deviation) => "iops",
+            (SteadyOf::Iops, Steadiness::Slope) => "iops_slope",
+            (SteadyOf::Bandwidth, Steadiness::Deviation) => "bw",
+            (SteadyOf::Bandwidth, Steadiness::Slope) => "bw_slope",
+        }
+    }
 }
 
 /// Which jobs end when one ends.
@@ -327,6 +416,21 @@ pub enum Content {
     Zeroes,
     /// A repeated pattern.
     Pattern(Vec<u8>),
+    /// As compressible, and as often repeated, as asked for.
+    Shaped(Shape),
+}
+
+/// How compressible written blocks are, and how many of them repeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The part of each chunk that is fixed, percent; it stands behind random bytes.
+    pub compress_percent: u8,
+    /// Length of a chunk; 0: all of the request.
+    pub chunk_bytes: u32,
+    /// Bytes of the fixed part, repeated.
+    pub fixed: Vec<u8>,
+    /// Writes of 100 that have the content of the write before.
+    pub dedupe_percent: u8,
 }
 
 /// How processors are shared out among the clones of a job.
@@ -464,6 +568,12 @@ pub struct Job {
     pub huge_pages: bool,
     /// The depth is searched, up to [`Job::depth`], at which requests are fast enough.
     pub latency_target: Option<LatencyGoal>,
+    /// A steady throughput ends the job.
+    pub steady: Option<SteadyGoal>,
+    /// Requests of a log, in place of what the job's pattern says.
+    pub replay: Option<Replay>,
+    /// A log to write the requests to.
+    pub write_iolog: Option<PathBuf>,
     /// How requests are handed out.
     pub form: Form,
 
@@ -492,6 +602,8 @@ pub struct Job {
     pub logs: Vec<(String, PathBuf)>,
     /// Their lines have a column for offsets, which is 0.
     pub log_offset: bool,
+    /// Histograms of `clat` over time are written.
+    pub histogram_log: Option<HistogramLog>,
 }
 
 impl Job {
@@ -553,6 +665,9 @@ impl Job {
             batch_complete_max: 0,
             huge_pages: false,
             latency_target: None,
+            steady: None,
+            replay: None,
+            write_iolog: None,
             form: Form::Full,
             flush_blocks: 0,
             flush_at_end: false,
@@ -565,6 +680,7 @@ impl Job {
             percentiles: PERCENTILES.to_vec(),
             sample: None,
             logs: Vec::new(),
+            histogram_log: None,
             log_offset: false,
         }
     }

@@ -14,6 +14,7 @@
 mod files;
 #[doc(hidden)]
 pub mod fuzzing;
+mod iolog;
 mod job;
 pub mod jobfile;
 mod observer;
@@ -24,15 +25,17 @@ mod report;
 mod run;
 
 pub use files::{FileOp, FilesOptions, FilesReport, OpReport, Profile, Role, run_files};
+pub use iolog::{Action, Entry};
 pub use job::{
     BlockSizes, Content, CpuPolicy, Direction, Distribution, EndsWith, Extent, FlowShare, Form,
-    Job, LatencyGoal, Measured, Order, PERCENTILES, Rate, RateProcess, Steps, Stride, Target,
-    TargetOrder, Tolerance, Verbs, Verify, VerifyMethod, Zone,
+    HistogramLog, Job, LatencyGoal, Measured, Order, PERCENTILES, Rate, RateProcess, Replay, Shape,
+    Steadiness, SteadyGoal, SteadyOf, Steps, Stride, Target, TargetOrder, Tolerance, Verbs, Verify,
+    VerifyMethod, Zone,
 };
 pub use observer::{Live, Observer, Unwatched};
 pub use peak::{PeakOptions, PeakReport, peak};
 pub use report::{
-    CpuReport, DirectionReport, DiskReport, Incidents, JobError, JobReport, Latencies, Passed,
-    RunReport, Sample, Spread, VerifyError, VerifyReport,
+    CpuReport, DirectionReport, DiskReport, HistogramSample, Incidents, JobError, JobReport,
+    Latencies, Passed, RunReport, Sample, Spread, SteadyReport, VerifyError, VerifyReport,
 };
 pub use run::{prefill, run};

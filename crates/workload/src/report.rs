@@ -171,6 +171,19 @@ pub struct Sample {
     pub lat_ns_max: [u64; 3],
 }
 
+/// Latencies of one direction in one interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistogramSample {
+    /// The interval's end, from the start of measuring.
+    pub end: Duration,
+    /// The direction.
+    pub direction: Direction,
+    /// Length of the last request, bytes.
+    pub block_bytes: u32,
+    /// Numbers of fio's buckets of `clat`, and the requests in each.
+    pub buckets: Vec<(u16, u32)>,
+}
+
 /// A block that did not hold what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyError {
@@ -222,6 +235,23 @@ pub struct Incidents {
     pub timeouts_polled: u64,
 }
 
+/// Whether the throughput became steady.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SteadyReport {
+    /// The state was steady, which ended the job.
+    pub attained: bool,
+    /// The measure of the last window: percent of the mean, or requests or bytes a second.
+    pub criterion: f64,
+    /// The largest distance from the mean; 0 where the slope is judged.
+    pub max_deviation: f64,
+    /// The slope from one value to the next; 0 where the deviation is judged.
+    pub slope: f64,
+    /// Requests a second of the last window, the oldest first.
+    pub ios: Vec<u64>,
+    /// Bytes a second of the last window, the oldest first.
+    pub bytes: Vec<u64>,
+}
+
 /// What one job did.
 #[derive(Clone, Debug)]
 pub struct JobReport {
@@ -257,8 +287,12 @@ pub struct JobReport {
     pub incidents: Incidents,
     /// The depth that a search for a latency came to.
     pub depth_found: Option<u32>,
+    /// The steady state, where one was asked for.
+    pub steady: Option<SteadyReport>,
     /// The time series, in samples of [`Job::sample`].
     pub series: Vec<Sample>,
+    /// Histograms over time, where a log of them was asked for.
+    pub histograms: Vec<HistogramSample>,
     /// Blocks written or read late against the rate asked for: the most that one was late.
     pub late_max: Duration,
 }

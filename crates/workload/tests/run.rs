@@ -9,8 +9,9 @@ use qpair_block::{DeviceSpec, ErrorKind};
 use qpair_drivers::Drivers;
 use qpair_kernel::Mode;
 use qpair_workload::{
-    BlockSizes, Direction, EndsWith, Extent, FlowShare, Form, Job, Observer, Order, Rate,
-    RateProcess, RunReport, Target, Tolerance, Unwatched, Verbs, Verify, VerifyMethod,
+    BlockSizes, Direction, EndsWith, Extent, FlowShare, Form, HistogramLog, Job, Observer, Order,
+    Rate, RateProcess, RunReport, Steadiness, SteadyGoal, SteadyOf, Target, Tolerance, Unwatched,
+    Verbs, Verify, VerifyMethod,
 };
 
 /// No job here needs drivers that another has.
@@ -364,6 +365,79 @@ fn impossible_jobs_are_refused_before_anything_is_touched() {
     assert!(text.contains("--force"), "{text}");
     assert!(run(&[Job { force: true, ..write }], &Unwatched).is_ok());
     drop(held);
+}
+
+#[test]
+fn histograms_over_time_count_each_request_once() {
+    let every = Duration::from_millis(1);
+    let log = HistogramLog { prefix: "unused".into(), every, coarseness: 0 };
+    let job = Job { histogram_log: Some(log), depth: 4, loops: 20, ..on("ram:size=1MiB") };
+    let report = run(&[job], &Unwatched).unwrap();
+    let done = &report.jobs[0];
+    let counts = done.histograms.iter().flat_map(|sample| &sample.buckets);
+    assert_eq!(counts.map(|(_, count)| u64::from(*count)).sum::<u64>(), 20 * 256);
+    assert!(done.histograms.is_sorted_by_key(|sample| sample.end));
+}
+
+/// The loosest of limits holds as soon as the window is full: that ends the job, long before its time does.
+#[test]
+fn a_steady_state_ends_a_job_or_a_group() {
+    let goal = SteadyGoal {
+        of: SteadyOf::Iops,
+        by: Steadiness::Deviation,
+        limit: 1e9,
+        percent: true,
+        window: Duration::from_millis(60),
+        ramp: Duration::ZERO,
+        interval: Duration::from_millis(20),
+    };
+    let job = Job {
+        steady: Some(goal),
+        time_based: true,
+        runtime: Some(Duration::from_secs(3600)),
+        group_reporting: true,
+        ..on("null:size=1MiB")
+    };
+    let report = run(&[job.clone(), job.clone()], &Unwatched).unwrap();
+    for done in &report.jobs {
+        let steady = done.steady.as_ref().unwrap();
+        assert!(steady.attained && done.error.is_none() && done.ios() > 0, "{steady:?}");
+        assert_eq!((steady.ios.len(), steady.bytes.len()), (3, 3));
+    }
+    assert_eq!(report.jobs[0].steady, report.jobs[1].steady);
+    let table = qpair_workload::output::table(&report, qpair_workload::output::Style::default());
+    assert!(table.contains("attained: iops is") && table.contains("the limit"), "{table}");
+    let never = SteadyGoal { limit: 0.0, ..goal };
+    let never = Job { steady: Some(never), runtime: Some(Duration::from_millis(200)), ..job };
+    let report = run(&[never], &Unwatched).unwrap();
+    assert!(report.jobs[0].steady.as_ref().is_some_and(|steady| !steady.attained));
+}
+
+/// Each block is trimmed and then written, at any depth; what is verified afterwards was written after its trim. Counts as
+/// fio's: so many writes, and as many trims.
+#[test]
+fn blocks_are_trimmed_and_then_written() {
+    for (depth, order, random_map) in
+        [(1, Order::Sequential, true), (8, Order::Random, true), (8, Order::Random, false)]
+    {
+        let job = Job {
+            verbs: Verbs::TrimWrite,
+            order,
+            depth,
+            random_map,
+            verify: verify(),
+            loops: 2,
+            ..on("ram:size=256KiB")
+        };
+        let report = run(std::slice::from_ref(&job), &Unwatched).unwrap();
+        let done = &report.jobs[0];
+        let ios = done.directions.each_ref().map(|direction| direction.ios);
+        assert_eq!((done.error.clone(), ios), (None, [0, 128, 128]));
+        assert!(done.verify.blocks > 0 && done.verify.errors.is_empty(), "{:?}", done.verify);
+        let some = Job { number_ios: Some(10), loops: 1, verify: None, ..job };
+        let ios = run(&[some], &Unwatched).unwrap().jobs[0].ios();
+        assert_eq!(ios, 20);
+    }
 }
 
 /// With a backlog, reads come between writes, each written block is read once, and a wrong one is found and dumped.

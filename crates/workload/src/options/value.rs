@@ -102,6 +102,9 @@ pub(super) fn amount(text: &str, base: KbBase) -> Read<Amount> {
     }
 }
 
+/// Most digits behind the point of a time.
+const DECIMALS_MAX: usize = 6;
+
 /// The unit of a time that has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimeUnit {
@@ -123,7 +126,8 @@ impl TimeUnit {
     }
 }
 
-/// A time: `10`, `90s`, `2m`, `500ms`, `20us`, `1h`, `1d`; without a unit, in `default`.
+/// A time: `10`, `1.5`, `90s`, `2m`, `500ms`, `20us`, `1h`, `1d`; without a unit, in `default`. What is below a
+/// microsecond is dropped.
 pub(super) fn time(text: &str, default: TimeUnit) -> Read<Duration> {
     let text = text.trim();
     if text.starts_with('(') {
@@ -132,10 +136,20 @@ pub(super) fn time(text: &str, default: TimeUnit) -> Read<Duration> {
         return Ok(Duration::from_micros(whole(us)?));
     }
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, suffix) = text.split_at(end);
+    let (digits, rest) = text.split_at(end);
     if digits.is_empty() {
         return Err("is no time; write a number and d, h, m, s, ms or us".to_owned());
     }
+    let (fraction, suffix) = match rest.strip_prefix('.') {
+        Some(rest) => {
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            if !(1..=DECIMALS_MAX).contains(&end) {
+                return Err(format!("has {end} digits after its point, not 1 to {DECIMALS_MAX}"));
+            }
+            rest.split_at(end)
+        }
+        None => ("", rest),
+    };
     let number: u64 = digits.parse().map_err(|_| TOO_LARGE.to_owned())?;
     let us = match suffix.trim_start() {
         "" => default.us(),
@@ -144,7 +158,9 @@ pub(super) fn time(text: &str, default: TimeUnit) -> Read<Duration> {
         })?,
     };
     // A century is enough for a measurement, and leaves room to add.
-    match number.checked_mul(us) {
+    let part: u64 = fraction.parse().unwrap_or(0);
+    let part_us = part.saturating_mul(us) / 10_u64.pow(fraction.len() as u32);
+    match number.checked_mul(us).and_then(|us| us.checked_add(part_us)) {
         Some(us) if us < 100 * 366 * 86_400 * 1_000_000 => Ok(Duration::from_micros(us)),
         _ => Err(TOO_LARGE.to_owned()),
     }
@@ -378,11 +394,27 @@ mod tests {
             ("20us", 20),
             ("20USEC", 20),
             ("(2*500)", 1000),
+            ("1.5", 1_500_000),
+            ("0.25m", 15_000_000),
+            ("2.5ms", 2500),
+            ("1.9us", 1),
         ] {
             assert_eq!(time(text, s), Ok(Duration::from_micros(us)), "{text}");
         }
         assert_eq!(time("7", TimeUnit::Milliseconds), Ok(Duration::from_millis(7)));
-        for text in ["", "s", "2m30s", "1y", "-1", "99999999999999999999", "9999999999d"] {
+        for text in [
+            "",
+            "s",
+            "2m30s",
+            "1y",
+            "-1",
+            "99999999999999999999",
+            "9999999999d",
+            "1.",
+            ".5",
+            "1.5.5",
+            "1.0000001",
+        ] {
             assert!(time(text, s).is_err(), "{text}");
         }
     }

@@ -19,7 +19,7 @@ use super::bins::{Classes, bins};
 use super::entry::{Entry, entries};
 use super::json::{Json, Object};
 use super::own::{self, nanoseconds};
-use crate::{Direction, DiskReport, Latencies, RunReport, Spread, Tolerance};
+use crate::{Direction, DiskReport, JobReport, Latencies, RunReport, Spread, Tolerance};
 
 /// What `fio version` says: what wrote it, and whose layout it is. Consumers show it and do not take it apart.
 const VERSION: &str = concat!("fio-3.33 layout, by qpair-", env!("CARGO_PKG_VERSION"));
@@ -141,8 +141,34 @@ fn job(entry: &Entry<'_>, entries: &[Entry<'_>], plus: bool) -> Object {
         .with("latency_target", goal.map_or(0, |goal| nanoseconds(goal.latency)))
         .with("latency_percentile", goal.map_or(100.0, |goal| goal.percent))
         .with("latency_window", goal.map_or(0, |goal| nanoseconds(goal.window) / 1000))
+        .with_some("steadystate", steady(all))
         .with_some("desc", all.job.description.as_deref())
         .with("qpair", own::job(entry))
+}
+
+/// fio's object of a steady state. `data` has the values that there are, where fio fills up with zeroes.
+fn steady(all: &JobReport) -> Option<Object> {
+    let (goal, found) = (all.job.steady?, all.steady.as_ref()?);
+    let unit = if goal.percent { "%" } else { "" };
+    let mean = |values: &[u64]| {
+        let sum: u128 = values.iter().map(|value| u128::from(*value)).sum();
+        u64::try_from(sum / values.len().max(1) as u128).unwrap_or(u64::MAX)
+    };
+    let list = |values: &[u64]| Value::from(values.to_vec());
+    let data = Object::new()
+        .with("bw_mean", mean(&found.bytes))
+        .with("iops_mean", mean(&found.ios))
+        .with("iops", list(&found.ios))
+        .with("bw", list(&found.bytes));
+    let object = Object::new()
+        .with("ss", format!("{}:{:.6}{unit}", goal.name(), goal.limit))
+        .with("duration", goal.window.as_secs())
+        .with("attained", u64::from(found.attained))
+        .with("criterion", format!("{:.6}{unit}", found.criterion))
+        .with("max_deviation", found.max_deviation)
+        .with("slope", found.slope)
+        .with("data", data);
+    Some(object)
 }
 
 fn direction(entry: &Entry<'_>, entries: &[Entry<'_>], at: Direction, plus: bool) -> Object {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::{fio_json, fio_json_text, samples};
-use crate::{DirectionReport, JobReport};
+use crate::{DirectionReport, JobReport, Steadiness, SteadyGoal, SteadyOf, SteadyReport};
 
 /// Every key by its path, with the type of its value.
 fn keys(value: &Value, path: &str, out: &mut BTreeMap<String, &'static str>) {
@@ -108,6 +109,38 @@ fn trims() {
     job.directions.rotate_right(2);
     job.directions[0] = DirectionReport::default();
     compare("--rw=randtrim --ioengine=null", true, vec![job]);
+}
+
+/// fio runs for two seconds: a second a value, and two of them.
+#[test]
+fn steady_states() {
+    for limit in ["20%", "5000"] {
+        let mut job = samples::job("a");
+        job.directions[1] = DirectionReport::default();
+        let percent = limit.ends_with('%');
+        job.job.steady = Some(SteadyGoal {
+            of: SteadyOf::Bandwidth,
+            by: Steadiness::Deviation,
+            limit: 20.0,
+            percent,
+            window: Duration::from_secs(2),
+            ramp: Duration::ZERO,
+            interval: Duration::from_secs(1),
+        });
+        job.steady = Some(SteadyReport {
+            attained: true,
+            criterion: 1.5,
+            max_deviation: 1.5,
+            slope: 0.0,
+            ios: vec![100, 101],
+            bytes: vec![409_600, 413_696],
+        });
+        let options = format!(
+            "--rw=randread --ioengine=null --rate_iops=100 --time_based --runtime=3 \
+             --steadystate=bw:{limit} --steadystate_duration=2"
+        );
+        compare(&options, true, vec![job]);
+    }
 }
 
 #[test]

@@ -12,9 +12,11 @@ use qpair_block::{Error, ErrorKind, Result};
 use super::entry::per_s;
 use super::files;
 use super::fio::milliseconds;
+use super::histogram_log;
 use crate::{Direction, JobReport, RunReport, Sample};
 
-/// Writes what [`crate::Job::logs`] asks for: `PREFIX_bw.N.log` and so on, N being the job's number in the run, from 1.
+/// Writes what [`crate::Job::logs`] asks for: `PREFIX_bw.N.log` and so on, and
+/// [`crate::Job::histogram_log`]: `PREFIX_clat_hist.N.log`; N being the job's number in the run, from 1.
 /// The files that were written.
 ///
 /// # Errors
@@ -25,6 +27,11 @@ pub fn write_logs(report: &RunReport) -> Result<Vec<PathBuf>> {
         for (kind, prefix) in &job.job.logs {
             let content = log(job, kind)?;
             written.push(files::write(prefix, &format!("_{kind}.{number}.log"), &content)?);
+        }
+        if let Some(log) = &job.job.histogram_log {
+            let content = histogram_log::log(job, log.coarseness);
+            let suffix = format!("_clat_hist.{number}.log");
+            written.push(files::write(&log.prefix, &suffix, &content)?);
         }
     }
     Ok(written)
@@ -77,6 +84,46 @@ mod tests {
         assert!(
             log(&job, "temperature").unwrap_err().to_string().contains("bw, iops, slat, clat, lat")
         );
+    }
+
+    /// A line has as many columns as fio's, which is asked where it is there, and all requests are counted.
+    #[test]
+    fn histograms_have_fios_columns() {
+        for coarseness in [0, 3, 6] {
+            let directory = samples::directory();
+            let mut job = samples::job("a");
+            let prefix = directory.path().join("h");
+            let every = std::time::Duration::from_millis(100);
+            job.job.histogram_log = Some(crate::HistogramLog { prefix, every, coarseness });
+            job.histograms = vec![crate::HistogramSample {
+                end: every,
+                direction: Direction::Write,
+                block_bytes: 4096,
+                buckets: vec![(8, 2), (9, 3), (1855, 1)],
+            }];
+            let written = write_logs(&samples::run(vec![job])).unwrap();
+            assert_eq!(written, [directory.path().join("h_clat_hist.1.log")]);
+            let text = std::fs::read_to_string(&written[0]).unwrap();
+            let columns: Vec<u64> =
+                text.trim_end().split(", ").map(|word| word.parse().unwrap()).collect();
+            assert_eq!(columns[..3], [100, 1, 4096]);
+            assert_eq!(columns.len(), 3 + (1856 >> coarseness));
+            assert_eq!(columns[3..].iter().sum::<u64>(), 6);
+            let theirs = std::process::Command::new("fio")
+                .current_dir(directory.path())
+                .args(["--name=f", "--ioengine=null", "--size=1m", "--bs=4k", "--rate_iops=1000"])
+                .args(["--write_hist_log=f", "--log_hist_msec=50"])
+                .arg(format!("--log_hist_coarseness={coarseness}"))
+                .output();
+            if theirs.is_err() {
+                eprintln!("skipped: no fio here");
+                continue;
+            }
+            let theirs = std::fs::read_to_string(directory.path().join("f_clat_hist.1.log"));
+            let theirs = theirs.unwrap();
+            let line = theirs.lines().next().unwrap();
+            assert_eq!(line.split(", ").count(), columns.len(), "{line}");
+        }
     }
 
     #[test]

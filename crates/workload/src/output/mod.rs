@@ -19,6 +19,7 @@ mod fio;
 mod fio_layout;
 mod grid;
 mod hgrm;
+mod histogram_log;
 mod json;
 mod logs;
 mod own;

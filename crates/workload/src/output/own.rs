@@ -8,7 +8,7 @@ use super::entry::{Entry, Kind};
 use super::fio::{milliseconds, percentiles};
 use super::json::Object;
 use super::workload::work;
-use crate::{Direction, RunReport, Sample, VerifyReport};
+use crate::{Direction, JobReport, RunReport, Sample, SteadyReport, VerifyReport};
 
 pub(super) fn run(report: &RunReport) -> Object {
     Object::new()
@@ -45,6 +45,7 @@ pub(super) fn job(entry: &Entry<'_>) -> Object {
         .with("late_ns_max", nanoseconds(all.late_max))
         .with("resets", all.incidents.resets)
         .with("timeouts_polled", all.incidents.timeouts_polled)
+        .with_some("steady", all.steady.as_ref().map(|steady| self::steady(all, steady)))
         .with("verify", verify(&all.verify))
         .with("errors", errors)
         .with("series", all.series.iter().map(sample).collect::<Vec<_>>())
@@ -119,6 +120,22 @@ fn verify(verify: &VerifyReport) -> Object {
         })
         .collect();
     Object::new().with("blocks", verify.blocks).with("wrong", verify.wrong).with("errors", errors)
+}
+
+/// The steady state with its units: fio's object names none.
+fn steady(all: &JobReport, found: &SteadyReport) -> Object {
+    let list = |values: &[u64]| serde_json::Value::from(values.to_vec());
+    let goal = all.job.steady;
+    Object::new()
+        .with("attained", found.attained)
+        .with("of", goal.map_or("", |goal| goal.name()))
+        .with("limit", goal.map_or(0.0, |goal| goal.limit))
+        .with("is_percent", goal.is_some_and(|goal| goal.percent))
+        .with("found", found.criterion)
+        .with("window_ms", goal.map_or(0, |goal| milliseconds(goal.window)))
+        .with("interval_ms", goal.map_or(0, |goal| milliseconds(goal.interval)))
+        .with("ios_per_s", list(&found.ios))
+        .with("bytes_per_s", list(&found.bytes))
 }
 
 fn sample(sample: &Sample) -> Object {

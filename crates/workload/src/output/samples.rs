@@ -94,6 +94,8 @@ pub(super) fn job(name: &str) -> JobReport {
         passed: Passed::default(),
         incidents: Incidents::default(),
         depth_found: None,
+        steady: None,
+        histograms: Vec::new(),
         series: (0..10).map(second).collect(),
         late_max: Duration::ZERO,
     }

@@ -204,6 +204,19 @@ impl Page {
             );
             self.labelled("target", &text, None);
         }
+        if let (Some(found), Some(goal)) = (&all.steady, all.job.steady) {
+            let unit = if goal.percent { " %" } else { "" };
+            let text = format!(
+                "{}: {} is {}{unit} over the last {}, the limit {}{unit}",
+                if found.attained { "attained" } else { "not attained" },
+                goal.name(),
+                words::digits(found.criterion),
+                words::duration(goal.interval * found.ios.len() as u32),
+                words::trimmed(goal.limit)
+            );
+            let ink = (!found.attained).then_some(Ink::Yellow);
+            self.labelled("steady", &text, ink);
+        }
         if workload::is_open_loop(&all.job) && all.ios() > 0 {
             let late = words::time(all.late_max.as_nanos() as f64);
             let text =

@@ -82,10 +82,16 @@ fn verbs(job: &Job) -> String {
     if job.verify.as_ref().is_some_and(|verify| verify.only) {
         return of("verifying reads", Direction::Write);
     }
+    if let Some(replay) = &job.replay {
+        let requests = words::counted(replay.entries.len() as u64, "request");
+        let when = if replay.is_paced { "at its times" } else { "without its pauses" };
+        return format!("{requests} of {}, {when}", replay.log.display());
+    }
     match job.verbs {
         Verbs::Read => of("reads", Direction::Read),
         Verbs::Write => of("writes", Direction::Write),
         Verbs::Trim => of("trims", Direction::Trim),
+        Verbs::TrimWrite => of("trims and writes", Direction::Trim),
         Verbs::Mixed { read_percent } => {
             let (read, write) = (sizes(Direction::Read), sizes(Direction::Write));
             let write_percent = 100 - read_percent.min(100);
@@ -130,7 +136,7 @@ fn rates(job: &Job) -> Option<String> {
     if limits.is_empty() {
         return None;
     }
-    let mixed = matches!(job.verbs, Verbs::Mixed { .. });
+    let mixed = matches!(job.verbs, Verbs::Mixed { .. } | Verbs::TrimWrite);
     let limits: Vec<String> = limits
         .into_iter()
         .map(
@@ -189,10 +195,12 @@ pub(super) fn fio_word(job: &Job) -> &'static str {
         (Order::Sequential, Verbs::Read) => "read",
         (Order::Sequential, Verbs::Write) => "write",
         (Order::Sequential, Verbs::Trim) => "trim",
+        (Order::Sequential, Verbs::TrimWrite) => "trimwrite",
         (Order::Sequential, Verbs::Mixed { .. }) => "rw",
         (Order::Random, Verbs::Read) => "randread",
         (Order::Random, Verbs::Write) => "randwrite",
         (Order::Random, Verbs::Trim) => "randtrim",
+        (Order::Random, Verbs::TrimWrite) => "randtrimwrite",
         (Order::Random, Verbs::Mixed { .. }) => "randrw",
     }
 }

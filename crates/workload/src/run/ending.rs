@@ -31,6 +31,11 @@ impl<'a> Ending<'a> {
         &self.ends[at]
     }
 
+    /// Ends a job.
+    pub(super) fn end(&self, at: usize) {
+        self.ends[at].store(true, Ordering::Relaxed);
+    }
+
     /// A job is over: others may begin, and some may have to end.
     pub(super) fn is_over(&self, at: usize, failed: bool) {
         let job = &self.jobs[at];

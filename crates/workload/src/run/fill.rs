@@ -6,9 +6,9 @@ use std::hash::{BuildHasher, RandomState};
 
 use qpair_block::Buffer;
 use rand::rngs::SmallRng;
-use rand::{RngCore, SeedableRng};
+use rand::{Rng, RngCore, SeedableRng};
 
-use crate::job::Content;
+use crate::job::{Content, Shape};
 
 /// Every so many bytes, a written block says a number of its own: a drive that looks for blocks it has already looks at
 /// no smaller ones.
@@ -20,23 +20,26 @@ pub(super) struct Fill {
     random: SmallRng,
     /// As large as the largest write so far.
     scratch: Vec<u8>,
+    /// Decides all bytes of the last write of a [`Shape`].
+    last: Option<u64>,
 }
 
 impl Fill {
     /// The seed decides the bytes, but for those that are to be like no others: two runs write different ones.
     pub(super) fn new(content: &Content, seed: u64) -> Self {
         let own = match content {
-            Content::Unique => RandomState::new().hash_one(seed),
+            Content::Unique | Content::Shaped(_) => RandomState::new().hash_one(seed),
             _ => 0,
         };
         let random = SmallRng::seed_from_u64(seed ^ own);
-        Self { content: content.clone(), random, scratch: Vec::new() }
+        Self { content: content.clone(), random, scratch: Vec::new(), last: None }
     }
 
     /// Makes the first `len_bytes` of a buffer what a write is to bring; `filled_bytes` of it still hold what an earlier write
     /// left there.
     pub(super) fn fill(&mut self, buffer: &mut Buffer, filled_bytes: &mut u32, len_bytes: u32) {
-        if *filled_bytes < len_bytes || self.content == Content::Refill {
+        let is_new = matches!(self.content, Content::Refill | Content::Shaped(_));
+        if *filled_bytes < len_bytes || is_new {
             *filled_bytes = len_bytes;
             let len = len_bytes as usize;
             self.scratch.resize(self.scratch.len().max(len), 0);
@@ -44,6 +47,13 @@ impl Fill {
             match &self.content {
                 Content::Unique | Content::Random | Content::Refill => {
                     self.random.fill_bytes(bytes)
+                }
+                Content::Shaped(shape) => {
+                    let repeats = self.random.random_range(0..100) < shape.dedupe_percent;
+                    let seed = self.last.filter(|_| repeats);
+                    let seed = seed.unwrap_or_else(|| self.random.next_u64());
+                    self.last = Some(seed);
+                    make(shape, seed, bytes);
                 }
                 Content::Zeroes => bytes.fill(0),
                 Content::Pattern(pattern) => {
@@ -61,6 +71,23 @@ impl Fill {
             for (number, at) in (0..whole).step_by(MARK_BYTES).enumerate() {
                 bytes.store_u64(at, first.wrapping_add(number as u64));
             }
+        }
+    }
+}
+
+/// Chunks of random bytes with a fixed part behind them; the seed decides all of them.
+fn make(shape: &Shape, seed: u64, bytes: &mut [u8]) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let chunk = match shape.chunk_bytes {
+        0 => bytes.len(),
+        chunk => chunk as usize,
+    };
+    for chunk in bytes.chunks_mut(chunk.max(1)) {
+        let len = chunk.len() * usize::from(100 - shape.compress_percent.min(100)) / 100;
+        let (new, fixed) = chunk.split_at_mut(len);
+        random.fill_bytes(new);
+        for (byte, wanted) in fixed.iter_mut().zip(shape.fixed.iter().cycle()) {
+            *byte = *wanted;
         }
     }
 }
@@ -107,6 +134,42 @@ mod tests {
         assert!(
             pattern.iter().flatten().zip([1, 2, 3].iter().cycle()).take(4096).all(|(a, b)| a == b)
         );
+    }
+
+    fn shaped(compress_percent: u8, chunk_bytes: u32, dedupe_percent: u8) -> Content {
+        Content::Shaped(Shape { compress_percent, chunk_bytes, fixed: vec![0], dedupe_percent })
+    }
+
+    /// The zeroes of a block are as many as asked for, in each chunk, and what is random differs from write to write.
+    #[test]
+    fn blocks_are_as_compressible_as_asked_for() {
+        for (percent, chunk, per_chunk) in [(50, 512, 256), (25, 1024, 256), (75, 0, 3072)] {
+            let blocks = written(shaped(percent, chunk, 0), 20);
+            for block in &blocks {
+                let step = if chunk == 0 { 4096 } else { chunk as usize };
+                for part in block.chunks(step) {
+                    let zeroes = part.iter().rev().take_while(|byte| **byte == 0).count();
+                    // A random byte is zero itself now and then.
+                    assert!((per_chunk..per_chunk + 4).contains(&zeroes), "{percent} {zeroes}");
+                }
+            }
+            let unlike: HashSet<_> = blocks.iter().collect();
+            assert_eq!(unlike.len(), 20);
+        }
+        assert_eq!(count(written(shaped(100, 512, 0), 9)), 1);
+    }
+
+    /// So many blocks of a hundred are those written before; two runs have none in common.
+    #[test]
+    fn as_many_blocks_repeat_as_asked_for() {
+        let unlike = |percent: u8| {
+            let blocks = written(shaped(0, 512, percent), 1000);
+            blocks.into_iter().collect::<HashSet<_>>()
+        };
+        assert_eq!((unlike(0).len(), unlike(100).len()), (1000, 1));
+        let (some, others) = (unlike(40), unlike(40));
+        assert!((500..700).contains(&some.len()), "{}", some.len());
+        assert!(some.is_disjoint(&others));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(super) fn make(
         let buffered = FileOptions { direct: false, ..options.clone() };
         qpair_kernel::open(&buffered, Interface::Auto)
     })?;
-    if job.verbs == Verbs::Write {
+    if matches!(job.verbs, Verbs::Write | Verbs::TrimWrite) {
         return Ok(true);
     }
     let all = 0..device.size_bytes();

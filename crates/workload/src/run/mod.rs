@@ -1,8 +1,8 @@
 //! Running jobs: stages, threads, and what they give back.
 //!
 //! - `open`: names to devices; `offsets`, `permutation`, `sizes`: what to ask of them; `arrivals`, `flow`: when;
-//! - `ending`: which jobs wait for others and end with others; `floor`, `target`: rates and latencies that end a job;
-//! - `thread`: the loop; `record`, `cpu`: what is kept; `verify`: what blocks hold.
+//! - `ending`: which jobs wait for others and end with others; `floor`, `target`: rates and latencies that end a job; `steady`: throughput that does;
+//! - `thread`: the loop; `record`, `histograms`, `cpu`: what is kept; `verify`: what blocks hold.
 //!
 //! Invariants:
 //! - all devices are open and all jobs checked before the first request of any job;
@@ -16,12 +16,14 @@ mod ending;
 mod fill;
 mod floor;
 mod flow;
+pub(crate) mod histograms;
 mod lay_out;
 pub(crate) mod offsets;
 mod open;
 mod permutation;
 pub(crate) mod record;
 mod sizes;
+mod steady;
 mod target;
 mod thread;
 mod verify;
@@ -49,6 +51,7 @@ use ending::Ending;
 use flow::Share;
 use open::{Devices, Opened};
 use record::{Record, Shown};
+use steady::Judges;
 use thread::{Common, Messages, Outcome, Thread, produce};
 
 /// How often the watcher is told.
@@ -104,10 +107,12 @@ pub fn run(drivers: &Drivers, jobs: &[Job], observer: &dyn Observer) -> Result<R
                 share: Mutex::new(None),
             })
             .collect();
-        let outcomes = run_stage(&members_of, &stop, observer, (stage, stages));
-        for (at, outcome) in members.into_iter().zip(outcomes) {
+        let judges = Judges::new(members.iter().map(|at| &jobs[*at]).collect());
+        let (outcomes, judges) = run_stage(&members_of, judges, &stop, observer, (stage, stages));
+        for (nth, (at, outcome)) in members.into_iter().zip(outcomes).enumerate() {
             let infos = opened[at].iter().map(|target| target.device.info().clone()).collect();
-            reports[at] = Some(report(&jobs[at], infos, outcome));
+            let steady = judges.report(nth);
+            reports[at] = Some(JobReport { steady, ..report(&jobs[at], infos, outcome) });
         }
     }
     Ok(RunReport {
@@ -157,12 +162,13 @@ impl Member<'_> {
     }
 }
 
-fn run_stage(
+fn run_stage<'a>(
     members: &[Member<'_>],
+    mut judges: Judges<'a>,
     stop: &AtomicBool,
     observer: &dyn Observer,
     stage: (u32, u32),
-) -> Vec<Outcome> {
+) -> (Vec<Outcome>, Judges<'a>) {
     let shown: Vec<Shown> = members.iter().map(|_| Shown::default()).collect();
     // Jobs that begin together share from the first request on, whichever is first.
     for member in members {
@@ -190,7 +196,7 @@ fn run_stage(
                 started
             })
             .collect();
-        watch(members, &shown, stop, observer, stage, || {
+        watch(members, &shown, &mut judges, stop, observer, stage, || {
             running.iter().flatten().all(|thread| thread.is_finished())
         });
         running
@@ -208,7 +214,7 @@ fn run_stage(
     let process = Usage::of_process().since(Usage::of_thread()).since(process_before);
     let own = usages.into_iter().fold(Usage::default(), Usage::plus);
     share_helpers(&mut outcomes, members, process.since(own));
-    outcomes
+    (outcomes, judges)
 }
 
 /// Divides among the jobs what other threads of the process did for them meanwhile: those of a pool, the kernel's
@@ -312,6 +318,7 @@ fn stay_on(job: &Job) -> Result<()> {
 fn watch(
     members: &[Member<'_>],
     shown: &[Shown],
+    judges: &mut Judges<'_>,
     stop: &AtomicBool,
     observer: &dyn Observer,
     stage: (u32, u32),
@@ -320,7 +327,9 @@ fn watch(
     let begin = Instant::now();
     let (mut before, mut at) = (([0u64; 3], [0u64; 3]), Instant::now());
     while !all_over() {
-        std::thread::park_timeout(TICK);
+        std::thread::park_timeout(judges.every().map_or(TICK, |every| every.min(TICK)));
+        let now_ns = begin.elapsed().as_nanos() as u64;
+        judges.look(now_ns, shown, |at| members[at].ending.end(members[at].at));
         if observer.stop() {
             stop.store(true, Ordering::Relaxed);
         }
@@ -424,7 +433,9 @@ fn report(job: &Job, devices: Vec<DeviceInfo>, outcome: Outcome) -> JobReport {
         passed,
         incidents,
         depth_found,
+        steady: None,
         series: record.series,
+        histograms: record.histograms.map(|some| some.done).unwrap_or_default(),
         late_max: Duration::from_nanos(record.late_ns_max),
     }
 }

@@ -380,6 +380,7 @@ pub(crate) fn used_directions(job: &Job) -> impl Iterator<Item = Direction> + us
         Verbs::Read => *direction == Direction::Read,
         Verbs::Write => *direction == Direction::Write,
         Verbs::Trim => *direction == Direction::Trim,
+        Verbs::TrimWrite => *direction != Direction::Read,
         Verbs::Mixed { .. } => *direction != Direction::Trim,
     })
 }

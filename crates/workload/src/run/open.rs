@@ -13,6 +13,7 @@ use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result, format_byte
 use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Interface, Mode};
 
+use crate::iolog::Entry;
 use crate::job::{Direction, Extent, Form, Job, Target, Verbs};
 use crate::observer::Observer;
 
@@ -72,7 +73,7 @@ impl<'a> Devices<'a> {
                 {
                     self.made.push(path.clone());
                 } else if let DeviceSpec::File(path) = &target.spec
-                    && job.verbs != Verbs::Write
+                    && !matches!(job.verbs, Verbs::Write | Verbs::TrimWrite)
                     && let Some(note) = qpair_machine::unwritten_note(path)
                 {
                     self.note(format!("{note}; write all of it first: --rw=write --size=100%"));
@@ -83,6 +84,7 @@ impl<'a> Devices<'a> {
                 let device = self.open(&target.spec, job)?;
                 let region = region(job, &name, device.as_ref())?;
                 check_device(job, &name, device.as_ref())?;
+                check_replay(job, target, &name, region)?;
                 Ok(Opened { name, device, region, is_shared: false })
             })
             .collect()
@@ -237,6 +239,24 @@ fn check_job(job: &Job) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the requests of a log fit into the device.
+fn check_replay(job: &Job, target: &Target, name: &str, region: Region) -> Result<()> {
+    let Some(replay) = &job.replay else { return Ok(()) };
+    let of_target = |entry: &&Entry| job.targets.get(entry.file as usize) == Some(target);
+    let end = |entry: &Entry| entry.offset_bytes.saturating_add(entry.len_bytes.into());
+    let last = replay.entries.iter().filter(of_target).map(end).max().unwrap_or(0);
+    if last <= region.len_bytes {
+        return Ok(());
+    }
+    let what = format!(
+        "{} has a request that ends at byte {last} of {name}, which has {}",
+        replay.log.display(),
+        format_bytes(region.len_bytes)
+    );
+    Err(invalid(job, what)
+        .hint("replay_scale=N divides offsets; replay_redirect names another target"))
 }
 
 /// What is wrong on this device.

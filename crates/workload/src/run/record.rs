@@ -6,6 +6,8 @@ use std::time::Duration;
 use crate::job::{Direction, Measured};
 use crate::report::{DirectionReport, Sample};
 
+use super::histograms::Histograms;
+
 /// What the watcher sees of a running job. Written by its thread alone, once a turn.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -14,6 +16,19 @@ pub(crate) struct Shown {
     pub(crate) bytes: [AtomicU64; 3],
     /// 0: not begun, 1: ramp, 2: measuring, 3: verifying, 4: over.
     pub(crate) phase: AtomicU64,
+}
+
+impl Shown {
+    /// Whether the job is past its ramp and not at its end.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) == 2
+    }
+
+    /// Requests and bytes of all directions.
+    pub(crate) fn sums(&self) -> (u64, u64) {
+        let sum = |counts: &[AtomicU64; 3]| counts.iter().map(|c| c.load(Ordering::Relaxed)).sum();
+        (sum(&self.ios), sum(&self.bytes))
+    }
 }
 
 /// The stamps of one request, nanoseconds on the run's clock.
@@ -35,6 +50,7 @@ pub(crate) struct Record {
     pub(crate) submit_classes: [u64; 7],
     pub(crate) complete_classes: [u64; 7],
     pub(crate) late_ns_max: u64,
+    pub(crate) histograms: Option<Histograms>,
     sample: Sample,
     /// Begin of measuring, begin of the sample, its end.
     begin_ns: u64,
@@ -54,6 +70,7 @@ impl Record {
             submit_classes: [0; 7],
             complete_classes: [0; 7],
             late_ns_max: 0,
+            histograms: None,
             sample: Sample::default(),
             begin_ns: 0,
             sample_begin_ns: 0,
@@ -63,6 +80,12 @@ impl Record {
         }
     }
 
+    /// Keeps histograms over time, each of an interval of this length.
+    pub(crate) fn with_histograms(mut self, every: Option<Duration>) -> Self {
+        self.histograms = every.map(|every| Histograms::new(every, 0));
+        self
+    }
+
     /// Forgets all, and measures from now on.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         let sample = Duration::from_nanos(self.sample_ns);
@@ -70,6 +93,7 @@ impl Record {
             begin_ns: now_ns,
             sample_begin_ns: now_ns,
             sample_end_ns: now_ns + self.sample_ns,
+            histograms: self.histograms.as_ref().map(|some| some.again(now_ns)),
             ..Self::new(self.measured, sample)
         };
     }
@@ -101,6 +125,9 @@ impl Record {
             let clat_ns = now.saturating_sub(from);
             sample.clat_ns_sum[at] += clat_ns;
             figures.clat.record(clat_ns);
+            if let Some(histograms) = &mut self.histograms {
+                histograms.record(direction, len_bytes, clat_ns);
+            }
         }
         if self.measured.lat {
             figures.lat.record(lat_ns);
@@ -136,6 +163,9 @@ impl Record {
             shown.ios[at].store(self.directions[at].ios, Ordering::Relaxed);
             shown.bytes[at].store(self.directions[at].bytes, Ordering::Relaxed);
         }
+        if let Some(histograms) = &mut self.histograms {
+            histograms.turn(now_ns);
+        }
         if now_ns >= self.sample_end_ns {
             // Ends stay on the grid of whole samples, however late they are seen.
             let over_ns = now_ns - self.sample_end_ns;
@@ -153,6 +183,9 @@ impl Record {
 
     /// Closes the last sample, if it is long enough to say something.
     pub(crate) fn end(&mut self, now_ns: u64) {
+        if let Some(histograms) = &mut self.histograms {
+            histograms.close(now_ns);
+        }
         let len_ns = now_ns.saturating_sub(self.sample_begin_ns);
         if self.series.is_empty() || len_ns > self.sample_ns / 10 {
             self.close_sample(now_ns.max(self.sample_begin_ns));

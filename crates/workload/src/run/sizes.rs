@@ -26,7 +26,7 @@ impl Draw {
         match self.verbs {
             Verbs::Read => Direction::Read,
             Verbs::Write => Direction::Write,
-            Verbs::Trim => Direction::Trim,
+            Verbs::Trim | Verbs::TrimWrite => Direction::Trim,
             Verbs::Mixed { read_percent } => {
                 if random.random_range(0..100) < read_percent {
                     Direction::Read

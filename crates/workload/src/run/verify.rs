@@ -126,6 +126,12 @@ impl Chunks {
         self.numbers[range].fill(self.next_number);
     }
 
+    /// Forgets what the chunks of a range hold: a trim takes it away.
+    pub(super) fn forget(&mut self, offset_bytes: u64, len_bytes: u32) {
+        let range = self.range(offset_bytes, len_bytes);
+        self.numbers[range].fill(0);
+    }
+
     fn make(&self, offset: u64, number: u32, chunk: &mut [u8]) {
         if self.method == VerifyMethod::Pattern {
             repeat(&self.pattern, chunk);

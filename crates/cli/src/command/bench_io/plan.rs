@@ -44,6 +44,10 @@ fn lines(job: &Job) -> Vec<(&'static str, String)> {
     };
     lines.push(("interface", format!("{} ({}){cache}", job.mode, job.engine)));
     lines.push(("pattern", pattern(job)));
+    if let Some(replay) = &job.replay {
+        let text = format!("{} requests of {}", replay.entries.len(), replay.log.display());
+        lines.push(("replay", text));
+    }
     lines.push(("block sizes", sizes(job)));
     lines.push(("region", region(job)));
     lines.push(("depth", depth(job)));
@@ -79,6 +83,7 @@ fn pattern(job: &Job) -> String {
         Verbs::Read => "reads".to_owned(),
         Verbs::Write => "writes".to_owned(),
         Verbs::Trim => "trims".to_owned(),
+        Verbs::TrimWrite => "trims, each followed by a write".to_owned(),
         Verbs::Mixed { read_percent } => {
             format!("{read_percent} % reads, {} % writes", 100 - read_percent)
         }
@@ -136,7 +141,7 @@ fn sizes(job: &Job) -> String {
     let used: &[Direction] = match job.verbs {
         Verbs::Read => &[Direction::Read],
         Verbs::Write => &[Direction::Write],
-        Verbs::Trim => &[Direction::Trim],
+        Verbs::Trim | Verbs::TrimWrite => &[Direction::Trim],
         Verbs::Mixed { .. } => &[Direction::Read, Direction::Write],
     };
     let mut out: Vec<String> =

@@ -4,7 +4,7 @@ use qpair_block::Result;
 
 use super::pattern::Pattern;
 use super::reader::Reader;
-use crate::job::{BlockSizes, Content, Direction, Verbs, Verify, VerifyMethod};
+use crate::job::{BlockSizes, Content, Direction, Shape, Verbs, Verify, VerifyMethod};
 use crate::options::value;
 
 pub(super) fn verify(reader: &Reader<'_>, pattern: &Pattern) -> Result<Option<Verify>> {
@@ -85,6 +85,9 @@ pub(super) fn content(reader: &Reader<'_>, is_verified: bool) -> Result<Content>
         // Verification says what blocks hold.
         return Ok(Content::Random);
     }
+    if let Some(shape) = shape(reader)? {
+        return Ok(Content::Shaped(shape));
+    }
     if reader.is_set("zero_buffers")? {
         return Ok(Content::Zeroes);
     }
@@ -98,6 +101,28 @@ pub(super) fn content(reader: &Reader<'_>, is_verified: bool) -> Result<Content>
         (false, true) => Content::Unique,
         (false, false) => Content::Random,
     })
+}
+
+/// `buffer_compress_percentage` and `dedupe_percentage`. As in fio, they go before other options of content, and their
+/// blocks are made anew for each write.
+fn shape(reader: &Reader<'_>) -> Result<Option<Shape>> {
+    let compress = reader.number("buffer_compress_percentage", 0, 100)?.unwrap_or(0);
+    let dedupe = reader.number("dedupe_percentage", 0, 100)?.unwrap_or(0);
+    reader.word("dedupe_mode")?;
+    if compress == 0 && dedupe == 0 {
+        return Ok(None);
+    }
+    reader.allow(&["refill_buffers", "scramble_buffers"]);
+    let chunk = match compress {
+        0 => None,
+        _ => reader.number("buffer_compress_chunk", 0, 1 << 30)?,
+    };
+    Ok(Some(Shape {
+        compress_percent: compress as u8,
+        chunk_bytes: chunk.unwrap_or(512),
+        fixed: reader.with("buffer_pattern", value::pattern)?.unwrap_or_else(|| vec![0]),
+        dedupe_percent: dedupe as u8,
+    }))
 }
 
 /// What is flushed when.
@@ -159,6 +184,7 @@ pub(super) fn used(verbs: Verbs) -> &'static [Direction] {
         Verbs::Read => &[Direction::Read],
         Verbs::Write => &[Direction::Write],
         Verbs::Trim => &[Direction::Trim],
+        Verbs::TrimWrite => &[Direction::Write, Direction::Trim],
         Verbs::Mixed { .. } => &[Direction::Read, Direction::Write],
     }
 }

@@ -29,6 +29,17 @@ impl Way {
             (self.mode.threads, self.is_synchronous) = (0, true);
         }
     }
+
+    /// Refuses an interface without trims for a job that also writes: its writes would have to change their way too.
+    pub(super) fn check_trims(&self, reader: &Reader<'_>) -> Result<()> {
+        if self.mode.interface != Interface::Libaio {
+            return Ok(());
+        }
+        let what = "libaio has no trims, and the job has trims among other requests";
+        let error = reader.contradiction("ioengine", what);
+        Err(error
+            .hint("choose ioengine=io_uring, posix or psync; replay_skip=trim leaves trims out"))
+    }
 }
 
 /// fio's engines that are not supported.

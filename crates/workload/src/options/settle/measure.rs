@@ -6,7 +6,7 @@ use std::time::Duration;
 use qpair_block::Result;
 
 use super::reader::Reader;
-use crate::job::{CpuPolicy, Measured, PERCENTILES};
+use crate::job::{CpuPolicy, HistogramLog, Measured, PERCENTILES};
 use crate::options::value::{self, TimeUnit};
 
 pub(super) fn cpus(reader: &Reader<'_>) -> Result<(Vec<usize>, CpuPolicy)> {
@@ -74,6 +74,28 @@ pub(super) fn sample(reader: &Reader<'_>) -> Result<Option<Duration>> {
         shortest = Some(shortest.map_or(time, |shortest| shortest.min(time)));
     }
     Ok(shortest)
+}
+
+/// `write_hist_log` and its switches.
+pub(super) fn histogram_log(
+    reader: &Reader<'_>,
+    job: &str,
+    measured: Measured,
+) -> Result<Option<HistogramLog>> {
+    let Some(given) = reader.last(&["write_hist_log"]) else { return Ok(None) };
+    let prefix = given.value.as_deref().filter(|prefix| !prefix.is_empty()).unwrap_or(job);
+    let every = reader.time("log_hist_msec", TimeUnit::Milliseconds)?.unwrap_or_default();
+    if every < Duration::from_millis(1) {
+        let what = "write_hist_log without log_hist_msec has no interval to write";
+        let error = reader.contradiction("write_hist_log", what);
+        return Err(error.hint("give log_hist_msec=1000, for example"));
+    }
+    if !measured.clat {
+        let what = "write_hist_log needs clat, which disable_clat or gtod_reduce turns off";
+        return Err(reader.contradiction("write_hist_log", what));
+    }
+    let coarseness = reader.number("log_hist_coarseness", 0, 6)?.unwrap_or(0);
+    Ok(Some(HistogramLog { prefix: PathBuf::from(prefix), every, coarseness }))
 }
 
 pub(super) fn logs(reader: &Reader<'_>, job: &str) -> Result<Vec<(String, PathBuf)>> {

@@ -8,6 +8,8 @@ mod measure;
 mod pace;
 mod pattern;
 mod reader;
+mod replay;
+mod steady;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -107,11 +109,23 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     let name = reader.own("name").and_then(|given| given.value.as_deref()).unwrap_or(&section.name);
     reader.allow(&["name"]);
     let mut way = interface::way(reader)?;
-    let pattern = pattern::pattern(reader)?;
-    if pattern.verbs == Verbs::Trim {
-        way.trims_by_calls(reader);
+    let replayed = replay::read(reader, clone)?;
+    let mut pattern = pattern::pattern(reader)?;
+    if let Some(replayed) = &replayed {
+        replayed.shape(&mut pattern);
+        if replayed.has_trims() && pattern.verbs != Verbs::Trim {
+            way.check_trims(reader)?;
+        }
     }
-    let place = targets::place(reader, &way, clone, !limits.read_only)?;
+    match pattern.verbs {
+        Verbs::Trim => way.trims_by_calls(reader),
+        Verbs::TrimWrite => way.check_trims(reader)?,
+        _ => {}
+    }
+    let place = match &replayed {
+        Some(replayed) => replayed.place(reader, &way, !limits.read_only)?,
+        None => targets::place(reader, &way, clone, !limits.read_only)?,
+    };
     let seed = pattern::seed(reader, number)?;
     let one_by_one = way.is_synchronous && place.has_files();
     let depth = pace::depth(reader, one_by_one, &way.name)?;
@@ -177,6 +191,9 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     job.huge_pages = measure::memory(reader)?;
     job.form = pace::form(reader)?;
     job.latency_target = pace::latency_target(reader)?;
+    job.steady = steady::goal(reader)?;
+    job.replay = replayed.map(replay::Replayed::into_replay);
+    job.write_iolog = replay::written(reader, &place.targets)?;
     job.flush_blocks = durability.flush_blocks;
     job.flush_at_end = durability.flush_at_end;
     job.force_unit_access = durability.force_unit_access;
@@ -188,6 +205,7 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     job.percentiles = measure::percentiles(reader)?;
     job.sample = measure::sample(reader)?;
     job.logs = measure::logs(reader, name)?;
+    job.histogram_log = measure::histogram_log(reader, name, job.measured)?;
     job.log_offset = !job.logs.is_empty() && reader.is_set("log_offset")?;
     job.block_sizes = pattern.block_sizes;
     job.targets = place.targets;

@@ -50,6 +50,10 @@ pub(super) fn pattern(reader: &Reader<'_>) -> Result<Pattern> {
         }
     }
     pattern.order = order;
+    if verbs == Verbs::TrimWrite && pattern.block_sizes[1] != pattern.block_sizes[2] {
+        reader.note("rw=trimwrite: a write is as large as the trim before it; the size of writes has no effect");
+        pattern.block_sizes[1] = pattern.block_sizes[2].clone();
+    }
     if order == Order::Random {
         if steps.random_every > 1 {
             reader.note("rw=...:N: blocks may come again, as with norandommap");
@@ -85,10 +89,7 @@ fn verbs(reader: &Reader<'_>) -> Result<(Verbs, Order, Steps)> {
         "write" => Verbs::Write,
         "trim" => Verbs::Trim,
         "rw" | "readwrite" => Verbs::Mixed { read_percent: read_percent(reader)? },
-        "trimwrite" => {
-            let what = format!("fio's rw={text} is not supported: trims and writes in one job");
-            return Err(reader.contradiction("rw", what));
-        }
+        "trimwrite" => Verbs::TrimWrite,
         _ => {
             // Says which words there are.
             reader.word("rw")?;

@@ -38,6 +38,18 @@ const NEEDS: &[(&str, &str)] = &[
     ("latency_window", "--latency_target"),
     ("latency_percentile", "--latency_target"),
     ("latency_run", "--latency_target"),
+    ("steadystate", "--steadystate_duration"),
+    ("steadystate_ramp_time", "--steadystate_duration"),
+    ("steadystate_check_interval", "--steadystate_duration"),
+    ("log_hist_msec", "--write_hist_log"),
+    ("log_hist_coarseness", "--write_hist_log"),
+    ("replay_no_stall", "--read_iolog"),
+    ("replay_time_scale", "--read_iolog"),
+    ("replay_redirect", "--read_iolog"),
+    ("replay_align", "--read_iolog"),
+    ("replay_scale", "--read_iolog"),
+    ("replay_skip", "--read_iolog"),
+    ("buffer_compress_chunk", "--buffer_compress_percentage"),
     ("log_offset", "a log (--write_bw_log and its kin)"),
     ("flow_id", "--flow"),
     ("flow_sleep", "--flow"),
@@ -158,7 +170,17 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn time(&self, name: &str, unit: TimeUnit) -> Result<Option<std::time::Duration>> {
-        self.read(name, |text| value::time(text, unit))
+        self.read(name, |text| {
+            let time = value::time(text, unit)?;
+            if !text.starts_with('(')
+                && let Some((whole, _)) = text.split_once('.')
+            {
+                self.note(format!(
+                    "{name}={text} is read as written; fio 3.33 reads {whole} of it"
+                ));
+            }
+            Ok(time)
+        })
     }
 
     /// Values for reads, writes and trims.

@@ -196,7 +196,7 @@ fn names(reader: &Reader<'_>, clone: u32) -> Result<Vec<Name>> {
 }
 
 /// A device specifier, if the text is one.
-fn device(text: &str) -> Read<Option<DeviceSpec>> {
+pub(super) fn device(text: &str) -> Read<Option<DeviceSpec>> {
     if !KINDS.iter().any(|kind| text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':'))) {
         return Ok(None);
     }
@@ -204,7 +204,7 @@ fn device(text: &str) -> Read<Option<DeviceSpec>> {
 }
 
 /// Names apart by colons; a backslash before a colon makes it part of the name.
-fn parts(text: &str) -> Vec<String> {
+pub(super) fn parts(text: &str) -> Vec<String> {
     let (mut parts, mut part, mut chars) = (Vec::new(), String::new(), text.chars().peekable());
     while let Some(c) = chars.next() {
         match c {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::Rng;
 
-use crate::job::TargetOrder;
+use crate::job::{Direction, TargetOrder, Verbs};
 
 use super::{Candidate, Next, Thread, nanos};
 
@@ -17,6 +17,9 @@ impl Thread<'_> {
     pub(super) fn next(&mut self, now: u64) -> Next {
         if self.pause_until_ns > now {
             return Next::Later(self.pause_until_ns);
+        }
+        if self.replaying.is_some() {
+            return self.next_of_log(now);
         }
         if self.read_back_now > 0
             && let Some(candidate) = self.next_of_backlog()
@@ -55,6 +58,18 @@ impl Thread<'_> {
     /// Decides on a request; `None` when all bytes have been moved.
     #[inline]
     pub(super) fn candidate(&mut self) -> Option<Candidate> {
+        if let Some((target, offset_bytes, len_bytes)) = self.trimmed.pop_front() {
+            let due_ns = self.plan(Direction::Write, len_bytes);
+            let direction = Direction::Write;
+            return Some(Candidate {
+                direction,
+                target,
+                offset_bytes,
+                len_bytes,
+                due_ns,
+                reads_back: false,
+            });
+        }
         if self.bytes_left == 0 || self.ios_left == 0 {
             return None;
         }
@@ -69,14 +84,24 @@ impl Thread<'_> {
         self.ios_left -= 1;
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(len_bytes));
         self.target_left = self.target_left.saturating_sub(u64::from(len_bytes));
-        let due_ns = if self.arrivals.are_limited() {
-            let due_ns = self.arrivals.due_ns(direction);
-            self.arrivals.advance(direction, len_bytes, &mut self.random);
-            due_ns
-        } else {
-            0
+        // A job that only verifies its writes trims nothing.
+        let direction = match (self.job.verbs, direction) {
+            (Verbs::TrimWrite, Direction::Trim) if !self.job.writes() => Direction::Write,
+            _ => direction,
         };
+        let due_ns = self.plan(direction, len_bytes);
         Some(Candidate { direction, target, offset_bytes, len_bytes, due_ns, reads_back: false })
+    }
+
+    /// When a request is meant to start, by the job's rate; 0: at once.
+    #[inline]
+    fn plan(&mut self, direction: Direction, len_bytes: u32) -> u64 {
+        if !self.arrivals.are_limited() {
+            return 0;
+        }
+        let due_ns = self.arrivals.due_ns(direction);
+        self.arrivals.advance(direction, len_bytes, &mut self.random);
+        due_ns
     }
 
     #[inline]

@@ -7,6 +7,7 @@
 
 mod choosing;
 mod messages;
+mod replaying;
 mod submitting;
 mod verifying;
 mod waiting;
@@ -24,7 +25,8 @@ use qpair_kernel::Interface;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use crate::job::{Direction, Form, Job, Measured};
+use crate::iolog::Writer;
+use crate::job::{Direction, Form, Job, Measured, Verbs};
 use crate::report::{Incidents, JobError, Passed, VerifyReport};
 
 use super::arrivals::Arrivals;
@@ -38,6 +40,8 @@ use super::record::{Record, Shown, Stamps};
 use super::sizes::Draw;
 use super::target::{LatencyTarget, Verdict};
 use super::verify::Chunks;
+
+use replaying::Replaying;
 
 pub(super) use messages::{Messages, produce};
 
@@ -79,6 +83,17 @@ enum Kind {
     Flush,
 }
 
+impl Kind {
+    fn fio_word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Trim => "trim",
+            Self::Flush => "sync",
+        }
+    }
+}
+
 /// A request that has been decided on.
 #[derive(Clone, Copy)]
 struct Candidate {
@@ -95,6 +110,8 @@ struct Candidate {
 /// What to do next.
 enum Next {
     Go(Candidate),
+    /// A flush of this target.
+    Flush(u32),
     /// Not before then.
     Later(u64),
     /// Not before something completes.
@@ -172,6 +189,10 @@ pub(super) struct Thread<'a> {
     random: SmallRng,
     arrivals: Arrivals,
     held: Option<Candidate>,
+    replaying: Option<Replaying>,
+    iolog: Option<Writer>,
+    /// Ranges that were trimmed and are to be written: target, offset, length.
+    trimmed: VecDeque<(u32, u64, u32)>,
     target_next: u32,
     /// Bytes to go on the target of `TargetOrder::Sequential`.
     target_left: u64,
@@ -263,6 +284,9 @@ impl<'a> Thread<'a> {
             random,
             arrivals: Arrivals::new(job, 0),
             held: None,
+            replaying: Replaying::new(job),
+            iolog: writer(job, targets, common)?,
+            trimmed: VecDeque::new(),
             target_next: 0,
             target_left: targets.first().map_or(0, |target| target.region.len_bytes),
             bytes_left: budget(job, targets),
@@ -280,7 +304,8 @@ impl<'a> Thread<'a> {
             since_pause: 0,
             pause_until_ns: 0,
             measured,
-            record: Record::new(measured, job.sample.unwrap_or(Duration::from_secs(1))),
+            record: Record::new(measured, job.sample.unwrap_or(Duration::from_secs(1)))
+                .with_histograms(job.histogram_log.as_ref().map(|log| log.every)),
             verify: VerifyReport::default(),
             passed: Passed::default(),
             error: None,
@@ -320,6 +345,9 @@ impl<'a> Thread<'a> {
         let ramp_end_ns = start_ns + nanos(self.job.ramp);
         let end_ns = self.job.runtime.map_or(u64::MAX, |runtime| ramp_end_ns + nanos(runtime));
         self.arrivals = Arrivals::new(self.job, start_ns);
+        if let Some(replaying) = &mut self.replaying {
+            replaying.begin_ns = start_ns;
+        }
         self.floor = Floor::new(self.job, start_ns);
         self.target = LatencyTarget::new(self.job, start_ns);
         let mut counters = self.begin_measuring(start_ns);
@@ -364,6 +392,11 @@ impl<'a> Thread<'a> {
         if self.job.flush_at_end && self.error.is_none() {
             self.flush_all();
         }
+        let names: Vec<&str> = self.targets.iter().map(|target| target.name.as_str()).collect();
+        if let Some(Err(error)) = self.iolog.take().map(|log| log.end(&names, self.common.now_ns()))
+        {
+            self.fail(EIO, error.to_string());
+        }
         let (begin_ns, end_ns) = (self.record.begin_ns(), self.common.now_ns());
         self.record.end(end_ns);
         let calls = self.channels.statistics().system_calls - self.statistics_before.system_calls;
@@ -397,7 +430,10 @@ impl<'a> Thread<'a> {
 
     fn is_over(&self, over: bool) -> bool {
         let is_done = (self.bytes_left == 0 || self.ios_left == 0) && self.read_back_now == 0;
-        over || (is_done && self.held.is_none() && self.flush_due.is_none())
+        over || (is_done
+            && self.held.is_none()
+            && self.trimmed.is_empty()
+            && self.flush_due.is_none())
     }
 
     /// Fills the queue, until `until_ns` at most, waits for what completes, takes it; the time then.
@@ -432,6 +468,7 @@ impl<'a> Thread<'a> {
                             }
                         }
                     }
+                    Next::Flush(target) => self.submit_flush(target, now),
                     Next::Later(due_ns) => {
                         later = Some(due_ns);
                         break;
@@ -531,6 +568,9 @@ impl<'a> Thread<'a> {
                     self.latency_missed();
                 }
                 let slot = &self.slots[tag as usize];
+                if slot.kind == Kind::Trim && self.job.verbs == Verbs::TrimWrite {
+                    self.trimmed.push_back((slot.target, slot.offset_bytes, slot.len_bytes));
+                }
                 if slot.kind == Kind::Write && !self.chunks.is_empty() {
                     let write = (slot.target, slot.offset_bytes, slot.len_bytes);
                     self.add_to_backlog(write);
@@ -608,17 +648,24 @@ impl<'a> Thread<'a> {
 /// As good as for ever.
 const LONG: Duration = Duration::from_secs(3600);
 
-fn nanos(duration: Duration) -> u64 {
+pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4)
 }
 
 /// Bytes that a job moves in all.
 fn budget(job: &Job, targets: &[Opened]) -> u64 {
-    if job.time_based {
+    if job.time_based || job.replay.is_some() {
         return u64::MAX;
     }
     let all: u64 = targets.iter().map(|target| target.region.len_bytes).sum();
     job.io_size.unwrap_or(all).saturating_mul(u64::from(job.loops.max(1)))
+}
+
+/// The log that the job's requests are written to.
+fn writer(job: &Job, targets: &[Opened], common: &Common<'_>) -> Result<Option<Writer>> {
+    let Some(path) = &job.write_iolog else { return Ok(None) };
+    let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+    Writer::create(path, &names, common.now_ns()).map(Some)
 }
 
 /// How the buffers of requests are mapped. Reserved huge pages were reserved for others, unless the job asks for them.

@@ -30,6 +30,15 @@ impl Thread<'_> {
             candidate.reads_back || !(only_reads && mixed && direction == Direction::Read);
         slot.stamps = Stamps { intended_ns, start_ns, issued_ns: start_ns };
         (slot.offset_bytes, slot.len_bytes, slot.target) = (offset_bytes, len_bytes, target);
+        if let Some(log) = &mut self.iolog {
+            let name = &self.targets[target as usize].name;
+            log.request(start_ns, name, slot.kind.fio_word(), offset_bytes, len_bytes);
+        }
+        if slot.kind == Kind::Trim
+            && let Some(chunks) = self.chunks.get_mut(target as usize)
+        {
+            chunks.forget(offset_bytes, len_bytes);
+        }
         let request = match slot.kind {
             Kind::Trim => Request::discard(offset_bytes, len_bytes, tag.into()),
             Kind::Flush => Request::flush(tag.into()),
@@ -93,6 +102,9 @@ impl Thread<'_> {
             slot.kind = Kind::Flush;
             slot.target = target;
             slot.stamps = Stamps { intended_ns: now, start_ns: now, issued_ns: now };
+            if let Some(log) = &mut self.iolog {
+                log.request(now, &self.targets[target as usize].name, Kind::Flush.fio_word(), 0, 0);
+            }
             self.hand_over(tag, Request::flush(tag.into()));
         }
     }

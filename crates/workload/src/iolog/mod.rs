@@ -1,0 +1,103 @@
+//! Logs of requests: fio's text formats, and the kernel's trace of a block device.
+//!
+//! - `text`: fio's versions 2 and 3, read; `blktrace`: the kernel's trace, read; `write`: version 3, written.
+//!
+//! Invariant: reading never panics. What is wrong with a log is an error that names the file, and the line or the byte.
+
+mod blktrace;
+mod text;
+mod write;
+
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+
+use qpair_block::{Error, ErrorKind, Result};
+
+pub(crate) use write::Writer;
+
+/// Longest log, bytes: its requests are held in memory.
+const LOG_BYTES_MAX: u64 = 4 << 30;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Trims.
+    Trim,
+    /// Flushes.
+    Flush,
+}
+
+/// A request of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Time from the begin of the log.
+    pub at: Duration,
+    /// Number of the file, among those of the log.
+    pub file: u32,
+    /// What it does.
+    pub action: Action,
+    /// First byte; 0 for a flush.
+    pub offset_bytes: u64,
+    /// Length, bytes; 0 for a flush.
+    pub len_bytes: u32,
+}
+
+/// A log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Iolog {
+    /// Names of files; of a trace, `MAJOR:MINOR` of the devices.
+    pub(crate) files: Vec<String>,
+    /// The names are numbers of devices.
+    pub(crate) is_trace: bool,
+    /// Requests, in the order of their times.
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Iolog {
+    /// The number of a file, which is new if it was not named before.
+    fn file(&mut self, name: &str) -> u32 {
+        let known = self.files.iter().position(|known| known == name);
+        known.unwrap_or_else(|| {
+            self.files.push(name.to_owned());
+            self.files.len() - 1
+        }) as u32
+    }
+}
+
+/// Reads a log of either kind.
+///
+/// # Errors
+/// What the file system says, and `Invalid` where the file is no log, with its line or byte.
+pub(crate) fn read(path: &Path) -> Result<Iolog> {
+    let failed = |cause| Error::os(cause, format!("reading the I/O log {}", path.display()));
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() || metadata.len() > LOG_BYTES_MAX {
+        let what = format!("{} is not a regular file of at most 4 GiB", path.display());
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    let mut bytes = Vec::new();
+    file.take(LOG_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    parse(&bytes, path)
+}
+
+/// Reads the bytes of a log of either kind.
+pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Iolog> {
+    if blktrace::is_trace(bytes) {
+        return blktrace::parse(bytes, path);
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let what = format!(
+            "{} is neither a log of fio's nor a trace of the kernel: byte {} is no text",
+            path.display(),
+            error.valid_up_to()
+        );
+        Error::new(ErrorKind::Invalid, what).hint("blkparse -d FILE writes a trace in one file")
+    })?;
+    text::parse(text, path)
+}
