@@ -10,6 +10,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use qpair_drivers::Drivers;
 use qpair_workload::options::{Limits, command_line, settle};
 use qpair_workload::{JobReport, Unwatched, run};
 
@@ -26,7 +27,7 @@ fn try_job(words: &str) -> qpair_block::Result<JobReport> {
     });
     let (_, sections) = command_line([("name", Some("a"))].into_iter().chain(words))?;
     let plan = settle(&sections, Limits::default())?;
-    Ok(run(&plan.jobs, &Unwatched)?.jobs.remove(0))
+    Ok(run(&Drivers::new(), &plan.jobs, &Unwatched)?.jobs.remove(0))
 }
 
 #[track_caller]
