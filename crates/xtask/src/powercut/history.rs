@@ -122,6 +122,13 @@ impl Writer {
         state
     }
 
+    /// Whether an operation changed anything.
+    pub(super) fn changes(&self, operation: usize) -> bool {
+        let before = self.state(operation);
+        let sets = self.operations.get(operation).into_iter().flat_map(|operation| &operation.sets);
+        sets.into_iter().any(|(place, value)| value.is_some() || before.contains_key(place))
+    }
+
     /// The state that the bytes found are, or what is wrong with them.
     fn explain(&self, bounds: Bounds, found: &Found) -> Result<State, String> {
         let mut state = self.state(bounds.least);

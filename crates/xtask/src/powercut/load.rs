@@ -110,7 +110,17 @@ impl Load<'_> {
         operations.len() - 1
     }
 
+    /// Marks that an operation has returned. One that found nothing to change wrote nothing, and so waited for nothing: `durable` is
+    /// not said of it.
     pub(super) fn returned(&self, writer: usize, operation: usize, durable: bool) {
+        let durable = durable && {
+            let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+            history.writers[writer].changes(operation)
+        };
+        self.mark(writer, operation, durable);
+    }
+
+    fn mark(&self, writer: usize, operation: usize, durable: bool) {
         self.recorder.mark(Mark::Returned { writer, operation, durable });
     }
 
@@ -119,7 +129,7 @@ impl Load<'_> {
         let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, writer) in history.writers.iter().enumerate() {
             if let Some(last) = writer.operations.len().checked_sub(1) {
-                self.returned(number, last, true);
+                self.mark(number, last, true);
             }
         }
     }
@@ -176,7 +186,7 @@ impl Load<'_> {
             self.returned(writer, number, durable);
             if rng.u8(0..40) == 0 {
                 store.checkpoint().map_err(said("a checkpoint"))?;
-                self.returned(writer, number, true);
+                self.mark(writer, number, true);
             }
         }
         Ok(())
