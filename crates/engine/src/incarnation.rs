@@ -209,17 +209,32 @@ impl Incarnation {
             begun.await?.into_iter().flatten().collect::<Result<()>>()?;
             match behind {
                 Some(Behind { roots, logs }) => {
-                    while let Err(error) = self.shared.space.make_room_for_changes() {
-                        if !fit_before_changes(&self.shared).await? {
-                            return Err(error);
-                        }
-                    }
+                    self.fit_pool().await?;
                     name_logs(&self.shared, roots, logs).await?;
                 }
                 None => checkpoint(&self.shared, false).await?,
             }
         }
+        // What recovery left in memory is clean now. Where even the smallest pool has no room, a change says so.
+        if let Err(error) = self.fit_pool().await
+            && error.kind() != ErrorKind::NoSpace
+        {
+            return Err(error);
+        }
         self.shared.wal.set_begun();
+        Ok(())
+    }
+
+    /// Makes sure that changes may begin; a device without room for the reserve has a smaller pool.
+    ///
+    /// # Errors
+    /// `NoSpace` if the smallest is not small enough.
+    async fn fit_pool(&self) -> Result<()> {
+        while let Err(error) = self.shared.space.make_room_for_changes() {
+            if !fit_before_changes(&self.shared).await? {
+                return Err(error);
+            }
+        }
         Ok(())
     }
 

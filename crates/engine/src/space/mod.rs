@@ -217,13 +217,21 @@ impl Space {
         }
     }
 
-    /// Makes sure that changes may begin: as many pages are free as are left by something new.
+    /// Makes sure that changes may begin: as many pages are free as are left by something new, or on a full device by pages that leave memory.
     ///
     /// # Errors
     /// `NoSpace`.
     pub(crate) fn make_room_for_changes(&self) -> Result<()> {
         let mut inner = self.lock();
-        let needed = left_by_new(self.written_out(&inner));
+        let written_out = self.written_out(&inner);
+        let needed = left_by_new(written_out);
+        if inner.free(self.capacity()) >= needed
+            || self.grow(&mut inner, needed, Purpose::Log).is_ok()
+        {
+            return Ok(());
+        }
+        // The first segments of logs leave no more.
+        let needed = reserve_of_eviction(written_out);
         match inner.free(self.capacity()) < needed {
             true => self.grow(&mut inner, needed, Purpose::Log),
             false => Ok(()),

@@ -29,6 +29,7 @@ impl Run {
             }
             Err(error) => Err(format!("a table: {error}")),
         };
+        self.say_shares(&store);
         let closed = |error| format!("closing what was full: {error}");
         // The process that deletes is often another than the one that filled it.
         let store = match (&filled, self.rng.u8(0..4)) {
@@ -47,6 +48,7 @@ impl Run {
             _ => Some(store),
         };
         let Some(store) = store else { return Ok(false) };
+        self.say_shares(&store);
         match filled.and_then(|keys| self.delete(&store, &keys)) {
             Ok(()) => store.close().map_err(closed).map(|()| true),
             Err(wrong) => {
@@ -87,6 +89,19 @@ impl Run {
         Ok(keys)
     }
 
+    /// Says how many pages are what.
+    fn say_shares(&mut self, store: &Store) {
+        let report = store.report();
+        self.say(format!(
+            "{} pages: {} free, {} of them kept for dirty pages; {} retained; logs have {}",
+            report.pages,
+            report.free_pages,
+            report.reserve_pages,
+            report.retained_pages,
+            report.log_pages
+        ));
+    }
+
     /// Deletes all of these.
     fn delete(&mut self, store: &Store, keys: &[u16]) -> Result<(), String> {
         let table = store.table(TABLES[0]).map_err(|error| format!("a table: {error}"))?;
@@ -94,7 +109,8 @@ impl Run {
             let mut refusals = 0;
             while let Err(error) = table.delete(&key_of(*index)) {
                 refusals += 1;
-                self.say(format!("a delete: {:?}: {error}", error.kind()));
+                self.say(format!("delete {number}: {:?}: {error}", error.kind()));
+                self.say_shares(store);
                 if error.kind() != ErrorKind::NoSpace || refusals > REFUSALS_MAX {
                     let what = format!("delete {number} of {} on a full device", keys.len());
                     return Err(format!("{what}, {refusals} times: {:?}: {error}", error.kind()));

@@ -72,10 +72,13 @@ impl Oracle {
             }
         };
         candidates.retain(|at| *at >= least && own.is_none_or(|own| *at < own));
+        // The newest first: it is the one that is looked for, and thousands of keys may have been read.
+        candidates.sort_unstable_by(|one, other| other.cmp(one));
+        candidates.dedup();
         let fits = |at: &u64| {
             record.reads.iter().all(|(key, value)| self.is_at(*key, *value, *at, versions))
         };
-        let Some(snapshot) = candidates.iter().copied().filter(fits).max() else {
+        let Some(snapshot) = candidates.iter().copied().find(fits) else {
             return Err(format!("no snapshot from {least} on has all that was read by {record:?}"));
         };
         let Some(own) = own else { return Ok(()) };
