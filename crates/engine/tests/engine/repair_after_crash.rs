@@ -294,6 +294,41 @@ fn names_that_the_log_changes() {
     }
 }
 
+/// Repair reads 64 pages of a value at once. It took each longer value for lost, whether a leaf or the log had put it, and a store that only
+/// needed its recovery for damaged.
+#[test]
+fn large_values_of_more_pages_than_are_read_at_once() {
+    const PART: usize = PAGE - 64;
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    let put_large = |from: u32| {
+        for (i, len) in (from..).zip([64 * PART, 64 * PART + 1, 129 * PART]) {
+            let value: Vec<u8> = (0..len).map(|at| (at / PART) as u8).collect();
+            table.put(&key(i), &value).unwrap();
+        }
+    };
+    put_all(&table, 0..300, &[1; 20]);
+    put_large(300);
+    store.checkpoint().unwrap();
+    put_large(400);
+    let left = crashed(&device);
+    let (report, _) = salvage(&left, PAGE);
+    assert!(report.healthy, "{report:#?}");
+    let recovered = Store::open(vec![crashed(&left)], &existing(PAGE, 256)).unwrap();
+    let truth = all(&recovered);
+    assert_eq!(truth["t"].len(), 306);
+    drop(recovered);
+    // Leaves are found without this page: the store is damaged, and nothing of it is lost.
+    let is_inner = |page: &u64| read_page(left.as_ref(), PAGE, *page)[4] == 1;
+    let inner = checkpoint_of(left.as_ref(), PAGE).used.into_iter().find(is_inner).unwrap();
+    damage(&left, inner, 200, 1);
+    let (report, target) = salvage(&left, PAGE);
+    assert!(report.is_complete() && !report.healthy, "{report:#?}");
+    let store = Store::open(vec![target], &existing(PAGE, 256)).unwrap();
+    assert_eq!(all(&store), truth);
+}
+
 /// The catalog is damaged; an older copy of it has a table under the name that it had before it was renamed, and the log makes another of
 /// that name. Neither is lost.
 #[test]

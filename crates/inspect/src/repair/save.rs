@@ -107,14 +107,15 @@ fn extents_of(reader: &mut PageReader, descriptor: Descriptor) -> Result<Option<
 pub(super) fn read_large(reader: &mut PageReader, encoded: &[u8]) -> Result<Option<Vec<u8>>> {
     let Ok(descriptor) = Descriptor::decode(encoded, reader.page_size()) else { return Ok(None) };
     let Some(extents) = extents_of(reader, descriptor)? else { return Ok(None) };
-    let (mut value, mut parts) = (Vec::new(), 0..);
+    let (mut value, mut part) = (Vec::new(), 0);
     let pages: Vec<u64> = extents.pages().collect();
     for pages in pages.chunks(PARTS) {
-        for (part, page) in parts.by_ref().zip(reader.read_pages(pages)?) {
+        for page in reader.read_pages(pages)? {
             match page.as_deref().ok().and_then(|page| part_of(page, descriptor, part)) {
                 Some(bytes) => value.extend_from_slice(bytes),
                 None => return Ok(None),
             }
+            part += 1;
         }
     }
     Ok(Some(value))
