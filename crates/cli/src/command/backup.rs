@@ -104,7 +104,7 @@ impl Backup {
                 let target = self.store.target(&self.target, self.force)?;
                 let made = target.backup_of(&store, progress);
                 let closed = store.close();
-                let report = made.map_err(told)?;
+                let report = made.map_err(|error| told(error, self.force))?;
                 closed?;
                 Ok(report)
             }
@@ -121,16 +121,18 @@ impl Backup {
     ) -> Result<BackupReport> {
         self.store.refuse_own(&self.target)?;
         let published = published_at(&self.store.store);
-        let made = ask_for_backup(&published, &self.target, self.force, progress).map_err(told)?;
+        let made = ask_for_backup(&published, &self.target, self.force, progress)
+            .map_err(|error| told(error, self.force))?;
         made.ok_or_else(|| {
             nobody.hint("the process that has it open makes the backup if it publishes the store, or by Store::backup")
         })
     }
 }
 
-fn told(error: qpair::Error) -> Failure {
+/// With `--force` the error has a way out of its own: a whole backup of an earlier attempt is never overwritten.
+fn told(error: qpair::Error, force: bool) -> Failure {
     match error.kind() {
-        ErrorKind::Exists => Failure::from(error).hint("if it may be lost: --force"),
+        ErrorKind::Exists if !force => Failure::from(error).hint("if it may be lost: --force"),
         _ => error.into(),
     }
 }

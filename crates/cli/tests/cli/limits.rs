@@ -164,7 +164,7 @@ fn an_old_backup_stays_until_the_new_one_is_whole() {
     directory
         .run("backup s copy --force")
         .failed(3, &["copy.qpair-backup", "rename it, or remove it"]);
-    assert_eq!(directory.run("get copy other").done(), "store\n");
+    assert_eq!(directory.run("get copy other").done(), "store");
 }
 
 /// Where addresses are few, the defaults leave enough of them for all else that a store maps.
