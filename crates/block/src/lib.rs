@@ -54,7 +54,7 @@ pub use carve::{
     CARVED_FROM_BYTES, CarveMap, CarveSlot, Carving, SLICES_MAX, Slice, examine_carving,
 };
 pub use completion_event::CompletionEvent;
-pub use content::find_content;
+pub use content::{find_content, find_content_anywhere};
 pub use delay::{DelayDevice, DelayOptions};
 pub use device::{
     Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,

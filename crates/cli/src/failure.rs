@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use qpair::{ErrorKind, Remedy, block};
@@ -69,6 +70,36 @@ impl Failure {
             None => hint.to_string(),
         });
         self
+    }
+
+    /// Of a change that the store at `store` refused: if it has no space, how to get some.
+    pub(crate) fn with_room(self, store: &Path) -> Self {
+        if self.kind != Some(ErrorKind::NoSpace) {
+            return self;
+        }
+        let store = store.display();
+        let delete = format!(
+            "delete records, which needs no free space and makes room for later changes: `qpair delete {store} KEY`, or --prefix"
+        );
+        match self.hint.as_deref() {
+            Some(free) if free.contains("file system") => self.or_hint(format!(
+                "or {delete}; `qpair compact {store}` then gives the space back to the file system"
+            )),
+            _ => self.hint(delete),
+        }
+    }
+
+    /// Of a backup: if its target has no space, the way out is another one.
+    pub(crate) fn with_larger_target(self) -> Self {
+        if self.kind != Some(ErrorKind::NoSpace) {
+            return self;
+        }
+        match self.hint.as_deref() {
+            Some(hint) if hint.contains("file system") || hint.contains("old backup") => {
+                self.or_hint("or give a target with more room")
+            }
+            _ => self.hint("give a larger target"),
+        }
     }
 
     /// What kind of error of a store it is, if it is one.

@@ -40,13 +40,16 @@ pub use qpair_format::page::{
     KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max,
 };
 pub use qpair_format::{Error, ErrorKind, Remedy, Result};
-pub use qpair_members::{LogPlace, SUPERBLOCK_OFFSETS, find_content, find_foreign, is_superblock};
+pub use qpair_members::{
+    LogPlace, SUPERBLOCK_OFFSETS, find_content, find_foreign, is_being_made, is_superblock,
+};
 pub use shared::Recovered;
 pub use store::{
     BackupReport, BulkLoader, CheckReport, Commit, CompactReport, LogDeviceReport, Observer, Range,
     RecoveryProgress, Snapshot, Store, StoreOptions, StoreReport, StoreStatistics, Table,
     TableCheck, TableStatistics, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
     TaskTransactionRange, Transaction, TransactionRange, WarmReport, WeakStore, WriteBatch,
+    new_member_bytes_min,
 };
 pub use task::{JoinHandle, sleep, yield_now};
 #[doc(hidden)]

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use crate::holder::LockHolder;
 use crate::nowait::needs_threads;
 use crate::request::TRANSFER_BYTES_MAX;
-use crate::space::{Grid, by_fallocate, by_zeros, check_free, reserve_holes};
+use crate::space::{Grid, by_fallocate, by_zeros, by_zeros_behind, check_free, reserve_holes};
 
 /// Logical block of a file system that does not tell, bytes.
 const LOGICAL_BLOCK_DEFAULT: u32 = 512;
@@ -84,6 +84,8 @@ pub(crate) struct File {
     fd: OwnedFd,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
+    /// No other process has it open, or may write to it, as far as these lock files.
+    is_locked: bool,
     /// What it can do on any interface; the interface and mode are left empty here.
     pub(crate) limits: DeviceInfo,
     size_bytes: AtomicU64,
@@ -139,6 +141,7 @@ impl File {
             fd: handle.into(),
             kind,
             direct: options.direct,
+            is_locked: options.exclusive_lock,
             limits,
             size_bytes: AtomicU64::new(geometry.size_bytes),
             reserved_bytes: Mutex::new(0),
@@ -232,9 +235,15 @@ impl File {
     fn reserve(&self, reserved: u64, old: u64, new: u64) -> std::result::Result<(), Errno> {
         let fd = self.fd.as_fd();
         check_free(fd, reserved, new)?;
+        // A process that is killed leaves an empty file its old size or its new one: these sizes tell that a store was to be made there.
+        let is_empty = self.is_locked && rustix::fs::fstat(fd)?.st_size == 0;
+        if is_empty {
+            ftruncate(fd, new)?;
+        }
         let holes = if reserved < old { reserve_holes(fd, old) } else { Ok(()) };
         match holes.and_then(|()| by_fallocate(fd, old..new)) {
             // Holes stay: others may be writing to them.
+            Err(Errno::OPNOTSUPP) if is_empty => by_zeros_behind(0, fd, old..new, self.grid()),
             Err(Errno::OPNOTSUPP) => by_zeros(fd, old..new, self.grid()),
             outcome => outcome,
         }

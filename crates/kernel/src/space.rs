@@ -78,6 +78,16 @@ pub(crate) struct Grid {
 /// Writes zeros to what `range` has behind the end of the file, and makes the file at least as long as the range takes.
 pub(crate) fn by_zeros(fd: BorrowedFd<'_>, range: Range<u64>, grid: Grid) -> Result<(), Errno> {
     let len = fstat(fd)?.st_size as u64;
+    by_zeros_behind(len, fd, range, grid)
+}
+
+/// As [`by_zeros`], behind `len` instead of the end of the file.
+pub(crate) fn by_zeros_behind(
+    len: u64,
+    fd: BorrowedFd<'_>,
+    range: Range<u64>,
+    grid: Grid,
+) -> Result<(), Errno> {
     // A part of a block at the end of the file stays as it is.
     let mut at = range.start.max(len.next_multiple_of(grid.block_bytes));
     if len < at.min(range.end) {

@@ -47,6 +47,22 @@ pub fn find_foreign<'a>(
     Ok(None)
 }
 
+/// Whether a member or the log device says that a store is being made there (`unfinished`).
+///
+/// # Errors
+/// As [`find_foreign`].
+pub fn is_being_made(
+    members: &[Arc<dyn BlockDevice>],
+    log_device: Option<&Arc<dyn BlockDevice>>,
+) -> Result<bool> {
+    for member in members {
+        if superblock_of(member.as_ref())?.is_some_and(|superblock| superblock.unfinished) {
+            return Ok(true);
+        }
+    }
+    log_device.map_or(Ok(false), |device| is_left(device.as_ref(), None))
+}
+
 /// The newest superblock of a device; none if it has none, or one that cannot be read, which may be newer.
 fn superblock_of(device: &dyn BlockDevice) -> Result<Option<Superblock>> {
     if device.size_bytes() < SUPERBLOCK_BYTES {

@@ -16,7 +16,7 @@ mod superblocks;
 mod transfer;
 
 pub use address::{any_on_log_device, is_on_log_device};
-pub use blank::{SUPERBLOCK_OFFSETS, find_content, find_foreign, is_superblock};
+pub use blank::{SUPERBLOCK_OFFSETS, find_content, find_foreign, is_being_made, is_superblock};
 pub use log_device::{Attached, SEGMENTS_PER_WORKER, make_room};
 pub use log_place::LogPlace;
 pub use log_superblock::LogSuperblock;

@@ -1,7 +1,7 @@
 //! Opening: names to devices, devices to a store.
 //!
 //! Invariants:
-//! - a file is formatted only if it was made here, or if formatting was asked for;
+//! - a file is formatted only if it was made here, if the making of a store has left it, or if formatting was asked for;
 //! - a file made here is gone again if the store did not come to be;
 //! - the interface and mode asked for by name are those that run.
 
@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use qpair_block as block;
-use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec};
+use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec, find_content_anywhere};
 use qpair_drivers::Drivers;
 use qpair_engine::{
     Error, ErrorKind, LogPlace, Remedy, Result, Store, StoreOptions, find_content, find_foreign,
+    is_being_made, new_member_bytes_min,
 };
 use qpair_kernel::{FileOptions, KernelDevice, LockHolder, Mode};
 
@@ -357,17 +358,35 @@ impl<'a> Attempt<'a> {
         if let Some((device, at_bytes)) = find_foreign(members, log_device)? {
             return Err(not_blank(&device.info().name, at_bytes));
         }
-        // Of a file of the size that it was made with all was looked at but a little in the middle.
-        let is_as_made = |device: &Arc<dyn BlockDevice>| {
-            Ok([0, self.new_file_bytes].contains(&device.size_bytes())
-                || find_content(device.as_ref())?.is_some())
-        };
-        for member in members {
-            if self.remade && !is_as_made(member)? {
-                return Err(not_blank(&member.info().name, 0));
-            }
+        if self.remade {
+            let is_marked = is_being_made(members, log_device)?;
+            members.iter().try_for_each(|member| self.check_left(member.as_ref(), is_marked))?;
         }
         Ok(())
+    }
+
+    /// Refuses a member that has no superblock and that no making of a store has left. A making leaves zeroes: of a size that files have
+    /// while a store is made or, beside a device that says that a store is being made (`is_marked`), of any size up to that of a new file.
+    fn check_left(&self, member: &dyn BlockDevice, is_marked: bool) -> Result<()> {
+        if find_content(member)?.is_some() {
+            // Its superblock says that a making has left it: nothing else passes for blank.
+            return Ok(());
+        }
+        let (name, size_bytes) = (&member.info().name, member.size_bytes());
+        let grid = u64::from(member.info().logical_block_bytes);
+        let room_bytes = new_member_bytes_min(self.store.stripe_unit_bytes);
+        let is_made = [0, room_bytes, self.new_file_bytes]
+            .iter()
+            .any(|bytes| bytes.checked_next_multiple_of(grid) == Some(size_bytes));
+        if !is_made && !(is_marked && size_bytes <= self.new_file_bytes) {
+            return Err(Error::new(
+                ErrorKind::Exists,
+                format!("{name} has {size_bytes} bytes, all zero: no new store was begun there"),
+            ));
+        }
+        let at_bytes = find_content_anywhere(member)
+            .map_err(|error| Error::block(error, format!("looking at what is on {name}")))?;
+        at_bytes.map_or(Ok(()), |at_bytes| Err(not_blank(name, at_bytes)))
     }
 
     /// Opens over the first interface that works.

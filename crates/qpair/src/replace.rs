@@ -68,7 +68,7 @@ impl Replacement {
     /// What `make` says, and the system; the old backup is as it was then, unless the names of several files were being changed.
     pub(crate) fn run<T>(&self, old: &Options, make: &dyn Fn(&Options) -> Result<T>) -> Result<T> {
         with_devices(old, &|_locked| {
-            let made = make(&self.options).map_err(told_of_room)?;
+            let made = make(&self.options).map_err(told_of_old)?;
             let renamed = self.files.iter().try_for_each(|(new, old)| take_place(new, old));
             renamed.inspect_err(|_| {
                 for (new, _) in &self.files {
@@ -121,9 +121,14 @@ fn failed(doing: &str, path: &Path, error: &io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("{doing} {}: {error}", path.display()))
 }
 
-/// There is room for one backup, and not for two.
-fn told_of_room(error: Error) -> Error {
+/// Says that the old backup is as it was.
+fn told_of_old(error: Error) -> Error {
     match error.kind() {
+        ErrorKind::Interrupted => Error::new(
+            ErrorKind::Interrupted,
+            "the backup was interrupted; the old backup is as it was",
+        ),
+        // There is room for one backup, and not for two.
         ErrorKind::NoSpace => Error::with_hint(
             ErrorKind::NoSpace,
             format!("{error}; the old backup is as it was"),

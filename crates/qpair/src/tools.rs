@@ -7,7 +7,9 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use qpair_engine::{BackupReport, Result, SUPERBLOCK_OFFSETS, Store, StoreOptions, is_superblock};
+use qpair_engine::{
+    BackupReport, Error, ErrorKind, Result, SUPERBLOCK_OFFSETS, Store, StoreOptions, is_superblock,
+};
 use qpair_inspect::{LogDump, LogEntry, RepairReport, RepairStep, dump_log, examine_log, repair};
 use qpair_machine::Bounds;
 
@@ -37,7 +39,7 @@ impl Options {
     /// Makes a backup of an open store on these members, as [`Store::backup`] does; `progress` is told the pages done and all,
     /// and may break it off. What is there already has to be blank, unless [`Options::force`] is set. Files that are there are replaced once the
     /// backup is whole: until then it is in files beside them, with `.qpair-backup` behind their names, and what is there stays as it is. A device
-    /// is written over, after it was found to be large enough.
+    /// is written over, after it was found to be large enough: a backup that is broken off from then on leaves neither the old one nor the new one.
     ///
     /// # Errors
     /// `Exists` if there is something; as [`Store::backup`]. Files made here are gone again then.
@@ -54,7 +56,17 @@ impl Options {
         };
         match Replacement::of(&options)? {
             Some(replacement) => replacement.run(&options, &make),
-            None => make(&options),
+            None => {
+                let was_there = options.force && Members::of(&options)?.missing().is_empty();
+                make(&options).map_err(|error| match error.kind() {
+                    ErrorKind::Interrupted if was_there => Error::with_hint(
+                        ErrorKind::Interrupted,
+                        error.context(),
+                        "the old backup, or whatever was on the target before, is gone; run the backup again",
+                    ),
+                    _ => error,
+                })
+            }
         }
     }
 

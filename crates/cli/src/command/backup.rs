@@ -20,7 +20,8 @@ use crate::text::{counted, size};
 /// The copy is an independent, closed store; each page is checked while it is written. A crashed store is recovered
 /// first. The target is a file, a block device, or several: stripe:unit=64KiB:A+B. After Ctrl-C it holds nothing that
 /// looks like a store. With --force a backup in a file is replaced once the new one is whole, so there must be room for
-/// both; one on a block device is written over, if the new one fits.
+/// both. On a block device the old backup is lost as soon as the new one is found to fit: after Ctrl-C, a kill or a power
+/// loss the device has neither. Two devices in turn always leave one.
 ///
 /// If another process has the store open and publishes it (see `qpair top`), that process makes the copy, with its own
 /// rights, onto a file, a block device or a stripe of these.
@@ -104,7 +105,7 @@ impl Backup {
                 let target = self.store.target(&self.target, self.force)?;
                 let made = target.backup_of(&store, progress);
                 let closed = store.close();
-                let report = made.map_err(told)?;
+                let report = made.map_err(|error| told(error, self.force))?;
                 closed?;
                 Ok(report)
             }
@@ -121,16 +122,26 @@ impl Backup {
     ) -> Result<BackupReport> {
         self.store.refuse_own(&self.target)?;
         let published = published_at(&self.store.store);
-        let made = ask_for_backup(&published, &self.target, self.force, progress).map_err(told)?;
+        let made =
+            ask_for_backup(&published, &self.target, self.force, progress).map_err(|error| {
+                match error.kind() {
+                    // The other process writes, and may have begun to.
+                    ErrorKind::Interrupted if self.force => Failure::from(error).hint(
+                        "a backup that was on a block device may be gone; run the backup again",
+                    ),
+                    _ => told(error, self.force),
+                }
+            })?;
         made.ok_or_else(|| {
             nobody.hint("the process that has it open makes the backup if it publishes the store, or by Store::backup")
         })
     }
 }
 
-fn told(error: qpair::Error) -> Failure {
+/// With `--force` the error has a way out of its own: a whole backup of an earlier attempt is never overwritten.
+fn told(error: qpair::Error, force: bool) -> Failure {
     match error.kind() {
-        ErrorKind::Exists => Failure::from(error).hint("if it may be lost: --force"),
-        _ => error.into(),
+        ErrorKind::Exists if !force => Failure::from(error).hint("if it may be lost: --force"),
+        _ => Failure::from(error).with_larger_target(),
     }
 }

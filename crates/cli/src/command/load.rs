@@ -155,9 +155,11 @@ impl Load {
                 Ok(()) => loaded.kept(),
                 Err(error) => format!("closing the store failed too: {error}"),
             };
-            return Err(failure.and(kept));
+            return Err(failure.and(kept).with_room(&self.store.store));
         }
-        closed.map_err(|error| Failure::from(error).context("closing the store"))?;
+        closed.map_err(|error| {
+            Failure::from(error).context("closing the store").with_room(&self.store.store)
+        })?;
         let seconds = start.elapsed().as_secs_f64().max(1e-6);
         let summary =
             Summary { loaded: &loaded, skipped: skipped.lines, seconds, bulk, opened: &opened };

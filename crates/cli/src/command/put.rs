@@ -77,8 +77,9 @@ impl Put {
         let outcome = store.table(&self.table.table).and_then(|table| table.put(&key, &value));
         // Closed first, so that a refused record leaves the store as good as it was.
         let closed = store.close();
-        outcome?;
-        closed?;
+        let with_room = |error| Failure::from(error).with_room(&self.store.store);
+        outcome.map_err(with_room)?;
+        closed.map_err(with_room)?;
         Ok(Exit::Done)
     }
 }

@@ -164,7 +164,7 @@ fn an_old_backup_stays_until_the_new_one_is_whole() {
     directory
         .run("backup s copy --force")
         .failed(3, &["copy.qpair-backup", "rename it, or remove it"]);
-    assert_eq!(directory.run("get copy other").done(), "store\n");
+    assert_eq!(directory.run("get copy other").done(), "store");
 }
 
 /// Where addresses are few, the defaults leave enough of them for all else that a store maps.
@@ -183,6 +183,100 @@ impl Drop for Loop {
     fn drop(&mut self) {
         let _ = Command::new("losetup").args(["-d", &self.0]).status();
     }
+}
+
+/// A file of zeroes as a loop device that may be written; that takes root.
+fn loop_device(directory: &Directory, name: &str, size_bytes: usize) -> Option<Loop> {
+    directory.file(name, vec![0; size_bytes]);
+    let path = directory.path(name);
+    let output = Command::new("losetup").args(["-f", "--show"]).arg(path).output().ok()?;
+    let device = Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    // A test may have left it read-only.
+    let writable = Command::new("blockdev").args(["--setrw", &device.0]).status();
+    (output.status.success() && writable.is_ok_and(|status| status.success())).then_some(device)
+}
+
+/// The way out was that "a block device has a fixed size". Deleting needs no space, and is the way to get some.
+#[test]
+fn a_full_device_tells_how_to_get_room() {
+    let directory = Directory::new();
+    let Some(device) = loop_device(&directory, "disk", 8 << 20) else {
+        return eprintln!("skipped: no loop device");
+    };
+    let Some(small) = loop_device(&directory, "small", 1 << 20) else {
+        return eprintln!("skipped: no second loop device");
+    };
+    let (name, small) = (&device.0, &small.0);
+    let delete = format!("`qpair delete {name} KEY`, or --prefix");
+    let told = ["cannot have", "needs no free space", &delete];
+    directory.file("v", vec![7; 3 << 20]);
+    directory.run(&format!("put {name} a --value-file v --init")).done();
+    let put = format!("put {name} b --value-file v");
+    let full = directory.run(&put);
+    assert!(!full.err.contains("fixed size"), "{}", full.err);
+    full.failed(3, &told);
+    let backup = directory.run(&format!("backup {name} {small}"));
+    assert!(!backup.err.contains("qpair delete"), "{}", backup.err);
+    backup.failed(3, &["cannot have", "hint: give a larger target"]);
+    directory.run(&format!("delete {name} a")).done();
+    directory.run(&put).done();
+    let value = "x".repeat(60);
+    let records: String = (0..100_000).map(|key| format!("k{key:08}\t{value}\n")).collect();
+    directory.file("in.tsv", records);
+    directory.run(&format!("load {name} in.tsv")).failed(3, &told);
+    directory.run(&format!("delete {name} --prefix k")).done();
+    directory.run(&format!("put {name} k v")).done();
+    // A store that could not be made has no records to delete.
+    let made = directory.run(&format!("put {small} k v --init"));
+    assert!(!made.err.contains("qpair delete"), "{}", made.err);
+    made.failed(3, &["making room for a new store"]);
+}
+
+/// The old backup on a device is gone once the new one is being written, and nothing said so.
+#[test]
+fn an_interrupted_backup_on_a_device_says_that_the_old_one_is_gone() {
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::os::unix::fs::FileExt;
+    let directory = Directory::new();
+    let Some(device) = loop_device(&directory, "disk", 64 << 20) else {
+        return eprintln!("skipped: no loop device");
+    };
+    let records: String = (0..150_000).map(|i| format!("key {i}\tvalue {i}\n")).collect();
+    directory.file("in.tsv", records);
+    directory.run("load s in.tsv --memory 64MiB --quiet").done();
+    let backup = format!("backup s {} --force --memory 1MiB", device.0);
+    // Some are over before the signal comes.
+    for _ in 0..50 {
+        directory.run(&backup).done();
+        let mut command = directory.command(&backup);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let is_erased = || {
+            let mut first = [1; 8];
+            let file = File::open(&device.0).unwrap();
+            file.read_exact_at(&mut first, 0).is_ok() && first == [0; 8]
+        };
+        while !is_erased() && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        let pid = Pid::from_child(&child);
+        for signal in [Signal::STOP, Signal::INT, Signal::CONT] {
+            // It may be over.
+            let _ = kill_process(pid, signal);
+        }
+        let output = child.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(130) {
+            for said in
+                ["interrupted", "has no store", "the old backup", "is gone", "run the backup again"]
+            {
+                assert!(err.contains(said), "{err}");
+            }
+            directory.run(&backup).done();
+            return;
+        }
+    }
+    panic!("no backup was interrupted");
 }
 
 /// The hint was to remove the "file", and what may not be written was found at the first write.

@@ -64,7 +64,8 @@ fn a_store_where_zeros_are_written() {
     // Full: as on any other file system, and what is there stays.
     let put = |number: u32| directory.run_on(vec![7; 8 << 20], &format!("put m/s large{number} -"));
     let run = (0..6).map(put).find(|run| run.code != Some(0)).unwrap();
-    run.failed(3, &["growing", "free space on the file system"]);
+    let delete = "`qpair delete m/s KEY`, or --prefix; `qpair compact m/s`";
+    run.failed(3, &["growing", "free space on the file system, or raise the quota; or", delete]);
     directory.run("check m/s").done();
     assert_eq!(directory.run("get m/s a").done(), "1");
     assert_eq!(directory.run("get m/s 00002999").done().len(), 1009);

@@ -63,7 +63,7 @@ fn a_copy_has_pages_of_another_size() {
     assert_eq!((json["page_size"].as_u64(), json["tables"].as_u64()), (Some(16 << 10), Some(2)));
     assert_eq!(json["records"].as_u64(), Some(3001));
     assert_eq!(directory.run("scan copy").done(), records);
-    assert_eq!(directory.run("get copy other --table second").done(), "value\n");
+    assert_eq!(directory.run("get copy other --table second").done(), "value");
     let stat: Value = serde_json::from_str(&directory.run("stat copy --json").done()).unwrap();
     assert_eq!(stat["page_size"].as_u64(), Some(16 << 10));
     assert!(directory.run("check copy").done().contains("no damage found"));

@@ -35,7 +35,7 @@ pub use commit::Commit;
 pub use compact::CompactReport;
 pub use estimate::TableStatistics;
 pub use observer::Observer;
-pub use open::{RecoveryProgress, StoreOptions};
+pub use open::{RecoveryProgress, StoreOptions, new_member_bytes_min};
 pub use range::{Range, TaskRange};
 pub use report::{LogDeviceReport, StoreReport, StoreStatistics};
 pub use snapshot::{Snapshot, TaskSnapshot};

@@ -380,13 +380,19 @@ fn format(
     Ok((superblock, log_device))
 }
 
+/// The size that a smaller member gets before a store is made on it, bytes: room for superblocks and the first pages.
+#[must_use]
+pub fn new_member_bytes_min(stripe_unit_bytes: u64) -> u64 {
+    SUPERBLOCK_BYTES.saturating_add(stripe_unit_bytes.max(1 << 20))
+}
+
 /// Makes members large enough for superblocks and the first pages.
 pub(super) fn make_room_for_superblocks(
     members: &[Arc<dyn BlockDevice>],
     stripe_unit_bytes: u64,
 ) -> Result<()> {
     for member in members {
-        let needed = SUPERBLOCK_BYTES + stripe_unit_bytes.max(1 << 20);
+        let needed = new_member_bytes_min(stripe_unit_bytes);
         if member.size_bytes() < needed {
             member
                 .grow(needed)

@@ -6,6 +6,7 @@
     reason = "a test that fails should panic, and one that skips should say so"
 )]
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use qpair::{Drivers, ErrorKind, Interface, Options, Store};
@@ -233,6 +234,17 @@ fn cut_while_made(seed: u64, changes: u64) -> (bool, Vec<Vec<u8>>) {
 
 /// As above, on devices that hold what an earlier making has left.
 fn cut_while_made_over(contents: Vec<Vec<u8>>, seed: u64, changes: u64) -> (bool, Vec<Vec<u8>>) {
+    cut_while_made_of(2, contents, seed, changes)
+}
+
+/// As above, with this many members; a device behind them is the log's.
+fn cut_while_made_of(
+    members: usize,
+    contents: Vec<Vec<u8>>,
+    seed: u64,
+    changes: u64,
+) -> (bool, Vec<Vec<u8>>) {
+    let members = members.min(contents.len());
     let clock = SimClock::new();
     let power = SimPower::new(&clock);
     let devices: Vec<SimDevice> = (seed..)
@@ -247,12 +259,15 @@ fn cut_while_made_over(contents: Vec<Vec<u8>>, seed: u64, changes: u64) -> (bool
         format: true,
         memory_bytes: 4 << 20,
         workers: 1,
-        log_place: qpair::LogPlace::Device(member(2)),
+        log_place: match devices.len() > members {
+            true => qpair::LogPlace::Device(member(members)),
+            false => qpair::LogPlace::Store,
+        },
         runtime: qpair_engine::Runtime::Stepped { seed, clock },
         ..Default::default()
     };
     power.cut_at_change(changes);
-    let made = Store::open(vec![member(0), member(1)], &options);
+    let made = Store::open((0..members).map(member).collect(), &options);
     if let Ok(store) = made {
         store.crash();
     }
@@ -295,6 +310,150 @@ fn a_store_of_parts_is_made_however_often_its_making_was_cut() {
             contents[2] = others[2].clone();
             finish(&contents, &format!("members cut at change {members}, log device at {log}"));
         }
+    }
+}
+
+/// What is at the paths of two members and a log device: nothing, or a file with this content.
+type Parts = Vec<Option<Vec<u8>>>;
+
+/// What the parts of a store that is being made look like to the next process, to tell one state from another: the size of each file, which
+/// superblocks are there, and whether anything else is.
+type Shape = Vec<Option<(usize, Vec<[u8; 8]>, bool)>>;
+
+fn shape(parts: &Parts) -> Shape {
+    let of = |content: &Vec<u8>| {
+        let any = |range: std::ops::Range<usize>| {
+            let range = range.start.min(content.len())..range.end.min(content.len());
+            content[range].iter().any(|byte| *byte != 0)
+        };
+        // Magic and features; the rest is chance and numbers that count up.
+        let slots = qpair_engine::SUPERBLOCK_OFFSETS.map(|at| at as usize);
+        let head = |at: usize| [at, at + 16].map(|at| content.get(at..at + 8));
+        let heads = slots
+            .into_iter()
+            .flat_map(head)
+            .map(|word| word.map_or([0; 8], |word| word.try_into().unwrap()));
+        (content.len(), heads.collect(), any(64 << 10..usize::MAX))
+    };
+    parts.iter().map(|content| content.as_ref().map(of)).collect()
+}
+
+/// What a process leaves that goes to make a store of these parts and is killed after any of its steps. The steps from superblocks on are
+/// taken once from all parts of a shape, which `begun` has then.
+fn cuts_of_a_making(parts: &Parts, begun: &mut HashSet<Shape>, left: &mut Vec<Parts>) {
+    const ROOM_BYTES: usize = (64 << 10) + (1 << 20);
+    let mut parts = parts.clone();
+    // Files are made one after the other: without a size first.
+    for file in 0..parts.len() {
+        if parts[file].is_none() {
+            for size_bytes in [0, NEW_BYTES as usize] {
+                parts[file] = Some(vec![0; size_bytes]);
+                left.push(parts.clone());
+            }
+        }
+    }
+    // Those that are too small grow, the log device first.
+    for file in (0..parts.len()).rev() {
+        let content = parts[file].as_mut().unwrap();
+        if content.len() < ROOM_BYTES {
+            content.resize(ROOM_BYTES, 0);
+            left.push(parts.clone());
+        }
+    }
+    if !begun.insert(shape(&parts)) {
+        return;
+    }
+    for changes in 1.. {
+        let contents = parts.iter().flatten().cloned().collect();
+        let (is_cut, contents) = cut_while_made_over(contents, 1, changes);
+        if !is_cut {
+            return;
+        }
+        left.push(contents.into_iter().map(Some).collect());
+    }
+}
+
+/// A process that was killed twice left a file of the size to which the second one made an empty file grow. No process took that for a
+/// making's: "all zeroes". Here are all states that any number of kills can leave, found from one another.
+#[test]
+fn whatever_kills_leave_of_a_making_is_made_a_store() {
+    let directory = directory();
+    let paths = ["s0", "s1", "log"].map(|name| directory.path().join(name));
+    for count in [1, 2, 3] {
+        let paths = &paths[..count];
+        let finish = |parts: &Parts| {
+            for (path, content) in paths.iter().zip(parts) {
+                let _ = std::fs::remove_file(path);
+                if let Some(content) = content {
+                    std::fs::write(path, content).unwrap();
+                }
+            }
+            let options = match paths {
+                [members @ .., log] if count == 3 => Options::striped(members).log_device(log),
+                members => Options::striped(members),
+            };
+            let (store, report) = small(options).open_with_report()?;
+            store.table("t")?.put(b"k", b"v")?;
+            store.close().map(|()| report.created)
+        };
+        let (mut known, mut begun) = (HashSet::new(), HashSet::new());
+        let mut next = vec![vec![None; count]];
+        let mut refused = Vec::new();
+        while let Some(parts) = next.pop() {
+            if known.insert(shape(&parts)) {
+                match finish(&parts) {
+                    // It was whole, and none is made there.
+                    Ok(false) => continue,
+                    Ok(true) => {}
+                    Err(error) => refused.push((shape(&parts), error)),
+                }
+                cuts_of_a_making(&parts, &mut begun, &mut next);
+            }
+        }
+        let kinds = refused.len();
+        assert!(refused.is_empty(), "{kinds} of {} states: {:?}", known.len(), refused[0]);
+        assert!(known.len() > [0, 5, 20, 60][count], "{}", known.len());
+    }
+}
+
+/// Zeroes of any size up to that of a new file are a making's beside a superblock that says that a store is being made, and only there. A
+/// file with a byte in it is not.
+#[test]
+fn zeroes_beside_what_is_being_made_are_made_a_store() {
+    let directory = directory();
+    let paths = ["s0", "s1"].map(|name| directory.path().join(name));
+    let open = || small(Options::striped(&paths)).open();
+    let mut cuts =
+        (1..20).map(|at| cut_while_made_over(vec![vec![0; NEW_BYTES as usize]; 2], 1, at).1);
+    let cut = cuts.find(|cut| cut[1].starts_with(b"qpair") && cut[0].iter().all(|byte| *byte == 0));
+    let cut = cut.unwrap();
+    let zeroes = |size_bytes: u64| vec![0; size_bytes as usize];
+    let with_byte_at = |at: u64| {
+        let mut content = zeroes(NEW_BYTES);
+        content[at as usize] = 1;
+        content
+    };
+    for size_bytes in [512, 4096, 64 << 10, 1 << 20, (1 << 20) + 4096, 2 << 20] {
+        std::fs::write(&paths[0], zeroes(size_bytes)).unwrap();
+        std::fs::write(&paths[1], &cut[1]).unwrap();
+        open().unwrap_or_else(|error| panic!("{size_bytes}: {error}")).close().unwrap();
+    }
+    let not_ours = [
+        (zeroes(NEW_BYTES + 4096), &cut[1]),
+        // Where no other look at a file gets to.
+        (with_byte_at((1 << 20) + 4096), &cut[1]),
+        (with_byte_at(100), &cut[1]),
+        (with_byte_at(NEW_BYTES - 1), &cut[1]),
+        (with_byte_at((1 << 20) + 4096), &zeroes(NEW_BYTES)),
+        (zeroes(1 << 20), &zeroes(NEW_BYTES)),
+        (zeroes(NEW_BYTES), &zeroes(1 << 20)),
+    ];
+    for (case, (first, second)) in not_ours.iter().enumerate() {
+        std::fs::write(&paths[0], first).unwrap();
+        std::fs::write(&paths[1], second).unwrap();
+        assert_eq!(kind(open()), ErrorKind::NotAStore, "{case}");
+        assert!(std::fs::read(&paths[0]).unwrap() == *first, "{case}");
+        assert!(std::fs::read(&paths[1]).unwrap() == **second, "{case}");
     }
 }
 
