@@ -378,7 +378,7 @@ impl<'a> Attempt<'a> {
         let is_made = [0, room_bytes, self.new_file_bytes]
             .iter()
             .any(|bytes| bytes.checked_next_multiple_of(grid) == Some(size_bytes));
-        if !is_made && !(is_marked && size_bytes <= self.new_file_bytes) {
+        if !(is_made || is_marked && size_bytes <= self.new_file_bytes) {
             return Err(Error::new(
                 ErrorKind::Exists,
                 format!("{name} has {size_bytes} bytes, all zero: no new store was begun there"),
