@@ -63,6 +63,12 @@ fn reserve_of_eviction(written_out: u64) -> u64 {
     written_out + written_out / 2
 }
 
+/// What the first segments of logs leave free, before those that are reserved: less than pages that leave memory, since a store that was filled
+/// and closed is opened again with more tables, whose pages need frames.
+fn reserve_of_first_log(written_out: u64) -> u64 {
+    written_out + written_out * 3 / 8
+}
+
 /// The allocator of pages.
 #[derive(Debug)]
 pub(crate) struct Space {
@@ -217,7 +223,8 @@ impl Space {
         }
     }
 
-    /// Makes sure that changes may begin: as many pages are free as are left by something new, or on a full device by pages that leave memory.
+    /// Makes sure that changes may begin: as many pages are free as are left by something new, or on a full device by the first
+    /// segments of logs.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -230,8 +237,7 @@ impl Space {
         {
             return Ok(());
         }
-        // The first segments of logs leave no more.
-        let needed = reserve_of_eviction(written_out);
+        let needed = reserve_of_first_log(written_out);
         match inner.free(self.capacity()) < needed {
             true => self.grow(&mut inner, needed, Purpose::Log),
             false => Ok(()),
@@ -438,9 +444,8 @@ impl Space {
                 true => written_out / 4,
                 false => written_out,
             },
-            Purpose::Eviction | Purpose::FirstLog => {
-                reserve_of_eviction(written_out) + self.reserved_more()
-            }
+            Purpose::Eviction => reserve_of_eviction(written_out) + self.reserved_more(),
+            Purpose::FirstLog => reserve_of_first_log(written_out) + self.reserved_more(),
             // What it takes it gives back at once; the checkpoint writer finds its own places meanwhile.
             Purpose::EvictionAgain => self.unsaved.load(Ordering::Relaxed),
             Purpose::Checkpoint => 0,
