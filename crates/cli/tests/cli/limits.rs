@@ -120,16 +120,17 @@ fn a_load_fits_into_a_small_control_group() {
         (0..300_000).map(|i| format!("{:06}\t{i:0280}\n", i * 7 % 300_000)).collect();
     directory.file("in.tsv", lines);
     let enter = format!("echo $$ >{}", group.0.join("cgroup.procs").display());
-    let (code, said) = limited(&directory, &enter, "load s in.tsv --buffered");
+    // Not through the page cache: control groups of version 1 kill for pages that are not written back yet.
+    let (code, said) = limited(&directory, &enter, "load s in.tsv");
     assert_eq!(code, Some(0), "{said}");
     assert!(!said.contains("warning"), "{said}");
-    let (_, said) = limited(&directory, &enter, "get s 000007 --memory 100MiB --buffered");
+    let (_, said) = limited(&directory, &enter, "get s 000007 --memory 100MiB");
     assert!(said.contains("warning") && said.contains("control group"), "{said}");
     let (code, said) = limited(&directory, &enter, "doctor --json >doctor.json");
     assert_eq!(code, Some(0), "{said}");
     let doctor = std::fs::read_to_string(directory.path("doctor.json")).unwrap();
     assert!(doctor.contains(&format!("\"limit_bytes\":{}", 64 << 20)), "{doctor}");
-    assert!(directory.run("check s --buffered").done().contains("no damage found"));
+    assert!(directory.run("check s").done().contains("no damage found"));
 }
 
 /// The old backup was erased before it was known that the new one fits, and the target had neither.
@@ -181,6 +182,8 @@ struct Loop(String);
 
 impl Drop for Loop {
     fn drop(&mut self) {
+        // The next one to have it would find it read-only.
+        let _ = Command::new("blockdev").args(["--setrw", &self.0]).status();
         let _ = Command::new("losetup").args(["-d", &self.0]).status();
     }
 }

@@ -14,9 +14,11 @@ use qpair_target::{
 };
 use serde_json::{Value, json};
 
+type Units = BTreeMap<ScsiPlace, Arc<dyn BlockDevice>>;
+
 /// A SCSI host whose units are what a test says.
 #[derive(Default)]
-pub(crate) struct FakeHost(Mutex<(BTreeMap<ScsiPlace, Arc<dyn BlockDevice>>, ScsiNews)>);
+pub(crate) struct FakeHost(Mutex<(Units, ScsiNews)>);
 
 impl FakeHost {
     pub(crate) fn plug(&self, target: u32, lun: u16) {
