@@ -1,4 +1,4 @@
-//! Progress of measured runs: a bar on a terminal, nothing elsewhere.
+//! Progress bars on standard error: shown on a terminal, hidden elsewhere.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,6 +6,18 @@ use indicatif::{ProgressBar, ProgressStyle};
 use qpair_bench::Progress;
 
 use crate::interrupt::Interrupt;
+
+/// What a bar shows whose end is known.
+pub(crate) const TEMPLATE: &str = "{bar:24} {percent:>3} %  {msg}, {eta} left";
+
+/// Makes the bar of a command that goes through a whole store; hidden if `quiet`.
+pub(crate) fn progress_bar(quiet: bool) -> ProgressBar {
+    let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
+    if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+        bar.set_style(style);
+    }
+    bar
+}
 
 /// Shows the phases of a run on standard error, and passes on the wish to stop.
 pub(crate) struct Bar {

@@ -72,7 +72,7 @@ impl Failure {
         self
     }
 
-    /// Of a change that the store at `store` refused: if it has no space, how to get some.
+    /// Adds to a refused change how to get space, if the store at `store` has none.
     pub(crate) fn with_room(self, store: &Path) -> Self {
         if self.kind != Some(ErrorKind::NoSpace) {
             return self;
@@ -89,7 +89,7 @@ impl Failure {
         }
     }
 
-    /// Of a backup: if its target has no space, the way out is another one.
+    /// Adds to a failed backup that a larger target helps, if the target has no space.
     pub(crate) fn with_larger_target(self) -> Self {
         if self.kind != Some(ErrorKind::NoSpace) {
             return self;

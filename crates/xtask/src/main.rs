@@ -11,6 +11,7 @@ mod lists;
 mod nbd;
 mod nightly;
 mod powercut;
+mod scratch;
 mod sim;
 
 use std::process::ExitCode;

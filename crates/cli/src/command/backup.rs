@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use qpair::report::BackupReport;
 use qpair::{ErrorKind, ask_for_backup};
 use serde_json::json;
 
+use crate::bar::progress_bar;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
@@ -54,12 +54,7 @@ pub(crate) struct Backup {
 impl Backup {
     pub(crate) fn run(self) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
-        let bar = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
-        if let Ok(style) =
-            ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}, {eta} left")
-        {
-            bar.set_style(style);
-        }
+        let bar = progress_bar(self.quiet);
         let made = self.make(&|done, all| {
             bar.set_length(all);
             bar.set_position(done);

@@ -1,9 +1,9 @@
 //! `qpair check`.
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
+use crate::bar::progress_bar;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 use crate::store_args::StoreArgs;
@@ -39,12 +39,7 @@ impl Check {
     pub(crate) fn run(self) -> Result<Exit> {
         let (store, at_checkpoint) = self.store.open_to_check()?;
         let page_size = store.report().page_size as u64;
-        let bar = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
-        if let Ok(style) =
-            ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}, {eta} left")
-        {
-            bar.set_style(style);
-        }
+        let bar = progress_bar(self.quiet);
         let outcome = store.check(&|done, total| {
             bar.set_length(total);
             bar.set_position(done);

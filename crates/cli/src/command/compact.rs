@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use crate::bar::progress_bar;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
@@ -46,12 +46,7 @@ impl Compact {
         let file_bytes = self.store.file_bytes();
         let (store, _) = self.store.open_to_write(Effort::Large, None, None)?;
         let page_size = store.report().page_size as u64;
-        let bar = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
-        if let Ok(style) =
-            ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}, {eta} left")
-        {
-            bar.set_style(style);
-        }
+        let bar = progress_bar(self.quiet);
         let began = Instant::now();
         let compacted = store.compact(&|moved, all| {
             bar.set_length(all);

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use qpair::ErrorKind;
 use serde_json::json;
 
+use crate::bar::progress_bar;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
@@ -54,12 +54,7 @@ impl Copy {
             Some(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
             None => store.report().page_size,
         };
-        let bar = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
-        if let Ok(style) =
-            ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}, {eta} left")
-        {
-            bar.set_style(style);
-        }
+        let bar = progress_bar(self.quiet);
         let target = self.store.target(&self.target, false)?.page_size(page_size);
         let copied = target.copy_of(&store, &|done, all| {
             bar.set_length(all.max(1));

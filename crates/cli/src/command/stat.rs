@@ -122,7 +122,7 @@ fn in_words(table: &TableStatistics) -> String {
     )
 }
 
-/// What it costs that the file system cannot reserve space.
+/// The text for a store on a file system that cannot reserve space: it says what growing costs there.
 const ZEROED: &str = "by writing zeros, as the file system cannot reserve space (fallocate): each byte that the store grows by is written \
     once more, and workers wait for that";
 

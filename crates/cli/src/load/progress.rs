@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::bar::TEMPLATE;
 use crate::text::{counted, size};
 
 /// How far a load has got. Cheap to clone; clones show the same bar.
@@ -19,7 +20,7 @@ impl Progress {
         let target =
             if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let (bar, template) = match size_bytes {
-            Some(bytes) => (ProgressBar::new(bytes), "{bar:24} {percent:>3} %  {msg}, {eta} left"),
+            Some(bytes) => (ProgressBar::new(bytes), TEMPLATE),
             None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
         };
         bar.set_draw_target(target);

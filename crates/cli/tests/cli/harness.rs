@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -87,6 +87,16 @@ impl Run {
             assert!(self.err.contains(word), "no \"{word}\" in: {}", self.err);
         }
     }
+}
+
+/// Interrupts a run where it is, not where it would be when the signal is seen; its output. It may be over already.
+pub(crate) fn interrupted(child: Child) -> Output {
+    use rustix::process::{Pid, Signal, kill_process};
+    let pid = Pid::from_child(&child);
+    for signal in [Signal::STOP, Signal::INT, Signal::CONT] {
+        let _ = kill_process(pid, signal);
+    }
+    child.wait_with_output().unwrap()
 }
 
 /// Changes bytes of a file.

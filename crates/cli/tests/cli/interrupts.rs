@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::harness::Directory;
+use crate::harness::{Directory, interrupted};
 
 /// A load that has got records in the store, and waits for more.
 fn waiting_load(directory: &Directory) -> Child {
@@ -66,7 +66,6 @@ fn a_killed_load_is_recovered() {
 
 #[test]
 fn an_interrupted_backup_leaves_nothing() {
-    use rustix::process::{Pid, Signal, kill_process};
     let directory = Directory::new();
     let records: String = (0..150_000).map(|i| format!("key {i}\tvalue {i}\n")).collect();
     std::fs::write(directory.path("in"), records).unwrap();
@@ -78,13 +77,7 @@ fn an_interrupted_backup_leaves_nothing() {
         while !directory.path("copy").exists() && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Interrupted where it is, not where it would be when the signal is seen.
-        let pid = Pid::from_child(&child);
-        for signal in [Signal::STOP, Signal::INT, Signal::CONT] {
-            // It may be over.
-            let _ = kill_process(pid, signal);
-        }
-        let output = child.wait_with_output().unwrap();
+        let output = interrupted(child);
         let err = String::from_utf8_lossy(&output.stderr);
         if output.status.code() == Some(130) {
             assert!(err.contains("interrupted") && err.contains("no store"), "{err}");

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::Command;
 
-use crate::harness::Directory;
+use crate::harness::{Directory, interrupted};
 
 /// Runs the command in a shell that has set a limit; its code and what it said of errors.
 fn limited(directory: &Directory, limit: &str, words: &str) -> (Option<i32>, String) {
@@ -238,7 +238,6 @@ fn a_full_device_tells_how_to_get_room() {
 /// The old backup on a device is gone once the new one is being written, and nothing said so.
 #[test]
 fn an_interrupted_backup_on_a_device_says_that_the_old_one_is_gone() {
-    use rustix::process::{Pid, Signal, kill_process};
     use std::os::unix::fs::FileExt;
     let directory = Directory::new();
     let Some(device) = loop_device(&directory, "disk", 64 << 20) else {
@@ -262,12 +261,7 @@ fn an_interrupted_backup_on_a_device_says_that_the_old_one_is_gone() {
         while !is_erased() && child.try_wait().unwrap().is_none() {
             std::thread::yield_now();
         }
-        let pid = Pid::from_child(&child);
-        for signal in [Signal::STOP, Signal::INT, Signal::CONT] {
-            // It may be over.
-            let _ = kill_process(pid, signal);
-        }
-        let output = child.wait_with_output().unwrap();
+        let output = interrupted(child);
         let err = String::from_utf8_lossy(&output.stderr);
         if output.status.code() == Some(130) {
             for said in
@@ -286,14 +280,8 @@ fn an_interrupted_backup_on_a_device_says_that_the_old_one_is_gone() {
 #[test]
 fn block_devices_end_and_may_be_read_only() {
     let directory = Directory::new();
-    directory.file("disk", vec![0; 8 << 20]);
-    let losetup =
-        Command::new("losetup").args(["-f", "--show"]).arg(directory.path("disk")).output();
-    let device = match losetup {
-        Ok(output) if output.status.success() => {
-            Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        }
-        other => return eprintln!("skipped: no loop device: {other:?}"),
+    let Some(device) = loop_device(&directory, "disk", 8 << 20) else {
+        return eprintln!("skipped: no loop device");
     };
     let name = &device.0;
     let past = directory

@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 
 use qpair_engine::Canary;
 use qpair_isolation::Verdict;
-use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::scratch::{Folder, interrupted};
 
 /// Options of `cargo xtask isolation`.
 #[derive(clap::Args)]
@@ -141,16 +142,12 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     if let Some(store) = &options.life_of {
         return life::run(options, store);
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // Without it the program ends at once, and says nothing.
-        let _ = signal_hook::flag::register(signal, interrupted.clone());
-    }
+    let interrupted = interrupted();
     let now = Instant::now();
     let (counts, unheard) = (Counts::default(), false);
     let mut runs = Runs { counts, began: now, told: now, interrupted, unheard };
     let deadline = (options.seconds > 0).then(|| now + Duration::from_secs(options.seconds));
-    let folder = match Folder::new(options) {
+    let folder = match Folder::new(options.dir.as_deref(), "isolation") {
         Ok(folder) => folder,
         Err(error) => {
             runs.say(format_args!("failed: making a folder for stores: {error}"));
@@ -166,7 +163,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         }
         let seed = options.seed.wrapping_add(number);
         let plan = plan::Plan::new(seed, options);
-        let outcome = run::run(&plan, &folder.0, &runs.interrupted, &mut runs.counts.backups);
+        let outcome = run::run(&plan, folder.path(), &runs.interrupted, &mut runs.counts.backups);
         runs.counts.runs += 1;
         if let (true, Ok(verdict)) = (options.verbose, &outcome) {
             let said = verdict.to_string();
@@ -184,7 +181,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         runs.take(outcome, again);
     }
     if options.kills > 0 && options.canary.is_none() {
-        kills::run(options, &folder.0, &mut runs);
+        kills::run(options, folder.path(), &mut runs);
     }
     let summary = runs.summary();
     runs.say(format_args!("{summary}"));
@@ -198,27 +195,5 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         0 if runs.interrupted.load(Ordering::Relaxed) => ExitCode::from(130),
         0 if !runs.unheard => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
-    }
-}
-
-/// A folder of this process, gone with the last run.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(options: &Options) -> io::Result<Self> {
-        let beside = match &options.dir {
-            Some(folder) => folder.clone(),
-            None => std::env::current_exe()?.with_file_name("."),
-        };
-        let folder = beside.join(format!("isolation-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left there can be removed by hand, and does no harm.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -22,15 +22,14 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use plan::{Fault, Plan};
 use rig::DAEMON;
 use run::{Counts, Run};
+
+use crate::scratch::{Folder, interrupted};
 
 /// Options of `cargo xtask powercut`.
 #[derive(clap::Args)]
@@ -97,19 +96,15 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             "skipped: commands and qpair target: no qpair beside this program (cargo build --profile ci --workspace --bins)"
         ));
     }
-    let folder = match Folder::new(options) {
+    let folder = match Folder::new(options.dir.as_deref(), "pc") {
         Ok(folder) => folder,
         Err(error) => {
             say(format_args!("failed: making a folder for devices: {error}"));
             return ExitCode::FAILURE;
         }
     };
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // Without it the program ends at once, and says nothing.
-        let _ = signal_hook::flag::register(signal, interrupted.clone());
-    }
-    let summary = run_all(options, program.as_deref(), &folder.0, &interrupted);
+    let interrupted = interrupted();
+    let summary = run_all(options, program.as_deref(), folder.path(), &interrupted);
     say(format_args!("{summary}"));
     if let Some(fault) = options.canary {
         let caught = summary.bad > 0;
@@ -215,28 +210,4 @@ fn find_program(options: &Options) -> io::Result<Option<PathBuf>> {
     }
     let beside = std::env::current_exe()?.with_file_name("qpair");
     Ok(beside.exists().then_some(beside))
-}
-
-/// A folder of this process, gone with the last run.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(options: &Options) -> io::Result<Self> {
-        let beside = match &options.dir {
-            Some(folder) => folder.clone(),
-            None => std::env::current_exe()?.with_file_name("."),
-        };
-        std::fs::create_dir_all(&beside)?;
-        // Short, since the name of a socket may have 107 bytes.
-        let folder = beside.canonicalize()?.join(format!("pc-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left there can be removed by hand, and does no harm.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

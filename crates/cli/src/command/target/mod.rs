@@ -246,7 +246,7 @@ impl TargetCommand {
         self.log = self.log.take().or(log);
     }
 
-    /// What manages the target: with the disks of the command line, and after the calls of a saved configuration.
+    /// Makes the manager of the target: it has the disks of the command line, and has made the calls of a saved configuration.
     fn manager(
         &self,
         folder: PathBuf,
