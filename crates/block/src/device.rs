@@ -318,8 +318,8 @@ impl Arrival {
         joined.unwrap_or(Self::Called)
     }
 
-    /// That of a channel which holds requests back until a timer says that they are due, if it holds any now: they come by that
-    /// timer, and the others, `below_in_flight` of them, as they would.
+    /// Returns the arrival of a channel that holds requests back until a timer says that they are due. If it holds any now (`held`),
+    /// these come by that timer, and the others, `below_in_flight` of them, as they would.
     pub(crate) fn with_held(self, held: bool, below_in_flight: u32) -> Self {
         match self {
             Self::Polled if below_in_flight > 0 => Self::Polled,

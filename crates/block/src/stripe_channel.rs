@@ -56,7 +56,7 @@ pub(crate) struct StripeChannel {
     members: ChannelGroup,
     parents: Slots<Parent>,
     parked: VecDeque<(usize, Request)>,
-    /// None where members take any part.
+    /// Blocks to copy parts through; `None` if the members take any part as it lies.
     bounces: Option<Bounces>,
     /// Requests refused without asking a member.
     early: EarlyQueue,

@@ -40,13 +40,13 @@ struct State {
 }
 
 impl Drivers {
-    /// Makes drivers that have nothing open, and wait for a silent device as long as its time-outs say.
+    /// Makes drivers that have nothing open. They wait for a silent device as long as its time-outs say.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes drivers that have nothing open, and ask `patience` whether to go on while they wait for a silent device.
+    /// Makes drivers that have nothing open. While they wait for a silent device, they ask `patience` whether to go on.
     #[must_use]
     pub fn with_patience(patience: Patience) -> Self {
         Self(Arc::new(State { patience, ..State::default() }))
