@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Both faces of `qpair target` side by side: one device of memory, 4 KiB random reads over vhost-user-blk and over NVMe (vfio-user).
+"""Both faces of `qpair target` side by side: devices of memory, 4 KiB random reads over vhost-user-blk and over NVMe (vfio-user).
 
     docs/measure/faces.py --qpair target/release/qpair --seconds 1 --rounds 5
 
-NVMe is measured twice: with shadow doorbells, as Linux's driver and ours use them, and from a transport with `disable_shadow_doorbells`, which is
+A disk has one face at a time, so each face has its own, all of it written before. NVMe is measured twice: with shadow doorbells, as Linux's driver and ours use them, and from a transport with `disable_shadow_doorbells`, which is
 what a driver without them meets (SPDK's initiator over vfio-user). The faces take turns, the first changing every round. Medians, and the
 spread of the ratio. At the end: what the target spends while a driver is connected and asks for nothing.
 """
@@ -85,13 +85,14 @@ def idle(process, filename):
 
 def start(folder, *transport):
     os.makedirs(folder)
-    process = subprocess.Popen([qpair, "target", "--folder", folder, "--rpc", f"{folder}/rpc.sock", "--disk", "ram=ram:size=1GiB"],
+    process = subprocess.Popen([qpair, "target", "--folder", folder, "--rpc", f"{folder}/rpc.sock", "--disk", "ram=ram:size=1GiB",
+                                "--disk", "nvme=ram:size=1GiB"],
                                stdout=subprocess.DEVNULL)
     wait_for(f"{folder}/rpc.sock")
     rpc = f"{folder}/rpc.sock"
     call(rpc, "nvmf_create_transport", trtype="VFIOUSER", **dict(transport))
     call(rpc, "nvmf_create_subsystem", nqn=NQN, allow_any_host=True)
-    call(rpc, "nvmf_subsystem_add_ns", nqn=NQN, namespace={"bdev_name": "ram"})
+    call(rpc, "nvmf_subsystem_add_ns", nqn=NQN, namespace={"bdev_name": "nvme"})
     call(rpc, "nvmf_subsystem_add_listener", nqn=NQN, listen_address={"trtype": "VFIOUSER", "traddr": "nvme.sock"})
     wait_for(f"{folder}/nvme.sock")
     return process
@@ -106,7 +107,7 @@ with tempfile.TemporaryDirectory() as folder:
         "bare": f"nvme:vfio-user:{bare}/nvme.sock",
     }
     try:
-        for name in ("vhost", "bare"):
+        for name in faces:
             bench(faces[name], 16, "--rw=write", "--size=1g")
         print("| QD | vhost-user-blk, IOPS | NVMe, IOPS | ratio (least to most) | NVMe, no shadow doorbells, IOPS | ratio (least to most) |")
         print("|---|---|---|---|---|---|")
