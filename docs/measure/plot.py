@@ -60,11 +60,11 @@ def draw():
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
         'aria-labelledby="title about">',
-        '  <title id="title">Lookups ten times out of memory, beside other stores</title>',
+        '  <title id="title">Lookups in stores far larger than memory</title>',
         f'  <desc id="about">Lookups per second: {about}.</desc>',
         f"  <style>{STYLE}  </style>",
         f'  <rect class="page" x="1" y="1" width="{WIDTH - 2}" height="{height - 2}" rx="6"/>',
-        '  <text class="name" x="24" y="32">Lookups per second, ten times out of memory</text>',
+        '  <text class="name" x="24" y="32">Lookups per second, stores far larger than memory</text>',
         f'  <text class="note" x="24" y="54">YCSB C: 1,000,000 records of 1 KB over 110 MiB. {date}, a shared machine of 2 cores, ext4 on a virtio disk.</text>',
     ]
     for value in range(0, top + 1, step):
