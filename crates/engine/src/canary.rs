@@ -1,4 +1,5 @@
-//! Bugs that can be planted in a store, to prove that the simulation sees such bugs. Never set outside of it.
+//! Bugs that can be planted in a store, to prove that the simulation finds them. Nothing else
+//! plants them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,51 +11,57 @@ pub enum Canary {
     CloseBeforeFlush,
     /// Commits are acknowledged when their record is written, not when it survives power loss.
     AcknowledgeBeforeFlush,
-    /// The pages that only the last durable checkpoint needs are used again before the next one is durable.
+    /// Pages that only the last durable checkpoint needs are reused before the next checkpoint is
+    /// durable.
     ReuseBeforeRecord,
-    /// Segments of the log that only the last durable checkpoint needs are used again before the next one is durable.
+    /// Log segments that only the last durable checkpoint needs are reused before the next
+    /// checkpoint is durable.
     ReuseLogBeforeRecord,
     /// A commit is acknowledged before the pages of its large values survive power loss.
     LargeBeforeFlush,
-    /// A transaction writes over what was committed since its snapshot.
+    /// A transaction overwrites a change that was committed after its snapshot.
     LostUpdate,
-    /// A serializable transaction does not look whether what it has read is as it was.
+    /// A serializable transaction does not validate its reads.
     UncheckedReads,
     /// The records of a dropped table are removed before the drop is in the log.
     EmptyBeforeDrop,
     /// A sorted load is acknowledged without the checkpoint that has it.
     LoadWithoutCheckpoint,
-    /// A backup is of the last checkpoint, without a new one.
+    /// A backup copies the last checkpoint instead of making a new one.
     BackupWithoutCheckpoint,
-    /// Pages from the device are taken for what they should be, whatever their checksum says.
+    /// Pages from the device are accepted whatever their checksum is.
     UncheckedPages,
-    /// Of the logs of an earlier incarnation, unacknowledged commits count beside those with the same timestamps in a later incarnation.
+    /// Recovery counts unacknowledged commits of an earlier incarnation beside commits of a later
+    /// incarnation that have the same timestamps.
     EndlessLogs,
-    /// The end of an earlier incarnation's log is relied on, though it may be in a cache only.
+    /// Recovery relies on the end of an earlier incarnation's log, which may be in a volatile cache
+    /// only.
     UnwrittenLogs,
-    /// A snapshot does not look at the older values that went to the device.
+    /// A snapshot ignores the older values on the device.
     UnreadHistory,
-    /// A rename of a table that is made again from the log leaves its old name.
+    /// Recovery of a table's rename leaves the table its old name.
     RenameKeepsOldName,
-    /// A deleted key that is smaller than those that snapshots may see does not lower the bound of its part: ranges of snapshots miss it.
+    /// A deleted key that is smaller than the others of its shard does not lower the shard's bound,
+    /// so that ranges of snapshots miss it.
     DeletedKeysOutOfOrder,
-    /// A panic while a page is split. Not one of [`Canary::ALL`], as those below: the store must hold with it.
+    /// A panic while a page is split. This and the following ones are not in [`Canary::ALL`]: the
+    /// store must withstand them.
     PanicInSplit,
     /// A panic in a checkpoint, with the barrier closed.
     PanicInCheckpoint,
     /// A panic in a commit that has its timestamp.
     PanicInCommit,
-    /// A panic in the loop of a worker, when a page was read.
+    /// A panic in a worker's loop, after a page was read.
     PanicInLoop,
     /// A panic in the row table, when a transaction locks a row.
     PanicInLock,
 }
 
-/// The bug that is planted in a store, if one is.
+/// The planted bug of a store, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Planted {
     canary: Option<Canary>,
-    /// How often a panic is still passed.
+    /// The number of times that the panic is still skipped.
     passes: AtomicU64,
 }
 
@@ -63,12 +70,12 @@ impl Planted {
         Self { canary, passes: passes.into() }
     }
 
-    /// Whether it is this one.
+    /// Whether this bug is planted.
     pub(crate) fn is(&self, canary: Canary) -> bool {
         self.canary == Some(canary)
     }
 
-    /// Panics if that is planted, and was passed as often as it says.
+    /// Panics if this bug is planted and its panic was skipped as often as configured.
     #[inline]
     #[expect(clippy::panic, reason = "it was asked for")]
     pub(crate) fn strike(&self, canary: Canary) {
@@ -84,7 +91,7 @@ impl Planted {
 }
 
 impl Canary {
-    /// All that the simulation must catch.
+    /// All bugs that the simulation must catch.
     pub const ALL: [Self; 16] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
@@ -104,7 +111,7 @@ impl Canary {
         Self::DeletedKeysOutOfOrder,
     ];
 
-    /// Panics to plant.
+    /// All panics that can be planted.
     pub const PANICS: [Self; 5] = [
         Self::PanicInSplit,
         Self::PanicInCheckpoint,
@@ -113,7 +120,7 @@ impl Canary {
         Self::PanicInLock,
     ];
 
-    /// Its name on the command line.
+    /// The name of the bug on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,7 +1,9 @@
-//! An incarnation of a store: what it has between an opening and a close or crash, on its members and in its logs.
+//! An incarnation of a store: its life from an opening to a close or crash, on its members and in
+//! its logs.
 //!
-//! What always holds: nothing changes before the superblocks say, durably, that the store is open, so that a crash from there on shows; and no
-//! commit is made before every worker has a log, and a checkpoint names where it begins.
+//! Invariants: nothing changes before the superblocks say, durably, that the store is open, so that
+//! a later crash is noticed. No commit is made before every worker has a log and a checkpoint names
+//! where these logs begin.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -18,20 +20,22 @@ use crate::space::BarrierGuard;
 use crate::sync::AsyncMutex;
 use crate::task::{OneshotSender, current, spawn_here};
 
-/// Room in the log that a commit of usual size needs, bytes.
+/// Log space that a commit of usual size needs, in bytes.
 const LOG_ROOM_BYTES: usize = 4096;
 
 /// An incarnation of a store.
 pub(crate) struct Incarnation {
     pub(crate) shared: Arc<Shared>,
     pub(crate) members: Vec<Arc<dyn BlockDevice>>,
-    /// The superblock as it is on the members now.
+    /// The superblock that the members have now.
     pub(crate) superblock: Mutex<Superblock>,
-    /// The superblocks were read after a crash, and of all members the same: some may be in a cache only, if a flush failed before it.
+    /// The superblocks were read after a crash, and all members have the same one. Some may be in a
+    /// volatile cache only, if a flush failed before the crash.
     superblocks_in_doubt: bool,
-    /// Tasks that free the pages of dropped tables wait for these until the store is marked open: before, nothing may change.
+    /// Wakes the tasks that free the pages of dropped tables. They wait until the store is marked
+    /// open, since nothing may change before that.
     pub(crate) first_change: Mutex<Vec<OneshotSender<()>>>,
-    /// Held by a task that begins the logs.
+    /// Held by the task that begins the logs.
     starting: Arc<AsyncMutex>,
 }
 
@@ -52,15 +56,16 @@ impl Incarnation {
         }
     }
 
-    /// [`Incarnation::begin_change`] for one that allocates pages: a close waits until the guard is dropped.
+    /// Like [`Incarnation::begin_change`], for a change that allocates pages: a close waits until
+    /// the guard is dropped.
     pub(crate) fn enter_change(&self) -> Result<ChangeGuard> {
         self.begin_change()?;
         self.shared.space.enter()?;
         Ok(ChangeGuard(self.shared.clone()))
     }
 
-    /// Refuses changes to a store that does not take them; before the first change, marks the store open on its
-    /// members, durably, so that a crash from here on shows.
+    /// Checks that the store accepts changes. The first change marks the store open on its members,
+    /// durably, so that a later crash is noticed.
     pub(crate) fn begin_change(&self) -> Result<()> {
         self.shared.lifecycle.check_writable()?;
         if self.shared.lifecycle.is_marked_open() {
@@ -109,7 +114,7 @@ impl Incarnation {
         Ok(())
     }
 
-    /// Says on the members that the store is closed, and whole.
+    /// Marks the store closed and complete on its members.
     pub(crate) fn mark_clean(&self) -> Result<()> {
         let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
         let next = Superblock {
@@ -129,7 +134,8 @@ impl Incarnation {
         Ok(())
     }
 
-    /// Before anything refers to a value in several runs, the superblocks say that there may be some: older software would not find its pages.
+    /// Sets the feature flag for values in several runs, before anything refers to such a value:
+    /// older software would not find its pages.
     pub(crate) fn note_listed(&self, descriptor: Descriptor) -> Result<()> {
         if !descriptor.listed || self.shared.large.lists.may_be() {
             return Ok(());
@@ -139,7 +145,8 @@ impl Incarnation {
         Ok(())
     }
 
-    /// Before a log has the rename of a table, the superblocks say that one may: to older software the log would end there.
+    /// Sets the feature flag for renames, before a log has the rename of a table: older software
+    /// would take it for the log's end.
     pub(crate) fn note_renames(&self) -> Result<()> {
         self.begin_change()?;
         if !self.shared.wal.options.enabled {
@@ -148,7 +155,7 @@ impl Incarnation {
         self.note_feature(|superblock| &mut superblock.renames)
     }
 
-    /// The superblocks say from now on that the store has a feature.
+    /// Sets a feature flag in the superblocks.
     fn note_feature(&self, of: impl Fn(&mut Superblock) -> &mut bool) -> Result<()> {
         let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
         if self.shared.lifecycle.is_closing() {
@@ -168,10 +175,10 @@ impl Incarnation {
 }
 
 impl Incarnation {
-    /// Enters the barrier to change the trees, on a worker. The first time, the logs begin.
+    /// Enters the commit barrier to change the trees, on a worker. The first call begins the logs.
     ///
     /// # Errors
-    /// `ReadOnly`, `Closed`, `NoSpace`, and what the device says.
+    /// `ReadOnly`, `Closed`, `NoSpace`, and errors of the device.
     pub(crate) async fn begin_commit(self: &Arc<Self>) -> Result<BarrierGuard> {
         self.begin_change()?;
         if !self.shared.wal.has_begun() {
@@ -189,7 +196,8 @@ impl Incarnation {
         self.shared.checkpointing.barrier.enter().await
     }
 
-    /// Each worker has a log and frames of its own, so fewer of them need less space.
+    /// Adds the hint to open with fewer workers to a `NoSpace` error: each worker needs space for
+    /// its log and its frames.
     fn or_fewer_workers(&self, error: Error) -> Error {
         match self.shared.worker_handles.len() {
             workers if workers > 1 && error.kind() == ErrorKind::NoSpace => error.or_hint(format!(
@@ -199,8 +207,9 @@ impl Incarnation {
         }
     }
 
-    /// Begins a log on every worker, and makes the checkpoint that says where they begin; or the last one says so, if that is
-    /// what `behind` tells of. `smaller`: as [`Shared::take_first_segments`].
+    /// Begins a log on every worker and makes a checkpoint that says where the logs begin. With
+    /// `behind`, the last checkpoint's record names the new logs instead. For `smaller`, see
+    /// [`Shared::take_first_segments`].
     pub(crate) async fn begin_logs(&self, smaller: bool, behind: Option<Behind>) -> Result<()> {
         let _alone = self.starting.enter().await;
         if self.shared.wal.has_begun() {
@@ -232,10 +241,11 @@ impl Incarnation {
         Ok(())
     }
 
-    /// Makes sure that changes may begin; a device without room for the reserve has a smaller pool.
+    /// Makes sure that changes may begin. Shrinks the pool where the device has no room for the
+    /// reserve.
     ///
     /// # Errors
-    /// `NoSpace` if the smallest is not small enough.
+    /// `NoSpace` if even the smallest pool needs too large a reserve.
     async fn fit_pool(&self) -> Result<()> {
         while let Err(error) = self.shared.space.make_room_for_changes() {
             if !fit_before_changes(&self.shared).await? {
@@ -245,7 +255,8 @@ impl Incarnation {
         Ok(())
     }
 
-    /// [`Shared::take_first_segments`]; a device without room for them beside the reserve has a smaller pool.
+    /// Calls [`Shared::take_first_segments`]. Shrinks the pool where the device has no room for the
+    /// segments beside the reserve.
     async fn take_first_segments(&self, smaller: bool) -> Result<()> {
         loop {
             match self.shared.take_first_segments(smaller) {
@@ -258,15 +269,15 @@ impl Incarnation {
     }
 }
 
-/// The last checkpoint, behind which new logs begin.
+/// The last checkpoint, when new logs begin after it without another checkpoint.
 pub(crate) struct Behind {
-    /// The roots of its image.
+    /// The roots in the checkpoint's image.
     pub(crate) roots: BTreeMap<u32, u64>,
-    /// Places in the logs that come between it and the new ones.
+    /// The positions of the logs between the checkpoint and the new logs.
     pub(crate) logs: Vec<Vec<u8>>,
 }
 
-/// A change under way that has pages nothing refers to yet.
+/// A change under way with allocated pages that nothing refers to yet.
 pub(crate) struct ChangeGuard(Arc<Shared>);
 
 impl Drop for ChangeGuard {

@@ -1,8 +1,9 @@
-//! Commit timestamps: dense, and applied without gaps as far as `applied` says.
+//! Commit timestamps: dense, and applied without gaps up to `applied`.
 //!
-//! What always holds: timestamps are given in order, one after the other. Every commit with a timestamp of `applied` or less is
-//! applied to the trees in full, so a reader that sees what is at or before `applied` sees whole commits only. `applied`
-//! never goes back. A commit that failed in the middle is never passed.
+//! Invariants: timestamps are given out in order, one after the other. Every commit with a
+//! timestamp of `applied` or less is fully applied to the trees, so a reader at or before `applied`
+//! sees whole commits only. `applied` never decreases, and never passes a commit that failed while
+//! it was being applied.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,17 +17,17 @@ use crate::sync::{Ticket, Waiters};
 
 #[derive(Default)]
 struct State {
-    /// The timestamp given last.
+    /// The newest timestamp that was given out.
     last: u64,
-    /// For each timestamp above `applied` that was given: whether its commit is applied.
+    /// For each given timestamp above `applied`, whether its commit is applied.
     ended: VecDeque<bool>,
-    /// No commit may begin.
+    /// Whether new commits are refused.
     closed: bool,
-    /// A commit could not be applied in full: `applied` stays where it is.
+    /// The error of a commit that could not be fully applied: `applied` stays where it is.
     failure: Option<Error>,
 }
 
-/// Gives timestamps and knows how far all commits are applied.
+/// Gives out timestamps and knows up to which of them all commits are applied.
 pub(crate) struct TimestampOracle {
     applied: AtomicU64,
     state: Mutex<State>,
@@ -35,13 +36,13 @@ pub(crate) struct TimestampOracle {
 }
 
 impl TimestampOracle {
-    /// An oracle whose first timestamp is the one after `start`.
+    /// Creates an oracle whose first timestamp is the one after `start`.
     pub(crate) fn new(start: u64) -> Self {
         let state = Mutex::new(State { last: start, ..State::default() });
         Self { applied: start.into(), state, waiters: Waiters::default() }
     }
 
-    /// Goes on behind a timestamp that is applied in full; before the first commit.
+    /// Continues after a timestamp that is fully applied. Must be called before the first commit.
     pub(crate) fn start(&self, timestamp: u64) {
         let mut state = self.lock();
         state.last = timestamp;
@@ -52,26 +53,28 @@ impl TimestampOracle {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The greatest timestamp such that all commits at or below it are applied.
+    /// Returns the greatest timestamp such that all commits at or below it are applied.
     #[inline(always)]
     pub(crate) fn applied(&self) -> u64 {
         // Acquire: pairs with the store in `end_commit`; a reader that sees the timestamp sees the applied changes.
         self.applied.load(Ordering::Acquire)
     }
 
-    /// The timestamp given last.
+    /// Returns the newest timestamp that was given out.
     pub(crate) fn last(&self) -> u64 {
         self.lock().last
     }
 
-    /// The timestamp given last; a commit that takes a later one sees what `before` does.
+    /// Calls `before` and returns the newest timestamp that was given out. Commits that take a
+    /// later one see the effects of `before`.
     pub(crate) fn last_given<T>(&self, before: impl FnOnce() -> T) -> u64 {
         let state = self.lock();
         before();
         state.last
     }
 
-    /// Takes the next timestamp. From here on the commit must go on to [`TimestampOracle::end_commit`] or [`TimestampOracle::fail`].
+    /// Takes the next timestamp. The commit must then end with [`TimestampOracle::end_commit`] or
+    /// [`TimestampOracle::fail`].
     ///
     /// # Errors
     /// `Closed` if the store is being closed; the failure of an earlier commit.
@@ -88,7 +91,7 @@ impl TimestampOracle {
         Ok(state.last)
     }
 
-    /// The commit with this timestamp is applied.
+    /// Notes that the commit with this timestamp is applied.
     pub(crate) fn end_commit(&self, timestamp: u64) {
         let mut state = self.lock();
         let applied = self.applied.load(Ordering::Relaxed);
@@ -109,8 +112,8 @@ impl TimestampOracle {
         self.waiters.wake_up_to(now);
     }
 
-    /// The commit with this timestamp could not be applied in full: no timestamp from it on becomes applied, and no task waits
-    /// for that any more.
+    /// Notes that a commit could not be fully applied: no timestamp from that one on becomes
+    /// applied, and tasks that wait for one get the error.
     pub(crate) fn fail(&self, error: Error) {
         let mut state = self.lock();
         state.failure.get_or_insert(error);
@@ -141,7 +144,7 @@ impl TimestampOracle {
         .await
     }
 
-    /// Lets no commit begin any more.
+    /// Refuses commits from now on.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
     }

@@ -1,8 +1,8 @@
-//! Values too large for a leaf: pages of their own, see docs/design/page-format.md.
+//! Values too large for a leaf, which have pages of their own: see docs/design/page-format.md.
 //!
-//! They are read and written past the pool's replacement: free frames serve as memory for the transfer and are
-//! free again afterwards. Every page carries the value's timestamp, so that a reader whose value was replaced and
-//! whose pages were used again notices, and looks the key up once more.
+//! Overflow pages bypass the pool's replacement: free frames serve as memory for the transfer and
+//! are free again afterwards. Every page carries the value's timestamp. A reader whose value was
+//! replaced, and whose pages were reused, notices by the timestamp and looks the key up again.
 
 use std::rc::Rc;
 
@@ -24,7 +24,7 @@ use crate::task::{
 /// Pages of one value in flight at once.
 const WINDOW: usize = 16;
 
-/// Refuses keys and values that are too long.
+/// Checks the lengths of a key and a value.
 ///
 /// # Errors
 /// `KeyTooLong`, `ValueTooLong`.
@@ -49,18 +49,19 @@ pub(crate) fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<(
     Ok(())
 }
 
-/// Whether a value has pages of its own.
+/// Whether a value needs overflow pages.
 pub(crate) fn needs_overflow(shared: &Shared, key: &[u8], value: &[u8]) -> bool {
     // A value shorter than a descriptor gains nothing by moving out.
     value.len() > Descriptor::BYTES && key.len() + value.len() > inline_len_max(shared.page_size)
 }
 
-/// The first frame of a group of transfers is waited for; for more, only what is at hand.
+/// Returns a frame for a transfer. Waits for the first frame of a group; for more, returns `None`
+/// if no frame is free now.
 async fn next_frame(first: bool) -> Result<Option<FrameIndex>> {
     if first { scratch_frame().await.map(Some) } else { Ok(scratch_frame_now()) }
 }
 
-/// Writes a value to fresh pages; they are free again unless the reservation is kept.
+/// Writes a value to new pages. The pages are free again unless the reservation is kept.
 pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, Rc<Reserved>)> {
     // On another store's worker the pages would go to that one's device.
     check_here(shared)?;
@@ -76,7 +77,7 @@ pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, 
         len: value.len() as u32,
         pages: pages as u32,
     };
-    // Whatever happens: the pages are free again only once nothing is on its way to them.
+    // The pages become free only once no transfer to them is under way, whatever happens here.
     let reserved = Rc::new(Reserved::of(extents.clone()));
     let parts = extents.pages().zip(value.chunks(part_bytes(shared.page_size)));
     write_parts(shared, (PageKind::Overflow, descriptor.timestamp), &reserved, parts).await?;
@@ -89,7 +90,7 @@ pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, 
     Ok((descriptor, reserved))
 }
 
-/// Writes parts to their pages.
+/// Writes parts of a value to their pages.
 async fn write_parts<'a>(
     shared: &Shared,
     (kind, timestamp): (PageKind, u64),
@@ -136,7 +137,7 @@ async fn write_parts<'a>(
     failed
 }
 
-/// Appends a value to `output`; `false` if its pages are another value's by now.
+/// Appends a value to `output`; returns `false` if its pages belong to another value by now.
 pub(crate) async fn read(
     shared: &Shared,
     descriptor: Descriptor,

@@ -1,7 +1,8 @@
-//! Panics in the engine's own code: what it was changing is half done, so the store fails.
+//! Panics in the engine's own code: its changes are half done, so the store fails.
 //!
-//! What always holds: a panic in code of the program, a closure or a task, ends that alone. One that goes through a frame's latch
-//! leaves it latched for ever, and no thread sees the page; a task that waits for the latch gets the failure.
+//! Invariants: a panic in code of the program, a closure or a task, ends only that closure or task.
+//! A panic while a frame is latched leaves the frame latched for ever, so that no thread sees the
+//! page; a task that waits for the latch gets the store's failure.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -12,11 +13,11 @@ use qpair_format::{Error, ErrorKind};
 use crate::shared::Shared;
 
 thread_local! {
-    /// The program's code is running within the engine's.
+    /// Whether code of the program is running within the engine's.
     static IN_PROGRAM: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The engine's code is running; dropped by a panic, it fails the store.
+/// A guard for running code of the engine: when a panic drops it, the store fails.
 struct Running<'a>(&'a Shared);
 
 impl Drop for Running<'_> {
@@ -37,13 +38,13 @@ pub(crate) fn guarded<T>(shared: &Shared, run: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// A future of the engine, whose panics fail the store.
+/// Runs a future of the engine, whose panics fail the store.
 pub(crate) async fn guarded_future<F: Future>(shared: &Shared, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|context| guarded(shared, || future.as_mut().poll(context))).await
 }
 
-/// Runs code of the program within a future of the engine: its panics do not fail the store.
+/// Runs code of the program within a future of the engine; its panics do not fail the store.
 pub(crate) fn of_program<T>(run: impl FnOnce() -> T) -> T {
     IN_PROGRAM.set(true);
     let outcome = run();
@@ -52,7 +53,8 @@ pub(crate) fn of_program<T>(run: impl FnOnce() -> T) -> T {
 }
 
 impl Shared {
-    /// The engine has panicked: nothing in memory is relied on from here on, and no thread or task waits for what does not come.
+    /// Fails the store after a panic in the engine. From now on nothing in memory is relied on, and
+    /// no thread or task waits for an event that will not come.
     #[cold]
     pub(crate) fn fail_by_panic(&self) {
         let error = Error::with_hint(
@@ -64,7 +66,7 @@ impl Shared {
         self.fail(error.clone());
         self.oracle.fail(error);
         self.checkpointing.barrier.open();
-        // Also where a write had failed before.
+        // The workers are woken even if a write had failed before.
         self.worker_handles.iter().for_each(|handle| handle.wake_up());
     }
 }

@@ -1,11 +1,12 @@
-//! Backup: a copy of a store as it was at one commit, made while the store is written to.
+//! Backup: a copy of a store as of one commit, made while the store is written to.
 //!
-//! - What is copied is the image of a checkpoint. Its pages stay as they are until the copy is done ([`Space::hold`]): commits
-//!   go on in other places.
-//! - The caller's thread copies, over channels of its own. Nothing that fails on the target's side is of any concern to the store.
-//! - The target's superblocks are zeroes from before the first page is written to after the last one is durable. So what a copy that
-//!   did not come to its end leaves behind is no store.
-//! - What is on the target stays as it is until the target is known to be large enough.
+//! - The copy is of a checkpoint's image. Its pages keep their contents until the copy is done
+//!   ([`Space::hold`]): commits use other pages meanwhile.
+//! - The caller's thread copies, over channels of its own. Failures of the target do not affect the
+//!   store.
+//! - The target's superblocks are zeroes from before the first page is written until the last page
+//!   is durable. So an incomplete copy is no store.
+//! - The target's contents are kept until the target is known to be large enough.
 //!
 //! [`Space::hold`]: crate::space::Space::hold
 
@@ -30,7 +31,7 @@ use crate::task::{Runtime, refuse_on_worker, stepped};
 use copy::{PageWriter, copy_pages};
 use qpair_format::image::RECORD_PAGES;
 
-/// What a backup is.
+/// The result of [`Store::backup`].
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -49,17 +50,18 @@ use qpair_format::image::RECORD_PAGES;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupReport {
-    /// The backup has all commits up to this timestamp, and none above.
+    /// The timestamp of the newest commit in the backup, which has all commits up to it and none
+    /// above.
     pub timestamp: u64,
-    /// Pages that were copied.
+    /// The number of pages copied.
     pub pages: u64,
-    /// Bytes of a page.
+    /// The size of a page, in bytes.
     pub page_size: usize,
-    /// The backup's own identity, as hexadecimal digits.
+    /// The backup's own store id, as hexadecimal digits.
     pub id: String,
 }
 
-/// An image whose pages the store must not use again.
+/// A checkpoint's image whose pages the store must not reuse.
 struct Held {
     shared: Arc<Shared>,
     hold: u64,
@@ -75,17 +77,22 @@ impl Drop for Held {
 }
 
 impl Store {
-    /// Copies the store as it is now to other members, as a store of its own, while it is read and written; `progress` is told
-    /// the pages done and all pages, and may break it off. The copy is of one moment between commits: all transactions
-    /// that have committed when this is called are in it, others in full or not at all. Their number, and the stripe unit
-    /// (the same if not given), may be others than the store's. What is on them is lost.
+    /// Copies the store to other members, as a store of its own, while this one is read and
+    /// written. The copy is of one moment between commits: it has all transactions that were
+    /// committed before this call, and others in full or not at all. The number of members, and the
+    /// stripe unit (by default the same), may differ from this store's. The present contents of the
+    /// members are lost.
     ///
-    /// Every page is checked as it is copied. Space of the store that commits free meanwhile is used again when this is over.
+    /// `progress` receives the number of pages done and of all pages, and may break the backup off.
+    /// Every page is checked as it is copied. Space that commits free meanwhile is reused only once
+    /// the backup has ended.
     ///
     /// # Errors
-    /// `Interrupted` if `progress` broke it off; `Corrupt` if a page of the store is damaged; `NoSpace` if the target is too
-    /// small; `Invalid` on a worker, or if the target cannot hold pages of this size; what the devices say. After `NoSpace` and `Invalid` the
-    /// target has what it had; after other errors there is no store on it. This one goes on.
+    /// `Interrupted` if `progress` broke it off; `Corrupt` if a page of the store is damaged;
+    /// `NoSpace` if the target is too small; `Invalid` on a worker, or if the target cannot hold
+    /// pages of this size; errors of the devices. After `NoSpace` and `Invalid` the target's
+    /// contents are unchanged; after other errors the target has no store. This store is not
+    /// affected.
     pub fn backup(
         &self,
         members: Vec<Arc<dyn BlockDevice>>,
@@ -114,7 +121,7 @@ impl Store {
                 .grow(size_bytes)
                 .map_err(|error| Error::block(error, "making room for the backup"))?;
         }
-        // From here on there is nothing on the target.
+        // From here on the target has no valid contents.
         qpair_members::erase(&members)?;
         let mut pages = held.pages.clone();
         pages.change(0, RECORD_PAGES, false);
@@ -127,7 +134,7 @@ impl Store {
         seal(&target, page_size, &held, superblock.store_id)?;
         open::write_new_superblocks(&members, &superblock)?;
         if let Some(suspect) = suspects.first() {
-            // A page that no tree has, and that was never written, does no harm.
+            // A damaged page that no tree refers to, and that was never written, does no harm.
             let checked = check_copy(&members, page_size, stepped::like(&inner.shared));
             if !matches!(checked, Ok(None)) {
                 qpair_members::erase(&members)?;
@@ -140,7 +147,7 @@ impl Store {
                 ));
             }
         }
-        // The copy is whole, even if it is longer than it need be.
+        // The copy is complete, even if the file is longer than necessary.
         let _ = target.shrink(size_bytes);
         Ok(BackupReport {
             timestamp: held.record.timestamp,
@@ -152,7 +159,7 @@ impl Store {
 }
 
 impl StoreInner {
-    /// Makes a checkpoint, unless nothing was changed, and holds on to its image.
+    /// Makes a checkpoint, unless nothing was changed since the last one, and holds its image.
     fn hold_image(&self) -> Result<Held> {
         if self.shared.lifecycle.is_closing() {
             return Err(Error::closed());
@@ -163,11 +170,12 @@ impl StoreInner {
                 let before = shared.checkpointing.epochs.completed.load(Ordering::Relaxed);
                 checkpoint(&shared, false).await?;
                 if shared.checkpointing.epochs.completed.load(Ordering::Relaxed) == before {
-                    // The store is being closed, and the image there is has not what was committed.
+                    // The store is being closed, and the present image lacks some commits.
                     return Err(Error::closed());
                 }
             }
-            // No checkpoint comes between the image and its record.
+            // Holding this lock keeps other checkpoints from coming between the image and its
+            // record.
             let _alone = shared.checkpointing.alone.enter().await;
             let (hold, pages) = shared.space.hold();
             let record = shared.checkpointing.record();
@@ -179,7 +187,7 @@ impl StoreInner {
     }
 }
 
-/// Refuses members that cannot hold pages of this size.
+/// Checks that the members can hold pages of this size.
 fn check_target(
     members: &[Arc<dyn BlockDevice>],
     page_size: usize,
@@ -211,7 +219,8 @@ fn check_target(
     Ok(())
 }
 
-/// Writes what makes the pages a closed store: the image's description without logs, and the records that lead to it.
+/// Writes the parts that make the pages a closed store: the image's description, without logs, and
+/// the checkpoint records that lead to it.
 fn seal(
     target: &Arc<dyn BlockDevice>,
     page_size: usize,
@@ -224,7 +233,7 @@ fn seal(
     for (page_id, part) in (first..).zip(image.chunks(image_bytes_per_page(page_size))) {
         writer.write(page_id, &page(page_size, page_id, PageKind::CheckpointImage, part))?;
     }
-    // What the record leads to is durable before the record is there.
+    // The description must be durable before the record that leads to it.
     writer.flush()?;
     let record = Record {
         store_id,
@@ -241,7 +250,7 @@ fn seal(
     writer.flush()
 }
 
-/// A page beside the trees.
+/// Builds a page that is not part of a tree.
 fn page(page_size: usize, page_id: u64, kind: PageKind, content: &[u8]) -> Vec<u8> {
     let mut page = vec![0; page_size];
     page[field::KIND] = kind as u8;
@@ -252,7 +261,7 @@ fn page(page_size: usize, page_id: u64, kind: PageKind, content: &[u8]) -> Vec<u
     page
 }
 
-/// The first fault of the copy.
+/// Returns the first fault of the copy.
 fn check_copy(
     members: &[Arc<dyn BlockDevice>],
     page_size: usize,

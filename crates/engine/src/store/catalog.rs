@@ -1,4 +1,4 @@
-//! Tables by name: a tree of its own, whose records name the other trees' roots.
+//! The catalog: a tree whose records map table names to the ids of the tables' trees.
 
 use std::ops::Bound;
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
@@ -27,17 +27,20 @@ use crate::tree::{
 };
 use crate::tx::Reach;
 
-/// Longest table name, bytes.
+/// The length of the longest table name, in bytes.
 const TABLE_NAME_LEN_MAX: usize = 128;
 
 impl Store {
-    /// Opens a table, and makes it if there is none of this name. From then on one page of it stays in memory, until it is dropped or the
-    /// store is closed. All of the store's memory but 32 pages for each worker, and half of it at least, may be had by tables: with
-    /// memory for 4,000 pages and 4 workers, 3,872 of them.
+    /// Opens a table, and makes it if there is none of this name. From then on one page of the
+    /// table stays in memory, until the table is dropped or the store is closed. All of the store's
+    /// memory except 32 pages for each worker, but at least half of it, may be taken by open
+    /// tables: with memory for 4,000 pages and 4 workers, 3,872 tables.
     ///
     /// # Errors
-    /// `NoMemory` if so many are open; `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and on a worker if it would
-    /// have to be made or to wait; `ReadOnly` if it would have to be made in a store that refuses changes; and what the device says.
+    /// `NoMemory` if that many tables are open; `Invalid` for an empty name or one over 128 bytes
+    /// (or over the length of the store's longest key), and on a worker if the call would have to
+    /// make the table or to wait; `ReadOnly` if the table would have to be made in a store that
+    /// refuses changes; and errors of the device.
     pub fn table(&self, name: &str) -> Result<Table> {
         match self.existing_table(name)? {
             Some(table) => Ok(table),
@@ -48,8 +51,8 @@ impl Store {
     /// Opens a table if there is one of this name.
     ///
     /// # Errors
-    /// `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and on a worker if it would have to wait; what
-    /// the device says.
+    /// `Invalid` for an empty name or one over 128 bytes (or over the length of the store's longest
+    /// key), and on a worker if the call would have to wait; errors of the device.
     pub fn existing_table(&self, name: &str) -> Result<Option<Table>> {
         self.check_table_name(name)?;
         if self.inner.shared.lifecycle.has_ended() {
@@ -83,7 +86,7 @@ impl Store {
         ))
     }
 
-    /// A table that was opened before, and is not being dropped.
+    /// Returns a table that was opened before and is not being dropped.
     fn opened_table(&self, name: &str) -> Option<Table> {
         let tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, tree) = tables.iter().find(|(of, _)| of == name)?;
@@ -97,12 +100,14 @@ impl Store {
         Table::new(self.inner.clone(), tree)
     }
 
-    /// Names of all tables, in order. Waits while another thread makes, renames or drops one.
+    /// Returns the names of all tables, in order. Waits while another thread makes, renames or
+    /// drops a table.
     ///
     /// # Errors
-    /// What the device says.
+    /// Errors of the device.
     pub fn table_names(&self) -> Result<Vec<String>> {
-        // A rename is between two records: what reads on meanwhile could see both names, or none.
+        // A rename changes two records: a scan between the changes could see both names, or
+        // neither.
         let _alone = self.inner.begin_changing_tables()?;
         let catalog = Table::new(self.inner.clone(), self.inner.catalog()?);
         catalog
@@ -111,17 +116,19 @@ impl Store {
             .collect()
     }
 
-    /// Removes a table and all its records. On return it is gone for good; its pages become free in the background. Handles
-    /// of it report `NotFound` from then on, and snapshots do not see it any more either.
+    /// Removes a table and all its records. On return the removal is durable; the table's pages
+    /// become free in the background. From then on handles of the table return `NotFound`, and
+    /// snapshots do not see the table either.
     ///
     /// # Errors
-    /// `NotFound` if there is none; `ReadOnly`; `Invalid` on a worker; and what the device says.
+    /// `NotFound` if there is no such table; `ReadOnly`; `Invalid` on a worker; and errors of the
+    /// device.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         refuse_on_worker()?;
         let none = || no_table(name);
         self.existing_table(name)?.ok_or_else(none)?;
         let alone = self.inner.begin_changing_tables()?;
-        // Another may have dropped it meanwhile.
+        // Another thread may have dropped the table meanwhile.
         let tree = self.opened_table(name).ok_or_else(none)?.tree();
         if self.inner.shared.planted.is(Canary::EmptyBeforeDrop) {
             self.inner.reclaim(tree, None);
@@ -137,7 +144,8 @@ impl Store {
             Worker::wait_durable(timestamp).await
         });
         if self.inner.shared.check_table(tree).is_err() {
-            // The table is gone for every caller, and perhaps not durably: the store is read-only then.
+            // The table is gone for every caller, but perhaps not durably: in that case the store
+            // is read-only.
             let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
             tables.retain(|(_, known)| known.id != tree.id);
             drop(tables);
@@ -151,8 +159,8 @@ impl Store {
         Ok(())
     }
 
-    /// Tables that were dropped and whose pages are not all free yet. If they were dropped before the store was opened, that
-    /// goes on with the first change.
+    /// Returns the number of dropped tables whose pages are not all free yet. For tables that were
+    /// dropped before the store was opened, freeing continues with the first change.
     #[must_use]
     pub fn tables_being_dropped(&self) -> usize {
         self.inner.shared.forest.dropping()
@@ -185,13 +193,14 @@ impl Store {
     }
 }
 
-/// What a call says of a table that is not there.
+/// The error for a table that does not exist.
 pub(super) fn no_table(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no table {name}"))
 }
 
 impl StoreInner {
-    /// Waits until no other thread makes, renames, drops or first opens a table. A worker does not wait: that thread may be waiting for it.
+    /// Waits until no other thread makes, renames, drops or first opens a table. On a worker it
+    /// fails instead of waiting, since the other thread may be waiting for that worker.
     pub(super) fn begin_changing_tables(&self) -> Result<MutexGuard<'_, ()>> {
         match self.changing_tables.try_lock() {
             Ok(alone) => Ok(alone),
@@ -203,7 +212,7 @@ impl StoreInner {
         }
     }
 
-    /// The catalog's tree; why not, if a store opened for reading has lost it.
+    /// Returns the catalog's tree, or the error if a store opened for reading has lost its catalog.
     pub(super) fn catalog(&self) -> Result<Tree> {
         match self.catalog.get() {
             Some(catalog) => catalog.clone(),
@@ -211,8 +220,9 @@ impl StoreInner {
         }
     }
 
-    /// Commits a change of the catalog: for each of these names its record is put, with the id of a tree, or removed. At most one of them
-    /// needs room. `dropped`: the tree that has no name from then on.
+    /// Commits a change of the catalog: for each of these names, puts its record with the id of a
+    /// tree, or removes it. At most one of the names needs room. `dropped` is the tree that has no
+    /// name from then on.
     pub(super) async fn define(
         &self,
         inside: &mut BarrierGuard,
@@ -221,7 +231,8 @@ impl StoreInner {
         dropped: Option<Tree>,
     ) -> Result<u64> {
         let (shared, catalog) = (&self.shared, self.catalog()?);
-        // What can be refused is refused before the timestamp is taken; after it only the store can fail.
+        // Everything that can be refused is refused before the timestamp is taken. After that only
+        // the store can fail.
         let mut reach = Reach::default();
         for (name, id) in names {
             let value_len = id.map(|_| size_of::<u32>());
@@ -237,11 +248,12 @@ impl StoreInner {
             reach.add(&shared.pool, catalog, leaf, false);
         }
         let mut reservation = reach.reservation();
-        // The leaf of a record that goes may be merged with a neighbour.
+        // The leaf of a removed record may be merged with a neighbour.
         reservation.changed += u64::from(names.iter().any(|(_, id)| id.is_none()));
         shared.space.reserve_places(inside, reservation)?;
         let bytes_max = 256 + operation.encoded_bytes();
-        // Records come in the order of timestamps, and a serializable commit may have its timestamp and not its record.
+        // Log records are in the order of timestamps; a serializable commit may have its timestamp
+        // already, but not its record.
         let timestamping = &shared.wal.timestamping[current(|worker| worker.number).unwrap_or(0)];
         if timestamping.is_held() {
             drop(timestamping.enter().await);
@@ -264,7 +276,7 @@ impl StoreInner {
                 outcome = self.put_name(name, *id, timestamp).await;
             }
             if let Err(error) = outcome {
-                // The log says that it is done.
+                // The log already has the change.
                 shared.fail(error.clone());
                 shared.oracle.fail(error.clone());
                 return Err(error);
@@ -275,7 +287,7 @@ impl StoreInner {
         Ok(timestamp)
     }
 
-    /// Puts the record of a table's name into the catalog, or removes it.
+    /// Puts the record of a table's name into the catalog, or removes it if `tree` is `None`.
     pub(super) async fn put_name(
         &self,
         name: &str,
@@ -304,7 +316,8 @@ impl StoreInner {
 
     /// Frees the pages of a dropped tree in a task, which begins when `when` is done.
     pub(super) fn reclaim(self: &Arc<Self>, tree: Tree, when: Option<JoinHandle<()>>) {
-        // The task holds no store: the drop of the last handle closes it at once.
+        // The task holds no handle of the store, so that dropping the last handle closes it at
+        // once.
         let shared = self.shared.clone();
         shared.forest.note_dropping(tree.id, true);
         drop(spawn_to(&self.shared, 0, move || async move {
@@ -313,7 +326,7 @@ impl StoreInner {
             {
                 return;
             }
-            // If it fails, the tree is found again when the store is opened.
+            // If this fails, the tree is found again when the store is opened.
             let _ = empty(&shared, tree).await;
         }));
     }
@@ -331,17 +344,18 @@ impl StoreInner {
     }
 }
 
-/// Records removed between two looks at the barrier.
+/// The number of records removed between two looks at the barrier.
 const EMPTY_BATCH: usize = 256;
 
-/// Removes all records of a dropped tree, and then its root. The end of the barrier is its end.
+/// Removes all records of a dropped tree, and then its root. Ends early when the barrier is shut.
 async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
     let (mut from, to) = (Bound::Unbounded, Bound::Unbounded);
     let mut batch = Batch::default();
-    // Whether pages went since the first leaf was looked at last.
+    // Whether pages were removed since the first leaf was last looked at.
     let mut fewer = false;
     {
-        // Commits that may still prepare or merge leaves of the tree are over; those to come see that it was dropped.
+        // From here on, commits that may prepare or merge leaves of the tree have ended, and later
+        // ones see that it was dropped.
         let _alone = shared.checkpointing.alone.enter().await;
         shared.close_barrier().await?;
         shared.checkpointing.barrier.open();
@@ -354,7 +368,8 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
                 fewer = true;
                 continue;
             }
-            // An empty leaf stays while its neighbour is full, since what their keys share is less. Once that one is empty too it goes.
+            // An empty leaf stays while its neighbour is full, since a merged page would have a
+            // shorter common prefix. It can be merged once the neighbour is empty too.
             match (batch.next.take(), &from) {
                 (Some(next), _) => from = next,
                 (None, Bound::Unbounded) => {
@@ -374,7 +389,8 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
             let key = batch.entry(index).0.to_vec();
             let removed = run(shared, Remove::new(tree, &key, change)).await?;
             if !removed.found {
-                // No other task removes anything: the tree does not lead to the leaf that has the key.
+                // No other task removes records: the tree does not lead to the leaf that has the
+                // key.
                 return Err(astray());
             }
             if removed.sparse.is_some() {
@@ -384,9 +400,10 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
     }
 }
 
-/// Merges the page at each level that covers the beginning of a range with a neighbour, where that can be; whether any was.
+/// Merges, on each level, the page that covers the beginning of a range with a neighbour, where
+/// possible; returns whether any page was merged.
 async fn merge_levels(shared: &Shared, tree: Tree, from: &Bound<Vec<u8>>) -> Result<bool> {
-    /// More levels than a tree has.
+    /// A limit above the number of levels of any tree.
     const LEVELS: u8 = 32;
     let key = match from {
         Bound::Unbounded => Vec::new(),
@@ -400,7 +417,8 @@ async fn merge_levels(shared: &Shared, tree: Tree, from: &Bound<Vec<u8>>) -> Res
     Ok(merged)
 }
 
-/// Gives the root of an empty tree and its frame back. An operation with a handle of the tree finds out when it comes there.
+/// Frees the root of an empty tree, and its frame. Operations with a handle of the tree notice when
+/// they reach it.
 struct DropRoot {
     tree: Tree,
     descent: Descent,
@@ -418,10 +436,10 @@ impl Step for DropRoot {
         })?;
         let node = Node::new(page.bytes());
         if !node.is_leaf() || node.count() > 0 {
-            // What is below would be lost.
+            // Pages below the root would be lost.
             return Err(Need::Sound);
         }
-        // The image under way lists the tree: it needs the root as it was.
+        // The image under way lists the tree, so it needs the root's old content.
         context.begin_change(&page)?;
         if shared.forget_root(self.tree) {
             give_root(shared, self.tree, page);
@@ -436,7 +454,7 @@ impl Step for DropRoot {
     }
 }
 
-/// Gives back the root of a tree that was just made, and that nothing refers to.
+/// Frees the root of a tree that was just made and that nothing refers to.
 fn drop_root(shared: &Shared, tree: Tree) {
     shared.forest.roots().remove(&tree.id);
     give_root(shared, tree, latch_free(shared, tree.root));
@@ -451,7 +469,7 @@ fn give_root(shared: &Shared, tree: Tree, page: ExclusiveFrame<'_>) {
     shared.space.free(page_of(place), 1);
 }
 
-/// Refuses a table whose page, which would stay in memory, would leave too few to work with.
+/// Returns `NoMemory` if another root in memory would leave too few frames to work with.
 fn check_room_for_root(shared: &Shared) -> Result<()> {
     let (frames, workers) = (shared.pool.active() as usize, shared.worker_handles.len());
     let most = tables_open_max(frames, workers);
@@ -469,7 +487,8 @@ fn check_room_for_root(shared: &Shared) -> Result<()> {
     ))
 }
 
-/// Tables that can be open at the same time, the catalog among them: so many that each worker has its way down a tree beside them.
+/// Returns the number of tables that can be open at the same time, the catalog among them. The
+/// remaining frames suffice for each worker's path down a tree.
 fn tables_open_max(frames: usize, workers: usize) -> usize {
     frames - (32 * workers).min(frames / 2)
 }

@@ -1,4 +1,5 @@
-//! Changes that depend on what is there, each a transaction of its own, and several changes at once.
+//! Changes that depend on the present value, each in a transaction of its own, and several changes
+//! at once.
 
 use qpair_format::Result;
 
@@ -9,10 +10,10 @@ use crate::overflow::check_sizes;
 use crate::task::check_here;
 use crate::tx::TransactionOptions;
 
-/// A record.
+/// A record: key and value.
 type Record = (Vec<u8>, Vec<u8>);
 
-/// Changes of any tables of a store, to be made at once: [`Store::write`].
+/// Changes of any tables of a store, which [`Store::write`] makes all at once.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -28,36 +29,36 @@ type Record = (Vec<u8>, Vec<u8>);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
-    /// A key's new value, or none if its record goes.
+    /// Table, key and new value of each change; `None` removes the record.
     changes: Vec<(Table, Vec<u8>, Option<Vec<u8>>)>,
 }
 
 impl WriteBatch {
-    /// Inserts or replaces a record, after the changes before it.
+    /// Adds a change that inserts or replaces a record, after the changes before it.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
         self.changes.push((table.clone(), key.to_vec(), Some(value.to_vec())));
         self
     }
 
-    /// Removes a key's record, if there is one.
+    /// Adds a change that removes a key's record, if there is one.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> &mut Self {
         self.changes.push((table.clone(), key.to_vec(), None));
         self
     }
 
-    /// How many changes there are.
+    /// Returns the number of changes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// Whether there are none.
+    /// Whether the batch has no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Forgets them, and keeps the memory for others.
+    /// Removes all changes, and keeps the memory for new ones.
     pub fn clear(&mut self) {
         self.changes.clear();
     }
@@ -74,7 +75,7 @@ impl WriteBatch {
 }
 
 impl TaskStore {
-    /// [`Store::write`] in a task.
+    /// Like [`Store::write`], in a task.
     ///
     /// # Errors
     /// As [`Store::write`]; `Invalid` if awaited outside of the store's workers.
@@ -97,7 +98,7 @@ impl Store {
 }
 
 impl Table {
-    /// Inserts a record if there is none of this key; whether it did.
+    /// Inserts a record if the key has none; returns whether it was inserted.
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -107,7 +108,8 @@ impl Table {
         self.inner().block_on(move || async move { table.insert(&key, &value).await })
     }
 
-    /// Replaces a record by another if its value is the one expected, where none stands for no record; whether it did.
+    /// Replaces a record if its value is the expected one; returns whether it was replaced. `None`
+    /// stands for no record, in both `expected` and `new`.
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -125,8 +127,9 @@ impl Table {
         })
     }
 
-    /// Puts what `change` makes of a key's value, and gives it; none stands for no record. `change` runs on a worker, with the row
-    /// locked, and again if the transaction has to: it only computes.
+    /// Passes a key's value to `change`, puts the value that it returns, and returns that value;
+    /// `None` stands for no record. `change` runs on a worker, with the row locked, and runs again
+    /// if the transaction has to: it should only compute.
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -139,7 +142,8 @@ impl Table {
         self.inner().block_on(move || async move { table.update(&key, change).await })
     }
 
-    /// Removes the record with the smallest key, and gives it: the one that is first when it looks. Of several callers each gets another.
+    /// Removes the record with the smallest key at the time of the call, and returns it. Concurrent
+    /// callers each get a different record.
     ///
     /// # Errors
     /// As [`Table::delete`].
@@ -148,7 +152,8 @@ impl Table {
         self.inner().block_on(move || async move { table.pop_first().await })
     }
 
-    /// Removes the record with the greatest key, and gives it; as [`Table::pop_first`].
+    /// Removes the record with the greatest key, and returns it; otherwise like
+    /// [`Table::pop_first`].
     ///
     /// # Errors
     /// As [`Table::delete`].
@@ -157,8 +162,9 @@ impl Table {
         self.inner().block_on(move || async move { table.pop_last().await })
     }
 
-    /// The values of several keys, in their order. Pages that are not in memory are read all at the same time. Each is looked up by
-    /// itself; for what all of them were at one moment use a [`Snapshot`](crate::Snapshot).
+    /// Returns the values of several keys, in the order of the keys. Pages that are not in memory
+    /// are read all at the same time. Each key is looked up separately; to read all of them as of
+    /// one moment, use a [`Snapshot`](crate::Snapshot).
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -171,8 +177,9 @@ impl Table {
         self.inner().block_on(move || async move { table.multi_get(&keys).await })
     }
 
-    /// Removes all records; how many. Not at once: in parts, as [`Table::delete_range`] does. Snapshots still see them.
-    /// [`Store::drop_table`] takes no longer for many records than for few, and its pages become free in the background.
+    /// Removes all records; returns their number. The removal is not atomic but in parts, as in
+    /// [`Table::delete_range`]. Snapshots still see the records. [`Store::drop_table`] takes the
+    /// same time for any number of records, and its pages become free in the background.
     ///
     /// ```
     /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -192,7 +199,7 @@ impl Table {
         self.delete_range(..)
     }
 
-    /// Counts the records, which reads all leaves.
+    /// Returns the number of records, for which it reads all leaves.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -213,7 +220,7 @@ impl TaskTable {
         TaskStore::new(self.table().inner().clone()).transact_with(&options, run).await
     }
 
-    /// [`Table::insert`] in a task.
+    /// Like [`Table::insert`], in a task.
     ///
     /// # Errors
     /// As [`Table::insert`]; `Invalid` if awaited outside of the store's workers.
@@ -221,7 +228,7 @@ impl TaskTable {
         self.transact(async |tx| tx.insert(self.table(), key, value).await).await
     }
 
-    /// [`Table::compare_and_swap`] in a task.
+    /// Like [`Table::compare_and_swap`], in a task.
     ///
     /// # Errors
     /// As [`Table::compare_and_swap`]; `Invalid` if awaited outside of the store's workers.
@@ -234,7 +241,7 @@ impl TaskTable {
         self.transact(async |tx| tx.compare_and_swap(self.table(), key, expected, new).await).await
     }
 
-    /// [`Table::update`] in a task.
+    /// Like [`Table::update`], in a task.
     ///
     /// # Errors
     /// As [`Table::update`]; `Invalid` if awaited outside of the store's workers.
@@ -257,7 +264,7 @@ impl TaskTable {
         .await
     }
 
-    /// [`Table::pop_first`] in a task.
+    /// Like [`Table::pop_first`], in a task.
     ///
     /// # Errors
     /// As [`Table::pop_first`]; `Invalid` if awaited outside of the store's workers.
@@ -265,7 +272,7 @@ impl TaskTable {
         self.pop(false).await
     }
 
-    /// [`Table::pop_last`] in a task.
+    /// Like [`Table::pop_last`], in a task.
     ///
     /// # Errors
     /// As [`Table::pop_last`]; `Invalid` if awaited outside of the store's workers.
@@ -279,7 +286,8 @@ impl TaskTable {
             let all = self.range(..)?.limit(1);
             let mut all = if last { all.reverse() } else { all };
             let Some((key, _)) = all.next().await? else { return Ok(None) };
-            // The row is locked before it is read: the second task finds no record, and looks for another.
+            // The row is locked before it is read: a second task finds no record, and tries the
+            // next one.
             let taken = self.transact(async |tx| {
                 let value = tx.get_for_update(table, &key).await?;
                 if value.is_some() {
@@ -293,7 +301,7 @@ impl TaskTable {
         }
     }
 
-    /// [`Table::multi_get`] in a task.
+    /// Like [`Table::multi_get`], in a task.
     ///
     /// # Errors
     /// As [`Table::multi_get`]; `Invalid` if awaited outside of the store's workers.

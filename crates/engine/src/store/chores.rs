@@ -1,4 +1,4 @@
-//! What workers do for transactions and checkpoints.
+//! Background work of the workers for transactions and checkpoints.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::sync::LocalFuture;
 use crate::task::Upkeep;
 use crate::tx::{self, Tx};
 
-/// Rows of which a turn forgets older values, at most.
+/// The number of rows whose older values one turn drops, at most.
 const COLLECT_ROWS: usize = 64;
 
 pub(super) struct Chores {
@@ -23,7 +23,7 @@ impl Upkeep for Chores {
     fn checkpoint(&self) -> LocalFuture {
         let tx = self.tx.clone();
         Box::pin(async move {
-            // If it fails, the store is read-only, and says why.
+            // If the checkpoint fails, the store is read-only and has the error.
             let _ = checkpoint(&tx.shared, false).await;
         })
     }

@@ -1,4 +1,4 @@
-//! What a commit gives.
+//! The result of a commit.
 
 use std::sync::Arc;
 
@@ -37,30 +37,31 @@ impl std::fmt::Debug for Commit {
 }
 
 impl Commit {
-    /// The commit's number: of two commits of a store the later has the greater one. For a transaction that wrote nothing
-    /// the newest commit that it may have seen.
+    /// Returns the commit's timestamp: of two commits of a store the later one has the greater
+    /// timestamp. For a transaction without writes, this is the newest commit that it may have
+    /// seen.
     #[must_use]
     pub fn timestamp(&self) -> u64 {
         self.timestamp
     }
 
-    /// Waits, in a task, until the commit survives power loss. In a store without a log that is when the store is closed,
-    /// and this does not wait.
+    /// Waits, in a task, until the commit survives power loss. Returns at once in a store without a
+    /// log, where commits become durable only when the store is closed.
     ///
     /// # Errors
-    /// The failure of the device that made the store read-only.
+    /// The error of the device that made the store read-only.
     pub async fn durable(&self) -> Result<()> {
         wait_durable(&self.inner.shared, self.timestamp).await
     }
 
-    /// [`Commit::durable`] for threads that are no workers, also after the store was closed.
+    /// Like [`Commit::durable`], for threads that are no workers; also after the store was closed.
     ///
     /// # Errors
     /// As [`Commit::durable`]; `Invalid` on a worker.
     pub fn wait_durable(&self) -> Result<()> {
         let commit = self.clone();
         match self.inner.block_on(move || async move { commit.durable().await }) {
-            // A close makes all durable, or says why not.
+            // A close makes all commits durable, or has the error.
             Err(error) if error.kind() == ErrorKind::Closed => {
                 self.inner.outcome_of_close().unwrap_or(Err(error))
             }

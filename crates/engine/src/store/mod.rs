@@ -62,42 +62,46 @@ use crate::tx::{Awaited, Tx};
 /// The workers of an open store, for the thread that ends them.
 enum WorkerSet {
     Threads(Vec<std::thread::JoinHandle<ChannelStatistics>>),
-    /// They are this thread's: see [`crate::task::stepped`].
+    /// The workers run on this thread: see [`crate::task::stepped`].
     Stepped,
-    /// They have ended, or a close is ending them.
+    /// The workers have ended, or a close is ending them.
     Gone,
 }
 
-/// What an open store holds beside what its workers share.
+/// The parts of an open store that its workers do not share.
 pub(crate) struct StoreInner {
     pub(crate) shared: Arc<Shared>,
     pub(crate) tx: Arc<Tx>,
     pub(crate) incarnation: Arc<Incarnation>,
-    /// The catalog, or what is wrong with it; only a store opened for reading goes on without.
+    /// The catalog, or the error that opening it gave. Only a store opened for reading continues
+    /// without a catalog.
     catalog: OnceLock<Result<Tree>>,
-    /// Why the last checkpoint's image is not known; likewise.
+    /// The reason why the last checkpoint's image is not known, in a store opened for reading.
     image_fault: OnceLock<Error>,
-    /// Those that were opened. Locked for moments only, by workers too.
+    /// The opened tables by name. Locked only briefly, also by workers.
     tables: Mutex<Vec<(String, Tree)>>,
-    /// A thread that makes, drops or first opens a table holds this, also while it waits for workers. Workers never wait for it.
+    /// Held by a thread that makes, drops or first opens a table, also while it waits for workers.
+    /// Workers never wait for it.
     changing_tables: Mutex<()>,
     worker_set: Mutex<WorkerSet>,
-    /// The outcome of the close. The closing thread holds the lock, so that other closes wait for it.
+    /// The outcome of the close. The closing thread holds the lock, so that other closes wait for
+    /// it.
     closed: Mutex<Option<Result<()>>>,
     next_worker: AtomicUsize,
 }
 
-/// An open store. Cheap to clone; the last clone closes it.
+/// An open store. Cheap to clone; dropping the last clone closes it.
 ///
-/// It belongs to the process that opened it, whose threads its workers are. After a `fork` the child has none of them: its calls fail with
-/// `Invalid`, but for lookups of what is in memory, which may miss what the parent has changed since, and dropping the store there does
-/// nothing. Open stores after the fork, in the process that uses them.
+/// A store belongs to the process that opened it and has its workers as threads. After a `fork` the
+/// child has none of these threads. In the child, calls fail with `Invalid`, except lookups of data
+/// in memory, which may miss changes that the parent made since. Dropping the store in the child
+/// does nothing. Open stores after the fork, in the process that uses them.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<StoreInner>,
 }
 
-/// A store that this does not keep open.
+/// A handle that does not keep the store open.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -116,7 +120,8 @@ pub struct Store {
 pub struct WeakStore(std::sync::Weak<StoreInner>);
 
 impl WeakStore {
-    /// The store, as long as another handle is open. The drop of the last handle closes the store.
+    /// Returns the store if another handle keeps it open. Dropping the last handle closes the
+    /// store.
     #[must_use]
     pub fn upgrade(&self) -> Option<Store> {
         self.0.upgrade().map(|inner| Store { inner })
@@ -138,8 +143,8 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Starts a task on one of the workers, in turn. `make` runs on the worker, and so does its future, which
-    /// may therefore hold what must not change threads.
+    /// Starts a task on one of the workers, in turn. `make` runs on the worker, and so does its
+    /// future, which may therefore hold values that are not `Send`.
     pub fn spawn<F, T>(&self, make: impl FnOnce() -> F + Send + 'static) -> JoinHandle<T>
     where
         F: Future<Output = T> + 'static,
@@ -169,40 +174,42 @@ impl Store {
         spawn_program(&self.inner.shared, worker, make)
     }
 
-    /// Workers of the store.
+    /// The number of workers of the store.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.inner.shared.worker_handles.len()
     }
 
-    /// Whether the store refuses changes: opened so, or made so by a failed write.
+    /// Whether the store refuses changes: opened read-only, or read-only since a write failed.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.inner.shared.lifecycle.check_writable().is_err()
     }
 
-    /// Longest key this store takes, bytes.
+    /// The length of the longest key that this store accepts, in bytes.
     #[must_use]
     pub fn key_len_max(&self) -> usize {
         qpair_format::page::key_len_max(self.inner.shared.page_size)
     }
 
-    /// The store, for holders that must not keep it open.
+    /// Returns a handle that does not keep the store open.
     #[must_use]
     pub fn downgrade(&self) -> WeakStore {
         WeakStore(Arc::downgrade(&self.inner))
     }
 
-    /// Makes a new store that cannot be filled to its end of no use: it is read-only from here on, and no close marks it as whole.
+    /// Marks the store as failed. From now on it is read-only, and closing it does not mark it as
+    /// complete. Used when the initial load of a new store fails.
     pub fn fail(&self, cause: Error) {
         self.inner.shared.fail(cause);
     }
 
-    /// Makes a checkpoint: on return a crash goes back to it, or to a later one.
+    /// Makes a checkpoint. After a crash, recovery starts from this checkpoint or a later one.
     ///
     /// # Errors
-    /// What the device says: the store is read-only then. `NoSpace`: the one before counts, and nothing is lost. `NotFound` if a file of the
-    /// store was removed meanwhile: the checkpoint is made, and goes with the file. `Invalid` on a worker.
+    /// An error of the device: the store is read-only then. `NoSpace`: the previous checkpoint
+    /// stays in force, and nothing is lost. `NotFound` if a file of the store was removed
+    /// meanwhile: the checkpoint was made in that file and is lost with it. `Invalid` on a worker.
     pub fn checkpoint(&self) -> Result<()> {
         self.inner.incarnation.begin_change()?;
         let shared = self.inner.shared.clone();
@@ -210,14 +217,15 @@ impl Store {
         self.inner.check_not_removed()
     }
 
-    /// Steps one of a stepped store's workers.
+    /// Runs one step of one of a stepped store's workers.
     #[doc(hidden)]
     #[must_use]
     pub fn step(&self) -> Step {
         stepped::step(&self.inner.shared)
     }
 
-    /// Ends a stepped store as a crash does: workers and tasks are dropped as they are, and nothing is written.
+    /// Ends a stepped store as a crash does: workers and tasks are dropped in their present state,
+    /// and nothing is written.
     #[doc(hidden)]
     pub fn crash(self) {
         let worker_set = &mut *self.inner.worker_set.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,7 +237,8 @@ impl Store {
         }
     }
 
-    /// What the device behind the store is, and the interface really in use.
+    /// Returns the properties of the device behind the store, with the interface that is really in
+    /// use.
     #[must_use]
     pub fn device_info(&self) -> qpair_block::DeviceInfo {
         match &self.inner.incarnation.members[..] {
@@ -241,9 +250,10 @@ impl Store {
 }
 
 impl StoreInner {
-    /// Tables that are opened, at most, by a call that goes through all of them: each keeps its root in memory.
+    /// The number of tables that a call over all tables may open: each open table keeps its root in
+    /// memory.
     fn opened_for_all_max(&self) -> usize {
-        /// Part of the memory that their roots may have.
+        /// The share of memory that these roots may take.
         const ROOTS_PART: usize = 8;
         self.shared.pool.active() as usize / ROOTS_PART
     }
@@ -257,12 +267,12 @@ impl StoreInner {
         self.block_on_worker(self.next_worker(), make)
     }
 
-    /// A worker, in turn.
+    /// Returns the next worker, in turn.
     pub(crate) fn next_worker(&self) -> usize {
         self.next_worker.fetch_add(1, Ordering::Relaxed) % self.shared.worker_handles.len()
     }
 
-    /// [`StoreInner::block_on`] on this worker.
+    /// Like [`StoreInner::block_on`], on this worker.
     pub(crate) fn block_on_worker<F, T>(
         &self,
         worker: usize,
@@ -280,7 +290,7 @@ impl StoreInner {
             None => self.start_on(worker, make)?,
             Some(awaited) => self.start_on(worker, move || awaited(make()))?,
         };
-        // Whatever it came to when the engine panicked.
+        // After a panic of the engine that error is returned, whatever the outcome of the task was.
         let panicked = |error| self.shared.lifecycle.panicked().cloned().unwrap_or(error);
         handle.join().and_then(|outcome| outcome).map_err(panicked)
     }
@@ -298,10 +308,10 @@ impl StoreInner {
         self.start(make)?.await?
     }
 
-    /// [`Shared::wait_to_give`](crate::shared::Shared::wait_to_give) on a caller's thread.
+    /// Like [`Shared::wait_to_give`](crate::shared::Shared::wait_to_give), on a caller's thread.
     ///
     /// # Errors
-    /// As that; `Invalid` on a worker.
+    /// As [`Shared::wait_to_give`](crate::shared::Shared::wait_to_give); `Invalid` on a worker.
     pub(crate) fn block_to_give(&self, waits: bool, timestamp: u64) -> Result<()> {
         let shared = &self.shared;
         if shared.wal.may_give(waits, timestamp) {
@@ -311,7 +321,7 @@ impl StoreInner {
         self.block_on(move || async move { shared.wait_to_give(waits, timestamp).await })
     }
 
-    /// Says it if a file of the store has no name any more.
+    /// Returns `NotFound` if a file of the store has been removed.
     fn check_not_removed(&self) -> Result<()> {
         let log_device = self.shared.wal.device.as_ref().and_then(|log| log.device.removed());
         let Some(name) = log_device.or_else(|| self.shared.device.removed()) else { return Ok(()) };

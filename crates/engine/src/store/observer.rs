@@ -1,4 +1,4 @@
-//! Looking at a store without keeping it open.
+//! Watching a store without keeping it open.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,8 @@ use crate::shared::Shared;
 use crate::task::{current, refuse_on_worker, spawn_to};
 use crate::tx::{TransactionInfo, Tx};
 
-/// Sees what a store counts, and its open transactions, as long as the store is open. It does not keep it open.
+/// Reads the counters and the open transactions of a store while it is open, without keeping it
+/// open.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -40,15 +41,15 @@ impl std::fmt::Debug for Observer {
 }
 
 impl Store {
-    /// What the store has counted since it was opened.
+    /// Returns the metrics of the store since it was opened.
     ///
     /// # Errors
-    /// `Closed` if the store is; `Invalid` on a worker.
+    /// `Closed` if the store is closed; `Invalid` on a worker.
     pub fn metrics(&self) -> Result<Metrics> {
         metrics(&self.inner.tx)
     }
 
-    /// Sees the same from elsewhere, until the store is closed.
+    /// Returns an observer, which reads the same metrics without keeping the store open.
     #[must_use]
     pub fn observer(&self) -> Observer {
         Observer { tx: Arc::downgrade(&self.inner.tx) }
@@ -68,24 +69,24 @@ impl Observer {
         self.tx().is_ok()
     }
 
-    /// As [`Store::metrics`].
+    /// Returns the store's metrics, as [`Store::metrics`].
     ///
     /// # Errors
-    /// `Closed` if the store is; `Invalid` on a worker.
+    /// `Closed` if the store is closed; `Invalid` on a worker.
     pub fn metrics(&self) -> Result<Metrics> {
         metrics(&*self.tx()?)
     }
 
-    /// As [`Store::transactions`].
+    /// Returns the store's open transactions, as [`Store::transactions`].
     ///
     /// # Errors
-    /// `Closed` if the store is.
+    /// `Closed` if the store is closed.
     pub fn transactions(&self) -> Result<Vec<TransactionInfo>> {
         Ok(self.tx()?.transactions())
     }
 }
 
-/// What the channels of all workers have counted. It waits for each of them.
+/// Returns the statistics of all workers' channels. Waits for each worker.
 pub(crate) fn device_statistics(shared: &Shared) -> Result<ChannelStatistics> {
     refuse_on_worker()?;
     let own = || async { current(|worker| worker.statistics()).unwrap_or_default() };

@@ -31,89 +31,100 @@ use crate::tx::{Tx, TxOptions};
 use qpair_members::Attached;
 use qpair_members::LogPlace;
 
-/// How to open a store.
+/// Options for opening a store.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Memory for pages, bytes.
+    /// Memory for pages, in bytes.
     pub memory_bytes: u64,
-    /// Take all of that memory when opening. Otherwise it is the kernel's until it is used, and opening does not wait until it is
-    /// cleared.
+    /// Whether to take all of that memory when opening. Otherwise the kernel provides it as it is
+    /// used, and opening does not wait until it is cleared.
     pub prefault: bool,
-    /// Take that memory from reserved huge pages (`vm.nr_hugepages`), or fail. Otherwise the store leaves them to the programs that they
-    /// were reserved for, and asks for transparent huge pages.
+    /// Whether to take that memory from reserved huge pages (`vm.nr_hugepages`), or fail. Otherwise
+    /// the store leaves these to the programs that they were reserved for, and asks for transparent
+    /// huge pages.
     pub huge_pages: bool,
-    /// Workers: threads, one to a core. 0: as many as there are cores.
+    /// The number of workers: threads, one to a core. 0: one for each core.
     pub workers: usize,
-    /// Requests a worker has in flight at most.
+    /// The number of requests that a worker has in flight at most.
     pub depth: u32,
-    /// Reads of pages among them at most; 0: as many as bring more throughput, found by comparing short stretches of time.
+    /// The number of page reads among these requests at most. 0: as many as increase throughput,
+    /// which the worker measures.
     pub reads: u32,
-    /// Completions a busy worker likes to take at once.
+    /// The number of completions that a busy worker waits for, to take them together.
     pub batch: u32,
-    /// How long a busy worker waits for that many, microseconds.
+    /// How long a busy worker waits for that many completions, in microseconds.
     pub linger_us: u32,
-    /// Make a new store on the members; what is on them is lost.
+    /// Whether to make a new store on the members; their present contents are lost.
     pub format: bool,
-    /// A new store is of use as a whole only: if this process ends before it has closed the store, no other process opens it.
+    /// Whether a new store may be used only once it was closed: if this process ends before that,
+    /// no other process opens the store.
     pub whole_when_closed: bool,
-    /// Page size of a new store, bytes: a power of two from 512 to 65,536.
+    /// Page size of a new store, in bytes: a power of two from 512 to 65,536.
     pub page_size: usize,
-    /// Stripe unit of a new store, bytes: a multiple of the page size.
+    /// Stripe unit of a new store, in bytes: a multiple of the page size.
     pub stripe_unit_bytes: u64,
-    /// Refuse changes.
+    /// Whether the store refuses changes.
     pub read_only: bool,
-    /// Memory for older values that snapshots need, bytes, at most. The oldest of them go to the device when they have half of it; when
-    /// they outgrow it even so, by an eighth while the device still takes them, the oldest snapshot is given up.
+    /// Limit on the memory for older values that snapshots need, in bytes. From half of the limit
+    /// on, the oldest of these values go to the device. At the limit the oldest snapshot is given
+    /// up; while the device still takes values, only at nine eighths of the limit.
     pub versions_bytes_max: u64,
-    /// What older values may have of the device, bytes, at most, large ones with their pages; 0: they stay in memory, and large ones may
-    /// have `versions_bytes_max` of the device. It is given back when the snapshots are over
-    /// that need them, and before a change would fail for want of space.
+    /// Limit on device space for older values, in bytes, including the pages of large values. With
+    /// 0, older values stay in memory, and large ones may take `versions_bytes_max` of device
+    /// space. The space is free again once no snapshot needs it, and before a change would fail for
+    /// want of space.
     pub history_bytes_max: u64,
-    /// What a transaction may gather to write before its commit, bytes, unless its own options say otherwise.
+    /// Limit on the writes that a transaction gathers before its commit, in bytes. The options of a
+    /// transaction override it.
     pub transaction_bytes_max: usize,
-    /// How long a change waits for a row that a transaction has locked, before it ends with `TimedOut`, unless the options of its
-    /// transaction say otherwise; none: as long as it takes.
+    /// How long a change waits for a row that a transaction has locked, before it fails with
+    /// `TimedOut`. `None`: without limit. The options of a transaction override it.
     pub lock_timeout: Option<Duration>,
-    /// Where the write-ahead log is.
+    /// The place of the write-ahead log.
     pub log_place: LogPlace,
-    /// Keep a write-ahead log: commits survive a crash as their durability says. Without one the store comes back as its
-    /// last checkpoint has it.
+    /// Whether to keep a write-ahead log, so that commits survive a crash as their durability says.
+    /// After a crash, a store without a log is in the state of its last checkpoint.
     pub log: bool,
-    /// When changes and reads return that are not part of a transaction.
+    /// When changes and reads outside of transactions return.
     pub durability: Durability,
-    /// Reads that are not part of a transaction, of tables and of snapshots, may find commits that are not durable yet, and do not wait for that:
-    /// as with [`Durability::Async`], but for reads only.
+    /// Whether reads outside of transactions, of tables and of snapshots, may return data of
+    /// commits that are not durable yet, instead of waiting. Like [`Durability::Async`], for reads
+    /// only.
     pub read_non_durable: bool,
-    /// Wait until each write of the log survives power loss. Without, commits survive the end of the process, and
-    /// power loss may take the last of them: all from one on that were committed since the last checkpoint.
+    /// Whether to wait until each write of the log survives power loss. Otherwise commits survive
+    /// the end of the process, but power loss may take the newest commits since the last
+    /// checkpoint.
     pub log_flushed: bool,
-    /// Bytes of log on the device after which a checkpoint begins: bounds the time that recovery takes. Commits wait where the log comes to a quarter
-    /// more.
+    /// Bytes of log on the device after which a checkpoint begins. Bounds the time that recovery
+    /// takes. Commits wait while the log is a quarter larger than this.
     pub checkpoint_bytes: u64,
-    /// Bytes of the log's segments; rounded up to what the pages need.
+    /// Size of the log's segments, in bytes; rounded up to what the page size needs.
     #[doc(hidden)]
     pub log_segment_bytes: u32,
-    /// Pages of a large value that may follow one another: with fewer than it has it lies in pieces, wherever a row is free. For tests.
+    /// The longest run of pages of a large value. A value with more pages is stored in several
+    /// runs, wherever pages are free. For tests.
     #[doc(hidden)]
     pub run_pages_max: u64,
-    /// Told how far recovery is, when there is one.
+    /// Receives the progress of recovery, if there is one.
     pub progress: RecoveryProgress,
-    /// Open the store as its last checkpoint has it, for reading only; commits behind it are left out. For tools that look
-    /// at a store that cannot be recovered, or should not be.
+    /// Whether to open the store as its last checkpoint has it, for reading only and without later
+    /// commits. For tools that inspect a store that cannot or should not be recovered.
     pub at_checkpoint: bool,
-    /// Count where the workers' time goes, part by part of their loop: [`StoreStatistics::cycles`](crate::StoreStatistics). For measuring.
+    /// Whether to count the time of each part of the workers' loop:
+    /// [`StoreStatistics::cycles`](crate::StoreStatistics). For measuring.
     #[doc(hidden)]
     pub cycles: bool,
-    /// Find the parent of a page that leaves by what its frame says, and not by a way down from the root. For measuring what that saves.
+    /// Whether eviction finds the parent of a page by the hint in its frame, instead of a descent
+    /// from the root. For measuring what the hint saves.
     #[doc(hidden)]
     pub parent_hints: bool,
-    /// How the workers run; only simulation has them otherwise than as threads.
+    /// How the workers run. Only simulation uses another runtime than threads.
     #[doc(hidden)]
     pub runtime: Runtime,
     /// A bug to plant, for the simulation to find.
     #[doc(hidden)]
     pub canary: Option<Canary>,
-    /// How often a planted panic is passed before it strikes.
+    /// How often a planted panic is skipped before it strikes.
     #[doc(hidden)]
     pub canary_passes: u64,
 }
@@ -157,7 +168,7 @@ impl Default for StoreOptions {
     }
 }
 
-/// Told how far recovery is: bytes of log that were done again, and bytes in all.
+/// Receives the progress of recovery: the bytes of log that were replayed, and the bytes in all.
 ///
 /// ```
 /// use qpair_engine::{RecoveryProgress, StoreOptions};
@@ -172,7 +183,7 @@ pub struct RecoveryProgress(Option<Arc<ProgressFn>>);
 type ProgressFn = dyn Fn(u64, u64) + Send + Sync;
 
 impl RecoveryProgress {
-    /// Calls `told`, on a worker's thread: it should be quick.
+    /// Creates a receiver that calls `told` on a worker's thread. The call should be quick.
     pub fn new(told: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(told)))
     }
@@ -190,10 +201,10 @@ impl std::fmt::Debug for RecoveryProgress {
     }
 }
 
-/// Where opening failed.
+/// The stage in which opening failed.
 enum Failed {
     Before(Error),
-    /// Reading the last checkpoint, or recovering.
+    /// Reading the last checkpoint, or recovery.
     TakingUp(Error),
 }
 
@@ -203,10 +214,10 @@ impl From<Error> for Failed {
     }
 }
 
-/// Times the memory that was given, a recovery takes at most beyond it.
+/// Limit on the additional memory of a recovery, as a multiple of the configured memory.
 const MORE_MEMORY_MAX: u64 = 1024;
 
-/// More threads than any machine has cores.
+/// Limit on the number of workers; more than any machine has cores.
 const WORKERS_MAX: usize = 4096;
 
 impl StoreOptions {
@@ -249,24 +260,28 @@ impl StoreOptions {
 }
 
 impl Store {
-    /// Opens the store on these members, in the order in which it was made, or makes a new one there.
+    /// Opens the store on these members, which must be in the order in which the store was made, or
+    /// makes a new store there.
     ///
     /// # Errors
-    /// `NotAStore`, `Version`, `Member`, `Unclean`, `Corrupt` for what is on the members; `NoMemory` if the
-    /// memory is too small; `Limit` and `Unsupported` from the devices; `Invalid` for options out of range.
+    /// `NotAStore`, `Version`, `Member`, `Unclean` or `Corrupt` if the members have no usable
+    /// store; `NoMemory` if the memory is too small; `Limit` and `Unsupported` from the devices;
+    /// `Invalid` for options out of range.
     pub fn open(members: Vec<Arc<dyn BlockDevice>>, options: &StoreOptions) -> Result<Self> {
         let (mut room, mut more_memory) = (Room::Enough, 0);
         loop {
             let given = options.memory_bytes;
             let with_more = StoreOptions { memory_bytes: given + more_memory, ..options.clone() };
             match Self::open_once(members.clone(), &with_more, room, more_memory) {
-                // A recovery changes nothing that is there before it is over, and may begin anew.
+                // A recovery writes over no existing data before it is complete, so it can start
+                // again.
                 Err(Failed::TakingUp(error))
                     if error.kind() == ErrorKind::NoSpace && room == Room::Enough =>
                 {
                     room = Room::Little;
                 }
-                // Each table that the log changes needs a page of memory: there may have been more when they were changed.
+                // Recovery needs a page of memory for each table that the log changes. When they
+                // were changed, there may have been more memory.
                 Err(Failed::TakingUp(error))
                     if error.kind() == ErrorKind::NoMemory
                         && more_memory / MORE_MEMORY_MAX < given =>
@@ -343,7 +358,8 @@ impl Store {
             }
         };
         if let Err(failed) = begun {
-            // Tasks of the recovery may still hold the store: without this it would end, and let go of its devices, when they do.
+            // Tasks of the recovery may still hold the store. Without this close it would end, and
+            // release its devices, only when the tasks do.
             let _ = inner.close();
             return Err(failed);
         }
@@ -351,7 +367,7 @@ impl Store {
     }
 }
 
-/// Writes the superblocks of a new store.
+/// Writes the superblocks of a new store, and of its log device.
 fn format(
     members: &[Arc<dyn BlockDevice>],
     options: &StoreOptions,
@@ -364,23 +380,25 @@ fn format(
     };
     let (page_size, unit) = (options.page_size, options.stripe_unit_bytes);
     if let LogPlace::Device(device) = &options.log_place {
-        // What cannot hold the logs is refused before anything is written.
+        // A log device that is too small is refused before anything is written.
         let geometry = log_geometry(device.info(), page_size, options);
         let workers = options.worker_count() as u64;
         qpair_members::make_room(device.as_ref(), geometry.segment_bytes.into(), workers)?;
     }
     make_room_for_superblocks(members, unit)?;
     let mut superblock = new_superblock(members.len(), page_size, unit, created_s);
-    // Until its first checkpoint is there: what a crash leaves before that is no store.
+    // Set until the first checkpoint is durable: a crash before that leaves no store.
     superblock.unfinished = true;
     let log_device = options.log_place.make(&mut superblock)?;
-    // It says that the store is being made: so whatever of this making and of earlier ones a crash leaves side by side, the next may take it.
+    // The log device's superblock says that the store is being made. The next attempt may then take
+    // the device, whatever mixture of superblocks a crash leaves.
     log_device.as_ref().map_or(Ok(()), Attached::write_new_superblock)?;
     write_new_superblocks(members, &superblock)?;
     Ok((superblock, log_device))
 }
 
-/// The size that a smaller member gets before a store is made on it, bytes: room for superblocks and the first pages.
+/// Returns the size that a smaller member is grown to before a store is made on it, in bytes: room
+/// for superblocks and the first pages.
 #[must_use]
 pub fn new_member_bytes_min(stripe_unit_bytes: u64) -> u64 {
     SUPERBLOCK_BYTES.saturating_add(stripe_unit_bytes.max(1 << 20))
@@ -402,7 +420,7 @@ pub(super) fn make_room_for_superblocks(
     Ok(())
 }
 
-/// The superblock of a new store.
+/// Returns the superblock of a new store.
 pub(super) fn new_superblock(
     members: usize,
     page_size: usize,
@@ -427,7 +445,8 @@ pub(super) fn new_superblock(
     }
 }
 
-/// Writes the superblocks of a new store to both slots, so that no superblock of an older store stays.
+/// Writes the superblocks of a new store to both slots, so that no superblock of an older store
+/// remains.
 pub(super) fn write_new_superblocks(
     members: &[Arc<dyn BlockDevice>],
     superblock: &Superblock,
@@ -513,7 +532,7 @@ fn start(
         transaction_bytes_max: options.transaction_bytes_max,
         lock_timeout: options.lock_timeout,
     };
-    // The first checkpoint of a new store is no close: no superblocks follow it.
+    // The first checkpoint of a new store does not close it: no superblocks follow.
     let generation = if options.format { 0 } else { superblock.generation };
     let mut shared = Shared::new(pool, space, device, page_size, handles, log);
     if !read_only {
@@ -546,7 +565,7 @@ fn start(
     })
 }
 
-/// Sizes of the logs on this device.
+/// Returns the sizes of the logs on this device.
 fn log_geometry(device: &DeviceInfo, page_size: usize, options: &StoreOptions) -> LogGeometry {
     let block_bytes = device.logical_block_bytes.max(page_size.min(4096) as u32);
     let least = page_size.max(4 * block_bytes as usize) as u32;
@@ -559,7 +578,7 @@ fn start_workers(shared: &Arc<Shared>, tx: &Arc<Tx>, options: &StoreOptions) -> 
     let worker_options = WorkerOptions {
         depth,
         reads: match &options.runtime {
-            // Throughput is nothing that a seed could repeat.
+            // Throughput cannot be repeated from a seed.
             Runtime::Stepped { .. } if options.reads == 0 => depth,
             _ => options.reads,
         },
@@ -597,7 +616,8 @@ fn start_workers(shared: &Arc<Shared>, tx: &Arc<Tx>, options: &StoreOptions) -> 
     }
 }
 
-/// Opens a worker's channel, on the thread that will use it, with memory for the worker's log.
+/// Opens a worker's channel, on the thread that will use it, and allocates memory for the worker's
+/// log.
 fn open_channel(
     shared: &Shared,
     handle: &WorkerHandle,
@@ -624,7 +644,7 @@ fn open_channel(
         .map_err(|error| Error::block(error, "opening a worker's channel"))
 }
 
-/// Takes a worker's part of the memory for pages from the kernel.
+/// Prefaults a worker's part of the memory for pages.
 fn prefault_part(shared: &Shared, worker: usize) -> Result<()> {
     let pool = &shared.pool;
     pool.prefault(worker, shared.worker_handles.len()).map_err(|error| match error.kind() {

@@ -1,4 +1,4 @@
-//! Iteration over ranges, leaf by leaf.
+//! Iteration over ranges of a table, leaf by leaf.
 
 use std::ops::Bound;
 
@@ -8,7 +8,7 @@ use super::Table;
 use crate::task::{run, run_inline};
 use crate::tree::{RangeEnd, ReadAhead, Scan};
 
-/// Where a scan is.
+/// The position of a scan.
 struct Cursor {
     table: Table,
     end: RangeEnd,
@@ -19,17 +19,18 @@ impl Cursor {
         Self { table, end: RangeEnd::new(from, to) }
     }
 
-    /// One that comes from the other end, for as much as this one has not given out.
+    /// Returns a cursor from the other end, for the part of the range that this cursor has not
+    /// returned.
     fn other_end(&self) -> Option<Self> {
         Some(Self { table: self.table.clone(), end: self.end.other()? })
     }
 
-    /// The next record of the batch, as [`RangeEnd::peek`].
+    /// Returns the next record of the batch, as [`RangeEnd::peek`].
     fn peek(&self) -> Option<(Vec<u8>, Vec<u8>, bool)> {
         self.end.peek().map(|(key, value, overflow)| (key.to_vec(), value.to_vec(), overflow))
     }
 
-    /// Goes on behind the leaf that was fetched.
+    /// Continues after the leaf that was fetched.
     fn taken(&mut self) -> Result<()> {
         self.table.inner().shared.check_table(self.table.tree())?;
         self.end.next = 0;
@@ -38,7 +39,8 @@ impl Cursor {
         Ok(())
     }
 
-    /// Fetches the next leaf without waiting, on a caller's thread; `false` if it would have to wait.
+    /// Fetches the next leaf without waiting, on a caller's thread; returns `false` if it would
+    /// have to wait.
     fn fetch_inline(&mut self) -> Result<bool> {
         let Some(from) = &self.end.from else { return Ok(false) };
         let shared = self.table.inner().shared.clone();
@@ -62,7 +64,8 @@ impl Cursor {
 
     async fn fetch(&mut self) -> Result<()> {
         let Some(from) = &self.end.from else { return Ok(()) };
-        // A caller that drops this while it waits finds the range where it was: a leaf counts only once it is taken.
+        // If the caller drops this future while it waits, the range keeps its position: a leaf
+        // counts only once it is taken.
         self.end.next = usize::MAX;
         let shared = self.table.inner().shared.clone();
         if let Some(window) = self.end.pace.window(self.end.batch.leaf_records) {
@@ -84,7 +87,7 @@ impl Cursor {
     }
 }
 
-/// Records of a range, for tasks.
+/// The records of a range, for tasks.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -108,34 +111,37 @@ impl TaskRange {
         Self { cursor: Cursor::new(table, from, to) }
     }
 
-    /// Ends after so many records, and reads no more of the leaves than they need. Better than counting them, of which the range
-    /// does not know. Call it before the first record is taken.
+    /// Ends the range after this many records, and reads no more of the leaves than they need.
+    /// Prefer this to counting the records, which the range cannot know about. Call it before the
+    /// first record is taken.
     #[must_use]
     pub fn limit(mut self, records: usize) -> Self {
         self.cursor.end.pace.limit(records);
         self
     }
 
-    /// Turns the direction round. Call it before the first [`TaskRange::next`].
+    /// Reverses the direction. Call it before the first [`TaskRange::next`].
     #[must_use]
     pub fn reverse(mut self) -> Self {
         self.cursor.end.reverse();
         self
     }
 
-    /// The next record.
+    /// Returns the next record.
     ///
     /// # Errors
-    /// As [`Table::get`]. The next call asks again for a leaf that could not be read, and goes on behind a large value that could not.
+    /// As [`Table::get`]. After the error of a leaf, the next call tries to read the leaf again.
+    /// After the error of a large value, it continues with the next record.
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         while !self.cursor.end.pace.is_over() {
             if let Some((key, mut value, overflow)) = self.cursor.peek() {
-                // A caller that drops this while it waits gets the record from the next call.
+                // If the caller drops this future while it waits, the next call returns the record.
                 let there = match overflow {
                     true => self.cursor.table.task().resolve(&key, &mut value).await,
                     false => Ok(true),
                 };
-                // A large value that was deleted since its leaf was read is gone from the scan as well, and another goes in its place.
+                // A large value that was deleted since its leaf was read is skipped, and does not
+                // count towards the limit.
                 self.cursor.end.step(matches!(there, Ok(true)));
                 match there? {
                     true => return Ok(Some((key, value))),
@@ -151,7 +157,8 @@ impl TaskRange {
     }
 }
 
-/// Records of a range: a blocking iterator for any thread but a worker's. It can be asked at both ends.
+/// The records of a range: a blocking iterator for any thread but a worker's. It can be read from
+/// both ends.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -175,7 +182,7 @@ impl TaskRange {
 /// ```
 pub struct Range {
     cursor: Option<Cursor>,
-    /// From the other end, once it was asked there.
+    /// The cursor from the other end, once [`DoubleEndedIterator::next_back`] was called.
     back: Option<Cursor>,
 }
 
@@ -184,8 +191,9 @@ impl Range {
         Self { cursor: Some(Cursor::new(table, from, to)), back: None }
     }
 
-    /// Ends after so many records, and reads no more of the leaves than they need. Better than `take`, of which the range
-    /// does not know. Call it before the first record is taken.
+    /// Ends the range after this many records, and reads no more of the leaves than they need.
+    /// Prefer this to `take`, which the range cannot know about. Call it before the first record is
+    /// taken.
     #[must_use]
     pub fn limit(mut self, records: usize) -> Self {
         if let Some(cursor) = &mut self.cursor {
@@ -194,7 +202,7 @@ impl Range {
         self
     }
 
-    /// Turns the direction round. Call it before the first record is taken.
+    /// Reverses the direction. Call it before the first record is taken.
     #[must_use]
     pub fn reverse(mut self) -> Self {
         if let Some(cursor) = &mut self.cursor {
@@ -203,7 +211,7 @@ impl Range {
         self
     }
 
-    /// The next record of one of its ends.
+    /// Returns the next record from one end.
     fn advance(end: &mut Option<Cursor>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         loop {
             let Some(cursor) = end else { return Ok(None) };
@@ -235,7 +243,8 @@ impl Range {
                 return Ok(None);
             }
             if !cursor.fetch_inline()? {
-                // The cursor travels to a worker and back; an error leaves none, and ends the iteration.
+                // The cursor moves to a worker and back. After an error there is no cursor, and the
+                // iteration ends.
                 let Some(mut cursor) = end.take() else { return Ok(None) };
                 cursor.end.pace.asked(0);
                 let inner = cursor.table.inner().clone();

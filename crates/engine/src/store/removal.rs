@@ -1,4 +1,4 @@
-//! Removing the records of a range, in transactions of bounded size.
+//! Removal of the records of a range, in transactions of bounded size.
 
 use std::ops::Bound;
 
@@ -7,16 +7,16 @@ use qpair_format::{ErrorKind, Result};
 use super::{Table, TaskStore};
 use crate::tx::TransactionOptions;
 
-/// Most records of one transaction of a removal.
+/// The number of records that one transaction of a removal removes, at most.
 const PART_MAX: u64 = 1000;
 
-/// The removal of a range's records in transactions of bounded size.
+/// A removal of a range's records in transactions of bounded size.
 pub(crate) struct RangeRemoval {
     table: Table,
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
     deleted: u64,
-    /// Records of the next transaction at most.
+    /// The number of records that the next transaction removes, at most.
     most: u64,
 }
 
@@ -25,12 +25,12 @@ impl RangeRemoval {
         Self { table: table.clone(), from, to, deleted: 0, most: PART_MAX }
     }
 
-    /// How many are gone.
+    /// Returns the number of records removed so far.
     pub(crate) fn deleted(&self) -> u64 {
         self.deleted
     }
 
-    /// Removes some of them; whether there may be more.
+    /// Removes some of the records; returns whether there may be more.
     pub(crate) async fn part(&mut self) -> Result<bool> {
         let inner = self.table.inner();
         let durability = inner.shared.wal.options.durability;
@@ -45,7 +45,8 @@ impl RangeRemoval {
                 })
                 .await;
             match part {
-                // A full device has no places for so many leaves at once, or the keys are long: fewer may go.
+                // A full device has no room for the changes of so many leaves at once, or the keys
+                // are long: try with fewer.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::TooLarge)
                         && most > 1 =>

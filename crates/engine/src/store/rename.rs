@@ -1,4 +1,5 @@
-//! Tables under other names: two records of the catalog change in one commit, and the table's tree stays as it is.
+//! Renaming of tables: one commit changes two records of the catalog, and leaves the table's tree
+//! unchanged.
 
 use std::sync::PoisonError;
 
@@ -12,9 +13,9 @@ use crate::checkpoint::SpaceRetry;
 use crate::task::{Worker, refuse_on_worker};
 
 impl Store {
-    /// Gives a table another name. On return that is durable; a crash before leaves the old name or the new one. The records are not
-    /// touched, however many there are. Handles of the table, transactions and snapshots go on as if nothing had happened, and errors tell
-    /// the new name from then on.
+    /// Renames a table. On return the rename is durable; after a crash before that, the table has
+    /// its old name or its new one. The time does not depend on the number of records. Handles of
+    /// the table, transactions and snapshots stay valid, and errors have the new name from then on.
     ///
     /// ```
     /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -30,8 +31,9 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// `NotFound` if there is none of the old name; `Exists` if there is one of the new name, this one included; `Invalid` for a name that no
-    /// table can have ([`Store::table`]), and on a worker; `ReadOnly`; and what the device says.
+    /// `NotFound` if there is no table of the old name; `Exists` if there is one of the new name,
+    /// also if both names are the same; `Invalid` for a name that no table can have
+    /// ([`Store::table`]), and on a worker; `ReadOnly`; and errors of the device.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         refuse_on_worker()?;
         self.check_table_name(from)?;
@@ -58,14 +60,15 @@ impl Store {
             .await?;
             Ok(Worker::wait_durable(timestamp).await)
         })?;
-        // Durable or not, it has this name: if not, the store is read-only.
+        // The table has the new name even if that did not become durable; the store is read-only
+        // then.
         self.inner.note_renamed(id, to);
         durable
     }
 }
 
 impl StoreInner {
-    /// The table of a tree is found under its new name, and only there, if it is open.
+    /// Notes the new name of a table that is open, which is then found only under this name.
     fn note_renamed(&self, id: u32, name: &str) {
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         for (known, _) in tables.iter_mut().filter(|(_, tree)| tree.id == id) {

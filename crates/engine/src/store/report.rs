@@ -1,4 +1,4 @@
-//! What a store says about itself.
+//! Reports about a store, and its statistics.
 
 use std::sync::atomic::Ordering;
 
@@ -28,21 +28,21 @@ use crate::shared::Recovered;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStatistics {
-    /// Requests to the device, and to the one that the log is on, as their channels counted them.
+    /// Requests to the store's device and to its log device, as counted by their channels.
     pub device: ChannelStatistics,
-    /// Pages that left memory.
+    /// The number of pages that left memory.
     pub evictions: u64,
-    /// Writes of the logs, each durable before the commits in it were acknowledged.
+    /// The number of writes to the logs. Each was durable before its commits were acknowledged.
     pub log_writes: u64,
-    /// Bytes of commit records.
+    /// The size of all commit records, in bytes.
     pub log_bytes: u64,
-    /// Checkpoints that became durable.
+    /// The number of checkpoints that became durable.
     pub checkpoints: u64,
-    /// Where the workers' time went, if it was asked for.
+    /// The time of each part of the workers' loop, if the store was opened to count it.
     pub cycles: WorkerCycles,
 }
 
-/// What a store is.
+/// The properties of a store.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -58,39 +58,40 @@ pub struct StoreStatistics {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreReport {
-    /// Bytes of a page.
+    /// The size of a page, in bytes.
     pub page_size: usize,
-    /// Members it is striped over.
+    /// The number of members that the store is striped over.
     pub members: usize,
-    /// Stripe unit, bytes.
+    /// The stripe unit, in bytes.
     pub stripe_unit_bytes: u64,
-    /// Memory for pages, bytes.
+    /// The memory for pages, in bytes.
     pub memory_bytes: u64,
-    /// The kind of pages that the kernel gave for that memory.
+    /// The kind of memory pages that the kernel provided.
     pub memory_backing: Backing,
-    /// Pages that the members have room for now.
+    /// The number of pages that the members have room for now.
     pub pages: u64,
-    /// Pages of those that segments of the write-ahead log have; none in a store that was closed.
+    /// The number of these pages that the write-ahead log takes; 0 in a store that was closed.
     pub log_pages: u64,
-    /// Pages that are free.
+    /// The number of free pages.
     pub free_pages: u64,
-    /// Pages of those that are free, which a store that is open keeps for what is dirty in its memory.
+    /// The number of free pages that an open store keeps for the dirty pages in its memory.
     pub reserve_pages: u64,
-    /// Pages that are in use no more, and are kept for what a crash would go back to, and for backups.
+    /// The number of pages that are no longer in use, but kept because recovery after a crash, or a
+    /// backup, needs them.
     pub retained_pages: u64,
-    /// When it was made, seconds since 1970.
+    /// The time when the store was made, in seconds since 1970.
     pub created_s: u64,
-    /// Identity, as hexadecimal digits.
+    /// The store's id, as hexadecimal digits.
     pub id: String,
-    /// The device of its own that its log is on, if it is.
+    /// The separate device of the store's log, if it has one.
     pub log_device: Option<LogDeviceReport>,
-    /// Whether it refuses changes.
+    /// Whether the store refuses changes.
     pub read_only: bool,
-    /// What recovery did when it was opened, if there was one.
+    /// The results of recovery when the store was opened, if there was one.
     pub recovered: Option<Recovered>,
 }
 
-/// The device that a store keeps its log on.
+/// The separate device that a store keeps its log on.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -108,11 +109,13 @@ pub struct StoreReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogDeviceReport {
-    /// Its name; of a store opened without it, the one it had when the store was changed last.
+    /// The device's name. For a store opened without its log device, the name at the last change of
+    /// the store.
     pub name: String,
-    /// Identity, as hexadecimal digits.
+    /// The log device's id, as hexadecimal digits.
     pub id: String,
-    /// Bytes of it that the logs have, and that they may have; not known of a store opened without it.
+    /// The bytes that the logs take on the device, and the bytes that they may take. `None` for a
+    /// store opened without its log device.
     pub space_bytes: Option<(u64, u64)>,
 }
 
@@ -121,10 +124,10 @@ fn digits(id: &[u8]) -> String {
 }
 
 impl Store {
-    /// Counters since the store was opened.
+    /// Returns the counters since the store was opened.
     ///
     /// # Errors
-    /// `Closed` if the store is.
+    /// `Closed` if the store is closed.
     pub fn statistics(&self) -> Result<StoreStatistics> {
         let shared = &self.inner.shared;
         if shared.lifecycle.has_ended() {
@@ -140,7 +143,7 @@ impl Store {
         })
     }
 
-    /// What the store is.
+    /// Returns the properties of the store.
     #[must_use]
     pub fn report(&self) -> StoreReport {
         let shared = &self.inner.shared;

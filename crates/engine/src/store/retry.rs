@@ -1,9 +1,10 @@
-//! Running a transaction again when it met a conflict.
+//! Running a transaction again after a conflict.
 //!
-//! The rows on which attempts lost are locked first in the next one, before its first read: there it waits for its turn, and
-//! cannot lose on them again. They are locked in the order of their keys, so that transactions that run again do not wait for
-//! each other in a circle. A transaction that changes the same rows in each attempt so commits after as many attempts as it has
-//! rows, and one more, whatever others change.
+//! Each attempt first locks the rows on which earlier attempts met conflicts, before its first
+//! read. There it waits for its turn, and cannot meet a conflict on these rows again. The rows are
+//! locked in the order of their keys, so that transactions that run again do not wait for each
+//! other in a cycle. So a transaction that changes the same rows in each attempt commits after at
+//! most one attempt more than it has rows, whatever others change.
 
 use qpair_format::{Error, ErrorKind, Result};
 
@@ -12,15 +13,17 @@ use super::task_transaction::{TaskStore, TaskTransaction};
 use super::transaction::Transaction;
 use crate::tx::{Contended, Inside, TransactionOptions};
 
-/// Rows that a transaction locks first at most, so that one that changes other rows in each attempt comes to an end.
+/// Limit on the rows that an attempt locks first, so that a transaction that changes other rows in
+/// each attempt comes to an end.
 const ROWS_MAX: usize = 4096;
 
-/// Attempts of a transaction.
+/// The attempts of a transaction.
 struct Attempts {
-    /// Those that count: an attempt that lost on a row on which none before it had lost does not.
+    /// The number of attempts that count. An attempt does not count if it met a conflict on a row
+    /// on which no earlier attempt had.
     made: u32,
     max: u32,
-    /// The rows on which attempts lost, in the order of tables and keys.
+    /// The rows on which attempts met conflicts, in the order of tables and keys.
     lost: Vec<Contended>,
 }
 
@@ -29,7 +32,7 @@ impl Attempts {
         Self { made: 0, max: options.attempts_max.max(1), lost: Vec::new() }
     }
 
-    /// Adds a row on which an attempt lost; whether none before it had.
+    /// Adds a row on which an attempt met a conflict; returns whether no earlier attempt had.
     fn lose(&mut self, row: Contended) -> bool {
         let place = self.lost.binary_search_by(|(tree, key)| {
             (tree.id, key.as_slice()).cmp(&(row.0.id, row.1.as_slice()))
@@ -43,7 +46,8 @@ impl Attempts {
         }
     }
 
-    /// Whether to try again after this error, and the row on which the attempt lost; the error to end with otherwise.
+    /// Returns `Ok` to try again after this error, or the error to end with. `row` is the one on
+    /// which the attempt met a conflict.
     fn again(&mut self, error: Error, row: Option<Contended>) -> Result<()> {
         if error.kind() != ErrorKind::Conflict {
             return Err(error);
@@ -71,7 +75,8 @@ impl TaskStore {
     /// Runs a transaction and commits it; runs it again if it met a conflict.
     ///
     /// # Errors
-    /// What `run` gives, after a rollback; `Conflict` if all attempts met one; as [`TaskTransaction::commit`].
+    /// The error of `run`, after a rollback; `Conflict` if all attempts met one; as
+    /// [`TaskTransaction::commit`].
     pub async fn transact<T>(
         &self,
         run: impl AsyncFnMut(&mut TaskTransaction) -> Result<T>,
@@ -79,7 +84,7 @@ impl TaskStore {
         self.transact_with(&TransactionOptions::default(), run).await
     }
 
-    /// [`TaskStore::transact`] with options.
+    /// Like [`TaskStore::transact`], with options.
     ///
     /// # Errors
     /// As [`TaskStore::transact`].
@@ -105,7 +110,7 @@ impl TaskStore {
                 Err(error) => {
                     let (waits, seen) = transaction.core.seen();
                     drop(transaction);
-                    // It may tell what was read.
+                    // The error may contain data that was read.
                     if error.kind() != ErrorKind::Conflict {
                         self.inner.shared.wait_to_give(waits, seen).await?;
                     }
@@ -118,16 +123,18 @@ impl TaskStore {
 }
 
 impl Store {
-    /// Runs a transaction and commits it; runs it again if it met a conflict. Within `run` changes are made with the transaction that it is
-    /// given: a change by itself, or another transaction's, of a row that this one has changed is refused (`Invalid`).
+    /// Runs a transaction and commits it; runs it again if it met a conflict. `run` must make its
+    /// changes with the transaction that it is given. Changes of a row that this transaction has
+    /// changed are refused (`Invalid`) when made directly or by another transaction.
     ///
     /// # Errors
-    /// What `run` gives, after a rollback; `Conflict` if all attempts met one; as [`Transaction::commit`].
+    /// The error of `run`, after a rollback; `Conflict` if all attempts met one; as
+    /// [`Transaction::commit`].
     pub fn transact<T>(&self, run: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         self.transact_with(&TransactionOptions::default(), run)
     }
 
-    /// [`Store::transact`] with options.
+    /// Like [`Store::transact`], with options.
     ///
     /// # Errors
     /// As [`Store::transact`].

@@ -1,4 +1,4 @@
-//! Snapshots: reading the store as it was at one point, beside all that changes it.
+//! Snapshots: the store as it was at one point, for reading while it changes.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use super::transaction_range::{Source, TaskTransactionRange, TransactionRange};
 use super::{StoreInner, Table};
 use crate::tx::{KeyBounds, RangeCursor, SnapshotCore, View, bounds};
 
-/// The store as it was at one point, for reading in tasks. It never waits for writers, and writers never wait for it;
-/// but the older values that it needs are kept, in memory and on the device, as long as it is there. Cheap to clone.
+/// The store as it was at one point, for reading in tasks. Snapshots and writers never wait for
+/// each other. The older values that a snapshot needs are kept, in memory and on the device, until
+/// it is dropped. Cheap to clone.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -45,23 +46,23 @@ impl TaskSnapshot {
         Ok(Self { core: SnapshotCore::take(&inner.tx)?, inner: inner.clone() })
     }
 
-    /// The commit up to which it sees the store.
+    /// The timestamp of the newest commit that the snapshot sees.
     #[must_use]
     pub fn timestamp(&self) -> u64 {
         self.core.timestamp()
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
-    /// `SnapshotLost` if it was given up; as [`Table::get`] otherwise; `Invalid` if awaited outside of the store's
-    /// workers.
+    /// `SnapshotLost` if the snapshot was given up; `Invalid` if awaited outside of the store's
+    /// workers; otherwise as [`Table::get`].
     pub async fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
         Ok(self.get_into(table, key, &mut value).await?.then_some(value))
     }
 
-    /// Appends the value of a key to `value`; `false` if there is no such key.
+    /// Appends the value of a key to `value`; returns `false` if the key has no record.
     ///
     /// # Errors
     /// As [`TaskSnapshot::get`].
@@ -69,7 +70,7 @@ impl TaskSnapshot {
         self.core.get_into(table.tree_in(&self.inner)?, key, value).await
     }
 
-    /// The records of a range of keys.
+    /// Returns the records of a range of keys, in order.
     ///
     /// # Errors
     /// `Invalid` if the range ends before it begins.
@@ -82,7 +83,8 @@ impl TaskSnapshot {
     }
 }
 
-/// The store as it was at one point, for reading on threads that are no workers. See [`TaskSnapshot`].
+/// The store as it was at one point, for reading on threads that are no workers. See
+/// [`TaskSnapshot`].
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -116,19 +118,19 @@ impl Snapshot {
         Ok(Self { core: SnapshotCore::take(&inner.tx)?, inner: inner.clone() })
     }
 
-    /// The commit up to which it sees the store.
+    /// The timestamp of the newest commit that the snapshot sees.
     #[must_use]
     pub fn timestamp(&self) -> u64 {
         self.core.timestamp()
     }
 
-    /// The same snapshot, for tasks.
+    /// Returns the same snapshot, for tasks.
     #[must_use]
     pub fn task(&self) -> TaskSnapshot {
         TaskSnapshot { core: self.core.clone(), inner: self.inner.clone() }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
     /// As [`TaskSnapshot::get`]; `Invalid` on a worker.
@@ -144,7 +146,7 @@ impl Snapshot {
         })
     }
 
-    /// The records of a range of keys, in order.
+    /// Returns the records of a range of keys, in order.
     ///
     /// # Errors
     /// `Invalid` if the range ends before it begins.

@@ -1,4 +1,5 @@
-//! Tables: records by key. Blocking calls for any thread, and the same calls for tasks.
+//! Tables: records by key. Blocking calls for any thread but a worker's, and the same calls for
+//! tasks.
 
 use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
@@ -16,17 +17,18 @@ use crate::task::{check_here, run, run_inline};
 use crate::tree::{Found, Get, Seen, Tree};
 use crate::tx::{self, Inline, KeyBounds, bounds};
 
-/// Bytes that a thread keeps for [`Table::get_with`] at most.
+/// The size of the buffer that a thread keeps for [`Table::get_with`] at most, in bytes.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
-    /// Where [`Table::get_with`] copies a value to.
+    /// The buffer to which [`Table::get_with`] copies a value.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// A table of a store: an ordered map from keys to values, both byte strings. Cheap to clone.
 ///
-/// These calls block, and may be made from any thread but a worker's; in a task, use [`Table::task`].
+/// The calls of this type block, and may be made from any thread but a worker's; in a task, use
+/// [`Table::task`].
 #[derive(Clone)]
 pub struct Table {
     inner: Arc<StoreInner>,
@@ -44,7 +46,7 @@ impl Table {
         Self { inner, tree }
     }
 
-    /// The calls for tasks.
+    /// Returns the table's calls for tasks.
     #[must_use]
     pub fn task(&self) -> TaskTable {
         TaskTable { table: self.clone() }
@@ -58,10 +60,10 @@ impl Table {
         self.tree
     }
 
-    /// Its tree, for a transaction or a snapshot of a store.
+    /// Returns the table's tree, for a transaction or a snapshot of `inner`.
     ///
     /// # Errors
-    /// `Invalid` if it is another store's.
+    /// `Invalid` if the table belongs to another store.
     pub(super) fn tree_in(&self, inner: &Arc<StoreInner>) -> Result<Tree> {
         if !Arc::ptr_eq(&self.inner, inner) {
             return Err(Error::new(
@@ -72,19 +74,21 @@ impl Table {
         Ok(self.tree)
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
-    /// `Corrupt` and `Io` if a page on the way could not be read as it was written; others are not touched. `ReadOnly` if what was found did
-    /// not become durable, since the log could not be written ([`Durability`](crate::Durability)). `Invalid` on a worker, whether the page is
-    /// in memory or not.
+    /// `Corrupt` and `Io` if a page on the path to the key could not be read, or is damaged; damage
+    /// of other pages does not matter. `ReadOnly` if the value did not become durable, since the
+    /// log could not be written ([`Durability`](crate::Durability)). `Invalid` on a worker, whether
+    /// the page is in memory or not.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
         Ok(self.get_blocking(key, &mut value)?.then_some(value))
     }
 
-    /// What `read` makes of a key's value. It gets the value in memory of this thread, which is used again each time: nothing is allocated
-    /// for a value of a page that is in memory. It may call the store.
+    /// Calls `read` with the value of a key and returns its result; `None` if the key has no
+    /// record. The value is in a buffer that the thread reuses: no memory is allocated for a value
+    /// whose page is in memory. `read` may call the store.
     ///
     /// ```
     /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -101,19 +105,19 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub fn get_with<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
-        // A call within `read` finds none, and makes one of its own. A thread that ends has none either.
+        // A call within `read` finds no buffer and makes its own. So does a thread that is ending.
         let mut value = BUFFER.try_with(Cell::take).unwrap_or_default();
         value.clear();
         let found = self.get_blocking(key, &mut value)?;
         let made = found.then(|| read(&value));
         if value.capacity() <= BUFFER_BYTES_MAX {
-            // A thread that ends keeps nothing.
+            // A thread that is ending keeps no buffer.
             let _ = BUFFER.try_with(|buffer| buffer.set(value));
         }
         Ok(made)
     }
 
-    /// Puts a key's value into `value`, which is empty; `false` if there is none.
+    /// Puts a key's value into `value`, which is empty; returns `false` if the key has no record.
     #[inline(always)]
     fn get_blocking(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         if let Some((found, timestamp)) = self.get_inline(key, value)? {
@@ -125,8 +129,9 @@ impl Table {
         Ok(there.map(|there| *value = there).is_some())
     }
 
-    /// Puts what is in memory into `value`, which is empty: whether there is a value, and the commit that says so, or one after it.
-    /// `None` if that has to be waited for.
+    /// Puts a key's value into `value`, which is empty, if its page is in memory. Returns whether
+    /// the key has a value, and the timestamp of a commit that made it so, or of a later one.
+    /// Returns `None` if the caller has to wait for the value.
     #[inline(always)]
     fn get_inline(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<(bool, u64)>> {
         let shared = &self.inner.shared;
@@ -141,14 +146,17 @@ impl Table {
         })
     }
 
-    /// Inserts or replaces a record; whether one was replaced. Waits for a transaction that has the record locked: never do this within
-    /// one's own. In a closure of [`Store::transact`](crate::Store::transact) that is refused; beside a [`Transaction`](crate::Transaction) begun
-    /// by hand it waits for ever.
+    /// Inserts or replaces a record; returns whether one was replaced. Waits while a transaction
+    /// has the record locked. Never call this while a transaction of the same thread has it locked:
+    /// within a closure of [`Store::transact`](crate::Store::transact) the call is refused; beside
+    /// a [`Transaction`](crate::Transaction) begun by hand it waits for ever.
     ///
     /// # Errors
-    /// `Invalid` as said; `KeyTooLong`, `ValueTooLong`, `NoSpace`, `ReadOnly`, and what the device says. After an error the record is as it was
-    /// before, unless it is the write of the log that failed (`ReadOnly`, and the store is from then on): then the caller cannot know whether the
-    /// new value is there once the store is opened again.
+    /// `Invalid` if a transaction whose closure this thread is in has the record locked;
+    /// `KeyTooLong`, `ValueTooLong`, `NoSpace`, `ReadOnly`, and errors of the device. After an
+    /// error the record is unchanged, with one exception: if writing the log failed (`ReadOnly`,
+    /// and the store is read-only from then on), the new value may or may not be there once the
+    /// store is opened again.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.inner.shared.check_caller()?;
         check_sizes(&self.inner.shared, key, value)?;
@@ -167,10 +175,10 @@ impl Table {
         self.inner.block_on(move || async move { table.put(&key, &value).await })
     }
 
-    /// Removes a key's record; whether there was one.
+    /// Removes a key's record; returns whether there was one.
     ///
     /// # Errors
-    /// `ReadOnly`, and what the device says.
+    /// `ReadOnly`, and errors of the device.
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
         self.inner.shared.check_caller()?;
         self.inner.incarnation.begin_change()?;
@@ -178,17 +186,20 @@ impl Table {
         self.inner.block_on(move || async move { table.delete(&key).await })
     }
 
-    /// Removes the records of a range of keys; how many. Not at once: in transactions of up to 1,000 records each (fewer where a full
-    /// device has no room for so many), so that neither memory nor locks are taken for all of them. For all or nothing use
+    /// Removes the records of a range of keys; returns their number. The removal is not atomic: it
+    /// uses transactions of up to 1,000 records each (fewer where a full device has no room for so
+    /// many), to bound memory and locks. For all or nothing, use
     /// [`Transaction::delete_range`](crate::Transaction::delete_range).
     ///
     /// # Errors
-    /// As [`Table::delete`]; `Invalid` if the range ends before it begins. After an error some may be gone.
+    /// As [`Table::delete`]; `Invalid` if the range ends before it begins. After an error some of
+    /// the records may be gone.
     pub fn delete_range(&self, range: impl KeyBounds) -> Result<u64> {
         self.delete_range_with(range, |_| ControlFlow::Continue(()))
     }
 
-    /// [`Table::delete_range`], where `progress` is told on this thread how many are gone after each transaction, and may break it off.
+    /// Like [`Table::delete_range`]; calls `progress` on this thread after each transaction, with
+    /// the number of records removed so far. `progress` may break the removal off.
     ///
     /// # Errors
     /// As [`Table::delete_range`]; `Interrupted` if `progress` broke it off.
@@ -199,7 +210,8 @@ impl Table {
     ) -> Result<u64> {
         let (from, to) = bounds(&range)?;
         let mut removal = RangeRemoval::new(self, from, to);
-        // One worker's: it waits for its own older values to be written, and for no other's.
+        // One worker runs all parts: a part waits for that worker's older values to be written, and
+        // not for another worker's.
         let worker = self.inner.next_worker();
         loop {
             let goes_on;
@@ -220,8 +232,9 @@ impl Table {
         }
     }
 
-    /// The records of a range of keys, in order; [`Range::reverse`] turns it round. Each leaf is read as
-    /// it stands when the iteration gets there. It ends behind the error of a leaf that cannot be read.
+    /// Returns the records of a range of keys, in order; [`Range::reverse`] reverses it. Each leaf
+    /// is read when the iteration gets there, in its state of that moment. After the error of a
+    /// leaf that cannot be read the iteration ends.
     ///
     /// # Errors
     /// `Invalid` if the range ends before it begins.
@@ -230,13 +243,13 @@ impl Table {
         Ok(Range::new(self.clone(), from, to))
     }
 
-    /// All records, in order.
+    /// Returns all records, in order.
     #[must_use]
     pub fn iter(&self) -> Range {
         Range::new(self.clone(), Bound::Unbounded, Bound::Unbounded)
     }
 
-    /// The record with the smallest key.
+    /// Returns the record with the smallest key.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -244,7 +257,7 @@ impl Table {
         self.iter().limit(1).next().transpose()
     }
 
-    /// The record with the greatest key.
+    /// Returns the record with the greatest key.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -260,7 +273,8 @@ impl Table {
         Ok(self.get_with(key, |_| ())?.is_some())
     }
 
-    /// [`Table::get`] for any asynchronous runtime: the future waits, and its thread does not. What is in memory is there at once.
+    /// Like [`Table::get`], for any asynchronous runtime: waits without blocking the thread. A
+    /// value in memory is returned at once.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -276,7 +290,8 @@ impl Table {
         self.inner.run_on_worker(move || async move { table.get(&key).await }).await
     }
 
-    /// [`Table::put`] for any asynchronous runtime. The record is put also if the future is dropped meanwhile.
+    /// Like [`Table::put`], for any asynchronous runtime. The record is put even if the future is
+    /// dropped meanwhile.
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -286,7 +301,8 @@ impl Table {
         self.inner.run_on_worker(move || async move { table.put(&key, &value).await }).await
     }
 
-    /// [`Table::delete`] for any asynchronous runtime. The record is removed also if the future is dropped meanwhile.
+    /// Like [`Table::delete`], for any asynchronous runtime. The record is removed even if the
+    /// future is dropped meanwhile.
     ///
     /// # Errors
     /// As [`Table::delete`].
@@ -296,7 +312,7 @@ impl Table {
     }
 }
 
-/// A [`Table`]'s calls for tasks: they wait by giving the worker to others.
+/// A [`Table`]'s calls for tasks: while they wait, other tasks run on the worker.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -327,7 +343,7 @@ impl TaskTable {
         &self.table.inner.shared
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
     /// As [`Table::get`]; `Invalid` if awaited outside of the store's workers.
@@ -336,11 +352,11 @@ impl TaskTable {
         Ok(self.get_into(key, &mut value).await?.then_some(value))
     }
 
-    /// Appends the value of a key to `value`; `false` if there is no such key. No memory is allocated for it if
-    /// `value` has room.
+    /// Appends the value of a key to `value`; returns `false` if the key has no record. No memory
+    /// is allocated if `value` has room.
     ///
     /// # Errors
-    /// As [`TaskTable::get`]; `value` is then as it was.
+    /// As [`TaskTable::get`]; `value` is then unchanged.
     pub async fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.shared().check_table(self.table.tree)?;
         let start = value.len();
@@ -363,8 +379,8 @@ impl TaskTable {
         shared.wait_to_give(shared.wal.options.reads_wait, timestamp).await
     }
 
-    /// Goes on with a lookup that found a descriptor at a timestamp, which it appended to `value`; whether there is a value, and the timestamp of
-    /// the leaf that says so.
+    /// Completes a lookup that found a descriptor of a large value at a timestamp and appended it
+    /// to `value`. Returns whether there is a value, and the timestamp of the leaf that says so.
     async fn get_overflow(
         &self,
         key: &[u8],
@@ -378,7 +394,7 @@ impl TaskTable {
             let descriptor = Descriptor::decode(&encoded, self.shared().page_size)?;
             match overflow::read(self.shared(), descriptor, value).await {
                 Ok(true) => return Ok((true, timestamp)),
-                // The value was replaced under our eyes, or is damaged: the second look at the same place tells.
+                // The value was replaced meanwhile, or is damaged: the second lookup tells which.
                 outcome => {
                     value.truncate(start);
                     if previous == Some(descriptor) {
@@ -404,7 +420,7 @@ impl TaskTable {
         }
     }
 
-    /// Inserts or replaces a record; whether one was replaced.
+    /// Inserts or replaces a record; returns whether one was replaced.
     ///
     /// # Errors
     /// As [`Table::put`]; `Invalid` if awaited outside of the store's workers.
@@ -413,7 +429,7 @@ impl TaskTable {
         tx::put(&self.table.inner.tx, self.table.tree, key, value).await
     }
 
-    /// Removes a key's record; whether there was one.
+    /// Removes a key's record; returns whether there was one.
     ///
     /// # Errors
     /// As [`Table::delete`]; `Invalid` if awaited outside of the store's workers.
@@ -422,7 +438,7 @@ impl TaskTable {
         tx::delete(&self.table.inner.tx, self.table.tree, key).await
     }
 
-    /// Removes the records of a range of keys; how many.
+    /// Removes the records of a range of keys; returns their number.
     ///
     /// # Errors
     /// As [`Table::delete_range`]; `Invalid` if awaited outside of the store's workers.
@@ -433,7 +449,7 @@ impl TaskTable {
         Ok(removal.deleted())
     }
 
-    /// The records of a range of keys.
+    /// Returns the records of a range of keys, in order.
     ///
     /// # Errors
     /// As [`Table::range`].
@@ -442,10 +458,11 @@ impl TaskTable {
         Ok(TaskRange::new(self.table.clone(), from, to))
     }
 
-    /// Puts a large value in the place of its descriptor, which was found at a timestamp that may be given; whether there is still a value.
+    /// Replaces the descriptor in `value` by the large value itself; returns whether there is still
+    /// a value. The leaf with the descriptor may already be shown to the program.
     pub(crate) async fn resolve(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let there = self.get_overflow(key, 0, value).await;
-        // The pages of a table that was dropped may be another's by now.
+        // The pages of a dropped table may belong to another table by now.
         self.shared().check_table(self.table.tree)?;
         let (there, timestamp) = there?;
         self.wait_to_give(timestamp).await?;

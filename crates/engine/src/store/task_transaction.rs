@@ -16,10 +16,11 @@ use crate::tx::{
     commit,
 };
 
-/// A store's transactions for tasks: calls wait by giving the worker to others. Cheap to clone.
+/// A store's transactions for tasks: while a call waits, other tasks run on the worker. Cheap to
+/// clone.
 ///
-/// Calls may be dropped while they wait, as by a time-out, and several may be awaited side by side, by `join!`, `select!`, `FuturesUnordered` and
-/// their like.
+/// The futures of calls may be dropped while they wait, as by a time-out, and several may be
+/// awaited concurrently, by `join!`, `select!`, `FuturesUnordered` and similar.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -58,19 +59,20 @@ impl TaskStore {
         self.begin_with(&TransactionOptions::default())
     }
 
-    /// Begins a transaction with options of its own.
+    /// Begins a transaction with these options.
     #[must_use]
     pub fn begin_with(&self, options: &TransactionOptions) -> TaskTransaction {
         TaskTransaction { core: TxState::begin(&self.inner.tx, options), inner: self.inner.clone() }
     }
 
-    /// Reads the pages that these keys are in, or would be in, into memory, all at the same time. To be called before a
-    /// transaction begins that will need them: it then finds them there, and keeps no other transaction waiting for its rows while it
-    /// waits for the device. A hint: pages may leave memory again before they are used. Large values are not read.
+    /// Reads the pages of these keys into memory, all at the same time, whether the keys have
+    /// records or not. Call it before a transaction that will need them: the transaction then finds
+    /// them in memory, and does not keep its rows locked while it waits for the device. This is a
+    /// hint: pages may leave memory again before they are used. Large values are not read.
     ///
     /// # Errors
-    /// `Invalid` for a table of another store, or if awaited outside of the store's workers; `Io`, `Corrupt` if a page cannot
-    /// be had; `NoMemory`.
+    /// `Invalid` for a table of another store, or if awaited outside of the store's workers; `Io`,
+    /// `Corrupt` if a page cannot be read; `NoMemory`.
     pub async fn read_ahead<'k>(
         &self,
         keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
@@ -89,17 +91,19 @@ impl TaskStore {
     /// Takes a snapshot of all that is committed.
     ///
     /// # Errors
-    /// `Closed` if the store is.
+    /// `Closed` if the store is closed.
     pub fn snapshot(&self) -> Result<TaskSnapshot> {
         TaskSnapshot::take(&self.inner)
     }
 }
 
-/// A transaction of a task. Others see its writes only after [`TaskTransaction::commit`]; dropped, it is rolled back.
+/// A transaction of a task. Other transactions see its writes only after
+/// [`TaskTransaction::commit`]. Dropping the transaction rolls it back.
 ///
-/// It sees the store as it was at its first read, and its own writes. Each write locks its row until the transaction is
-/// over, and waits if another has it locked. If another has changed the row since the first read, the call fails with
-/// `Conflict`, and so does all that follows: then roll back and begin anew, as [`TaskStore::transact`] does.
+/// A transaction sees the store as of its first read, and its own writes. Each write locks its row
+/// until the transaction ends, and waits if another transaction has the row locked. If another
+/// transaction has changed the row since the first read, the call fails with `Conflict`, and so do
+/// all later calls. Then roll back and run the transaction again, as [`TaskStore::transact`] does.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -120,7 +124,7 @@ impl TaskStore {
 /// ```
 pub struct TaskTransaction {
     pub(super) core: TxState,
-    /// Keeps the store open. Dropped after the transaction is over.
+    /// Keeps the store open. Dropped after the transaction has ended.
     inner: Arc<StoreInner>,
 }
 
@@ -135,18 +139,18 @@ impl TaskTransaction {
         table.tree_in(&self.inner)
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
-    /// As [`Table::get`]; `SnapshotLost` if its snapshot was given up; `Conflict` after a conflict; `Invalid` if awaited
-    /// outside of the store's workers.
+    /// As [`Table::get`]; `SnapshotLost` if the transaction's snapshot was given up; `Conflict`
+    /// after a conflict; `Invalid` if awaited outside of the store's workers.
     pub async fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
         Ok(self.get_into(table, key, &mut value).await?.then_some(value))
     }
 
-    /// Appends the value of a key to `value`; `false` if there is no such key. No memory is allocated for it if `value`
-    /// has room.
+    /// Appends the value of a key to `value`; returns `false` if the key has no record. No memory
+    /// is allocated if `value` has room.
     ///
     /// # Errors
     /// As [`TaskTransaction::get`].
@@ -159,9 +163,10 @@ impl TaskTransaction {
         self.core.get_into(self.tree(table)?, key, value).await
     }
 
-    /// Says which keys will be read next, in this order. What their lookups touch in memory then comes into the processor's
-    /// caches at the same time, instead of one after the other. A hint: nothing is read from the device, and what is read
-    /// later is what it would have been.
+    /// Announces the keys that will be read next, in this order. The memory that their lookups
+    /// touch is then brought into the processor's caches all at the same time, instead of lookup by
+    /// lookup. This is a hint: nothing is read from the device, and later reads return the same
+    /// results as without it.
     ///
     /// # Errors
     /// `Invalid` for a table of another store; `Conflict` after a conflict.
@@ -174,10 +179,11 @@ impl TaskTransaction {
         self.core.prefetch(keys)
     }
 
-    /// Says which keys will be read next, in this order, and reads their pages into memory, all at the same time: then as
-    /// [`TaskTransaction::prefetch`]. Best before the first read and the first lock: a transaction has no snapshot then, and keeps
-    /// no other transaction waiting while it waits for the device. A hint: pages may leave memory again before they are used. Large values
-    /// are not read.
+    /// Announces the keys that will be read next, in this order, and reads their pages into memory,
+    /// all at the same time; then continues as [`TaskTransaction::prefetch`]. Best before the first
+    /// read and the first lock: the transaction then has no snapshot, and does not keep others
+    /// waiting while it waits for the device. This is a hint: pages may leave memory again before
+    /// they are used. Large values are not read.
     ///
     /// # Errors
     /// As [`TaskStore::read_ahead`]; `Conflict` after a conflict.
@@ -190,7 +196,8 @@ impl TaskTransaction {
         self.core.read_ahead(keys).await
     }
 
-    /// Locks a key's row, then reads its value. A transaction that reads a row this way and writes it later waits, but meets no conflict there.
+    /// Locks a key's row, then reads its value. A transaction that later writes the row may have to
+    /// wait here, but meets no conflict at the write.
     ///
     /// # Errors
     /// As [`TaskTransaction::get`] and [`TaskTransaction::lock`].
@@ -199,7 +206,8 @@ impl TaskTransaction {
         Ok(self.get_for_update_into(table, key, &mut value).await?.then_some(value))
     }
 
-    /// [`TaskTransaction::get_for_update`], appending to `value`; `false` if there is no such key.
+    /// Like [`TaskTransaction::get_for_update`], but appends to `value`; returns `false` if the key
+    /// has no record.
     ///
     /// # Errors
     /// As [`TaskTransaction::get_for_update`].
@@ -212,12 +220,12 @@ impl TaskTransaction {
         self.core.get_for_update(self.tree(table)?, key, value).await
     }
 
-    /// Locks a key's row, whether there is such a key or not, until the transaction is over. Before the first read this
-    /// waits, and meets no conflict.
+    /// Locks a key's row until the transaction ends, whether the key has a record or not. Before
+    /// the transaction's first read this call waits, and meets no conflict.
     ///
     /// # Errors
-    /// `Conflict` if the row was changed since the snapshot was taken, or if transactions wait for one another in a
-    /// cycle; `KeyTooLong`; `ReadOnly`; `Closed`.
+    /// `Conflict` if the row was changed since the snapshot was taken, or if transactions wait for
+    /// each other in a cycle; `KeyTooLong`; `ReadOnly`; `Closed`.
     pub async fn lock(&mut self, table: &Table, key: &[u8]) -> Result<()> {
         self.core.lock(self.tree(table)?, key).await
     }
@@ -225,13 +233,13 @@ impl TaskTransaction {
     /// Inserts or replaces a record.
     ///
     /// # Errors
-    /// As [`TaskTransaction::lock`]; `ValueTooLong`; `TooLarge` if the transaction has more to write than its options
-    /// allow; for large values `NoSpace` and what the device says.
+    /// As [`TaskTransaction::lock`]; `ValueTooLong`; `TooLarge` if the transaction's writes exceed
+    /// the limit of its options; for large values `NoSpace` and errors of the device.
     pub async fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.core.put(self.tree(table)?, key, value).await
     }
 
-    /// Inserts a record if there is none of this key; whether it did.
+    /// Inserts a record if the key has none; returns whether it was inserted.
     ///
     /// # Errors
     /// As [`TaskTransaction::put`] and [`TaskTransaction::get`].
@@ -239,7 +247,8 @@ impl TaskTransaction {
         self.core.insert(self.tree(table)?, key, value).await
     }
 
-    /// Replaces a record by another if its value is the one expected, where none stands for no record; whether it did.
+    /// Replaces a record if its value is the expected one; returns whether it was replaced. `None`
+    /// stands for no record, in both `expected` and `new`.
     ///
     /// # Errors
     /// As [`TaskTransaction::put`] and [`TaskTransaction::get`].
@@ -253,7 +262,7 @@ impl TaskTransaction {
         self.core.compare_and_swap(self.tree(table)?, key, expected, new).await
     }
 
-    /// Removes a key's record; whether there was one.
+    /// Removes a key's record; returns whether there was one.
     ///
     /// # Errors
     /// As [`TaskTransaction::put`] and [`TaskTransaction::get`].
@@ -261,17 +270,18 @@ impl TaskTransaction {
         self.core.delete(self.tree(table)?, key).await
     }
 
-    /// Removes all records of a range of keys that the transaction sees; how many.
+    /// Removes all records of a range of keys that the transaction sees; returns their number.
     ///
     /// # Errors
-    /// As [`TaskTransaction::delete`]; `TooLarge` if they are more than its options allow. Then, and if it is dropped before its end,
-    /// what it did up to there is part of the transaction; a savepoint takes it back.
+    /// As [`TaskTransaction::delete`]; `TooLarge` if the removals exceed the limit of the
+    /// transaction's options. After an error, and if the future is dropped before its end, the
+    /// removals so far are part of the transaction. Roll back to a savepoint to undo them.
     pub async fn delete_range(&mut self, table: &Table, range: impl KeyBounds) -> Result<u64> {
         let (from, to) = bounds(&range)?;
         self.core.delete_range(self.tree(table)?, from, to, u64::MAX).await
     }
 
-    /// The records of a range of keys, in order.
+    /// Returns the records of a range of keys, in order.
     ///
     /// # Errors
     /// `Invalid` if the range ends before it begins.
@@ -287,15 +297,17 @@ impl TaskTransaction {
         Ok(TaskTransactionRange::new(View::Transaction(&mut self.core), cursor))
     }
 
-    /// Marks this point, to roll back to.
+    /// Marks this point, for a later rollback to it.
     pub fn savepoint(&mut self) -> Savepoint {
         self.core.savepoint()
     }
 
-    /// Forgets what was written since a savepoint. Locks stay, and so does the savepoint; later ones are gone.
+    /// Discards all writes since a savepoint. Locks stay, and so does the savepoint; later
+    /// savepoints are removed.
     ///
     /// # Errors
-    /// `Invalid` if the transaction does not have it, or no longer; `Conflict` after a conflict.
+    /// `Invalid` if the transaction does not have this savepoint, or no longer has it; `Conflict`
+    /// after a conflict.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
         self.core.rollback_to(savepoint)
     }
@@ -303,16 +315,18 @@ impl TaskTransaction {
     /// Makes all writes visible to every reader, at once.
     ///
     /// # Errors
-    /// `Conflict`; `NoSpace`; `TooLarge` if its record is larger than one may be, or than a log device; `Closed`; `ReadOnly` if the store was
-    /// before; what the device says of reads: then nothing was written. A write that fails when the commit has its timestamp makes the store
-    /// read-only, and that is the error then: the commit may be seen until the store is closed, and the caller cannot know whether it is there once
-    /// the store is opened again.
+    /// `Conflict`; `NoSpace`; `TooLarge` if the commit's log record is larger than the limit, or
+    /// than a log device; `Closed`; `ReadOnly` if the store already was; errors of the device while
+    /// reading. After these errors nothing was written. A write that fails after the commit has its
+    /// timestamp makes the store read-only, and commit returns that error. Then the commit may be
+    /// visible until the store is closed, and may or may not be there once the store is opened
+    /// again.
     pub async fn commit(self) -> Result<Commit> {
         let Self { core, inner } = self;
         let timestamp = commit(core).await?;
         Ok(Commit { timestamp, inner })
     }
 
-    /// Forgets all writes. The same as dropping it.
+    /// Discards all writes, as dropping the transaction does.
     pub fn rollback(self) {}
 }

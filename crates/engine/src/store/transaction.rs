@@ -18,7 +18,8 @@ use crate::tx::{
     TxState, bounds, nothing_to_do,
 };
 
-/// A transaction of a thread that is no worker; its calls block. Otherwise as [`TaskTransaction`](crate::TaskTransaction).
+/// A transaction of a thread that is no worker; its calls block. Otherwise like
+/// [`TaskTransaction`](crate::TaskTransaction).
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -38,9 +39,9 @@ use crate::tx::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Transaction {
-    /// None while it is on a worker, and after it was lost there.
+    /// The state of the transaction. `None` while a worker has it, and after it was lost there.
     core: Option<TxState>,
-    /// Keeps the store open. Dropped after the transaction is over.
+    /// Keeps the store open. Dropped after the transaction has ended.
     inner: Arc<StoreInner>,
 }
 
@@ -52,7 +53,7 @@ impl std::fmt::Debug for Transaction {
 }
 
 impl Store {
-    /// The transactions of tasks.
+    /// Returns the store's transactions for tasks.
     #[must_use]
     pub fn task(&self) -> TaskStore {
         TaskStore::new(self.inner.clone())
@@ -64,7 +65,7 @@ impl Store {
         self.begin_with(&TransactionOptions::default())
     }
 
-    /// Begins a transaction with options of its own.
+    /// Begins a transaction with these options.
     #[must_use]
     pub fn begin_with(&self, options: &TransactionOptions) -> Transaction {
         let core = Some(TxState::begin(&self.inner.tx, options));
@@ -74,12 +75,12 @@ impl Store {
     /// Takes a snapshot of all that is committed.
     ///
     /// # Errors
-    /// `Closed` if the store is.
+    /// `Closed` if the store is closed.
     pub fn snapshot(&self) -> Result<Snapshot> {
         Snapshot::take(&self.inner)
     }
 
-    /// The open transactions, the oldest first.
+    /// Returns the open transactions, the oldest first.
     #[must_use]
     pub fn transactions(&self) -> Vec<TransactionInfo> {
         self.inner.tx.transactions()
@@ -96,7 +97,7 @@ impl Transaction {
         self.core.as_mut().ok_or_else(Error::closed)
     }
 
-    /// Takes the transaction to a worker and back.
+    /// Runs `make` on a worker, which has the transaction's state meanwhile.
     pub(super) fn on_worker<T, F>(
         &mut self,
         make: impl FnOnce(TxState) -> F + Send + 'static,
@@ -112,7 +113,7 @@ impl Transaction {
         result
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
     /// As [`TaskTransaction::get`](crate::TaskTransaction::get); `Invalid` on a worker.
@@ -139,7 +140,7 @@ impl Transaction {
         self.get(table, key)
     }
 
-    /// Locks a key's row until the transaction is over.
+    /// Locks a key's row until the transaction ends.
     ///
     /// # Errors
     /// As [`TaskTransaction::lock`](crate::TaskTransaction::lock); `Invalid` on a worker.
@@ -171,7 +172,7 @@ impl Transaction {
         })
     }
 
-    /// Inserts a record if there is none of this key; whether it did.
+    /// Inserts a record if the key has none; returns whether it was inserted.
     ///
     /// # Errors
     /// As [`TaskTransaction::insert`](crate::TaskTransaction::insert); `Invalid` on a worker.
@@ -187,7 +188,8 @@ impl Transaction {
         })
     }
 
-    /// Replaces a record by another if its value is the one expected, where none stands for no record; whether it did.
+    /// Replaces a record if its value is the expected one; returns whether it was replaced. `None`
+    /// stands for no record, in both `expected` and `new`.
     ///
     /// # Errors
     /// As [`TaskTransaction::compare_and_swap`](crate::TaskTransaction::compare_and_swap); `Invalid` on a worker.
@@ -208,7 +210,7 @@ impl Transaction {
         })
     }
 
-    /// Removes a key's record; whether there was one.
+    /// Removes a key's record; returns whether there was one.
     ///
     /// # Errors
     /// As [`TaskTransaction::delete`](crate::TaskTransaction::delete); `Invalid` on a worker.
@@ -224,7 +226,7 @@ impl Transaction {
         })
     }
 
-    /// Removes all records of a range of keys that the transaction sees; how many.
+    /// Removes all records of a range of keys that the transaction sees; returns their number.
     ///
     /// # Errors
     /// As [`TaskTransaction::delete_range`](crate::TaskTransaction::delete_range); `Invalid` on a worker.
@@ -237,7 +239,7 @@ impl Transaction {
         })
     }
 
-    /// The records of a range of keys, in order.
+    /// Returns the records of a range of keys, in order.
     ///
     /// # Errors
     /// `Invalid` if the range ends before it begins.
@@ -249,7 +251,7 @@ impl Transaction {
         Ok(TransactionRange::new(Source::Transaction(self), cursor))
     }
 
-    /// Marks this point, to roll back to.
+    /// Marks this point, for a later rollback to it.
     ///
     /// # Errors
     /// `Closed` if the transaction was lost with its store.
@@ -257,10 +259,12 @@ impl Transaction {
         Ok(self.core()?.savepoint())
     }
 
-    /// Forgets what was written since a savepoint. Locks stay, and so does the savepoint; later ones are gone.
+    /// Discards all writes since a savepoint. Locks stay, and so does the savepoint; later
+    /// savepoints are removed.
     ///
     /// # Errors
-    /// `Invalid` if the transaction does not have it, or no longer; `Conflict` after a conflict.
+    /// `Invalid` if the transaction does not have this savepoint, or no longer has it; `Conflict`
+    /// after a conflict.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
         self.core()?.rollback_to(savepoint)
     }
@@ -273,14 +277,14 @@ impl Transaction {
         self.finish().0
     }
 
-    /// Commits; with it the row on which it met a conflict.
+    /// Commits; returns also the row on which the transaction met a conflict.
     pub(super) fn finish(mut self) -> (Result<Commit>, Option<Contended>) {
         let Some(mut core) = self.core.take() else { return (Err(Error::closed()), None) };
         let contended = core.contended.take();
         (finish(&self.inner, core), contended)
     }
 
-    /// Forgets all writes. The same as dropping it.
+    /// Discards all writes, as dropping the transaction does.
     pub fn rollback(self) {}
 }
 

@@ -1,4 +1,4 @@
-//! Ranges as transactions and snapshots see them.
+//! Ranges of tables as transactions and snapshots see them.
 
 use qpair_format::Result;
 
@@ -6,7 +6,7 @@ use super::snapshot::Snapshot;
 use super::transaction::Transaction;
 use crate::tx::{RangeCursor, View, next_inline, next_into};
 
-/// Records of a range as a transaction or snapshot sees them, for tasks.
+/// The records of a range as a transaction or snapshot sees them, for tasks.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -48,21 +48,21 @@ impl<'a> TaskTransactionRange<'a> {
         Self { view, cursor }
     }
 
-    /// Ends after so many records, and reads no more of the leaves than they need.
+    /// Ends the range after this many records, and reads no more of the leaves than they need.
     #[must_use]
     pub fn limit(mut self, records: usize) -> Self {
         self.cursor.end.pace.limit(records);
         self
     }
 
-    /// Turns the direction round. Call it before the first record is taken.
+    /// Reverses the direction. Call it before the first record is taken.
     #[must_use]
     pub fn reverse(mut self) -> Self {
         self.cursor.end.reverse();
         self
     }
 
-    /// The next record.
+    /// Returns the next record.
     ///
     /// # Errors
     /// As [`TaskTransaction::get`](super::TaskTransaction::get).
@@ -71,8 +71,8 @@ impl<'a> TaskTransactionRange<'a> {
         Ok(self.next_into(&mut key, &mut value).await?.then_some((key, value)))
     }
 
-    /// Appends the next record to `key` and `value`; `false` at the end. No memory is allocated for it if both have
-    /// room.
+    /// Appends the next record to `key` and `value`; returns `false` at the end. No memory is
+    /// allocated if both have room.
     ///
     /// # Errors
     /// As [`TaskTransactionRange::next`].
@@ -81,8 +81,8 @@ impl<'a> TaskTransactionRange<'a> {
     }
 }
 
-/// Records of a range as a transaction or snapshot sees them: a blocking iterator for threads that are no workers. It can be
-/// asked at both ends.
+/// The records of a range as a transaction or snapshot sees them: a blocking iterator for threads
+/// that are no workers. It can be read from both ends.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -122,11 +122,11 @@ impl<'a> TaskTransactionRange<'a> {
 pub struct TransactionRange<'a> {
     source: Source<'a>,
     cursor: Option<RangeCursor>,
-    /// From the other end, once it was asked there.
+    /// The cursor from the other end, once [`DoubleEndedIterator::next_back`] was called.
     back: Option<RangeCursor>,
 }
 
-/// Whose range it is.
+/// The transaction or snapshot that a range belongs to.
 pub(super) enum Source<'a> {
     Transaction(&'a mut Transaction),
     Snapshot(&'a Snapshot),
@@ -137,8 +137,8 @@ impl<'a> TransactionRange<'a> {
         Self { source, cursor: Some(cursor), back: None }
     }
 
-    /// Ends after so many records, and reads no more of the leaves than they need. Better than `take`, of which the range
-    /// does not know.
+    /// Ends the range after this many records, and reads no more of the leaves than they need.
+    /// Prefer this to `take`, which the range cannot know about.
     #[must_use]
     pub fn limit(mut self, records: usize) -> Self {
         if let Some(cursor) = &mut self.cursor {
@@ -147,7 +147,7 @@ impl<'a> TransactionRange<'a> {
         self
     }
 
-    /// Turns the direction round. Call it before the first record is taken.
+    /// Reverses the direction. Call it before the first record is taken.
     #[must_use]
     pub fn reverse(mut self) -> Self {
         if let Some(cursor) = &mut self.cursor {
@@ -156,7 +156,7 @@ impl<'a> TransactionRange<'a> {
         self
     }
 
-    /// The next record of one of its ends.
+    /// Returns the next record from one end.
     fn advance(
         source: &mut Source<'_>,
         end: &mut Option<RangeCursor>,
@@ -171,7 +171,8 @@ impl<'a> TransactionRange<'a> {
         if let Some(record) = inline {
             return Ok(record);
         }
-        // The cursor travels to a worker and back; an error leaves none, and ends the iteration.
+        // The cursor moves to a worker and back. After an error there is no cursor, and the
+        // iteration ends.
         let Some(mut cursor) = end.take() else { return Ok(None) };
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let (cursor, record) = match source {

@@ -1,4 +1,4 @@
-//! Moving pages from one device to another.
+//! Copying pages from one device to another.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,11 +12,12 @@ use qpair_format::{Error, ErrorKind, Result};
 use super::tally::Tally;
 use qpair_members::{open_channel, transfer_arena, wait};
 
-/// Damaged pages that are told.
+/// The number of damaged pages that are reported, at most.
 const SUSPECTS_MAX: usize = 16;
 
-/// Copies the pages of an image, whose trees have these roots, to the same places; what is wrong with those that are not what was
-/// written, or are not the ones that the image means.
+/// Copies the pages of an image to the same places on the target. `roots` are the roots of the
+/// image's trees. Returns a description of each page that is damaged or is not the one that the
+/// image refers to.
 pub(super) fn copy_pages(
     source: &Arc<dyn BlockDevice>,
     target: &Arc<dyn BlockDevice>,
@@ -97,14 +98,15 @@ pub(super) fn copy_pages(
     outcome.map(|()| suspects)
 }
 
-/// Submits a request to a channel that has room: there are no more buffers than it takes requests.
+/// Submits a request to a channel, which has room: there are no more buffers than the channel takes
+/// requests.
 fn submit(channel: &mut dyn IoChannel, request: Request) -> Result<()> {
     channel
         .submit(request)
         .map_err(|_| Error::new(ErrorKind::Io, "a channel with room takes no more requests"))
 }
 
-/// Writes pages one after the other.
+/// Writes pages to a device, one after the other.
 pub(super) struct PageWriter {
     target: Arc<dyn BlockDevice>,
     arena: Arc<qpair_block::Arena>,

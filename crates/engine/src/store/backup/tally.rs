@@ -1,8 +1,10 @@
-//! Whether pages that are copied without those above them are the ones that those mean.
+//! A check that copied pages are the ones that other pages refer to, although pages are copied in
+//! any order.
 //!
-//! What always holds: of each page of a tree, of a large value, and of the list of one's runs, one other page, or the image, says which it is: its
-//! place, or its value's timestamp. So two sums over an image are the same: of what its pages are, and of what is said of them. What is summed up
-//! looks random, so that they differ if a page does.
+//! Invariant: each page of a tree, of a large value, and of a list of runs is referred to by
+//! exactly one other page, or by the image, with its place or its value's timestamp. So two sums
+//! over an image are equal: one over the pages, and one over the references. The summands look
+//! random, so that the sums differ if a page does.
 
 /// Pages that a value has at most.
 use qpair_format::large::{Descriptor, decode_list};
@@ -11,12 +13,12 @@ use qpair_format::place::page_of;
 
 const PAGES_MAX: usize = VALUE_LEN_MAX / (PAGE_SIZE_MIN - HEADER_BYTES) + 1;
 
-/// What the pages so far are, less what is said of them.
+/// The sum over the pages so far, less the sum over the references so far.
 #[derive(Debug, Default)]
 pub(super) struct Tally(u64);
 
 impl Tally {
-    /// Something says that a page is in this place.
+    /// Adds a reference to a page in this place.
     pub(super) fn expect(&mut self, place: u64) {
         self.0 = self.0.wrapping_sub(mix(place));
     }
@@ -25,7 +27,7 @@ impl Tally {
         self.0 = self.0.wrapping_add(mix(place));
     }
 
-    /// Takes in a page whose checksum and id are right.
+    /// Adds a page whose checksum and id are right, and the references in it.
     pub(super) fn take(&mut self, node: Node<'_>) {
         let kind = node.kind_byte();
         if kind == PageKind::Overflow as u8 {
@@ -38,7 +40,7 @@ impl Tally {
             node.bytes.append_to(0, node.bytes.len(), &mut page);
             if let Some((next, runs)) = decode_list(&page) {
                 next.into_iter().for_each(|page_id| self.expect(part(timestamp, page_id)));
-                // What a descriptor says, it says of no more pages than a value has.
+                // A descriptor never refers to more pages than a value can have.
                 let pages = runs.flatten().take(PAGES_MAX);
                 pages.for_each(|page_id| self.expect(part(timestamp, page_id)));
             }
@@ -62,18 +64,18 @@ impl Tally {
         }
     }
 
-    /// Whether all pages are what is said of them, and none is missing.
+    /// Whether all pages match the references, and none is missing.
     pub(super) fn is_even(&self) -> bool {
         self.0 == 0
     }
 }
 
-/// What stands for a page of a large value.
+/// Returns the summand of a page of a large value.
 fn part(timestamp: u64, page_id: u64) -> u64 {
     mix(timestamp).wrapping_add(page_id)
 }
 
-/// A number that looks random: the finalizer of SplitMix64.
+/// Mixes a number so that it looks random: the finalizer of SplitMix64.
 fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
