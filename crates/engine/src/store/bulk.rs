@@ -1,6 +1,8 @@
-//! Sorted load into an empty table: pages are built from the leaves up, full, and written once, many at a time.
+//! Sorted loads into an empty table: pages are built from the leaves up, filled completely, and
+//! written once, many at a time.
 //!
-//! Nothing is visible before [`BulkLoader::finish`], which puts the topmost page into the root.
+//! The records become visible only with [`BulkLoader::finish`], which puts the entries of the
+//! topmost page into the root.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -20,9 +22,9 @@ use crate::overflow::{self, check_sizes, needs_overflow};
 use crate::task::{Reserved, Transfer, current, yield_now};
 use crate::tree::Tree;
 
-/// Bytes written at once.
+/// The number of bytes written at once.
 const EXTENT_BYTES: usize = 256 << 10;
-/// Extents in flight or being filled.
+/// The number of extents in flight or being filled.
 const EXTENTS: u32 = 12;
 
 /// A run of pages being filled.
@@ -32,7 +34,8 @@ struct Extent {
     filled: usize,
 }
 
-/// Builds a table from records in key order. Made by [`TaskTable::bulk_loader`]. One that is dropped is given up.
+/// Builds a table from records in key order. Made by [`TaskTable::bulk_loader`]. Dropping the
+/// loader discards the load.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -56,25 +59,26 @@ struct Extent {
 pub struct BulkLoader {
     inner: Arc<StoreInner>,
     tree: Tree,
-    /// Of its pages: no commit changed the table later.
+    /// The timestamp of its pages: no commit may change the table after it.
     timestamp: u64,
     arena: Arc<Arena>,
     pages_per_extent: usize,
-    /// Extents of leaves and of inner pages, being filled.
+    /// The extents of leaves and of inner pages that are being filled.
     extents: [Option<Extent>; 2],
     writing: VecDeque<Transfer>,
-    /// All its pages: free again unless the load is finished.
+    /// All pages of the load; they are free again unless the load is finished.
     runs: Vec<Rc<Reserved>>,
     levels: Vec<Staged>,
     records: u64,
-    /// A push failed, or was dropped, while pages were being written: what is gathered is not whole.
+    /// Set if a push failed, or was dropped, while pages were being written: the gathered records
+    /// are incomplete.
     torn: bool,
-    /// Dropped last: until then a close waits.
+    /// Dropped last; a close waits until then.
     _change: ChangeGuard,
 }
 
 impl TaskTable {
-    /// Begins a sorted load. The table must be empty, and stay so until the load is finished.
+    /// Begins a sorted load. The table must be empty, and stay empty until the load is finished.
     ///
     /// # Errors
     /// `Invalid` if the table is not empty; `ReadOnly`; `NoMemory`.
@@ -123,11 +127,12 @@ impl BulkLoader {
         })
     }
 
-    /// Adds the next record; its key is above all before it.
+    /// Adds the next record, whose key must be greater than all before it.
     ///
     /// # Errors
-    /// `Invalid` if the key is not above the one before; as [`Table::put`] otherwise. A record that is refused (`Invalid`, `KeyTooLong`,
-    /// `ValueTooLong`) changes nothing. After other errors, or if the future was dropped before it was done, the load cannot be finished.
+    /// `Invalid` if the key is not greater than the previous one; otherwise as [`Table::put`]. A
+    /// refused record (`Invalid`, `KeyTooLong`, `ValueTooLong`) changes nothing. After other
+    /// errors, or if the future is dropped before it completes, the load cannot be finished.
     pub async fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let page_size = self.inner.shared.page_size;
         self.check_whole()?;
@@ -186,21 +191,22 @@ impl BulkLoader {
             }
             self.emit(0, &fence).await?;
             self.levels[0].restart(&fence);
-            // Brings the measure of the empty page up to date.
+            // Updates the size of the empty page.
             self.levels[0].fits(0, key, Some(value.len()), page_size);
         }
         self.levels[0].push(0, key, value, overflow);
         Ok(())
     }
 
-    /// Writes the page gathered on a level, bounded above by `upper`, and adds it to the level above.
+    /// Writes the page gathered on a level, with `upper` as its upper fence, and adds it to the
+    /// level above.
     async fn emit(&mut self, level: u8, upper: &[u8]) -> Result<()> {
         let place = self.write_page(level, Some(upper)).await?;
         self.levels[usize::from(level)].emitted = true;
         self.add_child(level + 1, upper, place).await
     }
 
-    /// Adds a written page to the level above; closes pages further up as they fill.
+    /// Adds a written page to the level above; writes pages further up as they fill.
     async fn add_child(&mut self, level: u8, fence: &[u8], place: u64) -> Result<()> {
         let page_size = self.inner.shared.page_size;
         let (mut level, mut fence, mut place) = (level, fence.to_vec(), place);
@@ -225,9 +231,9 @@ impl BulkLoader {
         }
     }
 
-    /// Builds the page gathered on a level in its extent; its place.
+    /// Builds the page gathered on a level in its extent; returns the page's place.
     async fn write_page(&mut self, level: u8, upper: Option<&[u8]>) -> Result<u64> {
-        // A load of an hour gets an error when the store fails, not at its end.
+        // A long load gets the error when the store fails, not only at its end.
         self.inner.shared.lifecycle.check_writable()?;
         let kind = usize::from(level > 0);
         let page_size = self.inner.shared.page_size;
@@ -266,7 +272,7 @@ impl BulkLoader {
         Ok(place)
     }
 
-    /// Sends an extent to the device; pages of it that were not used are free again.
+    /// Writes an extent to the device, and frees its pages that were not used.
     fn write_extent(&mut self, kind: usize) {
         let Some(Extent { buffer, run, filled }) = self.extents[kind].take() else { return };
         let shared = &self.inner.shared;
@@ -289,12 +295,13 @@ impl BulkLoader {
         })
     }
 
-    /// Writes what is left, makes the records visible, and a checkpoint: they are in no log. On return they survive
-    /// power loss; how many there are.
+    /// Writes the remaining pages, makes the records visible, and makes a checkpoint, since the
+    /// records are in no log. On return the records survive power loss. Returns their number.
     ///
     /// # Errors
-    /// `Invalid` if another caller put records into the table meanwhile, or a push was not done; what the device says. The table is then as
-    /// it was, unless it was the checkpoint that failed: then the records are there, and a crash may take them.
+    /// `Invalid` if another caller put records into the table meanwhile, or a push did not
+    /// complete; errors of the device. The table is then unchanged, unless the checkpoint failed:
+    /// then the records are visible, and a crash may lose them.
     pub async fn finish(mut self) -> Result<u64> {
         match self.complete().await {
             Ok(()) if self.inner.shared.planted.is(Canary::LoadWithoutCheckpoint) => {
@@ -305,7 +312,8 @@ impl BulkLoader {
                 let before = shared.checkpointing.epochs.completed.load(Ordering::Relaxed);
                 checkpoint_to_its_end(&shared).await?;
                 if shared.checkpointing.epochs.completed.load(Ordering::Relaxed) == before {
-                    // The store is being closed: its last checkpoint has them, if that comes to be.
+                    // The store is being closed: its last checkpoint will have the records, if it
+                    // succeeds.
                     return Err(Error::closed());
                 }
                 Ok(self.records)
@@ -320,7 +328,8 @@ impl BulkLoader {
     async fn complete(&mut self) -> Result<()> {
         self.check_whole()?;
         let mut level = 0;
-        // A level of which a page was written goes on upwards; the first of which none was is the root's content.
+        // Each level with a written page gets a level above it; the first one without is the root's
+        // contents.
         loop {
             while !self.levels[usize::from(level)].fits_below(
                 level,
@@ -388,16 +397,17 @@ impl BulkLoader {
         }
     }
 
-    /// Gives the load up: its pages are free again on return, the table is as empty as before.
+    /// Discards the load. On return its pages are free, and the table is empty as before.
     pub async fn abandon(mut self) {
         while !self.writing.is_empty() {
-            // The pages are given back whether or not they were written.
+            // The pages are freed whether or not they were written.
             let _ = self.finish_write().await;
         }
     }
 }
 
-/// Lets a checkpoint under way save the root before it is changed; `false` if that must be tried again.
+/// Saves the root for a checkpoint under way before it is changed; returns `false` if the caller
+/// must try again.
 fn begin_change(root: &qpair_memory::ExclusiveFrame<'_>) -> bool {
     current(|worker| worker.context().begin_change(root).is_ok()).unwrap_or(false)
 }

@@ -1,10 +1,12 @@
 //! The check of a store: every page of every tree, as it is on the device.
 //!
-//! - The walk reads past the pool, on all workers, several batches of pages at a time. The thread that asked
-//!   only hands out batches and takes what they found.
-//! - A page is claimed before it is read, so each is read once, and a cycle ends at the second claim.
-//! - Memory is bounded: a bit for each page, the way down (one inner page for each level, and a few more of those read
-//!   ahead), the large values of the leaves just read, and a limited list of faults.
+//! - The walk bypasses the pool and reads on all workers, several batches of pages at a time. The
+//!   calling thread only hands out batches and collects the findings.
+//! - A page is claimed before it is read, so each page is read once, and a cycle ends at the second
+//!   claim.
+//! - Memory is bounded: a bit for each page; the inner pages on the path down, one for each level
+//!   and a few more that are read ahead; the large values of the leaves just read; and a limited
+//!   list of faults.
 
 mod twins;
 mod walk;
@@ -21,7 +23,7 @@ use qpair_memory::ExclusiveFrame;
 use super::{Store, StoreInner};
 use crate::task::refuse_on_worker;
 
-/// What a check found.
+/// The result of a check.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -38,32 +40,37 @@ use crate::task::refuse_on_worker;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Pages read.
+    /// The number of pages read.
     pub pages_checked: u64,
-    /// The trees: the catalog first, then the tables by name.
+    /// The trees: the catalog first, then the tables in the order of their names.
     pub tables: Vec<TableCheck>,
-    /// What is wrong: which page, where it is, and what with it. Past a thousand, the last entry counts the others.
+    /// The faults, each with its page, the page's place and the damage. After a thousand faults,
+    /// the last entry counts the others.
     pub faults: Vec<String>,
-    /// Damage that costs nothing: of the superblocks and checkpoint records, which are there twice, those that cannot be read where their twins
-    /// can. The next changes of the store write them again. Of a store that was not closed, a crash may have left one in part.
+    /// Damage without loss: superblocks and checkpoint records that cannot be read while their
+    /// second copies can. The next changes of the store write them again. In a store that was not
+    /// closed, a crash may have left a partly written one.
     pub harmless: Vec<String>,
-    /// Pages that are neither free nor part of anything, in a store without faults. Space is lost, nothing else.
+    /// The number of pages that are neither free nor part of anything, in a store without faults.
+    /// Their space is lost, but no data.
     pub leaked_pages: u64,
-    /// Pages that are not free and were not reached, in a store with faults: what led to them may be damaged.
+    /// The number of pages that are not free and were not reached, in a store with faults: the
+    /// pages that led to them may be damaged.
     pub unreached_pages: u64,
-    /// Free pages.
+    /// The number of free pages.
     pub free_pages: u64,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong: no fault; leaked pages are none, nor is what is harmless.
+    /// Whether the check found no faults. Leaked pages, and damage without loss, do not count as
+    /// faults.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.faults.is_empty()
     }
 }
 
-/// What a check found of one tree. Pages that could not be read are not counted.
+/// The result of a check for one tree. Pages that could not be read are not counted.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -80,34 +87,36 @@ impl CheckReport {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableCheck {
-    /// The table's name; the catalog's is `(catalog)`, that of a table whose pages are being given back `(being dropped)`, and
-    /// that of one whose name is lost has its number.
+    /// The table's name. The catalog is named `(catalog)`, and a table that is being dropped
+    /// `(being dropped)`. A table whose name is lost has its tree's number here.
     pub name: String,
-    /// Records.
+    /// The number of records.
     pub records: u64,
-    /// Pages with records.
+    /// The number of leaf pages, which have the records.
     pub leaf_pages: u64,
-    /// Pages above them.
+    /// The number of inner pages, above the leaves.
     pub inner_pages: u64,
-    /// Pages of large values.
+    /// The number of pages of large values.
     pub overflow_pages: u64,
-    /// Levels, leaves included.
+    /// The number of levels, leaves included.
     pub height: u32,
-    /// Bytes in use in all those pages: keys, values, and what is needed to find them.
+    /// The bytes in use in all these pages: keys, values, and the data structures to find them.
     pub used_bytes: u64,
 }
 
 impl Store {
-    /// Reads every page in use and checks it: checksum, place, order, the bounds its parent gives it, large
-    /// values, and that nothing is used twice. Damage is part of the report; the walk goes on elsewhere.
-    /// `progress` is told the pages done and those to do.
+    /// Reads every page in use and checks it: checksum, place, order, the bounds that its parent
+    /// gives, large values, and that nothing is used twice. Damage is listed in the report, and the
+    /// walk continues elsewhere. `progress` receives the number of pages done and of pages to do.
     ///
-    /// The store must be as it was opened. One that was opened for reading can be checked even if its catalog or its
-    /// checkpoint is damaged. One that a crash left is checked as its last checkpoint has it, when it is opened with
-    /// [`StoreOptions::at_checkpoint`](crate::StoreOptions): commits behind that are not looked at.
+    /// The store must not have been changed since it was opened. If it was opened for reading, it
+    /// can be checked even with a damaged catalog or checkpoint. After a crash, open it with
+    /// [`StoreOptions::at_checkpoint`](crate::StoreOptions) to check its last checkpoint, without
+    /// the commits after it.
     ///
     /// # Errors
-    /// `Invalid` if the store was changed since it was opened, or is while it is checked, or on a worker; `Closed`, `NoMemory`.
+    /// `Invalid` if the store was changed since it was opened, or is changed during the check, or
+    /// on a worker; `Closed`, `NoMemory`.
     pub fn check(&self, progress: &dyn Fn(u64, u64)) -> Result<CheckReport> {
         refuse_on_worker()?;
         self.inner.refuse_changed()?;
@@ -133,7 +142,7 @@ impl StoreInner {
     }
 }
 
-/// A page to read, and what it must be.
+/// A page to read, and the expectations for its contents.
 struct Job {
     /// Index into the report's tables.
     table: usize,
@@ -148,17 +157,17 @@ enum Role {
         descriptor: Descriptor,
         part: u32,
     },
-    /// A page of the list of its runs.
+    /// A page of the list of a large value's runs.
     List(Descriptor),
 }
 
-/// What was found in one page.
+/// The findings about one page.
 struct Finding {
     table: usize,
     page_id: u64,
-    /// What is wrong with the page.
+    /// The faults of the page.
     faults: Vec<String>,
-    /// What it holds, unless that cannot be trusted.
+    /// The contents of the page, unless they cannot be trusted.
     content: Content,
 }
 
@@ -177,7 +186,7 @@ enum Content {
     Part {
         used_bytes: u64,
     },
-    /// Nothing if the page is damaged.
+    /// A page of a list of runs; `page` is `None` if the page is damaged.
     List {
         descriptor: Descriptor,
         page: Option<Vec<u8>>,
@@ -190,7 +199,7 @@ struct TableRoot {
     tree_id: u32,
 }
 
-/// Looks at a page that was read.
+/// Checks a page that was read.
 fn examine(job: &Job, page: &ExclusiveFrame<'_>) -> Finding {
     let mut faults = Vec::new();
     let content = match damage(page.as_slice(), job.place) {

@@ -1,4 +1,4 @@
-//! Closing: a last checkpoint, and the superblocks.
+//! Closing a store: a last checkpoint, and the superblocks.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,31 +12,38 @@ use crate::checkpoint::{checkpoint, on_every_worker};
 use crate::shared::Shared;
 use crate::task::{Worker, current, refuse_on_worker, stepped};
 
-/// Bytes of pages that a close moves at most, so that the file can be cut off behind them.
+/// Limit on the pages that a close moves, in bytes, so that the file can be truncated behind them.
 const MOVED_BYTES_MAX: u64 = 256 << 20;
 
 impl Store {
-    /// Writes everything out, marks the store clean, and ends its workers. On return all of it survives power loss. Tasks are waited for:
-    /// their changes are refused with `Closed` from here on, and one that never ends by itself keeps this from returning.
-    /// A file is cut off behind the last page in use; up to 256 MiB of pages that lie behind free space move for that. They are read if they
-    /// must be, as after a recovery, where the file would otherwise be longer by half of what is in use.
-    /// Other clones of the store and its tables report `Closed` from here on; its devices are let go, and so can be opened again, when the
-    /// last of these is dropped. Of several callers that close it at once, all wait and get the
-    /// same outcome.
+    /// Writes all changes to the device, marks the store clean, and ends its workers. On return
+    /// everything survives power loss.
+    ///
+    /// The call waits for tasks: from here on their changes fail with `Closed`, and a task that
+    /// never ends keeps this call from returning. A file is truncated behind the last page in use.
+    /// To make it shorter, up to 256 MiB of pages that lie behind free space are moved. They are
+    /// read if necessary, as after a recovery, where the file would otherwise be longer by half of
+    /// the space in use.
+    ///
+    /// From here on, other clones of the store, and its tables, return `Closed`. The devices are
+    /// released, and so can be opened again, when the last of these clones is dropped. Concurrent
+    /// callers all wait and get the same outcome.
     ///
     /// # Errors
-    /// The write or flush that failed, now or earlier; the store is not marked clean then. `NotFound` if a file of the store was removed while
-    /// it was open, and all that was in it is lost. `Invalid` on a worker: the store then closes when the last of its clones is gone.
+    /// The error of a write or flush that failed, now or earlier; the store is not marked clean
+    /// then. `NotFound` if a file of the store was removed while it was open: all data in it is
+    /// lost. `Invalid` on a worker: the store then closes when its last clone is dropped.
     pub fn close(self) -> Result<()> {
         if self.inner.stays_long() {
-            // What a file that stays too large costs is space: the store is as closed as it would be without. What fails for another reason
-            // fails again below.
+            // A file that stays too large costs only space; the store is closed correctly without
+            // the compaction. Other errors occur again below.
             let _ = self.compact(&|_, _| ControlFlow::Continue(()));
         }
         self.inner.close()
     }
 
-    /// Keeps something that is of no use without the store, and drops it when the store has been closed.
+    /// Keeps a value that cannot be used without the store, and drops it when the store has been
+    /// closed.
     pub fn keep_until_closed(&self, companion: impl Send + 'static) {
         self.inner.shared.lifecycle.keep(Box::new(companion));
     }
@@ -45,17 +52,19 @@ impl Store {
 impl Drop for StoreInner {
     fn drop(&mut self) {
         if self.shared.lifecycle.check_process().is_err() {
-            // The threads are another process's.
+            // The threads belong to another process.
             let worker_set = self.worker_set.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(std::mem::replace(worker_set, WorkerSet::Gone));
             return;
         }
         if refuse_on_worker().is_ok() {
-            // No caller is there to be told; the superblock stays open, and the next open says so.
+            // No caller can receive the error. The superblock still says open, which the next
+            // opening reports.
             let _ = self.close();
             return;
         }
-        // A task was the last to let go. Its worker cannot wait for itself: another thread closes.
+        // A task dropped the last handle. Its worker cannot wait for itself, so another thread
+        // closes the store.
         let worker_set = self.worker_set.get_mut().unwrap_or_else(PoisonError::into_inner);
         let worker_set = std::mem::replace(worker_set, WorkerSet::Gone);
         let stepped = matches!(worker_set, WorkerSet::Stepped);
@@ -83,7 +92,8 @@ impl Drop for StoreInner {
         }
         let closer = std::thread::Builder::new().name("qpair-close".to_owned());
         if closer.spawn(move || drop(take(&closing))).is_err() {
-            // Without a thread nothing closes the store: the superblock stays open, as after a crash.
+            // Without a thread nothing closes the store: its superblock still says open, as after a
+            // crash.
             std::mem::forget(take(&rest));
         }
     }
@@ -96,13 +106,14 @@ impl StoreInner {
         closed.get_or_insert_with(|| self.close_once()).clone()
     }
 
-    /// The outcome of the close; `None` if the store was not closed. Waits for a close under way.
+    /// Returns the outcome of the close; `None` if the store was not closed. Waits for a close
+    /// under way.
     pub(crate) fn outcome_of_close(&self) -> Option<Result<()>> {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether a close would leave the file much longer than what is in use, since pages that lie behind are not in memory, and they are few enough
-    /// to be read and moved.
+    /// Whether a close would leave the file much longer than the space in use, because pages near
+    /// its end are not in memory, and these pages are few enough to be read and moved.
     fn stays_long(&self) -> bool {
         let shared = &self.shared;
         if shared.lifecycle.check_writable().is_err()
@@ -127,13 +138,14 @@ impl StoreInner {
             return Ok(());
         }
         let outcome = self.settle();
-        // Drops of tables that were to go on with the first change, which never came, end.
+        // Ends the drops of tables that would have continued with the first change, which never
+        // came.
         drop(self.incarnation.take_first_change());
         self.shared.worker_handles.iter().for_each(|handle| handle.stop());
         match worker_set {
             WorkerSet::Threads(threads) => {
                 for thread in threads {
-                    // A worker that panicked has said so; the superblock stays open then.
+                    // A worker that panicked has reported it; the superblock still says open then.
                     let _ = thread.join();
                 }
             }
@@ -146,22 +158,23 @@ impl StoreInner {
         outcome
     }
 
-    /// Brings the device up to date and marks the store clean.
+    /// Makes a last checkpoint and marks the store clean.
     fn settle(&self) -> Result<()> {
         if let Some(failure) = self.shared.lifecycle.failure() {
             return Err(failure.clone());
         }
-        // Commits under way are made in full.
+        // From here on commits are refused; those under way are completed.
         self.tx.close();
         let shared = self.shared.clone();
         self.block_on(move || async move {
-            // If one failed, the checkpoint below says so.
+            // If a commit failed, the checkpoint below returns the error.
             let _ = shared.oracle.wait_applied(shared.oracle.last()).await;
             shared.forest.merging.wait().await;
             Ok(())
         })?;
         self.shared.begin_closing();
-        // The code that marks the store open holds this lock, and looks first whether the store is being closed.
+        // `begin_change` holds this lock when it marks the store open, and first checks whether the
+        // store is being closed.
         let unfinished =
             self.incarnation.superblock.lock().unwrap_or_else(PoisonError::into_inner).unfinished;
         if !self.shared.lifecycle.is_marked_open() {
@@ -171,8 +184,9 @@ impl StoreInner {
         let (shared, tx) = (self.shared.clone(), self.tx.clone());
         self.block_on(move || async move {
             shared.space.wait_until_left().await;
-            // Of a large value that a commit replaced, the pages are free from here on. A crash that loses the commit has the value
-            // again: until the commit survives one they must not be written over.
+            // The pages of a large value that a commit replaced become free below. A crash that
+            // loses this commit restores the value, so its pages must not be overwritten until the
+            // commit is durable.
             if shared.wal.options.enabled && shared.wal.options.flushed {
                 Worker::wait_durable(shared.last_timestamp()).await?;
             }
@@ -180,7 +194,7 @@ impl StoreInner {
             checkpoint(&shared, true).await?;
             move_to_the_front(&shared).await
         })?;
-        // What a file that stays too large costs is space: the store is as closed as it would be without.
+        // A file that stays too large costs only space; the store is closed correctly without this.
         let _ = self.shared.space.cut_end_off();
         self.incarnation.mark_clean()
     }
@@ -192,8 +206,9 @@ impl StoreInner {
     }
 }
 
-/// Moves the pages of a closed store that lie far behind to the front, where all are in memory and not too many: the file can be cut off behind
-/// them then. The logs had the front until now.
+/// Moves pages near the end of a closed store to its front, if all of them are in memory and they
+/// are not too many, so that the file can be truncated behind them. The logs used the front until
+/// now.
 async fn move_to_the_front(shared: &Arc<Shared>) -> Result<()> {
     if !shared.device.shrinks() {
         return Ok(());
@@ -208,13 +223,13 @@ async fn move_to_the_front(shared: &Arc<Shared>) -> Result<()> {
         return Ok(());
     }
     shared.space.allocate_before(front);
-    // What differs from its copy on the device goes to a new place; inner pages do with every checkpoint.
+    // Dirty pages are written to a new place. Inner pages are written with every checkpoint anyway.
     let moving = frames().filter(|frame| shared.pool.is_behind(*frame, front));
     moving.for_each(|frame| shared.pool.frames.set_dirty(frame, true));
-    // Two, since the runs that describe the checkpoints take turns.
+    // Two checkpoints, since they alternate between two places for their descriptions.
     for _ in 0..2 {
         match checkpoint(shared, true).await {
-            // The one before counts.
+            // The previous checkpoint stays in force.
             Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(()),
             outcome => outcome?,
         }
@@ -231,7 +246,8 @@ mod tests {
     use qpair_format::ErrorKind;
     use qpair_format::superblock::StoreState;
 
-    /// In a fork there are no workers. What would wait for one says so at once, and nothing is written.
+    /// In a fork there are no workers. Calls that would wait for a worker fail at once, and nothing
+    /// is written.
     #[test]
     fn a_fork_is_told_that_the_store_is_not_its_own() {
         let options =
@@ -259,7 +275,7 @@ mod tests {
             assert!(error.to_string().contains("is a fork of it"), "{error}");
         }
         drop((store, table));
-        // It was not closed: the superblock says so still.
+        // The store was not closed: its superblock still says open.
         let superblock = qpair_members::read(opened.as_ref()).unwrap();
         assert_eq!(superblock.state, StoreState::Open);
     }

@@ -1,9 +1,10 @@
-//! Compaction of an open store: pages that lie far behind move to the front, and the device is cut off behind the last one in use.
-//! See docs/design/space.md.
+//! Compaction of an open store: pages near the end of the device move to the front, and the device
+//! is truncated behind the last page in use. See docs/design/space.md.
 //!
-//! - A page moves as any page that was changed does: it becomes dirty, and its next writer finds it a new place. So a crash leaves what
-//!   a crash leaves at any time.
-//! - The caller's thread hands out small parts, one at a time, to one worker; so what others read and write goes on between them.
+//! - A page moves as any changed page does: it becomes dirty, and its next write goes to a new
+//!   place. So a crash during compaction is like a crash at any time.
+//! - The caller's thread hands out small parts, one at a time, to one worker, so that reads and
+//!   writes of others continue between them.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -19,16 +20,17 @@ use crate::shared::Shared;
 use crate::task::{Descent, run, run_all};
 use crate::tree::{Displace, Tree, Visit};
 
-/// Pages that move in one task, and inner pages that it looks at for them.
+/// The number of pages that one task moves, and of inner pages that it visits for that.
 const PART_PAGES: u64 = 1024;
 const PART_VISITS: usize = 64;
-/// Part of the frames that moving makes dirty before a checkpoint writes them, and bytes of these at most.
+/// The divisor for the share of the frames that moving may make dirty before a checkpoint, and a
+/// limit in bytes.
 const STEP_PART: u64 = 4;
 const STEP_BYTES_MAX: u64 = 256 << 20;
-/// How often all is gone through: what others write meanwhile may have come to lie behind again.
+/// The number of rounds, at most: meanwhile others may have written pages behind the front again.
 const ROUNDS_MAX: u32 = 4;
 
-/// What [`Store::compact`] did.
+/// The result of [`Store::compact`].
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -45,40 +47,42 @@ const ROUNDS_MAX: u32 = 4;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactReport {
-    /// Bytes of the store's members before, without superblocks.
+    /// The size of the store's members before, in bytes, without superblocks.
     pub bytes_before: u64,
-    /// Bytes of them now.
+    /// The size of the store's members now, in bytes, without superblocks.
     pub bytes_after: u64,
-    /// Pages that were moved.
+    /// The number of pages that were moved.
     pub moved_pages: u64,
-    /// Bytes of the logs, and of large values that no checkpoint has, that lie behind where all else would end. Logs move as they go on, and end
-    /// when the store is closed.
+    /// The size of the log segments, and of large values that no checkpoint has, behind the place
+    /// where the store would otherwise end, in bytes. Logs move as they grow, and end when the
+    /// store is closed.
     pub log_bytes_behind: u64,
-    /// Bytes of pages of the trees that lie behind there: large values for which no row is free before it, and what others wrote meanwhile.
+    /// The size of the trees' pages behind that place, in bytes: large values for which there are
+    /// not enough adjacent free pages before it, and pages that others wrote meanwhile.
     pub bytes_behind: u64,
-    /// The time it took.
+    /// The time that compaction took.
     pub elapsed: Duration,
 }
 
-/// Where a store's compaction has got to.
+/// The state of a store's compaction.
 pub(super) struct Compaction<'a> {
     pub(super) inner: &'a StoreInner,
     progress: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
     pub(super) front: u64,
     moved: u64,
     total: u64,
-    /// Pages that were made dirty since the last checkpoint.
+    /// The number of pages made dirty since the last checkpoint.
     dirty: u64,
 }
 
-/// Where a tree's pages of a level are being gone through: those from a key on are left.
+/// The position of a pass over a tree's pages of a level: pages from `key` on are left.
 struct Walk {
     tree: Tree,
     level: u8,
     key: Option<Vec<u8>>,
 }
 
-/// New places are anywhere again, however it ended.
+/// A guard that lets pages be allocated anywhere again when the compaction ends.
 struct Front(Arc<Shared>);
 
 impl Drop for Front {
@@ -88,23 +92,30 @@ impl Drop for Front {
 }
 
 impl Store {
-    /// Makes the store's files as short as what is in them, nearly: pages that lie far behind move to the front, and the files are cut off behind
-    /// them. Other calls go on meanwhile; one part of the store is read at a time, and written with checkpoints, of which each takes a quarter of
-    /// the memory, or 256 MiB. `progress` is told the pages that were moved and those to move, and may break it off; it may also sleep, so that
-    /// less is read and written in a second.
+    /// Makes the store's files nearly as short as their contents: pages near the end move to the
+    /// front, and the files are truncated behind them. Other calls continue meanwhile. Compaction
+    /// reads one part of the store at a time, and writes it with checkpoints, each of a quarter of
+    /// the memory or 256 MiB.
     ///
-    /// A store needs free pages to be changed ([`StoreReport::free_pages`](super::StoreReport::free_pages)), so the next changes make its files
-    /// longer again, by as much as the pages that are dirty in memory need. Stores on block devices, whose size is fixed, stay as they are.
+    /// `progress` receives the number of pages moved and of pages to move, and may break the
+    /// compaction off; it may also sleep, to limit the rate of reads and writes.
     ///
-    /// Large values move by being written anew, if there is a row of free pages for them and no other transaction has their row: a transaction that
-    /// writes the same row meets a commit, and may conflict with it.
+    /// A store needs free pages to be changed
+    /// ([`StoreReport::free_pages`](super::StoreReport::free_pages)). The next changes therefore
+    /// make its files longer again, by as much as the dirty pages in memory need. Stores on block
+    /// devices, whose size is fixed, are not changed.
     ///
-    /// Tables that are not open are opened, as long as their roots have little of the memory ([`Store::table`]); pages of others stay where they
-    /// are.
+    /// A large value is moved by rewriting it, if there are enough adjacent free pages for it and
+    /// no other transaction has locked its row. A concurrent transaction that writes the same row
+    /// may conflict with this commit.
+    ///
+    /// Tables that are not open are opened, as long as their roots take only a small share of the
+    /// memory ([`Store::table`]); pages of other tables are not moved.
     ///
     /// # Errors
-    /// `Interrupted` if `progress` broke it off: what was moved stays so, and the store is whole as at any time. `ReadOnly`; `NoSpace` if pages
-    /// find no place; `Invalid` on a worker; `Closed`; and what the device says, as of a page that cannot be read.
+    /// `Interrupted` if `progress` broke the compaction off: pages that were moved stay moved, and
+    /// the store is consistent. `ReadOnly`; `NoSpace` if there is no place for pages; `Invalid` on
+    /// a worker; `Closed`; and errors of the device, for example for a page that cannot be read.
     pub fn compact(&self, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<CompactReport> {
         let (began, shared) = (Instant::now(), &self.inner.shared);
         shared.check_caller()?;
@@ -135,7 +146,8 @@ impl Store {
             let moved = compaction.all().and_then(|()| compaction.values(self, &tables));
             report.moved_pages += compaction.moved;
             moved?;
-            // With the one before the large values two, since the runs that describe the checkpoints take turns.
+            // Two checkpoints after the trees, since checkpoints alternate between two places for
+            // their descriptions. The first may be the one before the large values.
             if compaction.dirty > 0 {
                 compaction.checkpoint()?;
             }
@@ -163,7 +175,7 @@ impl StoreInner {
 }
 
 impl Compaction<'_> {
-    /// Goes through all trees that are open, the catalog among them.
+    /// Goes through all open trees, the catalog among them.
     fn all(&mut self) -> Result<()> {
         let shared = &self.inner.shared;
         let roots = shared.forest.roots().clone();
@@ -173,7 +185,7 @@ impl Compaction<'_> {
             let levels = tree.levels(&shared.pool) as u8;
             for level in (levels.min(1)..=levels).rev() {
                 match self.level(tree, level) {
-                    // It was dropped meanwhile.
+                    // The table was dropped meanwhile.
                     Err(error) if error.kind() == ErrorKind::NotFound => break,
                     outcome => outcome?,
                 }
@@ -183,7 +195,7 @@ impl Compaction<'_> {
         Ok(())
     }
 
-    /// Goes through the inner pages of a tree's level, and what leaves are right below.
+    /// Goes through the inner pages of a tree's level, and through the leaves right below them.
     fn level(&mut self, tree: Tree, level: u8) -> Result<()> {
         let shared = &self.inner.shared;
         let mut walk = Walk { tree, level, key: Some(Vec::new()) };
@@ -201,7 +213,8 @@ impl Compaction<'_> {
         Ok(())
     }
 
-    /// Counts pages that were moved. A checkpoint writes them, and gives back where they were, once they are many.
+    /// Counts pages that were moved. Once there are many, makes a checkpoint, which writes them and
+    /// frees their old places.
     pub(super) fn note_moved(&mut self, pages: u64) -> Result<()> {
         let shared = &self.inner.shared;
         let step = (u64::from(shared.pool.active()) / STEP_PART)
@@ -211,7 +224,7 @@ impl Compaction<'_> {
         if self.dirty >= step { self.checkpoint() } else { Ok(()) }
     }
 
-    /// Makes a checkpoint of what was moved; new places come from the front again.
+    /// Makes a checkpoint of the moved pages; new places are then taken from the front again.
     pub(super) fn checkpoint(&mut self) -> Result<()> {
         self.inner.checkpoint_alone()?;
         self.inner.shared.space.allocate_before(self.front);
@@ -219,10 +232,10 @@ impl Compaction<'_> {
         Ok(())
     }
 
-    /// Tells the caller how far it is.
+    /// Reports the progress to the caller.
     ///
     /// # Errors
-    /// `Interrupted` if the caller breaks it off.
+    /// `Interrupted` if the caller breaks the compaction off.
     pub(super) fn told(&self) -> Result<()> {
         match (self.progress)(self.moved, self.total.max(self.moved)) {
             ControlFlow::Continue(()) => Ok(()),
@@ -234,7 +247,8 @@ impl Compaction<'_> {
 }
 
 impl Walk {
-    /// Goes on for a while, and counts pages that were moved; what is left.
+    /// Continues the pass for a limited number of pages, and adds the moved pages to `moved`;
+    /// returns the rest of the pass.
     async fn part(mut self, shared: &Shared, front: u64, moved: &Cell<u64>) -> Result<Self> {
         let Self { tree, level, .. } = self;
         for _ in 0..PART_VISITS {

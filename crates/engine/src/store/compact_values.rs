@@ -1,7 +1,8 @@
-//! Compaction of large values: those that lie far behind are written anew, by ordinary commits of what they are.
+//! Compaction of large values: those near the end of the device are rewritten, by ordinary commits
+//! of their present contents.
 //!
-//! A value moves only if a row for it is free before the front, so that moving never makes the store longer. A row that another transaction
-//! has locked is left alone.
+//! A value moves only if there are enough adjacent free pages before the front, so that moving
+//! never makes the store longer. A row that another transaction has locked is skipped.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -16,14 +17,14 @@ use crate::task::run;
 use crate::tree::{Batch, Direction, Scan, Tree};
 use crate::tx::TransactionOptions;
 
-/// Leaves that are looked at in one task.
+/// The number of leaves that one task looks at.
 const PART_LEAVES: usize = 64;
 
-/// Waits for a row that is locked.
+/// How long a rewrite waits for a locked row.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Whether a transaction that ended so leaves its value where it is, and the compaction goes on: others have the row or took the snapshot's
-/// older values, the table is gone, or there is no room.
+/// Whether compaction skips a value after this error and continues: others have locked the row or
+/// used up the room for older values, the table is gone, or there is no room.
 fn stays(kind: ErrorKind) -> bool {
     matches!(
         kind,
@@ -43,7 +44,8 @@ struct Behind {
 }
 
 impl Compaction<'_> {
-    /// Moves the large values of all tables, if anything still lies behind once the pages of the trees have moved.
+    /// Moves the large values of all tables, if pages still lie behind the front after the pages of
+    /// the trees have moved.
     pub(super) fn values(&mut self, store: &Store, tables: &[Table]) -> Result<()> {
         self.checkpoint()?;
         match self.inner.shared.space.behind(self.front).0 {
@@ -60,7 +62,7 @@ impl Compaction<'_> {
                 self.inner.block_on(move || async move { look(&shared, tree, from, front).await });
             let (behind, rest) = match found {
                 Ok(found) => found,
-                // It was dropped meanwhile.
+                // The table was dropped meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(error),
             };
@@ -75,9 +77,9 @@ impl Compaction<'_> {
         Ok(())
     }
 
-    /// Puts a value where it is already, in other pages.
+    /// Puts a value again, in other pages.
     fn rewrite(&mut self, store: &Store, table: &Table, value: &Behind) -> Result<()> {
-        // The checkpoint that gives the old pages back makes it durable.
+        // The checkpoint that frees the old pages makes this commit durable.
         let options = TransactionOptions {
             durability: Durability::Async,
             lock_timeout: Some(LOCK_TIMEOUT),
@@ -96,7 +98,8 @@ impl Compaction<'_> {
     }
 }
 
-/// The large values of the next leaves that lie behind the front, and where the leaves after those begin.
+/// Returns the large values of the next leaves that lie behind the front, and the key from which
+/// the remaining leaves begin.
 async fn look(
     shared: &Shared,
     tree: Tree,

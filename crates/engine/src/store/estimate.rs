@@ -1,4 +1,4 @@
-//! How much a table has, estimated from a few of its leaves.
+//! Estimates of a table's size from a few of its leaves.
 
 use qpair_format::Result;
 
@@ -6,7 +6,7 @@ use super::table::{Table, TaskTable};
 use crate::task::run;
 use crate::tree::Sample;
 
-/// What a table has. All but `depth` are estimates: see [`Table::statistics`].
+/// The size of a table. All fields but `depth` are estimates: see [`Table::statistics`].
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -23,20 +23,22 @@ use crate::tree::Sample;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableStatistics {
-    /// Records.
+    /// The number of records.
     pub records: u64,
-    /// Bytes of their keys and values.
+    /// The size of their keys and values, in bytes.
     pub value_bytes: u64,
-    /// Leaf pages. The pages of large values are others.
+    /// The number of leaf pages. The pages of large values are not counted.
     pub leaves: u64,
-    /// Pages from the root to a leaf, both counted.
+    /// The number of pages on the path from the root to a leaf, both included.
     pub depth: u32,
 }
 
 impl Table {
-    /// What the table has, estimated from up to 64 of its leaves, which are read if they are not in memory. The figures are exact for
-    /// a table of up to 64 leaves below one page, and mostly within 20 % for a larger one; they are further off if the sizes of its
-    /// records differ much, or its pages are small: they suit a query's plan, and no invoice. Of one state of the table it gives the same figures each time.
+    /// Estimates the table's size from up to 64 of its leaves, which are read if they are not in
+    /// memory. The figures are exact for a table of up to 64 leaves below one page, and mostly
+    /// within 20 % for a larger one. They are less accurate if the sizes of its records differ
+    /// much, or its pages are small. Use them to plan a query, not for billing. For the same state
+    /// of the table the figures are always the same.
     ///
     /// ```
     /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -59,7 +61,8 @@ impl Table {
         self.inner().block_on(move || async move { table.statistics().await })
     }
 
-    /// How many records there are, as [`Table::statistics`] estimates it. [`Table::count`] is exact, and reads all leaves.
+    /// Estimates the number of records, as [`Table::statistics`] does. [`Table::count`] is exact,
+    /// but reads all leaves.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -67,7 +70,7 @@ impl Table {
         Ok(self.statistics()?.records)
     }
 
-    /// Whether there are no records. This is no estimate.
+    /// Whether the table has no records. This is exact.
     ///
     /// ```
     /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -89,7 +92,7 @@ impl Table {
 }
 
 impl TaskTable {
-    /// [`Table::statistics`] in a task.
+    /// Like [`Table::statistics`], in a task.
     ///
     /// # Errors
     /// As [`Table::statistics`]; `Invalid` if awaited outside of the store's workers.

@@ -1,22 +1,24 @@
-//! A sorted load from a thread that is no worker: records are gathered there, and handed to a task part by part.
+//! Sorted loads from a thread that is no worker, which gathers the records and passes them to a
+//! task part by part.
 //!
-//! The caller's iterator may wait for a pipe, or read this very store: neither is done on a worker. While the task builds pages
-//! of one part the next one is gathered.
+//! The caller's iterator may wait for a pipe, or read this store: neither may be done on a worker.
+//! While the task builds pages of one part, the thread gathers the next one.
 
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::{BulkLoader, Table, TaskTable};
 use crate::task::{JoinHandle, OneshotSender, oneshot, refuse_on_worker};
 
-/// Records and bytes after which a part is handed over.
+/// The number of records, and of bytes, after which a part is passed to the task.
 const PART_RECORDS: usize = 16 << 10;
 const PART_BYTES: usize = 1 << 20;
 
-/// Records one after the other. The caller's own vectors are freed on the caller's thread.
+/// A buffer of records, one after the other. The caller's own vectors are freed on the caller's
+/// thread.
 #[derive(Default)]
 struct Records {
     bytes: Vec<u8>,
-    /// Lengths of key and value.
+    /// The lengths of each record's key and value.
     lens: Vec<(usize, usize)>,
 }
 
@@ -37,24 +39,26 @@ impl Records {
     }
 }
 
-/// What the loading task is handed.
+/// A part of a load, as the loading task receives it.
 enum Part {
-    /// Records, where to give their memory back once they were taken, and where the next part will be.
+    /// Records, the channel to return their memory through, and the channel of the next part.
     Some(Records, OneshotSender<Records>, JoinHandle<Part>),
-    /// The rest.
+    /// The last records.
     Last(Records),
     /// The iterator's error.
     Failed(Error),
 }
 
 impl Table {
-    /// Loads records that come in key order into this empty table; how many. Faster than [`Table::put`] by far. `records` is gone through on
-    /// the caller's thread, up to 16,384 records or 1 MiB ahead of what is being written.
+    /// Loads records, in the order of their keys, into this empty table; returns their number. Much
+    /// faster than [`Table::put`]. `records` is iterated on the caller's thread, up to 16,384
+    /// records or 1 MiB ahead of the writes.
     ///
     /// # Errors
-    /// `Invalid` if the table is not empty or the keys do not ascend, and on a worker; the first error of the iterator; as
-    /// [`Table::put`] otherwise. After an error the table is as empty as before, unless it was the last checkpoint that failed: then the
-    /// records are there, and a crash may take them.
+    /// `Invalid` if the table is not empty or the keys do not ascend, and on a worker; the first
+    /// error of the iterator; otherwise as [`Table::put`]. After an error the table is empty as
+    /// before, unless the last checkpoint failed: then the records are visible, and a crash may
+    /// lose them.
     pub fn bulk_load<I>(&self, records: I) -> Result<u64>
     where
         I: IntoIterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
@@ -79,7 +83,7 @@ impl Table {
             let free = match taken.take().map(JoinHandle::join) {
                 None => Records::default(),
                 Some(Ok(records)) => records,
-                // The receiver has ended with an error of its own, and reports it.
+                // The loading task has ended with an error, which the join below returns.
                 Some(Err(_)) => break,
             };
             let ((tell, told), (next, parts)) = (oneshot(), oneshot());
@@ -103,11 +107,11 @@ async fn load(table: TaskTable, first: JoinHandle<Part>) -> Result<u64> {
     }
 }
 
-/// Adds the records of all parts.
+/// Adds the records of all parts to the loader.
 async fn take(loader: &mut BulkLoader, first: JoinHandle<Part>) -> Result<()> {
     let mut next = first;
     loop {
-        // The caller's iterator panicked if there is none.
+        // Fails if the caller's iterator panicked, since then no part was sent.
         let part = next.await.map_err(|_| {
             Error::new(ErrorKind::Interrupted, "a sorted load was dropped before its end")
         })?;

@@ -1,10 +1,12 @@
-//! Reading a store into memory before it is asked for: level by level, and each level in the order of the device.
+//! Reading a store into memory in advance: level by level, and within a level in the order of the
+//! device.
 //!
-//! - A page comes into memory as any other does: by the reference in its parent, which is there first. So a level is read when the one above is
-//!   there, and inner pages come before leaves.
-//! - The caller's thread hands out batches; the workers read them, between what their other tasks do. Many reads of pages side by side are under
-//!   way at once, which the kernel makes large requests of.
-//! - It takes frames that are free, and stops before so few are left that pages would be evicted.
+//! - A page is brought into memory through the reference in its parent, as always, so its parent
+//!   must be in memory first. Therefore each level is read after the one above it, and inner pages
+//!   before leaves.
+//! - The caller's thread hands out batches, which the workers read beside their other tasks. Many
+//!   reads of adjacent pages are under way at once, which the kernel merges into large requests.
+//! - Warming takes free frames only, and stops before so few are left that pages would be evicted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -19,31 +21,32 @@ use crate::shared::Shared;
 use crate::task::{JoinHandle, current, run, spawn_to};
 use crate::tree::{Absent, Arrival, Below, Fetch, Fetched, Resident};
 
-/// Pages whose order is looked at together: 24 MiB of references.
+/// The number of pages that are sorted together: 24 MiB of references.
 const SORTED: usize = 1 << 20;
-/// Pages that a task reads.
+/// The number of pages that a task reads.
 const BATCH: usize = 1024;
-/// Tasks at work for each worker.
+/// The number of tasks under way for each worker.
 const BATCHES_PER_WORKER: usize = 2;
-/// Reads of one task under way at once.
+/// The number of reads that one task has under way.
 const WINDOW: usize = 64;
 
-/// What [`Store::warm`] did.
+/// The result of [`Store::warm`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WarmReport {
-    /// Pages that were read.
+    /// The number of pages that were read.
     pub pages: u64,
-    /// Their bytes.
+    /// The size of these pages, in bytes.
     pub bytes: u64,
-    /// Pages that could not be read, or were not what was written. An operation that needs one gets the error.
+    /// The number of pages that could not be read, or were damaged. An operation that needs such a
+    /// page returns the error.
     pub unread: u64,
-    /// Whether memory was full before all pages were there.
+    /// Whether memory was full before all pages were read.
     pub full: bool,
-    /// The time it took.
+    /// The time that warming took.
     pub elapsed: Duration,
 }
 
-/// What came of a batch.
+/// The result of a batch.
 #[derive(Clone, Copy, Default)]
 struct Outcome {
     pages: u64,
@@ -51,26 +54,30 @@ struct Outcome {
     full: bool,
 }
 
-/// A store being warmed.
+/// The state of a store's warming.
 struct Warming<'a> {
     inner: &'a StoreInner,
     progress: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
     batches: VecDeque<JoinHandle<Result<Outcome>>>,
     outcome: Outcome,
-    /// Pages to be read in all, as far as that is known.
+    /// The number of pages to read in all, as far as it is known.
     total: u64,
 }
 
 impl Store {
-    /// Reads the pages of all tables into memory, as many as there are free frames for, in the order in which they lie on the device: inner
-    /// pages first. Other calls go on meanwhile, and nothing that is in memory leaves it for this. Large values are not read: they are never kept
-    /// in memory. `progress` is told the pages that were read and those to read, and may break it off.
+    /// Reads the pages of all tables into memory, as many as there are free frames for. Inner pages
+    /// are read first, and each level in the order in which its pages lie on the device. Other
+    /// calls continue meanwhile, and no page in memory is evicted for this. Large values are not
+    /// read, since they are never kept in memory. `progress` receives the number of pages read and
+    /// of pages to read, and may break the warming off.
     ///
-    /// Tables that are not open are opened, as long as their roots have little of the memory ([`Store::table`]).
+    /// Tables that are not open are opened, as long as their roots take only a small share of the
+    /// memory ([`Store::table`]).
     ///
     /// # Errors
-    /// `Interrupted` if `progress` broke it off: what was read stays. `Invalid` on a worker; `Closed`; and what the device says of the
-    /// catalog. Other pages that cannot be read are counted.
+    /// `Interrupted` if `progress` broke the warming off: pages that were read stay in memory.
+    /// `Invalid` on a worker; `Closed`; and errors of the device for the catalog. Other pages that
+    /// cannot be read are counted.
     pub fn warm(&self, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<WarmReport> {
         let began = Instant::now();
         self.inner.shared.check_caller()?;
@@ -89,13 +96,14 @@ impl Store {
         Ok(WarmReport { pages, bytes, unread, full, elapsed: began.elapsed() })
     }
 
-    /// The roots of all trees that are open, and of those that can be opened for this; whether some are left out.
+    /// Returns the roots of all open trees, after opening as many as possible; and whether some
+    /// tables were left out.
     fn roots_to_warm(&self) -> Result<(Vec<Resident>, bool)> {
         let shared = &self.inner.shared;
         let roots_max = self.inner.opened_for_all_max();
         let names = self.table_names()?;
         for name in names.iter().take(roots_max).take_while(|_| room(shared) > 0) {
-            // A table that cannot be opened gives its error to the caller that wants it.
+            // If a table cannot be opened, a caller that needs the table gets the error.
             let _ = self.existing_table(name);
         }
         let roots = shared.forest.roots();
@@ -108,7 +116,7 @@ impl Store {
 }
 
 impl Warming<'_> {
-    /// Reads what is below the roots, down to the leaves.
+    /// Reads the pages below the roots, down to the leaves.
     fn read(&mut self, roots: Vec<Resident>) -> Result<()> {
         let shared = &self.inner.shared;
         self.total = shared.space.counts().0.min(room(shared) as u64);
@@ -137,7 +145,7 @@ impl Warming<'_> {
         Ok(())
     }
 
-    /// Reads what is one level below these pages and not in memory, in the order of the device.
+    /// Reads the pages one level below these that are not in memory, in the order of the device.
     fn read_below(&mut self, level: u8, pages: &Arc<[Resident]>) -> Result<()> {
         let shared = &self.inner.shared;
         let mut from = 0;
@@ -156,7 +164,7 @@ impl Warming<'_> {
         Ok(())
     }
 
-    /// Makes the workers read pages, batch by batch.
+    /// Lets the workers read pages, batch by batch.
     fn load(&mut self, absent: &[Absent]) -> Result<()> {
         let shared = &self.inner.shared;
         let workers = shared.worker_handles.len();
@@ -172,7 +180,7 @@ impl Warming<'_> {
         self.settle(0)
     }
 
-    /// Waits until so few batches are under way, and tells how far it is.
+    /// Waits until at most `batches_max` batches are under way, and reports the progress.
     fn settle(&mut self, batches_max: usize) -> Result<()> {
         while self.batches.len() > batches_max
             && let Some(batch) = self.batches.pop_front()
@@ -191,14 +199,15 @@ impl Warming<'_> {
     }
 }
 
-/// Free frames that may be taken: with fewer left a worker would begin to evict, and each may take some at once.
+/// Returns the number of free frames that may be taken: with fewer left a worker would begin to
+/// evict, and each worker may take some at once.
 fn room(shared: &Shared) -> usize {
     let pool = &shared.pool;
     let kept = pool.free_low() + shared.worker_handles.len() * pool.local_max().div_ceil(2);
     pool.free_count().saturating_sub(kept)
 }
 
-/// The levels of roots, without those that are leaves.
+/// Returns the roots that are not leaves, with their levels.
 async fn levels(shared: &Shared, roots: Vec<Resident>) -> Result<Vec<(u8, Resident)>> {
     let mut levels = Vec::with_capacity(roots.len());
     for root in roots {
@@ -208,7 +217,7 @@ async fn levels(shared: &Shared, roots: Vec<Resident>) -> Result<Vec<(u8, Reside
     Ok(levels)
 }
 
-/// The inner pages in memory one level below these, with their level.
+/// Returns the inner pages in memory one level below these, with their level.
 async fn inner_below(shared: &Shared, pages: &[Resident]) -> Result<Vec<(u8, Resident)>> {
     let mut inner = Vec::new();
     for page in pages {
@@ -220,7 +229,8 @@ async fn inner_below(shared: &Shared, pages: &[Resident]) -> Result<Vec<(u8, Res
     Ok(inner)
 }
 
-/// What is not in memory one level below these pages, until it is so many or more; and how many pages were looked at for that.
+/// Collects the pages one level below these that are not in memory, until there are more than
+/// `most`; returns also the number of pages that were looked at.
 async fn absent_below(
     shared: &Shared,
     pages: &[Resident],
@@ -267,7 +277,7 @@ async fn read_batch(shared: &Shared, batch: Vec<Absent>) -> Result<Outcome> {
     for frame in begun {
         run(shared, Arrival::new(frame)).await?;
     }
-    // The task asks for none of them again.
+    // The task asks for none of these pages again.
     let failed = current(|worker| worker.forget_load_errors()).unwrap_or(0) as u64;
     outcome.pages -= failed;
     outcome.unread += failed;

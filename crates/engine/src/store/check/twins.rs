@@ -1,5 +1,5 @@
-//! What a store has twice: superblocks, and checkpoint records. One of two is enough, so nothing is lost with the other; but a device that
-//! damages one will damage more.
+//! The check of superblocks and checkpoint records, which a store has twice. One of two copies is
+//! enough, so damage of the other loses nothing; but a device that damages one will damage more.
 
 use qpair_format::Result;
 use qpair_format::image::Record;
@@ -9,7 +9,7 @@ use super::walk::Walk;
 use crate::checkpoint::read_records;
 
 impl Walk<'_> {
-    /// Names those that cannot be read, where the other can.
+    /// Reports copies that cannot be read while the second copy can.
     pub(super) fn look_at_twins(&mut self) -> Result<()> {
         for member in &self.inner.incarnation.members {
             for (offset, slot) in SLOT_OFFSETS.iter().zip(qpair_members::read_slots(&**member)?.0) {
@@ -24,7 +24,8 @@ impl Walk<'_> {
         let records = self
             .inner
             .block_on(move || async move { Ok(read_records(&shared, used.store_id).await) })?;
-        // Of a store that was not closed, the power may have failed between the two.
+        // In a store that was not closed, the power may have failed between the writes of the two
+        // copies.
         let is_whole =
             |record: &Option<Record>| record.is_some_and(|record| record == used || !used.closed);
         if records.iter().any(is_whole) {

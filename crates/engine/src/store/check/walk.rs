@@ -1,4 +1,4 @@
-//! The walk: which page is next, and what is known so far.
+//! The walk of a check: which page to read next, and the findings so far.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -20,15 +20,16 @@ use crate::task::{
 };
 use qpair_format::image::RECORD_PAGES;
 
-/// Pages a task reads.
+/// The number of pages that a task reads.
 const BATCH: usize = 64;
-/// Tasks of each worker under way.
+/// The number of tasks under way for each worker.
 const BATCHES_PER_WORKER: usize = 2;
-/// Reads a task has in flight.
+/// The number of reads that a task has in flight.
 const WINDOW: usize = 32;
-/// Inner pages read ahead in one batch: each stays in memory until its children were handed out.
+/// The number of inner pages that are read ahead in one batch: each stays in memory until all its
+/// children were handed out.
 const INNER_AHEAD: usize = 8;
-/// Faults told one by one.
+/// The number of faults that are listed one by one.
 const FAULTS_MAX: usize = 1000;
 
 /// An inner page whose children are being handed out.
@@ -43,7 +44,7 @@ struct Open {
 struct Value {
     table: usize,
     descriptor: Descriptor,
-    /// Of pages that are still to be read.
+    /// The runs of pages that are still to be read.
     runs: VecDeque<Range<u64>>,
     next: u32,
 }
@@ -51,22 +52,23 @@ struct Value {
 pub(super) struct Walk<'a> {
     pub(super) inner: &'a StoreInner,
     pub(super) report: CheckReport,
-    /// Ids of the trees in the report's tables.
+    /// The ids of the trees in the report's tables.
     tree_ids: Vec<u32>,
     faults: u64,
-    /// From this one on the report's tables are being dropped, as a sound catalog says.
+    /// The index of the first table that is being dropped, as are all after it, if the catalog is
+    /// sound.
     first_dropped: Option<usize>,
-    /// Something is wrong with a page of the catalog.
+    /// Whether a page of the catalog has a fault.
     catalog_is_damaged: bool,
-    /// Pages that the members have room for.
+    /// The number of pages that the members have room for.
     pages: u64,
     stripe_unit_bytes: u64,
-    /// A bit for each page: claimed by something.
+    /// A bit for each page, set once something claims the page.
     claimed: Vec<u64>,
     claimed_pages: u64,
     roots: VecDeque<Job>,
     values: VecDeque<Value>,
-    /// Lists of values' runs that are being read.
+    /// Partly read lists of large values' runs.
     lists: BTreeMap<(u64, u64), ListReader>,
     open: Vec<Open>,
     running: VecDeque<JoinHandle<Result<Vec<Finding>>>>,
@@ -145,7 +147,7 @@ impl<'a> Walk<'a> {
         Ok(self.report)
     }
 
-    /// The pages that are no tree's: checkpoint records, the image's description.
+    /// Claims the pages that belong to no tree: the checkpoint records and the image's description.
     fn claim_own(&mut self) {
         let record = self.inner.shared.checkpointing.record();
         let own = record.runs().flat_map(|(first, pages)| first..first + pages);
@@ -156,8 +158,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Adds the trees that the checkpoint lists and no record of the catalog names, once all others were walked; whether
-    /// there are any. They are being dropped, unless the record that names them is what is damaged.
+    /// Adds the trees that the checkpoint lists and no record of the catalog names; returns whether
+    /// there are any. Called after all other trees were walked. These trees are being dropped,
+    /// unless the catalog is damaged and the lost record named them.
     fn add_nameless(&mut self) -> bool {
         let known = &self.tree_ids;
         let roots = self.inner.shared.forest.roots();
@@ -179,7 +182,8 @@ impl<'a> Walk<'a> {
         self.roots.len() > before
     }
 
-    /// The place where the checkpoint has the root of a tree. The store was not changed since it was opened.
+    /// Returns the place of a tree's root in the checkpoint. The store was not changed since it was
+    /// opened.
     fn root_of(&mut self, tree_id: u32) -> Option<u64> {
         match self.inner.shared.forest.roots().get(&tree_id) {
             Some(Root::Open(frame)) => Some(self.inner.shared.pool.frames.page_id(*frame)),
@@ -195,7 +199,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A fault of a page: of which table, where it is, what is wrong.
+    /// Adds a fault of a page, with the page's table and place.
     fn page_fault(&mut self, table: usize, page_id: u64, what: &str) {
         let place = self.place_of(page_id);
         let name = &self.report.tables[table].name;
@@ -203,7 +207,7 @@ impl<'a> Walk<'a> {
         self.fault(format!("table {name}: page {page_id}, {place}, {what}"));
     }
 
-    /// Where a page is: in the store's pages, and in which member.
+    /// Describes where a page is: its offset in the store's pages, and in which member.
     pub(super) fn place_of(&self, page_id: u64) -> String {
         let inner = self.inner;
         let offset = inner.shared.offset_bytes(page_id);
@@ -215,7 +219,7 @@ impl<'a> Walk<'a> {
         format!("at byte {offset} of the store's pages (byte {at} of {member})")
     }
 
-    /// Notes that a page is part of something; what is wrong with it if it cannot be.
+    /// Notes that a page is part of something; returns a description of the fault if it cannot be.
     fn claim(&mut self, page_id: u64) -> Result<(), String> {
         if page_id >= self.pages {
             return Err(format!("page {page_id} of a store of {} pages", self.pages));
@@ -249,7 +253,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The next pages to read; none if there are none for now.
+    /// Returns the next pages to read; empty if there are none for now.
     fn next_jobs(&mut self) -> Vec<Job> {
         let mut jobs = Vec::with_capacity(BATCH);
         let mut inner_pages = 0;
@@ -278,7 +282,8 @@ impl<'a> Walk<'a> {
         jobs
     }
 
-    /// The next page of the large values that were found; it was claimed with its value.
+    /// Returns the next page of the large values that were found. The page was claimed together
+    /// with its value.
     fn next_part(&mut self) -> Option<Job> {
         let value = self.values.front_mut()?;
         let (descriptor, part, table) = (value.descriptor, value.next, value.table);
@@ -294,7 +299,7 @@ impl<'a> Walk<'a> {
         Some(Job { table, place: page_id, role: Role::Part { descriptor, part } })
     }
 
-    /// The next child of the inner page that was opened last, if it can be read.
+    /// Returns the next child of the inner page that was opened last, if it can be read.
     fn next_child(&mut self) -> Option<Job> {
         let open = self.open.last_mut()?;
         let (table, parent, position) = (open.table, open.page_id, open.next);
@@ -308,12 +313,12 @@ impl<'a> Walk<'a> {
         child.map_err(|what| self.page_fault(table, parent, &what)).ok()
     }
 
-    /// Takes in what was found in a page.
+    /// Adds the findings about a page to the report.
     fn take(&mut self, finding: Finding) {
         let Finding { table, page_id, mut faults, content } = finding;
         self.report.pages_checked += 1;
         if matches!(content, Content::List { .. }) && self.is_dropped(table) {
-            // It may be another's by now, as the value's pages.
+            // The page may belong to another value by now, as may the pages of the value itself.
             faults.clear();
         }
         for fault in faults {
@@ -368,10 +373,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Queues the read of the next page of a list, which `referrer` names.
+    /// Queues the read of the next page of a list of runs; `referrer` is the page that refers to
+    /// it.
     fn read_list(&mut self, table: usize, referrer: u64, descriptor: Descriptor) {
         let next = self.lists.get(&descriptor.key()).and_then(ListReader::next);
-        // Of a table that is being dropped it may have been given back before a crash: it is claimed once it is known to be the list.
+        // In a table that is being dropped, the page may have been freed before a crash. It is
+        // claimed only once it is known to be the list.
         let claim = |page_id| match self.is_dropped(table) {
             true => Ok(page_id),
             false => self.claim(page_id).map(|()| page_id),
@@ -385,7 +392,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes in a page of a list.
+    /// Adds a page of a list of runs.
     fn take_list(
         &mut self,
         table: usize,
@@ -425,7 +432,7 @@ impl<'a> Walk<'a> {
         self.first_dropped.is_some_and(|first| table >= first)
     }
 
-    /// Queues the reads of the pages of a value, which `referrer` names.
+    /// Queues the reads of the pages of a value; `referrer` is the page that refers to them.
     fn add_parts(
         &mut self,
         table: usize,
@@ -440,7 +447,8 @@ impl<'a> Walk<'a> {
             }
         }
         if self.is_dropped(table) {
-            // Before a crash they may have been given back, and be another's by then: recovery takes them once more, as they are.
+            // The pages may have been freed before a crash, and belong to another value by now:
+            // recovery handles this when it resumes the drop.
             self.report.tables[table].overflow_pages += u64::from(descriptor.pages);
             return;
         }
@@ -448,7 +456,7 @@ impl<'a> Walk<'a> {
         self.values.push_back(Value { table, descriptor, runs, next: 0 });
     }
 
-    /// What is left once all that can be reached was: free pages and lost ones.
+    /// Counts free and lost pages, once all reachable pages were read.
     fn finish(&mut self) {
         let mut linked = self.inner.shared.space.linked();
         let record = self.inner.shared.checkpointing.record();
@@ -475,7 +483,7 @@ impl<'a> Walk<'a> {
         } else {
             self.report.unreached_pages = unknown;
         }
-        // The catalog stays first; leaves of it may have come in any order.
+        // Leaves of the catalog may have been read in any order; the catalog itself stays first.
         self.report.tables[1.min(self.tree_ids.len())..].sort_by(|a, b| a.name.cmp(&b.name));
         if self.faults > FAULTS_MAX as u64 {
             let more = self.faults - FAULTS_MAX as u64;
@@ -490,14 +498,14 @@ impl Open {
     }
 }
 
-/// Reads pages past the pool and looks at each; what was found, in order.
+/// Reads pages, bypassing the pool, and checks each; returns the findings in order.
 async fn read_all(shared: Arc<Shared>, jobs: Vec<Job>) -> Result<Vec<Finding>> {
     let mut findings = Vec::with_capacity(jobs.len());
     let mut reading: VecDeque<(Job, Transfer)> = VecDeque::with_capacity(WINDOW);
     let mut jobs = jobs.into_iter().peekable();
     loop {
         while jobs.peek().is_some() && reading.len() < WINDOW {
-            // With transfers under way it takes only frames that are free now.
+            // With transfers under way, the task takes only frames that are free now.
             let frame = match reading.is_empty() {
                 true => Some(scratch_frame().await?),
                 false => scratch_frame_now(),

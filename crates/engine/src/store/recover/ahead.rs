@@ -1,7 +1,8 @@
-//! Reads of a log that are begun before the log asks for them.
+//! Read-ahead of a log during recovery.
 //!
-//! What always holds: the reads under way are those that the log will ask for next if it goes on as it has: to the end of its
-//! segment, then from the beginning of the next one that is known. A log that asks for something else gets that.
+//! Invariant: the reads under way are those that the log will need next if it continues as
+//! expected: up to the end of its segment, then from the beginning of the next one that is known.
+//! If the log needs another read, it gets that one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use qpair_format::{Error, Result};
 
 use crate::task::Transfer;
 
-/// Bytes of the device.
+/// A range of bytes of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) offset_bytes: u64,
     pub(super) len_bytes: u32,
 }
 
-/// Segments of a log, and which comes after each, as far as that is known.
+/// The segments of a log, and the successor of each, as far as it is known.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     segment_bytes: u64,
@@ -27,19 +28,20 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// A log that begins in this segment and is read by so many bytes at once.
+    /// Creates the chain of a log that begins in this segment and is read in pieces of
+    /// `read_bytes`.
     pub(super) fn new(first: u64, segment_bytes: u32, read_bytes: u32) -> Self {
         let next = BTreeMap::from([(first, None)]);
         Self { segment_bytes: segment_bytes.into(), read_bytes, next }
     }
 
-    /// The segment at `next` comes after the one at `segment`.
+    /// Notes that the segment at `next` comes after the one at `segment`.
     pub(super) fn link(&mut self, segment: u64, next: u64) {
         self.next.insert(segment, Some(next));
         self.next.entry(next).or_insert(None);
     }
 
-    /// What is asked for after this, if the log goes on.
+    /// Returns the read after this one, if the log continues.
     fn after(&self, extent: Extent) -> Option<Extent> {
         let (&segment, &next) = self.next.range(..=extent.offset_bytes).next_back()?;
         let end = extent.offset_bytes.checked_add(extent.len_bytes.into())?;
@@ -61,16 +63,17 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Nothing yet; `arena` has as many blocks as reads may be under way, for this log alone.
+    /// Creates an empty queue. `arena` is for this log alone, and has as many blocks as reads may
+    /// be under way.
     pub(super) fn new(arena: Arc<Arena>, device_bytes: u64) -> Self {
         Self { arena, device_bytes, reads: VecDeque::new() }
     }
 
-    /// Begins to read what is asked for, if that is not under way, and what comes after it.
+    /// Starts the read of `extent`, unless it is under way, and the reads after it.
     pub(super) async fn ask(&mut self, extent: Extent, chain: &Chain) -> Result<()> {
         while self.reads.front().is_some_and(|(front, _)| *front != extent) {
             if let Some((_, other)) = self.reads.pop_front() {
-                // No caller wants that read; its memory is needed.
+                // The read is not needed, but its memory is.
                 drop(other.done().await?);
             }
         }
@@ -90,7 +93,7 @@ impl Ahead {
         Ok(())
     }
 
-    /// Waits for the reads under way, whose pages are not needed any more.
+    /// Waits for the reads under way, and drops their data.
     pub(super) async fn forget(&mut self) -> Result<()> {
         while let Some((_, other)) = self.reads.pop_front() {
             drop(other.done().await?);
@@ -103,7 +106,8 @@ impl Ahead {
         end.is_some_and(|end| end <= self.device_bytes)
     }
 
-    /// The end of the read that was asked for; none: the device has no such bytes.
+    /// Waits for the read at the front of the queue. `None` if there is none, since the extent is
+    /// past the device's end.
     pub(super) async fn done(&mut self) -> Result<Option<(Extent, Completion)>> {
         let Some((extent, read)) = self.reads.pop_front() else { return Ok(None) };
         let completion = read.done().await?;
@@ -126,7 +130,7 @@ mod tests {
         assert_eq!(chain.after(second), None);
         chain.link(1 << 20, 5 << 16);
         assert_eq!(chain.after(second), Some(extent(5 << 16, 40 << 10)));
-        // Of a place outside of the segments nothing is known.
+        // Nothing is known about a place outside of the segments.
         assert_eq!(chain.after(extent(0, 512)), None);
         assert_eq!(chain.after(extent(7 << 16, 512)), None);
     }

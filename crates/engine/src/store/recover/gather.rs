@@ -1,22 +1,23 @@
-//! Changes that the logs say, gathered and cut into parts that can be made beside each other.
+//! The changes in the logs, gathered and cut into parts that can be made concurrently.
 //!
-//! What always holds: all changes of one key in a gathering are in the same part. In a part that was sorted they follow one
-//! another in the order of their commits.
+//! Invariants: all changes of a key in a gathering are in the same part. In a sorted part they
+//! follow one another in the order of their commits.
 
 use std::cmp::Ordering;
 
 use qpair_format::log::{Operation, Record};
 use qpair_format::page::shared_prefix_len;
 
-/// Changes of a part at least, unless there are fewer in all.
+/// The number of changes in a part at least, unless there are fewer in all.
 const PART_CHANGES_MIN: usize = 64;
-/// Keys looked at for each part, to find out where to cut.
+/// The number of keys that are sampled for each part, to find where to cut.
 const SAMPLES_PER_PART: usize = 8;
 
-/// Bytes that the first bytes of all keys of a part must share before it is worth while to look behind what they share.
+/// The number of leading bytes that all keys of a part must share before it is worthwhile to
+/// compare the bytes after the common prefix.
 const ALIKE_BYTES: u32 = 3;
 
-/// What a key has after a change.
+/// The kind of a key's value after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Value,
@@ -27,11 +28,11 @@ pub(super) enum After {
 /// A change of one key; its bytes are in the gathering's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Redo {
-    /// The first bytes of the key, as a number that sorts as they do.
+    /// The first bytes of the key, as a number with the same order.
     head: u64,
     pub(super) timestamp: u64,
     pub(super) tree: u32,
-    /// Where the key is; the value follows.
+    /// The offset of the key's bytes; the value follows them.
     at: u32,
     value_len: u32,
     key_len: u16,
@@ -44,7 +45,7 @@ impl Redo {
         &bytes[at..at + usize::from(self.key_len)]
     }
 
-    /// The value, or its descriptor if it is large.
+    /// Returns the value, or its descriptor if it is large.
     pub(super) fn value<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let at = self.at as usize + usize::from(self.key_len);
         &bytes[at..at + self.value_len as usize]
@@ -58,7 +59,7 @@ impl Redo {
     fn order_of_keys(&self, other: &Self, bytes: &[u8]) -> Ordering {
         let order = (self.tree, self.head).cmp(&(other.tree, other.head));
         order.then_with(|| match self.key_len.max(other.key_len) {
-            // The first bytes are all there are, but for zeroes at their end.
+            // The head has all bytes of the key, up to zeroes at its end.
             0..=8 => self.key_len.cmp(&other.key_len),
             _ => self.key(bytes).cmp(other.key(bytes)),
         })
@@ -72,25 +73,25 @@ pub(super) struct Gathered {
     bytes: Vec<u8>,
 }
 
-/// What the logs say, one after the other.
+/// A step of recovery, in the order of the logs.
 pub(super) enum Step {
     Changes(Gathered),
-    /// There is a table of this name.
+    /// Makes a table with this name.
     CreateTable(u32, String),
-    /// There is no such tree.
+    /// Drops the table of this tree.
     DropTable(u32),
-    /// The table of this tree has this name.
+    /// Gives the table of this tree this name.
     RenameTable(u32, String),
 }
 
-/// What the first pass over the logs keeps, so that it need not be read again.
+/// The changes that the first pass over the logs keeps, so that this part is not read again.
 pub(super) struct Kept {
     steps: Vec<Step>,
-    /// Bytes of memory that they have.
+    /// The memory that the steps take, in bytes.
     steps_bytes: usize,
-    /// The changes behind them.
+    /// The changes after these steps.
     gathered: Gathered,
-    /// Bytes of memory that all may have, about.
+    /// The approximate limit on the memory, in bytes.
     bytes_max: usize,
     full: bool,
     record_bytes: u64,
@@ -108,7 +109,7 @@ impl Kept {
         }
     }
 
-    /// Takes a commit, if there is room; whether it is the last one.
+    /// Adds a commit if there is room; returns whether it was the last one that fits.
     pub(super) fn take(&mut self, record: &Record<'_>) -> bool {
         if self.full {
             return false;
@@ -136,7 +137,7 @@ impl Kept {
         self.steps.push(step);
     }
 
-    /// All that was kept, in order, and the bytes of the records it comes from.
+    /// Returns all steps, in order, and the size of the log records that they come from.
     pub(super) fn into_steps(mut self) -> (Vec<Step>, u64) {
         self.steps.push(Step::Changes(self.gathered));
         (self.steps, self.record_bytes)
@@ -144,7 +145,7 @@ impl Kept {
 }
 
 impl Gathered {
-    /// Nothing, with the memory of an earlier one.
+    /// Creates an empty gathering that reuses the memory of an earlier one.
     pub(super) fn reusing(mut bytes: Vec<u8>) -> Self {
         bytes.clear();
         Self { changes: Vec::new(), bytes }
@@ -154,12 +155,12 @@ impl Gathered {
         self.changes.is_empty()
     }
 
-    /// Bytes of memory in use.
+    /// Returns the memory in use, in bytes.
     pub(super) fn size_bytes(&self) -> usize {
         self.bytes.len() + self.changes.len() * size_of::<Redo>()
     }
 
-    /// Adds a change of a key that comes after all that are there.
+    /// Adds a change of a key, which comes after all changes so far.
     pub(super) fn take(&mut self, timestamp: u64, change: Operation<'_>) {
         match change {
             Operation::Put { tree, key, value } => {
@@ -175,7 +176,8 @@ impl Gathered {
         }
     }
 
-    /// Adds a change that comes after all that are there. Positions are 32 bits: the caller stays below that.
+    /// Adds a change, which comes after all changes so far. Offsets have 32 bits: the caller keeps
+    /// the gathering smaller than that.
     fn push(&mut self, timestamp: u64, tree: u32, key: &[u8], after: After, value: &[u8]) {
         let at = self.bytes.len() as u32;
         self.bytes.extend_from_slice(key);
@@ -191,7 +193,8 @@ impl Gathered {
         });
     }
 
-    /// Cuts the changes between commits, so that each part has about so many, and gives the bytes they are in.
+    /// Cuts the changes between commits, into stages of about `changes_max` changes; returns also
+    /// the bytes of their keys and values.
     pub(super) fn into_stages(self, changes_max: usize) -> (Vec<Vec<Redo>>, Vec<u8>) {
         let Self { changes, bytes } = self;
         let mut stages: Vec<Vec<Redo>> = Vec::new();
@@ -206,7 +209,8 @@ impl Gathered {
         (stages, bytes)
     }
 
-    /// Cuts the changes into parts by key, no more than `most`, and gives the bytes they are in.
+    /// Cuts the changes into at most `most` parts by key; returns also the bytes of their keys and
+    /// values.
     pub(super) fn cut(self, most: usize) -> (Vec<Vec<Redo>>, Vec<u8>) {
         let Self { changes, bytes } = self;
         let count = most.min(changes.len() / PART_CHANGES_MIN).max(1);
@@ -230,7 +234,7 @@ impl Gathered {
     }
 }
 
-/// The first bytes of a key, as a number that sorts as they do.
+/// Returns the first bytes of a key, as a number with the same order.
 #[inline]
 fn head_of(key: &[u8]) -> u64 {
     if let Some(head) = key.first_chunk() {
@@ -241,13 +245,14 @@ fn head_of(key: &[u8]) -> u64 {
     u64::from_be_bytes(head)
 }
 
-/// Puts a part's changes into the order of keys, so that each leaf is visited once.
+/// Sorts a part's changes by key, so that each leaf is visited once.
 pub(super) fn sort(part: &mut [Redo], bytes: &[u8]) {
     look_behind_prefix(part, bytes);
     part.sort_unstable_by(|a, b| a.order_of_keys(b, bytes).then(a.at.cmp(&b.at)));
 }
 
-/// If all keys of a part begin alike, what follows tells them apart sooner.
+/// If all keys of a part have a common prefix, takes the heads from the bytes after it, which
+/// differ sooner.
 fn look_behind_prefix(part: &mut [Redo], bytes: &[u8]) {
     let Some(first) = part.first().copied() else { return };
     let differing = part.iter().fold(0, |differing, redo| differing | (redo.head ^ first.head));

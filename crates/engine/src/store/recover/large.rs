@@ -1,4 +1,4 @@
-//! Large values that the logs put: which of them still have their pages.
+//! The large values that the logs put, and which of them still have their pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -9,18 +9,20 @@ use qpair_format::{ErrorKind, Result};
 use crate::shared::Shared;
 use crate::task::extents_of;
 
-/// Large values whose pages no later one, and no log, took over.
+/// Large values whose pages were not reused, neither for a later value nor for a log.
 #[derive(Debug, Default)]
 pub(super) struct LargeValues {
     values: BTreeMap<(u64, u64), Extents>,
-    /// Runs of their pages, by the first one: their ends, and whose they are.
+    /// The runs of the values' pages: by first page, the end and the key of the value.
     runs: BTreeMap<u64, (u64, (u64, u64))>,
-    /// Their lists could not be read: they are another's by now, or damaged.
+    /// Values whose lists of runs could not be read: the lists' pages belong to others by now, or
+    /// are damaged.
     lost: BTreeSet<(u64, u64)>,
 }
 
 impl LargeValues {
-    /// Notes a value; earlier ones that it overlaps were given back before it was written.
+    /// Adds a value, and removes earlier values that it overlaps: their pages were freed before it
+    /// was written.
     pub(super) async fn take_over(
         &mut self,
         shared: &Shared,
@@ -45,7 +47,7 @@ impl LargeValues {
         Ok(())
     }
 
-    /// Forgets the values that had any of these pages.
+    /// Removes the values that have any of these pages.
     pub(super) fn remove_overlapped(&mut self, pages: Range<u64>) {
         while let Some((_, (end, key))) = self.runs.range(..pages.end).next_back()
             && *end > pages.start
@@ -62,7 +64,8 @@ impl LargeValues {
         }
     }
 
-    /// Takes the pages of all of them, and forgets those whose pages are something else by now; a run that the store has no room for.
+    /// Claims the pages of all values, and removes the values whose pages have another use by now.
+    /// Returns a run beyond the store's end, if there is one.
     pub(super) fn claim(&mut self, shared: &Shared) -> Option<Range<u64>> {
         let capacity = shared.space.capacity();
         let beyond = self.runs.iter().find(|(_, (end, _))| *end > capacity);
@@ -82,12 +85,12 @@ impl LargeValues {
         None
     }
 
-    /// The pages of a value that still has them.
+    /// Returns the pages of a value that still has them.
     pub(super) fn get(&self, descriptor: Descriptor) -> Option<&Extents> {
         self.values.get(&descriptor.key())
     }
 
-    /// Whether it is unknown which pages it has, or had.
+    /// Whether the pages of this value are unknown, because its list could not be read.
     pub(super) fn is_lost(&self, descriptor: Descriptor) -> bool {
         self.lost.contains(&descriptor.key())
     }

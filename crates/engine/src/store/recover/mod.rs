@@ -1,4 +1,4 @@
-//! How a store comes up: the newest checkpoint, and what the logs have behind it.
+//! Recovery: opening a store from its newest checkpoint and the logs after it.
 
 mod ahead;
 mod gather;
@@ -35,7 +35,8 @@ use scan::{Logs, Wish};
 pub(super) use stages::Room;
 
 impl StoreInner {
-    /// Makes the first checkpoint of a new store, which is one from then on, unless it is of use as a whole only.
+    /// Makes the first checkpoint of a new store, and marks the store complete unless
+    /// `whole_when_closed` leaves that to the close.
     pub(super) fn begin_new(self: &Arc<Self>, whole_when_closed: bool) -> Result<()> {
         let catalog = self.make_tree(0)?;
         let _ = self.catalog.set(Ok(catalog));
@@ -48,7 +49,7 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Takes up what the newest checkpoint says.
+    /// Loads the newest checkpoint, and recovers the commits after it.
     pub(super) fn take_up(
         self: &Arc<Self>,
         options: &StoreOptions,
@@ -59,7 +60,7 @@ impl StoreInner {
         let image = self.load_image(generations);
         let (mut roots, mut logs) = (BTreeMap::new(), Vec::new());
         match image {
-            // The device may be what cannot be written, too.
+            // The device itself may be read-only, too.
             Ok((record, _))
                 if !record.closed && self.shared.lifecycle.read_only && !options.at_checkpoint =>
             {
@@ -77,7 +78,8 @@ impl StoreInner {
                 note_described(&self.shared, &record, &image);
                 logs = image.logs;
                 self.shared.space.load(image.pages);
-                // The image's description is part of it for a crash, but no tree refers to it.
+                // The image's description must survive until the next checkpoint, but no tree
+                // refers to it.
                 for (first, pages) in record.runs() {
                     self.shared.space.unlink(first, pages);
                 }
@@ -107,8 +109,8 @@ impl StoreInner {
         let _ = self.catalog.set(catalog);
         if !self.shared.lifecycle.read_only {
             if self.is_marked_open_on_device() {
-                // The record may be in a cache only, if a flush failed before the crash. What is written from here on is no longer
-                // kept from what the record before it needs.
+                // The record may be in a volatile cache only, if a flush failed before the crash.
+                // Writes from here on may reuse pages that only the previous record needs.
                 let shared = self.shared.clone();
                 self.block_on(move || async move { write_record(&shared, &record).await })?;
             }
@@ -120,7 +122,7 @@ impl StoreInner {
                 };
                 self.shared.space.set_urgent(false);
                 if is_due {
-                    // The store is of use meanwhile.
+                    // The store is usable during this checkpoint.
                     self.block_on(|| async {
                         current(|worker| worker.begin_checkpoint());
                         Ok(())
@@ -138,7 +140,7 @@ impl StoreInner {
             == StoreState::Open
     }
 
-    /// Refuses to recover without the device that the logs are on, or with one of another moment.
+    /// Returns an error if the logs' device is missing, or its contents are of another moment.
     fn check_log_place(&self, logs: &[Vec<u8>]) -> Result<()> {
         if self.shared.lifecycle.read_only {
             return Ok(());
@@ -153,8 +155,8 @@ impl StoreInner {
         }
     }
 
-    /// Does again what the logs have behind the checkpoint, and begins the next ones. Whether a checkpoint is due: until there is one
-    /// both are needed.
+    /// Replays the logs after the checkpoint, and begins the next logs. Returns whether a
+    /// checkpoint is due: until there is one, the old and the new logs are needed.
     fn recover(
         self: &Arc<Self>,
         record: Record,
@@ -178,7 +180,8 @@ impl StoreInner {
                 )));
             }
             let log_runs = found.claim(&shared)?;
-            // Of values that these commits replace the pages come free: from here on the commits must not be lost any more.
+            // Pages of values that these commits replace become free: from here on the commits must
+            // not be lost.
             if !shared.planted.is(Canary::UnwrittenLogs) {
                 logs.write_again(&shared, &found).await?;
             }
@@ -210,7 +213,7 @@ impl StoreInner {
         })
     }
 
-    /// The tree with this id, for a change of the log; none if the table is gone.
+    /// Returns the tree with this id, for a change in the log; `None` if the table is gone.
     async fn tree_for_redo(&self, id: u32) -> Result<Option<Tree>> {
         let known = self.shared.forest.roots().get(&id).copied();
         match known {
@@ -220,7 +223,7 @@ impl StoreInner {
         }
     }
 
-    /// Makes the table that the log says was made.
+    /// Makes a table again, as the log says.
     async fn create_again(&self, id: u32, name: &str) -> Result<()> {
         self.shared.forest.skip_tree_id(id);
         if self.tree_for_redo(id).await?.is_none() {
@@ -229,7 +232,7 @@ impl StoreInner {
         self.put_name(name, Some(id), self.shared.last_timestamp()).await
     }
 
-    /// Takes the name of a table away that the log says was dropped.
+    /// Removes the name of a table that was dropped, as the log says.
     async fn drop_again(&self, id: u32) -> Result<()> {
         match self.name_of(id).await? {
             Some(name) => self.put_name(&name, None, self.shared.last_timestamp()).await,
@@ -237,7 +240,7 @@ impl StoreInner {
         }
     }
 
-    /// Gives a table the name that the log says it has.
+    /// Gives a table its new name, as the log says.
     async fn rename_again(&self, id: u32, name: &str) -> Result<()> {
         match self.name_of(id).await? {
             Some(old) if old != name => {
@@ -248,12 +251,12 @@ impl StoreInner {
                 }
                 self.put_name(&old, None, timestamp).await
             }
-            // It has the name, or was dropped, and its tree is only there to be emptied.
+            // The table has this name already, or was dropped and has no name.
             _ => Ok(()),
         }
     }
 
-    /// The name of the table of a tree, if it has one.
+    /// Returns the name of the table of a tree, if it has one.
     async fn name_of(&self, id: u32) -> Result<Option<String>> {
         let (mut from, to, mut batch) = (Bound::Unbounded, Bound::Unbounded, Batch::default());
         let catalog = self.catalog()?;
@@ -273,7 +276,7 @@ impl StoreInner {
         }
     }
 
-    /// Goes on with the dropping of tables that a crash or a close interrupted, from the first change on.
+    /// Resumes the drops of tables that a crash or a close interrupted, from the first change on.
     fn reclaim_dropped(self: &Arc<Self>) -> Result<()> {
         let catalog = Table::new(self.clone(), self.catalog()?);
         let mut doomed: Vec<u32> =
@@ -337,7 +340,7 @@ fn cut_short(name: &str, end: u64, shared: &Shared) -> Error {
     ))
 }
 
-/// Hands out what the logs say: what was kept of the first pass, and what follows it.
+/// Replays the steps that the first pass kept, and then the rest of the logs.
 async fn redo(
     shared: &Shared,
     logs: &mut Logs,
@@ -361,7 +364,7 @@ async fn redo(
     .map(|_| ())
 }
 
-/// What cannot be recovered, and what is left to do.
+/// The error for a log that cannot be recovered.
 fn unreadable(what: String) -> Error {
     Error::damaged(what)
 }

@@ -1,6 +1,7 @@
-//! The end of a recovery: the next incarnation's logs begin.
+//! The end of a recovery, at which the next incarnation's logs begin.
 //!
-//! What always holds: until a durable record names the new logs, a crash finds the old record, and all that it leads to.
+//! Invariant: until a durable record names the new logs, a crash finds the old record, and
+//! everything that it leads to.
 
 use std::sync::atomic::Ordering;
 
@@ -13,8 +14,9 @@ use crate::checkpoint::checkpoint;
 use crate::incarnation::Behind;
 use crate::store::StoreInner;
 
-/// Begins the logs of the incarnation that begins, all that the old ones said being in the trees. If it can, behind the old logs, which `behind`
-/// names; else with a checkpoint. Whether one is due afterwards.
+/// Begins the logs of the new incarnation, after all changes in the old logs were applied to the
+/// trees. If possible, the new logs follow the old ones, which `behind` names; otherwise a
+/// checkpoint is made. Returns whether a checkpoint is due afterwards.
 pub(super) async fn begin(
     inner: &StoreInner,
     behind: Behind,
@@ -38,7 +40,7 @@ pub(super) async fn begin(
     match begun {
         Err(error) if error.kind() == ErrorKind::NoSpace => {
             checkpoint(shared, false).await?;
-            // With what the old logs were in.
+            // The checkpoint has freed the space of the old logs.
             inner.incarnation.begin_logs(true, None).await?;
             Ok(false)
         }

@@ -1,8 +1,8 @@
-//! Doing again what the logs say, on all workers at once.
+//! Replaying the logs, on all workers at once.
 //!
-//! What always holds: changes are made a gathering after the other, in the order of the commits, and within a gathering all
-//! changes of one key by one task. They say what the key has afterwards, not how that came about, so of several changes only the
-//! last need be made, and making one again does no harm.
+//! Invariants: changes are made one gathering after the other, in the order of the commits. Within
+//! a gathering, one task makes all changes of a key. A change says what the key has afterwards, so
+//! of several changes only the last need be made, and making a change again does no harm.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -27,33 +27,35 @@ use crate::tree::{
     make_room_at, merge_sparse,
 };
 
-/// Tasks for each worker: changes that wait for pages beside each other.
+/// The number of tasks for each worker, so that some make changes while others wait for pages.
 const TASKS_PER_WORKER: usize = 16;
-/// Parts of a gathering for each task, so that no task is busy long after the others.
+/// The number of parts of a gathering for each task, so that all tasks end at about the same time.
 const PARTS_PER_TASK: usize = 4;
-/// Bytes of changes that are gathered, at most and at least. One is gathered while another is made.
+/// The size of a gathering of changes, at least and at most, in bytes. One is gathered while
+/// another is made.
 const GATHERED_BYTES: RangeInclusive<usize> = (4 << 10)..=(1 << 30);
-/// The part of the memory that what the first pass keeps may have beside the pages.
+/// The divisor for the share of the memory that the first pass may keep, in addition to the pages.
 const KEPT_MEMORY_PART: usize = 4;
-/// The part of the memory that a later gathering may have beside the pages.
+/// The divisor for the share of the memory that a later gathering may take, in addition to the
+/// pages.
 const MEMORY_PART: usize = 8;
-/// Records that are put at once.
+/// The number of records that are put at once.
 const RECORDS: usize = 512;
-/// Pages that a task allocates at once.
+/// The number of pages that a task allocates at once.
 const PAGES: u64 = 64;
 
-/// Bytes that the store's memory has beside the pages for so small a part of it.
+/// Returns the memory for changes, in bytes: the store's memory divided by `part`, within limits.
 fn part_of_memory(shared: &Shared, part: usize) -> usize {
     let memory_bytes = shared.pool.frames.len() as usize * shared.page_size;
     (memory_bytes / part).clamp(*GATHERED_BYTES.start(), *GATHERED_BYTES.end())
 }
 
-/// Bytes that the first pass over the logs may keep.
+/// Returns the limit on the changes that the first pass over the logs may keep, in bytes.
 pub(super) fn kept_bytes_max(shared: &Shared) -> usize {
     part_of_memory(shared, KEPT_MEMORY_PART)
 }
 
-/// Changes that one task makes.
+/// The changes that one task makes together.
 struct Part {
     changes: Vec<Redo>,
     bytes: Arc<Vec<u8>>,
@@ -62,9 +64,9 @@ struct Part {
 #[derive(Default)]
 struct State {
     parts: VecDeque<Part>,
-    /// Tasks that are at work on a part.
+    /// The number of tasks that are making a part.
     busy: usize,
-    /// No more will come.
+    /// Whether no more parts will come.
     closed: bool,
     failed: bool,
     /// Tasks that wait for a part.
@@ -73,7 +75,7 @@ struct State {
     drained: Option<Waker>,
 }
 
-/// What there is to do.
+/// The queue of parts to make.
 #[derive(Default)]
 struct Work(Mutex<State>);
 
@@ -82,7 +84,7 @@ impl Work {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what there is to do, and calls the tasks.
+    /// Changes the state, and wakes the idle tasks.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -91,7 +93,7 @@ impl Work {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// The next part; none once there will be no more.
+    /// Waits for the next part; `None` once no more will come.
     async fn next(&self) -> Option<Part> {
         poll_fn(|context| {
             let mut state = self.lock();
@@ -108,7 +110,7 @@ impl Work {
         .await
     }
 
-    /// A part is done with.
+    /// Notes that a part is done, or failed.
     fn done(&self, failed: bool) {
         let mut state = self.lock();
         state.busy -= 1;
@@ -119,7 +121,7 @@ impl Work {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until all parts are made, or one could not be.
+    /// Waits until all parts are made, or one has failed.
     async fn drain(&self) {
         poll_fn(|context| {
             let mut state = self.lock();
@@ -133,7 +135,7 @@ impl Work {
     }
 }
 
-/// The tasks of a recovery, and what was gathered for them.
+/// The tasks of a recovery, and the changes that were gathered for them.
 pub(super) struct Lanes {
     inner: Arc<StoreInner>,
     work: Arc<Work>,
@@ -146,7 +148,8 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Starts the tasks. `large`: runs of pages that the logs put and that nothing took over.
+    /// Starts the tasks. `large` has the large values that the logs put and whose pages were not
+    /// reused.
     pub(super) fn start(inner: &Arc<StoreInner>, large: LargeValues, room: Room) -> Self {
         let shared = &inner.shared;
         let workers = shared.worker_handles.len();
@@ -172,7 +175,8 @@ impl Lanes {
         }
     }
 
-    /// Takes the changes of a commit; one that concerns a whole table waits for all before it.
+    /// Takes the changes of a commit. A change of a whole table waits until all changes before it
+    /// are made.
     pub(super) async fn take(&mut self, record: &Record<'_>) -> Result<()> {
         for operation in record.operations() {
             match operation {
@@ -188,7 +192,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// Takes what was kept, before anything else.
+    /// Takes a step that the first pass kept. Must be called before [`Lanes::take`].
     pub(super) async fn take_kept(&mut self, step: Step) -> Result<()> {
         match step {
             Step::Changes(gathered) => self.hand_out(gathered).await.map(drop),
@@ -213,14 +217,15 @@ impl Lanes {
         self.inner.rename_again(tree, name).await
     }
 
-    /// Hands out what was gathered, once all before it is made.
+    /// Hands out the gathered changes, once all before them are made.
     async fn send(&mut self) -> Result<()> {
         let gathered = std::mem::take(&mut self.gathered);
         self.gathered = Gathered::reusing(self.hand_out(gathered).await?);
         Ok(())
     }
 
-    /// The same; the memory of what was made before, which no task has any more.
+    /// Hands out these changes, once all before them are made. Returns the memory of the previous
+    /// ones, which no task uses any more.
     async fn hand_out(&mut self, gathered: Gathered) -> Result<Vec<u8>> {
         if self.room == Room::Little {
             self.work.drain().await;
@@ -229,7 +234,7 @@ impl Lanes {
             }
             return Ok(Vec::new());
         }
-        // Cut while what came before is still being made.
+        // The changes are cut while the previous ones are still being made.
         let (parts, bytes) = gathered.cut(self.running.len() * PARTS_PER_TASK);
         self.work.drain().await;
         let before = std::mem::replace(&mut self.making, Arc::new(bytes));
@@ -241,13 +246,14 @@ impl Lanes {
         Ok(Arc::try_unwrap(before).unwrap_or_default())
     }
 
-    /// Makes what was gathered, with checkpoints between commits where the device has little room left.
+    /// Makes the changes in stages, with checkpoints between commits where the device has little
+    /// room left.
     async fn make_in_stages(&mut self, gathered: Gathered) -> Result<()> {
         let (stages, bytes) = gathered.into_stages(stages::changes_max(&self.inner));
         let bytes = Arc::new(bytes);
         for changes in stages {
             let Some(timestamp) = changes.last().map(|last| last.timestamp) else { continue };
-            // One task: each takes some pages more than it needs.
+            // A single task, since each task allocates some pages more than it needs.
             let part = Part { changes, bytes: bytes.clone() };
             self.work.change(|state| state.parts.push_back(part));
             self.work.drain().await;
@@ -266,12 +272,12 @@ impl Lanes {
         Ok(())
     }
 
-    /// The end: everything is done.
+    /// Completes all changes and ends the tasks.
     pub(super) async fn finish(mut self) -> Result<()> {
         let drained = self.drain().await;
         self.work.change(|state| {
             state.closed = true;
-            // Left only if one before them failed.
+            // Parts are left only if an earlier one failed.
             state.parts.clear();
         });
         let mut outcome = drained;
@@ -294,7 +300,7 @@ async fn follow(inner: &StoreInner, work: &Work, large: &LargeValues) -> Result<
     Ok(())
 }
 
-/// What a task makes changes with.
+/// The state of a task that makes changes.
 struct Maker<'a> {
     inner: &'a StoreInner,
     large: &'a LargeValues,
@@ -321,13 +327,13 @@ impl Maker<'_> {
             {
                 self.put(tree, &records).await?;
                 records.clear();
-                // The task that reads the logs needs its turn before all its reads have ended.
+                // Lets the task that reads the logs run while it still has reads under way.
                 yield_now().await;
             }
             if other {
                 tree = Some((redo.tree, self.inner.tree_for_redo(redo.tree).await?));
             }
-            // A table that a later commit drops may be gone from the image already.
+            // A table that a later commit drops may already be missing from the image.
             let Some((_, Some(tree))) = tree else { continue };
             let (key, value) = (redo.key(&bytes), redo.value(&bytes));
             let overflow = redo.after == After::Large;
@@ -335,7 +341,7 @@ impl Maker<'_> {
                 remove(self.inner, tree, key, Change { timestamp: redo.timestamp, undo: NoUndo })
                     .await?;
             } else if !overflow || self.take(value)? {
-                // The bytes lie in the order of the commits: each record would be waited for.
+                // The bytes lie in the order of the commits, so each record would be a cache miss.
                 prefetch_bytes(key);
                 prefetch_bytes(value);
                 records.push(FillRecord { key, value, overflow, timestamp: redo.timestamp });
@@ -347,7 +353,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Puts records in the order of keys.
+    /// Puts records, which are in the order of their keys.
     async fn put(&mut self, tree: Tree, mut records: &[FillRecord<'_>]) -> Result<()> {
         let shared = &self.inner.shared;
         while let Some(first) = records.first() {
@@ -369,14 +375,17 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// The tree is about to refer to the pages of a large value; whether they are still its own.
+    /// Links the pages of a large value before the tree refers to them; returns whether the value
+    /// still has its pages.
     fn take(&self, descriptor: &[u8]) -> Result<bool> {
         let shared = &self.inner.shared;
         let descriptor = Descriptor::decode(descriptor, shared.page_size)?;
-        // Else its pages became another value's, which they may only after a later commit replaced this one.
+        // Otherwise the pages belong to another value, which is possible only if a later commit
+        // replaced this one.
         let extents = self.large.get(descriptor);
         extents.iter().for_each(|extents| shared.link_extents(extents));
-        // A value whose list is damaged fails when it is read; if it was replaced, it is gone by then.
+        // A value whose list is damaged fails when it is read. If it was replaced, a later change
+        // removes it.
         Ok(extents.is_some() || self.large.is_lost(descriptor))
     }
 
@@ -390,7 +399,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Pages that were allocated and not used are free.
+    /// Frees the pages that were allocated and not used.
     fn give_pages_back(&mut self) {
         let pages = std::mem::take(&mut self.space.pages);
         if !pages.is_empty() {
@@ -399,7 +408,7 @@ impl Maker<'_> {
     }
 }
 
-/// Puts a record by itself.
+/// Puts a single record.
 async fn put_one(inner: &StoreInner, tree: Tree, record: &FillRecord<'_>) -> Result<()> {
     let FillRecord { key, value, overflow, timestamp } = *record;
     let change = Change { timestamp, undo: NoUndo };

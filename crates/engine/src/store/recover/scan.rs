@@ -1,4 +1,4 @@
-//! Reading the logs behind a checkpoint, in the order of the commits.
+//! Reading the logs after a checkpoint, in the order of the commits.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,49 +20,50 @@ use crate::shared::Shared;
 use crate::task::{Transfer, yield_now};
 use qpair_members::is_on_log_device;
 
-/// Bytes of one read.
+/// The size of one read, in bytes.
 const READ_BYTES: usize = 256 << 10;
-/// Reads of one log that are under way at most.
+/// The number of reads of one log that are under way, at most.
 const READS_AHEAD: u32 = 8;
-/// Lives of a store whose logs a record names at most, with the one that begins.
+/// The number of incarnations whose logs a checkpoint record names at most, including the new one.
 const INCARNATIONS_MAX: usize = 4;
 
 /// The logs that a checkpoint's image names.
 pub(super) struct Logs {
     positions: Vec<LogPosition>,
-    /// What is known of the logs' segments.
+    /// The known segments of each log.
     chains: Vec<Chain>,
-    /// Memory of each log's reads.
+    /// The memory for each log's reads.
     arenas: Vec<Arc<Arena>>,
     first_timestamp: u64,
     read_bytes: u32,
 }
 
-/// What the first pass over the logs found.
+/// The result of the first pass over the logs.
 #[derive(Debug, Default)]
 pub(super) struct Analysis {
     pub(super) end: MergeEnd,
-    /// Bytes of records that count.
+    /// The size of all records that count, in bytes.
     pub(super) bytes: u64,
-    /// Segments that the logs lie in.
+    /// The segments of the logs.
     pub(super) segments: Vec<Extent>,
-    /// What of the logs may be in a cache only.
+    /// The parts of the logs that may be in a volatile cache only.
     in_doubt: Vec<InDoubt>,
-    /// Large values that the log's commits put and whose pages no later one took over.
+    /// The large values that the logs put and whose pages were not reused.
     pub(super) large: LargeValues,
-    /// From where on the commits are to be read again; none: all were kept.
+    /// The position from which the commits are to be read again; `None` if all were kept.
     pub(super) rest: Option<LogMerge>,
 }
 
 impl Analysis {
-    /// Takes what the logs are in, and what they refer to: no other owner may be given it before it is done with. The logs'
-    /// runs of pages.
+    /// Claims the logs' segments and the large values, so that their pages are not allocated while
+    /// recovery needs them. Returns the logs' runs of pages.
     ///
-    /// A large value that was put and replaced while the image was written may have lost its pages to that: they are given back once the commit
-    /// that replaced it is durable. It is no value of the logs' any more.
+    /// A large value that was put and replaced while the image was written may have lost its pages
+    /// to the image: pages are freed once the commit that replaced the value is durable. Such a
+    /// value is dropped.
     ///
     /// # Errors
-    /// `Corrupt` if something else has it.
+    /// `Corrupt` if pages of the logs have another use.
     pub(super) fn claim(&mut self, shared: &Shared) -> Result<Vec<(u64, u64)>> {
         let page_size = shared.page_size as u64;
         let mut log_runs: Vec<(u64, u64)> = Vec::new();
@@ -95,21 +96,21 @@ impl Analysis {
     }
 }
 
-/// What is to be done about a commit beside going on.
+/// A request of the function that takes a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     GoOn,
-    /// The place behind it will be needed again.
+    /// The position after this commit will be needed again.
     Remember,
 }
 
-/// What a pass over the logs found.
+/// The result of a pass over the logs.
 #[derive(Debug)]
 pub(super) struct Scanned {
     end: MergeEnd,
     segments: Vec<Extent>,
     in_doubt: Vec<InDoubt>,
-    /// Where the logs stood when that was to be remembered.
+    /// The position that was to be remembered.
     rest: Option<LogMerge>,
 }
 
@@ -139,8 +140,9 @@ impl Logs {
         })
     }
 
-    /// Whether another incarnation may begin with these logs in use: nothing that counts in them is in a cache only but what
-    /// [`Logs::write_again`] brings to the device, and they are of few incarnations.
+    /// Whether a new incarnation may begin while these logs stay in use: no part that counts is in
+    /// a volatile cache only, except the part that [`Logs::write_again`] writes, and the logs are
+    /// of few incarnations.
     pub(super) fn may_stay(&self) -> bool {
         let mut incarnations: Vec<u64> = self.positions.iter().map(|at| at.incarnation).collect();
         incarnations.dedup();
@@ -148,13 +150,14 @@ impl Logs {
             && self.positions.iter().all(|position| position.flushed)
     }
 
-    /// The places of the logs, which end with the commit `timestamp`.
+    /// Returns the positions of the logs, with the commit `timestamp` as their end.
     pub(super) fn ended_at(&self, timestamp: u64) -> Vec<Vec<u8>> {
         self.positions.iter().map(|position| position.ended_at(timestamp).encode()).collect()
     }
 
-    /// Writes what may be in a cache only once more, the same bytes in the same places, durably. A flush would do after a crash of the
-    /// process, and would be a second try after a flush that failed.
+    /// Writes the parts that may be in a volatile cache only again, with the same bytes in the same
+    /// places, durably. A flush would suffice after a crash of the process, but must not be retried
+    /// after a flush that failed.
     pub(super) async fn write_again(&self, shared: &Shared, found: &Analysis) -> Result<()> {
         let Some(arena) = self.arenas.first() else { return Ok(()) };
         for InDoubt { offset_bytes, len_bytes, .. } in &found.in_doubt {
@@ -180,7 +183,7 @@ impl Logs {
         Ok(())
     }
 
-    /// The logs from their places on.
+    /// Returns a merge of the logs from their beginnings on.
     fn whole(&self, shared: &Shared) -> LogMerge {
         let store = LogIdentity::new(shared.lifecycle.store_id, 0, 0).store;
         let readers =
@@ -188,8 +191,8 @@ impl Logs {
         LogMerge::new(readers, self.first_timestamp)
     }
 
-    /// Reads all logs, and hands the commits that count to `take`, in order. `take` may wait, and may wish that the place
-    /// behind a commit is remembered.
+    /// Reads all logs, and passes the commits that count to `take`, in order. `take` may wait, and
+    /// may request that the position after a commit is remembered.
     pub(super) async fn read(
         &mut self,
         shared: &Shared,
@@ -210,7 +213,8 @@ impl Logs {
                     }
                     ahead[log].ask(Extent { offset_bytes, len_bytes }, chain).await?;
                     asked.push_back(log);
-                    // What was asked for is read while what is there is gone through, which may take long.
+                    // The requested read runs while the present data is processed, which may take
+                    // long.
                     yield_now().await;
                 }
                 MergeStep::Wait => {
@@ -224,7 +228,7 @@ impl Logs {
                         Some((extent, Completion { buffer: Some(buffer), .. })) => {
                             merge.give(log, &buffer.as_slice()[..extent.len_bytes as usize]);
                         }
-                        // Past the device's end there is no log.
+                        // There is no log past the device's end.
                         _ => merge.give(log, &[]),
                     }
                 }
@@ -239,7 +243,8 @@ impl Logs {
             }
         }
         for reads in &mut ahead {
-            // Past the end; their memory is needed when the logs are read again.
+            // These reads are past the end, and their memory is needed when the logs are read
+            // again.
             reads.forget().await?;
         }
         let segments = merge.readers().flat_map(|reader| {
@@ -254,7 +259,8 @@ impl Logs {
         })
     }
 
-    /// The first pass: how far the logs go, which pages they need, and as many of their changes as fit into `kept`.
+    /// Makes the first pass: finds how far the logs go and which pages they need, and keeps as many
+    /// of their changes as fit into `kept`.
     pub(super) async fn analyse(&mut self, shared: &Shared, kept: &mut Kept) -> Result<Analysis> {
         let mut analysis = Analysis::default();
         let found = &mut analysis;
@@ -270,7 +276,8 @@ impl Logs {
                 Ok(if kept.take(record) { Wish::Remember } else { Wish::GoOn })
             })
             .await?;
-        // Where the log is now, no value is any more: its pages became free, and then the log's.
+        // No value has pages where a log segment is now: its pages were freed before the log took
+        // them.
         let page_size = shared.page_size as u64;
         for segment in &scanned.segments {
             let pages = u64::from(segment.len_bytes) / page_size;

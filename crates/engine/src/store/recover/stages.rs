@@ -1,28 +1,30 @@
-//! Recovering in stages, for want of room.
+//! Recovery in stages, for a device with little room.
 //!
-//! What always holds: a stage ends between two commits with all before it made, and its checkpoint names the old logs, from which
-//! a crash goes on. Nothing of them is given up before the last stage is over.
+//! Invariants: a stage ends between two commits, with all commits before it made. Its checkpoint
+//! names the old logs, from which recovery continues after a crash. No part of the old logs is
+//! freed before the last stage has ended.
 
 use qpair_format::Result;
 
 use crate::checkpoint::checkpoint;
 use crate::store::StoreInner;
 
-/// Whether the device has room for all that a recovery changes.
+/// Whether the device has room for all changes of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Room {
-    /// It is likely to have.
+    /// There is probably enough room.
     Enough,
-    /// It had not: checkpoints on the way make room.
+    /// There was not enough room in the first attempt: checkpoints during the recovery make room.
     Little,
 }
 
-/// Changes of one stage: each may take a page, of those that a checkpoint leaves free.
+/// Returns the number of changes in a stage. Each may take one of the pages that a checkpoint
+/// leaves free.
 pub(super) fn changes_max(inner: &StoreInner) -> usize {
     (inner.shared.pool.frames.len() as usize / 8).max(8)
 }
 
-/// Ends a stage: all commits up to `timestamp` are made, and none above it.
+/// Ends a stage: all commits up to `timestamp` are made, and none after it.
 pub(super) async fn end(inner: &StoreInner, timestamp: u64) -> Result<()> {
     inner.shared.oracle.start(timestamp);
     match inner.shared.space.is_short() {
