@@ -1,30 +1,32 @@
-//! Buffers of transactions that ended, for those that begin: most transactions are alike, and allocate nothing then.
+//! Buffers of ended transactions, kept for new ones: most transactions are alike, and then allocate
+//! nothing.
 
 use super::prefetch_set::PrefetchSet;
 use super::rows::RowRef;
 use super::write_set::WriteSet;
 use crate::tree::{Batch, CursorHint};
 
-/// Buffers that a worker keeps.
+/// The number of buffers that a worker keeps.
 const KEPT: usize = 64;
-/// Bytes, and entries of lists, above which buffers are not kept: they belong to a transaction unlike the others.
+/// The size in bytes, and in entries of lists, above which buffers are not kept: they belong to an
+/// unusually large transaction.
 const BYTES_MAX: usize = 64 << 10;
 const ENTRIES_MAX: usize = 1024;
 
-/// What a transaction gathers things in; empty between two transactions.
+/// The buffers of a transaction; empty between two transactions.
 #[derive(Default)]
 pub(super) struct Buffers {
     pub(super) writes: WriteSet,
     pub(super) locks: Vec<RowRef>,
     pub(super) cursor_hints: Vec<CursorHint>,
     pub(super) key: Vec<u8>,
-    /// Of ranges: what a leaf has, and another to put records together in.
+    /// Buffers of ranges: the records of a leaf, and a second batch in which records are merged.
     pub(super) batches: (Batch, Batch),
     pub(super) ahead: PrefetchSet,
 }
 
 impl Buffers {
-    /// Empties them; `false` if they are too large to be kept.
+    /// Empties the buffers; returns `false` if they are too large to be kept.
     fn clear(&mut self) -> bool {
         self.locks.clear();
         self.cursor_hints.clear();

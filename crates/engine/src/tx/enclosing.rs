@@ -1,7 +1,8 @@
-//! Enclosing transactions: a thread that blocks inside their closures and waits for their rows would wait for ever.
+//! Enclosing transactions: a thread that blocks inside their closures and waits for their rows
+//! would wait for ever.
 //!
-//! `Store::transact` notes the transaction for its thread. A blocking call takes the note along to the worker, where a task reads it before
-//! it waits for a row.
+//! `Store::transact` notes the transaction for its thread. A blocking call passes the note to the
+//! worker, where a task reads it before it waits for a row.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -12,13 +13,13 @@ use super::Tx;
 use super::locks::owners;
 use super::rows::RowRef;
 
-/// A transaction, and where its store's transactions are.
+/// The store and the id of a transaction.
 type Outer = (usize, u64);
 
 thread_local! {
-    /// The closures that this thread is in.
+    /// The transactions whose closures this thread is in.
     static INSIDE: RefCell<Vec<Outer>> = const { RefCell::new(Vec::new()) };
-    /// Those of the thread that waits for what is polled just now.
+    /// The transactions whose closures the thread is in that waits for the future being polled.
     static WAITING: RefCell<Vec<Outer>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -26,7 +27,7 @@ fn store_of(tx: &Tx) -> usize {
     std::ptr::from_ref(tx) as usize
 }
 
-/// The thread is in a transaction's closure as long as this is there.
+/// A guard that exists while the thread is in a transaction's closure.
 pub(crate) struct Inside(());
 
 impl Inside {
@@ -42,14 +43,14 @@ impl Drop for Inside {
     }
 }
 
-/// What a thread waits for that is in closures of transactions.
+/// A future that a thread waits for while it is in closures of transactions.
 pub(crate) struct Awaited<F> {
     inside: Vec<Outer>,
     future: Pin<Box<F>>,
 }
 
 impl<F: Future> Awaited<F> {
-    /// The closures that this thread is in; none if it is in none.
+    /// Returns a constructor with the closures that this thread is in; `None` if it is in none.
     pub(crate) fn here() -> Option<impl FnOnce(F) -> Self + Send + use<F>> {
         let inside = INSIDE.with_borrow(Clone::clone);
         (!inside.is_empty()).then_some(move |future| Self { inside, future: Box::pin(future) })
@@ -60,7 +61,7 @@ impl<F: Future> Future for Awaited<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        /// Undone also if the future panics.
+        /// A guard that clears the list even if the future panics.
         struct Polled;
         impl Drop for Polled {
             fn drop(&mut self) {
@@ -73,8 +74,10 @@ impl<F: Future> Future for Awaited<F> {
     }
 }
 
-/// Whether a row that `waiting_id` is to wait for is had by another transaction in whose closure the thread is that waits for this, or by
-/// one that waits for such a one's row. What leads back to itself is a cycle of transactions, and no more than that.
+/// Whether waiting for this row would block for ever: whether the row is locked by a transaction in
+/// whose closure the waiting thread is, or by one that waits, directly or not, for a row of such a
+/// transaction. A chain that leads back to `waiting_id` is an ordinary wait-for cycle and does not
+/// count.
 pub(super) fn is_own(tx: &Tx, waiting_id: u64, row: RowRef) -> bool {
     WAITING.with_borrow(|waiting| {
         !waiting.is_empty()

@@ -1,5 +1,6 @@
-//! Fetching the leaves of a commit's writes, many at the same time: outside of the barrier as many as memory has room for, so that a checkpoint
-//! waits for none of their reads; inside of it those that did not fit, or have left memory since.
+//! Loading the leaves of a commit's writes, many at the same time. Outside of the commit barrier,
+//! as many leaves as memory has room for, so that no checkpoint waits for these reads; inside, the
+//! leaves that did not fit or have left memory since.
 
 use std::cell::Cell;
 
@@ -8,16 +9,19 @@ use crate::shared::Shared;
 use crate::task::run_all;
 use crate::tree::Reach;
 
-/// A place in a write set, and how many writes are before it.
+/// A position in a write set, and the number of writes before it.
 pub(super) type Place = ((usize, usize), usize);
 
-/// Leaves that are fetched at once where others may be waiting for the barrier, and writes that are looked at for them.
+/// The number of leaves that are loaded at once while others may wait for the barrier, and of
+/// writes that are examined for that.
 const LEAVES_INSIDE: usize = 64;
 const WRITES_INSIDE: usize = 1024;
-/// The part of the frames that the leaves of one commit may have, outside of the barrier.
+/// The divisor for the share of the frames that the leaves of one commit may take, outside of the
+/// barrier.
 const FRAMES_PART: usize = 8;
 
-/// Fetches leaves of the writes from a place on.
+/// Loads leaves of the writes from a position on. Returns the number of writes up to the position
+/// where it stopped.
 async fn fetch(
     shared: &Shared,
     core: &TxState,
@@ -35,22 +39,23 @@ async fn fetch(
         fetched += 1;
         Some(Reach::new(item.tree, item.key).beside(&loads))
     });
-    // It is advice: a leaf that could not be read fails the step that needs it.
+    // This is only a hint: if a leaf cannot be read, the step that needs it fails.
     let _ = run_all(shared, reaches).await;
     fetched
 }
 
-/// The same for a commit that is not inside the barrier.
+/// Loads leaves of a commit that is outside of the barrier.
 pub(super) async fn fetch_outside(shared: &Shared, core: &TxState, from: Place) {
     fetch(shared, core, from, shared.pool.active() as usize / FRAMES_PART, usize::MAX).await;
 }
 
-/// How many of a commit's writes have had their leaves fetched since it entered the barrier.
+/// The number of a commit's writes whose leaves were loaded since it entered the barrier.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fetching(usize);
 
 impl Fetching {
-    /// Fetches leaves from a write on whose leaf is not in memory; not again if that left: memory may be too small for so many.
+    /// Loads leaves from a write on whose leaf is not in memory. Does nothing if this leaf was
+    /// loaded before: memory may be too small for so many.
     pub(super) async fn go_on(&mut self, shared: &Shared, core: &TxState, from: Place) {
         let leaves = LEAVES_INSIDE.min(shared.pool.active() as usize / FRAMES_PART);
         if self.0 <= from.1 {
@@ -72,7 +77,7 @@ mod tests {
     const RECORDS: u32 = 20_000;
     const READ_NS: u64 = 10_000_000;
 
-    /// A store whose memory has a part of its records.
+    /// Creates a store whose memory has room for a part of its records only.
     fn filled(seed: u64) -> (Store, SimClock, FaultControl) {
         let clock = SimClock::new();
         let device = SimDevice::new(SimOptions::new(seed, &clock)).unwrap();
@@ -98,7 +103,7 @@ mod tests {
         (store, clock, control)
     }
 
-    /// A commit of so many writes, all over the keys, and whether it is over.
+    /// Starts a commit of `writes` writes, spread over the keys. The flag is set when it has ended.
     fn commit(store: &Store, writes: u32) -> (JoinHandle<()>, Arc<AtomicBool>) {
         let over = Arc::new(AtomicBool::new(false));
         let (tasks, table, end) = (store.task(), store.table("t").unwrap(), over.clone());
@@ -114,7 +119,8 @@ mod tests {
         (commit, over)
     }
 
-    /// Requests of a kind that a commit makes while it is inside the barrier, all of them, and the most that came at about the same time.
+    /// Counts the requests of a kind that a commit makes inside the barrier, all its requests of
+    /// that kind, and the most at about the same time.
     fn asked(
         store: &Store,
         clock: &SimClock,
@@ -139,7 +145,8 @@ mod tests {
         (inside, control.seen(op) - begun, most)
     }
 
-    /// Each leaf of a commit that had read nothing was read one after the other, while no checkpoint could begin.
+    /// A regression: a commit that had read nothing loaded its leaves one after the other, while no
+    /// checkpoint could begin.
     #[test]
     fn leaves_of_blind_writes_are_read_side_by_side_outside_of_the_barrier() {
         const WRITES: u32 = 64;
@@ -155,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Where memory has no room for all leaves the rest is read inside the barrier, but many at a time.
+    /// The leaves that memory has no room for are read inside the barrier, but many at a time.
     #[test]
     fn leaves_that_memory_has_no_room_for_are_read_side_by_side_too() {
         const WRITES: u32 = 1500;
@@ -170,7 +177,7 @@ mod tests {
         store.close().unwrap();
     }
 
-    /// What a commit writes beside its leaves was flushed while it was inside the barrier.
+    /// A regression: pages that a commit writes beside its leaves were flushed inside the barrier.
     #[test]
     fn large_values_are_flushed_outside_of_the_barrier() {
         for seed in 0..5 {

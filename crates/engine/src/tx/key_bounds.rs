@@ -1,11 +1,11 @@
-//! What a range of keys is given as.
+//! The types that can be given as a range of keys.
 
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 use qpair_format::{Error, ErrorKind, Result};
 
-/// A range of keys: `..`, `a..b`, `a..=b`, `a..`, `..b`, `..=b` or a pair of bounds, where a key is anything made of bytes (`&[u8]`, `&str`,
-/// arrays, vectors); or all keys with a [`Prefix`].
+/// A range of keys: `..`, `a..b`, `a..=b`, `a..`, `..b`, `..=b`, a pair of bounds, or all keys with
+/// a [`Prefix`]. A key is anything made of bytes (`&[u8]`, `&str`, arrays, vectors).
 ///
 /// ```
 /// # fn ranges(table: &qpair_engine::Table) -> qpair_engine::Result<()> {
@@ -19,7 +19,7 @@ use qpair_format::{Error, ErrorKind, Result};
 /// # }
 /// ```
 pub trait KeyBounds {
-    /// Where it begins and ends.
+    /// Returns the lower and the upper bound of the range.
     fn key_bounds(&self) -> (Bound<&[u8]>, Bound<Vec<u8>>);
 }
 
@@ -52,7 +52,7 @@ impl KeyBounds for RangeFull {
     }
 }
 
-/// The same for every range of the standard library.
+/// Implements [`KeyBounds`] for ranges of the standard library.
 macro_rules! key_bounds {
     ($($range:ty),*) => {$(
         impl<K: AsRef<[u8]>> KeyBounds for $range {
@@ -73,13 +73,13 @@ key_bounds!(
     (Bound<K>, Bound<K>)
 );
 
-/// Where a range of keys begins and ends.
+/// The lower and the upper bound of a range of keys.
 pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// Owned bounds of a range of keys.
+/// Returns owned bounds of a range of keys.
 ///
 /// # Errors
-/// `Invalid` if it ends before it begins.
+/// `Invalid` if the range ends before it begins.
 pub(crate) fn bounds(range: &impl KeyBounds) -> Result<Bounds> {
     let (from, to) = range.key_bounds();
     let from = from.map(<[u8]>::to_vec);

@@ -1,9 +1,9 @@
-//! Keys one behind the other, each with what is known of it.
+//! A list of keys, each with a value, in one buffer.
 
 /// Keys in the order in which they were added.
 #[derive(Debug)]
 pub(super) struct KeyList<T> {
-    /// Of each key, and its end in `bytes`.
+    /// The value of each key, and the key's end in `bytes`.
     ends: Vec<(T, u32)>,
     bytes: Vec<u8>,
 }
@@ -15,7 +15,7 @@ impl<T> Default for KeyList<T> {
 }
 
 impl<T: Copy> KeyList<T> {
-    /// Bytes of a key's entry beside the key.
+    /// The size of a key's entry without the key, in bytes.
     pub(super) const ENTRY_BYTES: usize = size_of::<(T, u32)>();
 
     pub(super) fn len(&self) -> usize {
@@ -26,7 +26,7 @@ impl<T: Copy> KeyList<T> {
         self.bytes.len() + self.ends.len() * Self::ENTRY_BYTES
     }
 
-    /// Adds a key; all of them together have less than 4 GiB.
+    /// Adds a key. All keys together must have less than 4 GiB.
     pub(super) fn push(&mut self, of: T, key: &[u8]) {
         self.bytes.extend_from_slice(key);
         self.ends.push((of, self.bytes.len() as u32));

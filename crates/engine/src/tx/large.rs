@@ -1,4 +1,5 @@
-//! Large values of transactions that are not committed: pages that were written, and that nothing refers to yet.
+//! Large values of uncommitted transactions: pages that were written, and that nothing refers to
+//! yet.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,13 +19,13 @@ pub(crate) struct UncommittedLarge {
 
 #[derive(Default)]
 struct Values {
-    /// By the first pages of their descriptors.
+    /// The values by the first page of their descriptors.
     by_start: BTreeMap<u64, Extents>,
     closed: bool,
 }
 
 impl UncommittedLarge {
-    /// Frees all of them: the store is being closed.
+    /// Frees the pages of all values, when the store is being closed.
     pub(super) fn free_all(&self, shared: &Shared) {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         values.closed = true;
@@ -32,14 +33,14 @@ impl UncommittedLarge {
     }
 }
 
-/// The pages of one large value; they are free again unless they are kept.
+/// The pages of one uncommitted large value. Dropping it frees the pages, unless they are kept.
 pub(crate) struct LargeValue {
     tx: Arc<Tx>,
     extents: Extents,
 }
 
 impl LargeValue {
-    /// Takes over the pages of a value that was written.
+    /// Adopts the pages of a value that was written.
     ///
     /// # Errors
     /// `Closed` if the store is being closed.
@@ -55,7 +56,7 @@ impl LargeValue {
         Ok(Self { tx: tx.clone(), extents })
     }
 
-    /// The first page of its descriptor.
+    /// Returns the first page of the value's descriptor.
     pub(super) fn page_id(&self) -> u64 {
         self.extents.first_page()
     }
@@ -66,7 +67,7 @@ impl LargeValue {
         values.by_start.remove(&self.page_id()).is_some()
     }
 
-    /// A leaf will refer to the pages.
+    /// Keeps the pages, since a leaf will refer to them.
     pub(super) fn keep(self) {
         self.tx.shared.link_extents(&self.extents);
         self.remove();

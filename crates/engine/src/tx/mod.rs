@@ -1,8 +1,8 @@
 //! Transactions: snapshots, row locks, private writes, commits. See docs/design/transactions.md.
 //!
-//! What always holds: the trees have what was committed, and nothing else. A leaf has the newest committed values; what
-//! was there before is in the row table as long as a snapshot needs it. A transaction keeps what it will write to
-//! itself, and has locked the row of each key it will write.
+//! Invariants: the trees have committed data only. A leaf has the newest committed values; the
+//! values before them are in the row table as long as a snapshot needs them. A transaction keeps
+//! its writes to itself until it commits, and holds the lock of each row that it will write.
 
 mod buffers;
 mod collect;
@@ -76,57 +76,57 @@ use crate::shared::Shared;
 use crate::sync::Waiters;
 use crate::task::current;
 
-/// Bounds of a store's transactions.
+/// Limits of a store's transactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TxOptions {
-    /// Bytes of memory for older values that snapshots need, at most.
+    /// Limit on the memory for older values that snapshots need, in bytes.
     pub(crate) versions_bytes_max: u64,
-    /// Bytes of the device for them, at most.
+    /// Limit on the device space for these values, in bytes.
     pub(crate) history_bytes_max: u64,
-    /// Bytes that a transaction may gather, unless its own options say otherwise.
+    /// Limit on the bytes that a transaction may gather. The options of a transaction override it.
     pub(crate) transaction_bytes_max: usize,
-    /// How long a transaction waits for a row, unless its own options say otherwise.
+    /// How long a transaction waits for a locked row. The options of a transaction override it.
     pub(crate) lock_timeout: Option<Duration>,
 }
 
-/// What all transactions of a store share.
+/// The state that all transactions of a store share.
 pub(crate) struct Tx {
     pub(crate) shared: Arc<Shared>,
     pub(super) incarnation: Arc<Incarnation>,
     pub(crate) rows: Rows,
-    /// What older snapshots need that the row table has no more.
+    /// Undo versions that snapshots need and that are no longer in the row table.
     pub(crate) history: History,
     pub(crate) names: Names,
-    /// One for each worker, and one for the threads that are none.
+    /// One slot for each worker, and one for all other threads.
     slots: Box<[Slot]>,
     large: UncommittedLarge,
-    /// What is committed while serializable transactions validate what they have read.
+    /// The recent commits, kept while serializable transactions validate their reads.
     recent: Arc<Recent>,
-    /// Bytes of the device that replaced large values have for which there is an image.
+    /// Device space of replaced large values whose before-images are kept, in bytes.
     old_large_bytes: AtomicU64,
-    /// The newest commit that replaced one.
+    /// The newest commit that replaced a large value.
     old_large_newest: AtomicU64,
-    /// Tasks that wait until undo versions are on the device, or move from run to run.
+    /// Tasks that wait until undo versions are on the device, or have moved from run to run.
     moved: Waiters,
     /// Snapshots below this timestamp are lost.
     lost_below: AtomicU64,
-    /// No snapshot in use is older, as far as was looked.
+    /// A lower bound of the snapshots in use, from the last search.
     oldest: AtomicU64,
     pub(crate) versions_bytes_max: u64,
     pub(crate) transaction_bytes_max: usize,
     lock_timeout: Option<Duration>,
 }
 
-/// A worker's part of it.
+/// A worker's part of the transactions' state.
 #[repr(align(128))]
 #[derive(Default)]
 struct Slot {
     open: Mutex<Open>,
-    /// Commits whose before-images are kept, in the order of their ends.
+    /// Commits whose before-images are kept, in the order in which they ended.
     queue: Mutex<Queue>,
-    /// Bytes of those before-images.
+    /// The size of these before-images, in bytes.
     bytes: AtomicU64,
-    /// A task takes the oldest of them to the device.
+    /// Whether a task is moving the oldest before-images to the device.
     spills: AtomicBool,
 }
 
@@ -167,7 +167,7 @@ impl Tx {
         }
     }
 
-    /// Takes a snapshot of all that is committed; it is in use until [`Tx::leave_snapshot`].
+    /// Takes a snapshot of everything that is committed. It is in use until [`Tx::leave_snapshot`].
     fn enter_snapshot(&self, slot: usize) -> u64 {
         let mut open = self.slots[slot].open();
         let timestamp = self.shared.oracle.applied();
@@ -179,7 +179,8 @@ impl Tx {
         self.slots[slot].open().snapshots.leave(timestamp);
     }
 
-    /// Refuses a snapshot that was given up: what it needed may be gone. To be asked after what was read with it.
+    /// Returns an error if a snapshot was given up, since undo versions that it needs may be gone.
+    /// Must be called after reading with the snapshot.
     #[inline]
     fn check_snapshot(&self, timestamp: u64, name: impl FnOnce() -> String) -> Result<()> {
         // Acquire: the shards' locks give the order: a reader that misses an undo version finds this raised.
@@ -202,12 +203,12 @@ impl Tx {
         ))
     }
 
-    /// The row that an open transaction waits for.
+    /// Returns the row that an open transaction waits for.
     fn waits_of(&self, id: u64) -> Option<RowRef> {
         self.slots.get(slot_of(id))?.open().registry.get(id).and_then(Info::waits)
     }
 
-    /// The open transactions.
+    /// Returns the open transactions, in the order in which they began.
     pub(crate) fn transactions(&self) -> Vec<TransactionInfo> {
         let (applied, workers) = (self.shared.oracle.applied(), self.slots.len() - 1);
         let mut all: Vec<_> = self
@@ -223,22 +224,22 @@ impl Tx {
         all
     }
 
-    /// What people call an open transaction.
+    /// Describes an open transaction for an error message.
     fn describe(&self, id: u64) -> String {
         let name = self.transactions().into_iter().find(|it| it.id == id).and_then(|it| it.name);
         registry::describe(id, name.as_deref())
     }
 
-    /// Lets no commit begin, and ends every wait for a lock.
+    /// Refuses new commits, and ends every wait for a lock.
     pub(crate) fn close(&self) {
         self.shared.oracle.close();
         self.rows.wake_all();
     }
 }
 
-/// The slot for what this thread begins.
+/// Returns the slot for transactions and snapshots that begin on this thread.
 fn slot_here(shared: &Shared) -> usize {
-    // Of another store's workers none is one of this one's.
+    // A worker of another store has no slot in this store.
     current(|worker| std::ptr::eq(worker.shared(), shared).then_some(worker.number))
         .flatten()
         .unwrap_or(shared.worker_handles.len())

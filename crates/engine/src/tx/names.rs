@@ -1,9 +1,9 @@
-//! Names of tables, for errors: what is open, and nothing else.
+//! The names of open tables, for error messages.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Tables that are open, by the ids of their trees.
+/// The names of open tables, by the ids of their trees.
 #[derive(Debug, Default)]
 pub(crate) struct Names(Mutex<BTreeMap<u32, String>>);
 
@@ -20,7 +20,7 @@ impl Names {
         self.lock().remove(&tree);
     }
 
-    /// A key of a table, for people.
+    /// Describes a key of a table for an error message.
     pub(super) fn place(&self, tree: u32, key: &[u8]) -> String {
         let key = key.escape_ascii();
         match self.lock().get(&tree) {

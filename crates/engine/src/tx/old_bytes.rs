@@ -1,27 +1,29 @@
-//! Bytes of older values, in memory that is used again.
+//! Bytes of older values, in memory that each thread reuses.
 //!
-//! Older values come and go with each change. From the allocator, whose short lists of what a thread gave back are soon full, they
-//! were a fifteenth of a TPC-C transaction's processor time. So each thread keeps more of it.
+//! Each change creates and drops older values. The allocator keeps only short free lists for each
+//! thread; allocating these values from it took a fifteenth of the processor time of a TPC-C
+//! transaction. So each thread keeps more free memory itself.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::Deref;
 
-/// Sizes of memory are multiples of this, bytes.
+/// The granularity of memory sizes, in bytes.
 const STEP_BYTES: usize = 64;
-/// Memory of up to so many steps is kept; more is the allocator's.
+/// Memory of up to this many steps is kept; larger memory goes back to the allocator.
 const STEPS_MAX: usize = 16;
-/// What a thread keeps, bytes.
+/// The free memory that a thread keeps at most, in bytes.
 const SPARE_BYTES_MAX: usize = 2 << 20;
 
 thread_local! {
     static SPARE: RefCell<Spare> = RefCell::default();
 }
 
-/// Before the bytes: how many they are, u32.
+/// The size of the header before the bytes, which has their number as u32.
 const HEAD_BYTES: usize = 4;
 
-/// The bytes of an older value, in memory that may be larger. As small as a reference: rows are two cache lines with it.
+/// The bytes of an older value, in memory that may be larger. As small as a reference, so that a
+/// row fits into two cache lines.
 pub(crate) struct OldBytes(Box<[u8]>);
 
 impl OldBytes {
@@ -31,7 +33,7 @@ impl OldBytes {
         Self(memory)
     }
 
-    /// Bytes of memory that it has.
+    /// Returns the size of the memory, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.0.len()
     }
@@ -40,7 +42,7 @@ impl OldBytes {
 impl From<&[u8]> for OldBytes {
     fn from(bytes: &[u8]) -> Self {
         let memory_bytes = (HEAD_BYTES + bytes.len()).next_multiple_of(STEP_BYTES);
-        // Where a thread is at its end there is no spare memory any more.
+        // A thread that is ending has no free memory any more.
         let spare = SPARE.try_with(|spare| spare.borrow_mut().take(memory_bytes)).ok().flatten();
         Self::new(spare.unwrap_or_else(|| vec![0; memory_bytes].into()), bytes)
     }
@@ -82,10 +84,10 @@ impl fmt::Debug for OldBytes {
     }
 }
 
-/// Memory of values that were forgotten, for others.
+/// The free memory of a thread.
 #[derive(Default)]
 struct Spare {
-    /// Place `n`: of `n + 1` steps.
+    /// The list at index `n` has memory of `n + 1` steps.
     lists: [Vec<Box<[u8]>>; STEPS_MAX],
     bytes: usize,
 }
@@ -118,7 +120,7 @@ mod tests {
         let mut kept: Vec<(Vec<u8>, OldBytes)> = Vec::new();
         let spare_bytes = || SPARE.with_borrow(|spare| spare.bytes);
         for round in 0..20_000 {
-            // Many at first, few later: what is spare becomes more than is kept.
+            // Many are kept at first and few later, so that more memory is free than kept.
             if random.usize(..20_000) > round && kept.len() < 8000 {
                 let value = vec![round as u8; random.usize(0..1200)];
                 let old = OldBytes::from(&value[..]);

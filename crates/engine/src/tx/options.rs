@@ -1,10 +1,10 @@
-//! How a transaction runs, and what its commit gives.
+//! Options of a transaction.
 
 use std::time::Duration;
 
 use crate::log::Durability;
 
-/// What a transaction must not notice of others.
+/// The isolation of a transaction from others.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -25,16 +25,18 @@ use crate::log::Durability;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// It sees the store as it was at one point, and its own writes; of two that write the same key at the same time one
-    /// gets `Conflict`. Two that each read what the other writes may both commit (write skew).
+    /// A transaction sees the store as of one point, and its own writes. Of two concurrent
+    /// transactions that write the same key, one gets `Conflict`. Two that each read what the other
+    /// writes may both commit (write skew).
     #[default]
     Snapshot,
-    /// All such transactions together do what they would have done one after the other, in the order of their commits.
-    /// What was read is kept until the commit, and validated; it counts against the bytes of the transaction.
+    /// All serializable transactions have the same effect as if they had run one after the other,
+    /// in the order of their commits. Reads are recorded until the commit, which validates them;
+    /// they count against the transaction's limit on bytes.
     Serializable,
 }
 
-/// How a transaction runs.
+/// Options of a transaction.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -58,23 +60,29 @@ pub enum Isolation {
 /// ```
 #[derive(Clone, Debug)]
 pub struct TransactionOptions {
-    /// What it must not notice of others.
+    /// The isolation from other transactions.
     pub isolation: Isolation,
-    /// When its commit returns, and whether what it has read is durable then.
+    /// When the commit returns, and whether the data that was read is durable then.
     pub durability: Durability,
-    /// It only reads; writes are refused.
+    /// Whether the transaction only reads; writes are refused then.
     pub read_only: bool,
-    /// Bytes that it may gather to write, and to compare if it is serializable; large values, which go to the device at once, count as
-    /// what leads to them. 0: what the store's options say.
+    /// Limit on the writes that the transaction gathers, and on the reads of a serializable
+    /// transaction, in bytes. Large values go to the device at once, so only their descriptors
+    /// count. 0: the limit of the store's options.
     pub write_set_bytes_max: usize,
-    /// How long it waits for a row that another transaction has locked: the call ends with `TimedOut` then, the transaction goes on as if it
-    /// had not been made (a `delete_range` may have removed the first part: a savepoint before it takes that back), and
-    /// [`Store::transact`](crate::Store::transact) does not run it again. None: what the store's options say.
+    /// How long a call waits for a row that another transaction has locked, before it fails with
+    /// `TimedOut`. The transaction then continues as without the call, except that a `delete_range`
+    /// may have removed the first part of its range; roll back to an earlier savepoint to undo
+    /// that. [`Store::transact`](crate::Store::transact) does not run the transaction again.
+    /// `None`: the limit of the store's options.
     pub lock_timeout: Option<Duration>,
-    /// How often [`Store::transact`](crate::Store::transact) runs it, if it meets conflicts each time; 100 by default. An attempt that lost
-    /// on a row on which none before it had lost does not count: the next one locks that row first. 1: it runs once.
+    /// How often [`Store::transact`](crate::Store::transact) runs the transaction if each attempt
+    /// meets a conflict. Default: 100. An attempt does not count if it met a conflict on a row on
+    /// which no earlier attempt had; the next attempt locks that row first. With 1 there is only
+    /// one attempt.
     pub attempts_max: u32,
-    /// A name for it, to be found by in [`Store::transactions`](crate::Store::transactions) and in errors.
+    /// The name of the transaction in [`Store::transactions`](crate::Store::transactions) and in
+    /// errors.
     pub name: Option<String>,
 }
 

@@ -1,6 +1,8 @@
-//! Keys that will be read soon, and where they were found when they were fetched into the processor's caches.
+//! Keys that will be read soon, and the positions where they were found when they were fetched into
+//! the processor's caches.
 //!
-//! What always holds: an entry is a hint. A leaf that changed since has another version, and is searched from the root.
+//! Invariant: a position is only a hint. If a leaf has changed since, its version differs, and the
+//! search starts at the root.
 
 use qpair_format::Result;
 
@@ -8,7 +10,7 @@ use crate::shared::Shared;
 use crate::task::{Context, run_all};
 use crate::tree::{CursorHint, Reach, SIDE_BY_SIDE, Tree, prefetch, prefetch_again};
 
-/// A key and where it was found.
+/// A key and the position where it was found.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     tree: Tree,
@@ -26,19 +28,19 @@ pub(crate) struct PrefetchSet {
 }
 
 impl PrefetchSet {
-    /// Forgets all.
+    /// Removes all keys.
     pub(super) fn clear(&mut self) {
         self.keys.clear();
         self.entries.clear();
         self.next = 0;
     }
 
-    /// Bytes that it keeps room for.
+    /// Returns the size of the buffers, in bytes.
     pub(super) fn capacity(&self) -> usize {
         self.keys.capacity().max(self.entries.capacity() * size_of::<Entry>())
     }
 
-    /// Enters a key.
+    /// Adds a key.
     pub(crate) fn push(&mut self, tree: Tree, key: &[u8]) {
         self.keys.extend_from_slice(key);
         self.entries.push(Entry { tree, key_end: self.keys.len() as u32, cursor_hint: None });
@@ -49,7 +51,8 @@ impl PrefetchSet {
         &self.keys[start..self.entries[index].key_end as usize]
     }
 
-    /// Finds the keys that were not found yet, as far as their leaves are in memory, and asks for their records.
+    /// Looks up the keys without a position, as far as their leaves are in memory, and prefetches
+    /// their records.
     pub(crate) fn fetch(&mut self, context: Context<'_>) {
         let mut from = 0;
         while from < self.entries.len() {
@@ -76,22 +79,22 @@ impl PrefetchSet {
         self.entries.iter().all(|entry| entry.cursor_hint.is_some())
     }
 
-    /// Brings the leaves of the keys that were not found into memory, all at the same time.
+    /// Loads the leaves of the keys without a position into memory, all at the same time.
     ///
     /// # Errors
-    /// Those of the loads.
+    /// The errors of the loads.
     pub(crate) async fn read_missing(&self, shared: &Shared) -> Result<()> {
         let missing = |index: &usize| self.entries[*index].cursor_hint.is_none();
         let reach = |index: usize| Reach::new(self.entries[index].tree, self.key(index));
         run_all(shared, (0..self.entries.len()).filter(missing).map(reach)).await
     }
 
-    /// Asks once more for the records that were found, some time ago.
+    /// Prefetches the records again that were found some time ago.
     pub(super) fn fetch_again(&self, context: Context<'_>) {
         prefetch_again(context, self.entries.iter().filter_map(|entry| entry.cursor_hint));
     }
 
-    /// Where a key was found, if it is the one that is expected, or the one after.
+    /// Returns the position of a key, if it is the expected one or the one after.
     #[inline]
     pub(super) fn take(&mut self, tree: u32, key: &[u8]) -> Option<CursorHint> {
         let index = (self.next..self.entries.len())

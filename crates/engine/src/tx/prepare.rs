@@ -1,4 +1,5 @@
-//! Preparing a commit's writes: their leaves are in memory and have room, before the commit must not fail any more.
+//! Preparing a commit's writes: their leaves are in memory and have room before the point from
+//! which the commit must not fail.
 
 use std::hint::spin_loop;
 
@@ -10,10 +11,10 @@ use crate::space::Reservation;
 use crate::task::{Context, Need, Operation};
 use crate::tree::{Beside, CursorHint, Prepare, Prepared, Tree};
 
-/// Tries of a latch that is held before others may run.
+/// The number of attempts to get a latch before others may run.
 const SPINS: u32 = 64;
 
-/// Runs an operation as far as it goes without waiting for more than a latch.
+/// Runs an operation, as far as possible without waiting for more than a latch.
 pub(super) fn step<O: Operation>(operation: &mut O, context: Context<'_>) -> Option<O::Output> {
     for _ in 0..SPINS {
         match operation.step(context) {
@@ -25,38 +26,41 @@ pub(super) fn step<O: Operation>(operation: &mut O, context: Context<'_>) -> Opt
     None
 }
 
-/// Why a step over a commit's writes stopped.
+/// The reason why a step over a commit's writes stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// It was the last.
+    /// All writes are prepared.
     Over,
-    /// Others are to run, or the next write's leaf has no room: it goes on write by write.
+    /// Other tasks should run, or the next write's leaf has no room: the commit continues write by
+    /// write.
     Turn,
-    /// The next write's leaf is not in memory, or in the middle of a change.
+    /// The next write's leaf is not in memory, or is being changed.
     Away,
 }
 
-/// How far a commit's writes are prepared, in the order of their keys.
+/// The progress of preparing a commit's writes, in the order of their keys.
 #[derive(Default)]
 pub(super) struct Preparing {
     cursor: (usize, usize),
-    /// The tree and the leaf that were prepared last, and what the writes so far will need of it.
+    /// The tree and the leaf that were prepared last, and the space that the writes so far will
+    /// need there.
     last: Option<(u32, Beside)>,
     reach: Reach,
 }
 
 impl Preparing {
-    /// The place of the next write in the write set.
+    /// Returns the position of the next write in the write set.
     pub(super) fn cursor(&self) -> (usize, usize) {
         self.cursor
     }
 
-    /// The pages that the writes so far may have to find places for.
+    /// Returns the reservation for the pages that the writes so far may need new places for.
     pub(super) fn reservation(&self) -> Reservation {
         self.reach.reservation()
     }
 
-    /// The write that is to be prepared next, and how. `was_split`: since its leaf was split, which is that of the writes before it.
+    /// Returns the write to prepare next, and the operation that prepares it. `was_split`: the
+    /// commit has split the leaf of the previous writes meanwhile.
     pub(super) fn next<'c>(
         &mut self,
         core: &'c TxState,
@@ -70,12 +74,12 @@ impl Preparing {
         Some((item, prepare))
     }
 
-    /// The leaf prepared last, if it is of this tree.
+    /// Returns the leaf prepared last, if it is of this tree.
     fn beside(&self, tree: Tree) -> Option<Beside> {
         self.last.filter(|(of, _)| *of == tree.id).map(|(_, beside)| beside)
     }
 
-    /// The write was prepared.
+    /// Notes that a write was prepared.
     pub(super) fn prepared(
         &mut self,
         shared: &Shared,
@@ -84,7 +88,8 @@ impl Preparing {
         was_split: bool,
     ) {
         let before = self.beside(item.tree);
-        // The earlier writes count for both halves of a split leaf, since no code looks which half they are in.
+        // The earlier writes count for both halves of a split leaf, since it is not tracked which
+        // half they are in.
         let before = before.filter(|beside| was_split || beside.leaf.0 == cursor_hint.leaf.0);
         self.reach.add(&shared.pool, item.tree, cursor_hint.leaf, was_split);
         if cut.is_some() {
@@ -102,7 +107,8 @@ impl Preparing {
         self.cursor.1 += 1;
     }
 
-    /// Prepares writes as long as all they need is at hand, and appends where they go.
+    /// Prepares writes as long as their leaves are in memory and have room, and appends the
+    /// positions.
     pub(super) fn go_on(
         &mut self,
         core: &TxState,
@@ -110,7 +116,8 @@ impl Preparing {
         context: Context<'_>,
     ) -> Stop {
         while let Some((item, mut prepare)) = self.next(core, false) {
-            // A commit of very many writes must still let others run, so each step counts against the task's budget.
+            // A commit of very many writes must let other tasks run, so each write counts against
+            // the task's budget.
             if context.worker.is_some_and(|worker| worker.spend_budget(false)) {
                 return Stop::Turn;
             }

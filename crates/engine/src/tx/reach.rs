@@ -1,4 +1,5 @@
-//! How many pages a commit may have to find new places for: what [`crate::space::Space`] reserves for it before its timestamp.
+//! An upper bound of the pages that a commit needs new places for, which [`crate::space::Space`]
+//! reserves before the commit has its timestamp.
 
 use qpair_format::page::Node;
 use qpair_memory::FrameIndex;
@@ -7,19 +8,20 @@ use crate::pool::Pool;
 use crate::space::Reservation;
 use crate::tree::{Leaf, Tree};
 
-/// Levels above the leaves whose pages are told apart.
+/// The number of levels above the leaves whose pages are distinguished.
 const LEVELS: usize = 12;
 
-/// The pages that a commit changes, counted while its leaves are prepared in the order of keys, each right after it was.
+/// A count of the pages that a commit changes. Each leaf is added right after it was prepared, in
+/// the order of keys.
 pub(crate) struct Reach {
-    /// The tree, the leaf, and its place.
+    /// The last leaf: the tree's id, the leaf, and its place.
     leaf: Option<(u32, Leaf, u64)>,
-    /// The pages above it, from below: frame and place.
+    /// The frames and places of the pages above the last leaf, from below.
     above: [(FrameIndex, u64); LEVELS],
-    /// Levels above the leaves.
+    /// The number of levels above the leaves.
     levels: u64,
     pages: u64,
-    /// Leaves that will be made, and bytes that the references to them take.
+    /// The number of leaves that splits will create, and the bytes of the references to them.
     new_leaves: u64,
     reference_bytes: usize,
     page_size: usize,
@@ -40,18 +42,20 @@ impl Default for Reach {
 }
 
 impl Reach {
-    /// What was counted so far.
+    /// Returns the reservation for the pages that were counted so far.
     pub(crate) fn reservation(&self) -> Reservation {
         let made = match self.new_leaves {
             0 => 0,
-            // Inner pages are a quarter full at least; one more on each level, and one for a root whose content goes down.
+            // Inner pages are at least a quarter full. Each level may have one more, and a root
+            // whose entries move down another.
             leaves => leaves + (4 * self.reference_bytes / self.page_size) as u64 + self.levels + 1,
         };
         Reservation { changed: self.pages, made }
     }
 
-    /// A change goes to this leaf. A page that was changed by others meanwhile may be counted twice, and none is left out. `was_split`: the
-    /// commit itself split the leaf since its last change, as which it counts where it is still.
+    /// Adds a leaf that the commit changes. A page that others changed meanwhile may be counted
+    /// twice, but none is omitted. `was_split`: the commit itself has split the leaf since its last
+    /// change, so the leaf counts as the same one while its place is the same.
     pub(crate) fn add(&mut self, pool: &Pool, tree: Tree, leaf: Leaf, was_split: bool) {
         let is_new = self.leaf.is_none_or(|(of, known, place)| {
             let is_same = known == leaf
@@ -66,15 +70,16 @@ impl Reach {
         }
     }
 
-    /// The leaf will be cut before a key of this length.
+    /// Adds a new leaf: the present one will be split before a key of this length.
     pub(crate) fn add_new(&mut self, page_size: usize, key_len: usize) {
         self.new_leaves += 1;
         self.reference_bytes += Node::entry_bytes(false, key_len + 1, 0);
         self.page_size = page_size;
     }
 
-    /// Counts the pages above a leaf that are not above the one before. Twice each: it may have left memory, with a new place, and be
-    /// needed there once more for a leaf that has none yet.
+    /// Returns the count of the pages above a leaf that are not above the previous one. Each counts
+    /// twice: it may have left memory, with a new place, and be needed in memory again for a leaf
+    /// without a place.
     fn new_above(&mut self, pool: &Pool, tree: Tree, leaf: FrameIndex) -> u64 {
         let (mut frame, mut pages) = (leaf, 0);
         for (known, level) in self.above.iter_mut().zip(0..) {
@@ -82,7 +87,8 @@ impl Reach {
             if frame == tree.root {
                 return pages;
             }
-            // Above a page in memory all are, and each change of a reference changes the hint: else it has just left.
+            // All ancestors of a page in memory are in memory, and each change of a reference
+            // updates the hint. Without a hint the page has just left memory.
             let Some((above, _)) = pool.frames.parent_hint(frame) else { break };
             let here = (above, pool.frames.page_id(above));
             if *known == here {
@@ -92,7 +98,7 @@ impl Reach {
             pages += 2;
             frame = above;
         }
-        // Not known to the top: as if there were so many more.
+        // The pages up to the root are not known: assume the largest number.
         self.levels = LEVELS as u64;
         pages + 2 * LEVELS as u64
     }

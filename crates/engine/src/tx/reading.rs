@@ -1,4 +1,4 @@
-//! What a row held at a snapshot: the leaf has it, or the row table, or the runs of older values.
+//! Reading a row at a snapshot: from its leaf, the row table, or the sorted runs on the device.
 
 use qpair_format::large::Descriptor;
 use qpair_format::{Error, ErrorKind, Result};
@@ -12,7 +12,7 @@ use crate::shared::Shared;
 use crate::task::run_as;
 use crate::tree::{CursorHint, Found, Get, Seen, Tree};
 
-/// Puts what a row held at a snapshot in the place of what its leaf has, from `start` of `value` on.
+/// Replaces the contents of `value` from `start` on by a before-image.
 fn put_older(image: &BeforeImage, start: usize, value: &mut Vec<u8>) -> Found {
     value.truncate(start);
     match image {
@@ -28,7 +28,8 @@ fn put_older(image: &BeforeImage, start: usize, value: &mut Vec<u8>) -> Found {
     }
 }
 
-/// What a row held at a snapshot, as far as memory knows: the leaf, or the row table, and then the commit that replaced it.
+/// Finds a row's value at a snapshot in memory, in the leaf or in the row table. With a value of
+/// the row table returns also the timestamp of the commit that replaced it.
 fn older(
     tx: &Tx,
     tree: Tree,
@@ -49,7 +50,8 @@ fn older(
     image.unwrap_or((found, None))
 }
 
-/// What a row held at a snapshot, appended to `value`; `None` if the runs of older values must be asked.
+/// Like [`older`], but returns `None` if the runs on the device may have the row's value at the
+/// snapshot.
 pub(super) fn older_now(
     tx: &Tx,
     tree: Tree,
@@ -63,7 +65,8 @@ pub(super) fn older_now(
     (seen.timestamp <= snapshot || !tx.history.is_behind(snapshot)).then_some(found)
 }
 
-/// Looks a key up at a snapshot that is in use, first where it was found before; a large value's descriptor is appended.
+/// Looks a key up at a snapshot in use, first at the position of `cursor_hint`. Appends the value,
+/// or a large value's descriptor, to `value`.
 pub(super) async fn find_at(
     tx: &Tx,
     tree: Tree,
@@ -78,7 +81,7 @@ pub(super) async fn find_at(
     let seen = run_as(shared, Get::new(tree, key, value).at(cursor_hint), interleave).await?;
     let (mut found, replaced) = older(tx, tree, key, snapshot, seen, start, value);
     let history = &tx.history;
-    // To be asked after the row table was: what is gone from there is in the runs.
+    // Checked after the row table: a version that is gone from there is in the runs.
     if seen.timestamp > snapshot
         && history.is_behind(snapshot)
         && !shared.planted.is(Canary::UnreadHistory)
@@ -93,7 +96,8 @@ pub(super) async fn find_at(
     Ok(Seen { found, ..seen })
 }
 
-/// Appends the value of a key at a snapshot that is in use, once it may be given to the program.
+/// Appends the value of a key at a snapshot in use to `value`. Waits until the program may see the
+/// value.
 pub(super) async fn read_at(
     tx: &Tx,
     tree: Tree,
@@ -111,7 +115,8 @@ pub(super) async fn read_at(
     found
 }
 
-/// Puts a large value in the place of its descriptor, which is in `value` from `start` on; whether there is a value.
+/// Replaces the descriptor of a large value, in `value` from `start` on, by the value; returns
+/// whether there is a value.
 pub(super) async fn resolve(
     shared: &Shared,
     found: Found,

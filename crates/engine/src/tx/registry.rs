@@ -1,11 +1,11 @@
-//! The open transactions: their names, which one waits for which, and what a report shows of them.
+//! The open transactions: their names, their waits for each other, and their reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::rows::RowRef;
 
-/// What an open transaction does.
+/// The activity of an open transaction.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -23,11 +23,11 @@ use super::rows::RowRef;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransactionState {
-    /// It reads and gathers writes, or its program does something else.
+    /// The transaction reads and gathers writes, or its program does something else.
     Active,
-    /// It waits for a row that another transaction has locked.
+    /// The transaction waits for a row that another transaction has locked.
     Waiting,
-    /// It is being committed.
+    /// The transaction is being committed.
     Committing,
 }
 
@@ -51,49 +51,49 @@ pub enum TransactionState {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionInfo {
-    /// Names it; no other open transaction has this number.
+    /// A number that identifies the transaction among the open ones.
     pub id: u64,
-    /// The name its options gave it.
+    /// The name from the transaction's options.
     pub name: Option<String>,
-    /// The worker it was begun on; none for those of other threads.
+    /// The worker on which the transaction began; `None` for transactions of other threads.
     pub worker: Option<usize>,
-    /// The newest commit when it began.
+    /// The timestamp of the newest commit when the transaction began.
     pub started: u64,
-    /// Commits since then.
+    /// The number of commits since then.
     pub age_commits: u64,
-    /// The commit up to which it sees the store; none before its first read.
+    /// The timestamp of the transaction's snapshot; `None` before its first read.
     pub snapshot: Option<u64>,
-    /// Rows it has locked.
+    /// The number of rows that the transaction has locked.
     pub locks: usize,
-    /// Bytes of what it has gathered to write.
+    /// The size of the writes that the transaction has gathered, in bytes.
     pub write_set_bytes: usize,
-    /// What it does.
+    /// The activity of the transaction.
     pub state: TransactionState,
 }
 
-/// What others may know of an open transaction. Only the transaction changes it.
+/// The data about an open transaction that other threads may read. Only the transaction changes it.
 #[derive(Debug, Default)]
 pub(crate) struct Info {
     pub(crate) id: AtomicU64,
     pub(crate) started: AtomicU64,
-    /// One more than the snapshot's timestamp; 0: there is none.
+    /// The snapshot's timestamp plus 1, or 0 if there is none.
     pub(crate) snapshot: AtomicU64,
     pub(crate) locks: AtomicU32,
     pub(crate) bytes: AtomicU64,
-    /// One more than the encoded row it waits for; 0: it does not wait.
+    /// The encoded row that the transaction waits for plus 1, or 0 if it does not wait.
     pub(crate) waits: AtomicU64,
     pub(crate) committing: AtomicU8,
 }
 
 impl Info {
-    /// The row it waits for.
+    /// Returns the row that the transaction waits for.
     pub(crate) fn waits(&self) -> Option<RowRef> {
         // SeqCst: partner of the store in `locks`.
         self.waits.load(Ordering::SeqCst).checked_sub(1).map(RowRef::decode)
     }
 }
 
-/// What people call a transaction.
+/// Describes a transaction for an error message.
 pub(super) fn describe(id: u64, name: Option<&str>) -> String {
     name.map_or_else(|| format!("transaction {id}"), |name| format!("the transaction {name}"))
 }
@@ -101,7 +101,7 @@ pub(super) fn describe(id: u64, name: Option<&str>) -> String {
 const INDEX_BITS: u32 = 22;
 const GENERATION_BITS: u32 = 26;
 
-/// The transactions that were begun on one worker.
+/// The transactions that began on one worker.
 #[derive(Default)]
 pub(crate) struct Registry {
     infos: Vec<(Arc<Info>, Option<String>)>,
@@ -110,7 +110,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Enters a transaction.
+    /// Adds a transaction.
     pub(crate) fn begin(&mut self, slot: u32, name: Option<&str>, started: u64) -> Arc<Info> {
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.infos.push((Arc::default(), None));
@@ -133,7 +133,7 @@ impl Registry {
         info.clone()
     }
 
-    /// Forgets a transaction.
+    /// Removes a transaction.
     pub(crate) fn end(&mut self, id: u64) {
         if let Some((info, name)) = self.infos.get_mut(index_of(id))
             && info.id.load(Ordering::Relaxed) == id
@@ -144,13 +144,13 @@ impl Registry {
         }
     }
 
-    /// A transaction that is open.
+    /// Returns the data of an open transaction.
     pub(crate) fn get(&self, id: u64) -> Option<&Info> {
         let (info, _) = self.infos.get(index_of(id))?;
         (info.id.load(Ordering::Acquire) == id).then_some(info)
     }
 
-    /// All that are open.
+    /// Returns all open transactions.
     pub(crate) fn list(
         &self,
         worker: Option<usize>,
@@ -184,7 +184,7 @@ fn index_of(id: u64) -> usize {
     (id >> GENERATION_BITS) as usize & ((1 << INDEX_BITS) - 1)
 }
 
-/// The slot that a transaction was begun on.
+/// Returns the slot on which a transaction began.
 pub(crate) fn slot_of(id: u64) -> usize {
     (id >> (INDEX_BITS + GENERATION_BITS)) as usize
 }

@@ -1,4 +1,4 @@
-//! Changes by themselves: transactions of one write, which read nothing and so need no snapshot.
+//! Single changes: transactions of one write, which read nothing and so need no snapshot.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::options::TransactionOptions;
 use super::state::TxState;
 use crate::tree::Tree;
 
-/// Puts a record; whether one was replaced.
+/// Puts a record; returns whether one was replaced.
 pub(crate) async fn put(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
     let mut core = begin(tx);
     core.put(tree, key, value).await?;
@@ -20,7 +20,7 @@ pub(crate) async fn put(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> R
     Ok(committing.found)
 }
 
-/// Removes a record; whether there was one.
+/// Removes a record; returns whether there was one.
 pub(crate) async fn delete(tx: &Arc<Tx>, tree: Tree, key: &[u8]) -> Result<bool> {
     if key.len() > key_len_max(tx.shared.page_size) {
         return Ok(false);
@@ -32,25 +32,25 @@ pub(crate) async fn delete(tx: &Arc<Tx>, tree: Tree, key: &[u8]) -> Result<bool>
     Ok(committing.found)
 }
 
-/// How far [`put_inline`] came.
+/// The progress of [`put_inline`].
 pub(crate) enum Inline {
-    /// It would have to wait, and nothing was done.
+    /// Nothing was done, since the put would have to wait.
     Nothing,
-    /// It goes on on a worker.
+    /// The commit has begun, and must be completed on a worker.
     Begun(Box<Committing>),
-    /// It is done; whether a record was replaced.
+    /// The put is complete; the value says whether a record was replaced.
     Done(bool),
 }
 
-/// [`put`] on a caller's thread, as far as it goes without waiting.
+/// Like [`put`], on a caller's thread, as far as possible without waiting.
 pub(crate) fn put_inline(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> Result<Inline> {
     if tx.shared.wal.options.enabled {
-        // The log is a worker's.
+        // Only workers have logs.
         return Ok(Inline::Nothing);
     }
     let mut core = begin(tx);
     if !core.put_inline(tree, key, value)? {
-        // It is tried again elsewhere: no transaction that was rolled back.
+        // The put is tried again elsewhere, so this does not count as a rollback.
         core.end();
         return Ok(Inline::Nothing);
     }

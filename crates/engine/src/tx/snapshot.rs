@@ -1,4 +1,4 @@
-//! Snapshots: reading the store as it was at one point, beside all that changes it.
+//! Snapshots: the store as it was at one point, for reading while it changes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{Tx, slot_here};
 use crate::task::run_inline;
 use crate::tree::{Found, Get, Tree};
 
-/// A snapshot in use; the last clone ends it.
+/// A snapshot in use. Dropping the last clone ends the use.
 #[derive(Clone)]
 pub(crate) struct SnapshotCore(Arc<InUse>);
 

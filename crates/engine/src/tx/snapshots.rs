@@ -1,19 +1,20 @@
-//! Snapshots in use, so that what they need is kept.
+//! The snapshots in use, so that the versions that they need are kept.
 //!
-//! What always holds: a snapshot is entered in its slot under the slot's lock, and reads `applied` there. A search
-//! for the oldest reads `applied` first and takes the locks then. So a snapshot that it did not see is not older than
-//! its answer.
+//! Invariant: a snapshot is entered in its slot under the slot's lock, and reads `applied` under
+//! this lock. A search for the oldest snapshot first reads `applied` and then takes the locks. So a
+//! snapshot that the search missed is not older than the result of the search.
 
 use std::collections::VecDeque;
 
-/// Snapshots of one worker, or of the threads that are none: timestamp and how many use it, in ascending order.
+/// The snapshots of one worker, or of the threads that are no workers: the timestamp and the number
+/// of users of each, in ascending order.
 #[derive(Default)]
 pub(crate) struct Snapshots {
     active: VecDeque<(u64, u32)>,
 }
 
 impl Snapshots {
-    /// Enters a snapshot that was taken just now.
+    /// Adds a use of the newest snapshot.
     pub(crate) fn enter(&mut self, timestamp: u64) {
         match self.active.back_mut() {
             Some((last, count)) if *last == timestamp => *count += 1,
@@ -21,7 +22,7 @@ impl Snapshots {
         }
     }
 
-    /// Ends the use of a snapshot.
+    /// Ends a use of a snapshot.
     pub(crate) fn leave(&mut self, timestamp: u64) {
         if let Ok(index) = self.active.binary_search_by_key(&timestamp, |(timestamp, _)| *timestamp)
         {
@@ -32,7 +33,7 @@ impl Snapshots {
         }
     }
 
-    /// Those at or above `from`, in order.
+    /// Returns the timestamps in use at or above `from`, in order.
     pub(crate) fn timestamps(&self, from: u64) -> impl Iterator<Item = u64> {
         self.active
             .iter()
@@ -40,7 +41,7 @@ impl Snapshots {
             .filter(move |timestamp| *timestamp >= from)
     }
 
-    /// The oldest that is at or above `from`.
+    /// Returns the oldest timestamp in use at or above `from`.
     pub(crate) fn oldest(&self, from: u64) -> Option<u64> {
         self.timestamps(from).next()
     }
@@ -68,7 +69,7 @@ mod tests {
         assert_eq!(snapshots.oldest(0), None);
     }
 
-    /// Snapshots that come at the end and leave anywhere, against a list.
+    /// Compares with a sorted list: snapshots are added at the end and removed anywhere.
     #[test]
     fn as_a_sorted_list() {
         let mut random = fastrand::Rng::with_seed(3);

@@ -1,4 +1,4 @@
-//! What a commit replaces is kept in its rows, for snapshots.
+//! Keeping the before-images of a commit in its rows, for snapshots.
 
 use qpair_format::page::LeafValue;
 
@@ -7,7 +7,7 @@ use super::rows::RowRef;
 use crate::shared::Shared;
 use crate::tree::{UndoSink, descriptor};
 
-/// Keeps it in the row that the transaction has locked.
+/// Keeps a before-image in the row that the transaction has locked.
 #[derive(Clone, Copy)]
 pub(super) struct Keep<'a> {
     pub(super) tx: &'a Tx,

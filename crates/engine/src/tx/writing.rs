@@ -1,4 +1,4 @@
-//! What a transaction writes: it stays its own until the commit, and each row is locked before.
+//! The writes of a transaction: they are private until the commit, and each row is locked first.
 
 use std::ops::Bound;
 
@@ -20,7 +20,8 @@ impl TxState {
         self.enter_value(tree, key, row, value).await
     }
 
-    /// [`TxState::put`] as far as it goes without waiting; `false` if it does not.
+    /// Like [`TxState::put`], as far as possible without waiting; returns `false` if it would have
+    /// to wait.
     pub(crate) fn put_inline(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
         self.check_write(tree, key, value)?;
         if needs_overflow(self.shared(), key, value) {
@@ -34,7 +35,8 @@ impl TxState {
         Ok(true)
     }
 
-    /// [`TxState::insert`] as far as it goes without waiting; `None` if it does not.
+    /// Like [`TxState::insert`], as far as possible without waiting; returns `None` if it would
+    /// have to wait.
     pub(crate) fn insert_inline(
         &mut self,
         tree: Tree,
@@ -53,7 +55,8 @@ impl TxState {
         Ok(is_there.map(|is_there| !is_there))
     }
 
-    /// [`TxState::delete`] as far as it goes without waiting; `None` if it does not.
+    /// Like [`TxState::delete`], as far as possible without waiting; returns `None` if it would
+    /// have to wait.
     pub(crate) fn delete_inline(&mut self, tree: Tree, key: &[u8]) -> Result<Option<bool>> {
         self.check_write(tree, key, &[])?;
         let Some(row) = self.try_lock(tree, key)? else { return Ok(None) };
@@ -64,7 +67,8 @@ impl TxState {
         Ok(is_there)
     }
 
-    /// [`TxState::is_there`] as far as it goes without waiting; `None` too if the older values have to be let pass first.
+    /// Like [`TxState::is_there`], without waiting; returns `None` if it would have to wait for the
+    /// page, or until older values have moved to the device.
     fn is_there_inline(&mut self, tree: Tree, key: &[u8]) -> Result<Option<bool>> {
         if self.is_behind_history() {
             return Ok(None);
@@ -94,14 +98,14 @@ impl TxState {
         self.enter(tree, key, row, Write::Large(&descriptor.encode()))
     }
 
-    /// Whether there is a key, as far as this transaction sees; its row is locked.
+    /// Whether a key, whose row is locked, has a record that this transaction sees.
     async fn is_there(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
         if let Some(own) = self.writes.get(tree.id, key) {
             return Ok(own.write != Write::Delete);
         }
         let snapshot = self.snapshot();
         let mut value = Vec::new();
-        // The lock keeps the row as it is: there is nothing to validate at the commit.
+        // The lock keeps others from changing the row, so the commit need not validate this read.
         let seen = find_at(&self.tx, tree, key, snapshot, &mut value, None, false).await?;
         self.note_seen(tree, key, &seen);
         self.check_snapshot(snapshot)?;
@@ -129,14 +133,15 @@ impl TxState {
         Ok(true)
     }
 
-    /// A deletion that does not ask whether there is such a key.
+    /// Deletes a key without checking whether it has a record.
     pub(super) async fn delete_blindly(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
         self.check_write(tree, key, &[])?;
         let row = self.lock_row(tree, key).await?;
         self.enter(tree, key, row, Write::Delete)
     }
 
-    /// Deletes what the transaction sees of a range, but no more than `most` records; how many.
+    /// Deletes the records of a range that the transaction sees, but at most `most`; returns their
+    /// number.
     pub(crate) async fn delete_range(
         &mut self,
         tree: Tree,
@@ -144,7 +149,7 @@ impl TxState {
         to: Bound<Vec<u8>>,
         most: u64,
     ) -> Result<u64> {
-        /// Keys gathered before they are deleted.
+        /// The number of keys that are gathered before they are deleted.
         const PART: u64 = 256;
         self.check_write(tree, &[], &[])?;
         let (mut cursor, mut deleted) = (RangeCursor::new(&self.tx, tree, from, to), 0);
