@@ -1,7 +1,9 @@
-//! Committing: a timestamp, the record in the log, the changes in the trees, and then every reader may see it.
+//! Committing a transaction: its timestamp, the record in the log, and the changes in the trees.
+//! After that every reader may see the commit.
 //!
-//! What always holds: until the timestamp is taken nothing is changed and the commit may fail. From then on it goes to its
-//! end, whatever becomes of the task that asked for it; if the device does not let it, the store is read-only.
+//! Invariants: until the timestamp is taken nothing is changed, and the commit may fail. From then
+//! on it runs to its end, even if the task that requested it goes away. If the device prevents
+//! that, the store becomes read-only.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -34,75 +36,79 @@ use crate::tree::{
     make_room, merge_later,
 };
 
-/// Rows that a commit forgets beside as many as twice its own.
+/// The number of rows whose older values a commit drops, beyond twice the number of its own rows.
 const COLLECT_MORE: usize = 16;
 
-/// How often a commit leaves the barrier to fetch leaves that are not in memory. Memory may be too small for all of them.
+/// How often a commit leaves the barrier to load leaves that are not in memory. Memory may be too
+/// small for all of them.
 const FETCHES_OUTSIDE: u32 = 2;
 
-/// How far a commit has come.
+/// The progress of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
-    /// Leaves are brought into memory.
+    /// Leaves are being loaded into memory.
     Prepare,
-    /// The timestamp is taken; what was read is validated.
+    /// The timestamp is taken; the reads are being validated.
     Validate,
-    /// Changes are made.
+    /// Changes are being made.
     Apply,
-    /// All are made.
+    /// All changes are made.
     Applied,
-    /// Others see it, or it failed.
+    /// The commit is visible to others, or has failed.
     Over,
 }
 
 /// A commit under way.
 pub(crate) struct Committing {
-    /// When it was asked for.
+    /// The time at which the commit was requested.
     begun: Instant,
     core: Option<TxState>,
     phase: Phase,
     timestamp: u64,
-    /// Where each write goes, as it was prepared.
+    /// The position of each write, from its preparation.
     cursor_hints: Vec<CursorHint>,
-    /// It was counted on that leaves are cut when the writes are made.
+    /// Whether the reservation includes leaves that the writes will split.
     is_cut: bool,
-    /// The place in the write set, and how many writes are before it.
+    /// The position in the write set, and the number of writes before it.
     cursor: (usize, usize),
     done: usize,
     kept_bytes: u64,
-    /// Leaves that it had to have again since its timestamp.
+    /// The leaves that were loaded again since the timestamp was taken.
     fetching: Fetching,
-    /// Its large values survive power loss.
+    /// Whether the transaction's large values survive power loss.
     is_flushed: bool,
     /// Leaves that became sparse.
     sparse: Sparse,
-    /// It goes on after the task that asked for it went away.
+    /// Whether this is the rest of a commit whose requesting task went away.
     is_rest: bool,
     /// Whether the write applied last met a record.
     pub(crate) found: bool,
-    /// Checkpoints that were completed when its pages first had no room even if nothing was kept for images.
+    /// The number of completed checkpoints when the commit's pages first had no room even if
+    /// nothing were kept for images.
     without_room: Option<u64>,
-    /// The same was found after a checkpoint, which gives back every page without a use.
+    /// Whether there was still no room after a checkpoint, which frees every unused page.
     is_hopeless: bool,
-    /// Leave to change the trees; from before the first change to after the last. With it goes what was reserved.
+    /// The commit's place inside the barrier, from before the first change until after the last
+    /// one. Dropping it releases the reservation.
     inside: Option<BarrierGuard>,
-    /// What a serializable transaction has read was validated up to a timestamp.
+    /// The validation of a serializable transaction's reads up to a timestamp.
     validated: Option<Validating>,
-    /// No other commit of this worker comes between this one's timestamp and its record.
+    /// Held so that no other commit of this worker comes between this one's timestamp and its
+    /// record.
     timestamping: Option<AsyncMutexGuard>,
 }
 
-/// Bytes that the record of a commit has at most.
+/// Returns an upper bound of the size of a commit's record, in bytes.
 fn record_bytes_max(core: &TxState) -> usize {
-    /// More than what the record says of itself, and of each write beside key and value.
+    /// An upper bound of the record's header, and of each write without its key and value.
     const HEAD_BYTES: usize = 64;
     core.writes.iter().fold(HEAD_BYTES, |bytes, item| {
         bytes + HEAD_BYTES + item.key.len() + written(&item).map_or(0, |(value, _)| value.len())
     })
 }
 
-/// Appends the record of a commit to the worker's log. A timestamp that was given up, since another commit was in the way, has a
-/// record without writes.
+/// Appends the record of a commit to the worker's log. If the commit was given up after it had its
+/// timestamp, the record has no writes.
 fn append(
     core: &TxState,
     timestamp: impl FnOnce() -> Result<u64>,
@@ -152,7 +158,7 @@ pub(crate) async fn wait_durable(shared: &Shared, timestamp: u64) -> Result<()> 
 }
 
 impl Committing {
-    /// Begins the commit of a transaction that has something to write.
+    /// Begins the commit of a transaction that has writes.
     pub(crate) fn new(mut core: TxState) -> Result<Self> {
         core.tx.incarnation.begin_change()?;
         core.info.committing.store(1, Ordering::Relaxed);
@@ -183,7 +189,7 @@ impl Committing {
         })
     }
 
-    /// Goes on to the end from wherever it is.
+    /// Continues the commit from its present phase to its end.
     pub(crate) async fn complete(&mut self) -> Result<u64> {
         let Some(core) = &self.core else { return Err(qpair_format::Error::closed()) };
         let tx = core.tx.clone();
@@ -208,12 +214,12 @@ impl Committing {
     async fn phases(&mut self, tx: &Arc<Tx>) -> Result<()> {
         let shared = &tx.shared;
         if self.phase == Phase::Prepare {
-            // Once, not with each try: one that finds no space has checkpoints made.
+            // Once, not for each attempt: an attempt that finds no space causes checkpoints.
             check_here(shared)?;
             Worker::let_log_pass(shared).await?;
             SpaceRetry::tried(shared, async || {
                 let Err(error) = self.begin(tx).await else { return Ok(Ok(())) };
-                // Nothing is changed yet. A checkpoint waits for those inside.
+                // Nothing is changed yet. A checkpoint would wait for commits inside the barrier.
                 (self.inside, self.timestamping) = (None, None);
                 match error.kind() == ErrorKind::NoSpace && self.is_hopeless {
                     true => Ok(Err(error)),
@@ -253,10 +259,10 @@ impl Committing {
         Ok(())
     }
 
-    /// Everything up to the timestamp, which may be refused.
+    /// Does everything up to taking the timestamp; it may still fail.
     async fn begin(&mut self, tx: &Arc<Tx>) -> Result<()> {
         let shared = &tx.shared;
-        // Workers are told apart by their numbers, which another store's have too.
+        // A worker of another store may have the same number.
         check_here(shared)?;
         if self.isolation() == Isolation::Serializable && self.validated.is_none() {
             self.validate_before(tx).await?;
@@ -267,7 +273,7 @@ impl Committing {
             && !self.is_flushed
             && !shared.planted.is(Canary::LargeBeforeFlush)
         {
-            // The record refers to their pages: those survive first.
+            // The record refers to the pages of large values, so these must be durable first.
             flush(shared).await?;
             self.is_flushed = true;
         }
@@ -309,7 +315,8 @@ impl Committing {
         self.take_timestamp()
     }
 
-    /// The same on a caller's thread, as far as it goes without waiting; `false` if it must go on on a worker.
+    /// Commits on a caller's thread, as far as possible without waiting; returns `false` if the
+    /// commit must continue on a worker.
     pub(crate) fn inline(&mut self) -> Result<bool> {
         let Some(core) = &self.core else { return Ok(false) };
         let tx = core.tx.clone();
@@ -357,13 +364,14 @@ impl Committing {
         }
     }
 
-    /// Its timestamp, once that is taken.
+    /// Returns the timestamp of the commit, once it is taken.
     pub(crate) fn timestamp(&self) -> u64 {
         self.timestamp
     }
 
-    /// Brings the leaves of all writes into memory, and makes room in them. The pages that the commit may have to find places for; or the
-    /// write whose leaf is not in memory, if that is to be fetched outside of the barrier.
+    /// Loads the leaves of all writes into memory, and makes room in them. Returns the reservation
+    /// for the pages that the commit may need new places for; or, if `may_leave`, the first write
+    /// whose leaf is not in memory, to load leaves outside of the barrier.
     async fn prepare(
         &mut self,
         shared: &Shared,
@@ -406,7 +414,7 @@ impl Committing {
         self.core.as_ref().map_or(Isolation::Snapshot, |core| core.isolation)
     }
 
-    /// Takes the timestamp, and appends the record with it, unless that has to wait for what was read to be validated.
+    /// Takes the timestamp. Appends the record, unless reads must be validated first.
     fn take_timestamp(&mut self) -> Result<()> {
         let Some(core) = &self.core else { return Ok(()) };
         let shared = core.shared();
@@ -416,7 +424,7 @@ impl Committing {
             let bytes_max = record_bytes_max(core);
             current(|worker| worker.expect_commit(bytes_max)).unwrap_or(Ok(()))?;
             self.timestamp = clock.begin_commit().inspect_err(|_| {
-                // The commit never comes; a close would wait for it.
+                // The commit will never come, and a close would wait for it.
                 current(|worker| worker.expect_no_commit());
             })?;
             self.phase = Phase::Validate;
@@ -443,8 +451,8 @@ impl Committing {
         Ok(())
     }
 
-    /// Looks whether what a serializable transaction has read is as it was, before the timestamp is taken: all commits wait for one that has its
-    /// timestamp, and this may read ranges of any length.
+    /// Validates the reads of a serializable transaction before the timestamp is taken. All later
+    /// commits wait for a commit that has its timestamp, and this may read ranges of any length.
     async fn validate_before(&mut self, tx: &Tx) -> Result<()> {
         let shared = &tx.shared;
         let Some(core) = &mut self.core else { return Ok(()) };
@@ -463,10 +471,10 @@ impl Committing {
         Ok(())
     }
 
-    /// Looks whether it is so still, at the timestamp.
+    /// Validates the reads again, up to the timestamp.
     async fn validate(&mut self, tx: &Tx) -> Result<()> {
         let shared = &tx.shared;
-        // All that comes before is to be seen in the trees and the row table.
+        // All earlier commits must be visible in the trees and the row table.
         shared.oracle.wait_applied(self.timestamp - 1).await?;
         let timestamp = self.timestamp;
         let validated = self.validated.take();
@@ -500,14 +508,14 @@ impl Committing {
         Ok(())
     }
 
-    /// Makes changes as long as everything they need is at hand.
+    /// Makes changes as long as everything they need is in memory.
     fn apply_now(&mut self, tx: &Tx, worker: Option<&std::rc::Rc<Worker>>) -> Result<Stop> {
         let shared = &tx.shared;
         let worker = worker.map(|worker| &**worker);
         let context = Context { shared, worker, interleave: false };
         shared.planted.strike(Canary::PanicInCommit);
         let Some(core) = &mut self.core else { return Ok(Stop::Turn) };
-        // The leaf changed last. Others were prepared at the version before.
+        // The leaf that was changed last. Other writes to it were prepared at its previous version.
         let mut last: Option<(u32, Leaf)> = None;
         while let Some(item) = core.writes.nth(&mut self.cursor) {
             let prepared = self.cursor_hints.get(self.done).copied();
@@ -547,7 +555,7 @@ impl Committing {
         Ok(Stop::Over)
     }
 
-    /// Makes the next change, and waits for what it needs.
+    /// Makes the next change, and waits for the pages that it needs.
     async fn apply_one(&mut self, tx: &Tx) -> Result<()> {
         let shared = &tx.shared;
         let Some(core) = &self.core else { return Ok(()) };
@@ -563,8 +571,9 @@ impl Committing {
                         break kept_bytes;
                     }
                     PutOutcome::Full { needed_bytes } => {
-                        // That was counted on, or others took the room that was made. The timestamp is taken: this must not fail for want of
-                        // space, and what it takes was reserved, or is a few pages of those that are kept.
+                        // This split was expected, or others took the room that was made. The
+                        // timestamp is taken, so it must not fail for want of space: its pages were
+                        // reserved, or are a few of those kept free.
                         let cut = self.is_cut;
                         make_reserved_room(shared, item.tree, item.key, needed_bytes, cut).await?;
                     }
@@ -582,7 +591,7 @@ impl Committing {
         Ok(())
     }
 
-    /// All changes are in the trees.
+    /// Ends the commit's changes, after all of them were made in the trees.
     fn applied(&mut self, tx: &Tx) {
         let shared = &tx.shared;
         let Some(core) = &mut self.core else { return };
@@ -596,7 +605,7 @@ impl Committing {
                 })
                 .collect();
             referred.sort_unstable();
-            // The others were written over by the transaction itself.
+            // The transaction itself has overwritten the other values.
             for large in core.large.drain(..) {
                 if referred.binary_search(&large.page_id()).is_ok() {
                     large.keep();
@@ -609,7 +618,8 @@ impl Committing {
         shared.oracle.end_commit(self.timestamp);
     }
 
-    /// Every reader sees the commit. This gives back what the transaction holds, and leaves its before-images to be forgotten.
+    /// Releases the transaction's resources once every reader sees the commit, and queues its
+    /// before-images for collection.
     fn finish(&mut self, tx: &Tx) {
         let shared = &tx.shared;
         let Some(core) = &mut self.core else { return };
@@ -625,13 +635,13 @@ impl Committing {
         tx.collect_slot(core.slot, budget);
     }
 
-    /// The commit is there in part, and cannot be completed.
+    /// Fails the store, since the commit is made in part and cannot be completed.
     fn fail(&mut self, shared: &Shared, error: qpair_format::Error) -> qpair_format::Error {
         shared.fail(error.clone());
         shared.oracle.fail(error.clone());
         self.phase = Phase::Over;
         if let Some(core) = &mut self.core {
-            // A leaf may refer to them.
+            // A leaf may refer to the pages of the large values.
             core.large.drain(..).for_each(super::large::LargeValue::keep);
         }
         error
@@ -647,15 +657,17 @@ fn note_removed(sparse: &mut Sparse, found: &mut bool, item: &Item<'_>, removed:
 
 impl Drop for Committing {
     fn drop(&mut self) {
-        // A rest that is dropped as well has no workers left: the store ended without being closed.
+        // If the rest is dropped too, there are no workers left: the store ended without being
+        // closed.
         if self.is_rest || !matches!(self.phase, Phase::Validate | Phase::Apply | Phase::Applied) {
             return;
         }
-        // The task that asked for it went away. The timestamp is taken: another task goes on.
+        // The requesting task went away after the timestamp was taken: another task completes the
+        // commit.
         let Some(mut core) = self.core.take() else { return };
         let tx = core.tx.clone();
         if tx.shared.lifecycle.panicked().is_some() {
-            // No task goes on with what a panic left. A leaf may refer to these.
+            // No task continues after a panic. A leaf may refer to the pages of the large values.
             core.large.drain(..).for_each(super::large::LargeValue::keep);
             return;
         }
@@ -669,15 +681,17 @@ impl Drop for Committing {
             timestamping: self.timestamping.take(),
             ..*self
         };
-        // On the worker whose log waits for its timestamp: it was dropped there, wherever the transaction began.
+        // The task runs on the worker whose log waits for this timestamp, since the commit was
+        // dropped there.
         spawn_here(&tx.shared, move || async move {
-            // The task that asked has ended; a failure has made the store read-only, and later calls return it.
+            // The requesting task has ended. A failure has made the store read-only, and later
+            // calls return it.
             let _ = rest.complete().await;
         });
     }
 }
 
-/// Commits a transaction, in a task; its timestamp.
+/// Commits a transaction, in a task; returns its timestamp.
 pub(crate) async fn commit(mut core: TxState) -> Result<u64> {
     if let Some(done) = nothing_to_do(&mut core)? {
         let (waits, seen) = core.seen();
@@ -687,7 +701,8 @@ pub(crate) async fn commit(mut core: TxState) -> Result<u64> {
     Committing::new(core)?.complete().await
 }
 
-/// The end of a transaction that has nothing to write; what it has read may have to be waited for.
+/// Ends a transaction without writes and returns its timestamp; returns `None` if there are writes.
+/// The data that it has read may not be durable yet.
 pub(crate) fn nothing_to_do(core: &mut TxState) -> Result<Option<u64>> {
     if let Some(doomed) = &core.doomed {
         return Err(doomed.clone());

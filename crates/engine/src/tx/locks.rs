@@ -1,7 +1,7 @@
 //! Waiting for a row's lock, and finding wait-for cycles.
 //!
-//! What always holds: a transaction says what it waits for before it looks at what the others wait for. So of those that
-//! close a cycle at the same time at least one sees it.
+//! Invariant: a transaction publishes which row it waits for before it looks at the waits of
+//! others. So of the transactions that close a cycle at the same time, at least one sees it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,11 +17,11 @@ use super::rows::{Locking, RowRef};
 use super::{Tx, enclosing};
 use crate::task::{Deadline, Worker, current};
 
-/// Transactions in a cycle at most; a longer one is not one that came about by waiting.
+/// Limit on the transactions in a cycle; waiting does not lead to longer ones.
 const CIRCLE_MAX: usize = 1000;
 
-/// Takes a row's lock, and waits for it if another has it, no longer than `timeout`; the row, and the newest commit known to have changed
-/// it, or 0.
+/// Takes a row's lock, and waits up to `timeout` if another transaction has it. Returns the row,
+/// and the newest commit known to have changed it, or 0.
 pub(crate) async fn lock(
     tx: &Tx,
     info: &Info,
@@ -55,7 +55,7 @@ struct Wait<'a> {
     place: Place,
     looked: bool,
     done: bool,
-    /// When it gives up, and how long that is after its beginning.
+    /// The time-out, and its deadline.
     deadline: Option<(Duration, Deadline)>,
 }
 
@@ -85,7 +85,8 @@ impl Future for Wait<'_> {
                     "use the transaction that the closure receives",
                 )));
             }
-            // SeqCst, as the loads in `is_wait_cycle`: of two that wait for one another one sees the other.
+            // SeqCst, as the loads in `is_wait_cycle`: of two transactions that wait for each
+            // other, at least one sees the other's wait.
             self.info.waits.store(self.row.encode() + 1, Ordering::SeqCst);
             if is_wait_cycle(self.tx, self.owner, self.row)
                 && is_wait_cycle(self.tx, self.owner, self.row)
@@ -133,25 +134,26 @@ impl Drop for Wait<'_> {
         if !self.done
             && let Some(row) = self.tx.rows.dequeue(self.tree, self.key, self.owner, self.place)
         {
-            // The lock was handed over meanwhile to a waiter that no longer wants it.
+            // The lock passed meanwhile to this waiter, which no longer wants it.
             self.tx.rows.unlock(row, self.owner);
         }
     }
 }
 
-/// Whether the way from a row to its owner, to the row that one waits for, and so on, leads back to `to`, which waits for
-/// the row.
+/// Whether the chain from a row to its owner, to the row that this owner waits for, and so on,
+/// leads back to `to`, which waits for the row.
 fn is_wait_cycle(tx: &Tx, to: u64, row: RowRef) -> bool {
     owners(tx, to, row).any(|owner| owner == to)
 }
 
-/// The owner of a row that `waiting` waits for, of the row that one waits for, and so on.
+/// Returns the owner of the row that `waiting` waits for, then the owner of the row that this owner
+/// waits for, and so on.
 pub(super) fn owners(tx: &Tx, waiting: u64, row: RowRef) -> impl Iterator<Item = u64> {
     let mut at = Some((row, waiting));
     (0..CIRCLE_MAX).map_while(move |_| {
         let (row, waiting) = at?;
         let owner = tx.rows.owner(row);
-        // The transaction that it waits for got its row just now, and goes on.
+        // The transaction at this point just got its row, so the chain ends.
         if owner == FREE || owner == waiting {
             return None;
         }

@@ -1,7 +1,7 @@
-//! The keys that commits change while serializable transactions validate what they have read.
+//! The keys that commits change while serializable transactions validate their reads.
 //!
-//! What always holds: of every commit whose timestamp was given after [`Recent::begin`], and that is applied, the keys are here until that
-//! [`Validating`] is dropped; or it is told that some are not.
+//! Invariant: the keys of every applied commit whose timestamp was given after [`Recent::begin`]
+//! are kept until that [`Validating`] is dropped, or it is known that some are missing.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,30 +11,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::key_list::KeyList;
 use crate::oracle::TimestampOracle;
 
-/// Bytes of keys that are kept, at most; beyond that all are forgotten.
+/// Limit on the keys that are kept, in bytes; beyond it all are dropped.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Trees and keys that one commit has changed.
+/// The trees and keys that one commit has changed.
 type Changed = KeyList<u32>;
 
-/// Bytes that what a commit has changed takes.
+/// Returns the size of a commit's changes, in bytes.
 fn bytes_of(changed: &Changed) -> usize {
     size_of::<Changed>() + changed.size_bytes()
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By timestamp.
+    /// The changes by timestamp.
     changed: BTreeMap<u64, Arc<Changed>>,
     bytes: usize,
-    /// Some of the commits up to this timestamp are missing.
+    /// Some of the commits up to this timestamp may be missing.
     missing_up_to: u64,
-    /// The last timestamps that were given before those validate that do, and how many do at each.
+    /// For each validation, the last timestamp given before it began, with the number of
+    /// validations that share it.
     validating: BTreeMap<u64, u32>,
 }
 
 impl State {
-    /// Forgets the commits that no validation compares with any more.
+    /// Drops the commits that no validation needs any more.
     fn prune(&mut self) {
         let Some((&since, _)) = self.validating.first_key_value() else {
             (self.changed, self.bytes) = (BTreeMap::new(), 0);
@@ -54,11 +55,11 @@ pub(super) struct Recent {
     state: Mutex<State>,
 }
 
-/// A transaction compares; until it is dropped what is committed is noted.
+/// A validation of a transaction's reads. Until it is dropped, the keys of commits are noted.
 #[derive(Debug)]
 pub(super) struct Validating {
     recent: Arc<Recent>,
-    /// The last timestamp that was given before.
+    /// The last timestamp that was given before the validation began.
     pub(super) since: u64,
 }
 
@@ -67,23 +68,24 @@ impl Recent {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what is committed from here on.
+    /// Begins a validation: from here on the keys of commits are noted.
     pub(super) fn begin(self: &Arc<Self>, oracle: &TimestampOracle) -> Validating {
         let mut state = self.lock();
-        // Under the oracle's lock: a commit that takes a later timestamp sees it, and is noted.
+        // Under the oracle's lock: a commit that takes a later timestamp sees the count, and is
+        // noted.
         let since = oracle.last_given(|| self.validating.fetch_add(1, Ordering::SeqCst));
         *state.validating.entry(since).or_default() += 1;
         Validating { recent: self.clone(), since }
     }
 
-    /// Notes what a commit has changed, whose timestamp is not applied yet.
+    /// Notes the keys that a commit has changed, before its timestamp becomes applied.
     pub(super) fn note<'a>(&self, timestamp: u64, keys: impl Iterator<Item = (u32, &'a [u8])>) {
         if self.validating.load(Ordering::SeqCst) == 0 {
             return;
         }
         let mut changed = Changed::default();
         for (tree, key) in keys {
-            // More than that is not kept.
+            // Larger changes are not kept.
             if bytes_of(&changed) > BYTES_MAX {
                 break;
             }
@@ -103,7 +105,8 @@ impl Recent {
 }
 
 impl Validating {
-    /// What commits above `since` and below `before` have changed, all of which are applied; `None` if that is not known.
+    /// Returns the changes of the commits above `since` and below `before`, all of which must be
+    /// applied; `None` if some are missing.
     pub(super) fn changed(&self, before: u64) -> Option<Vec<Arc<Changed>>> {
         let state = self.recent.lock();
         let between = (Bound::Excluded(self.since), Bound::Excluded(before.max(self.since + 1)));
@@ -179,7 +182,8 @@ mod tests {
         assert!(recent.lock().changed.is_empty());
     }
 
-    /// Some transaction compares all the time, and none compares for long: only what is needed still is kept.
+    /// Some transaction validates at all times, but none for long: only changes that are still
+    /// needed are kept.
     #[test]
     fn what_was_committed_before_all_who_compare_is_forgotten() {
         let (recent, oracle) = (Arc::new(Recent::default()), TimestampOracle::new(10));

@@ -5,33 +5,34 @@ use std::task::Waker;
 
 use super::old_bytes::OldBytes;
 
-/// No transaction holds the lock.
+/// The owner of a lock that no transaction holds.
 pub(crate) const FREE: u64 = 0;
-/// Older values beside the first for which a row that is used again keeps room.
+/// The number of older values, beyond the first, for which a reused row keeps memory.
 const VERSIONS_KEPT: usize = 8;
-/// Longest key that lies in its row.
+/// The length of the longest key that lies in its row, in bytes.
 pub(super) const INLINE_KEY_BYTES: usize = 30;
 
-/// What a row held before a commit changed it.
+/// The contents of a row before a commit changed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BeforeImage {
-    /// Nothing: there was no such key.
+    /// The key had no record.
     Absent,
     /// A value in the leaf.
     Inline(OldBytes),
-    /// The descriptor of a large value; its pages go with this image.
+    /// The descriptor of a large value; its pages are freed with this image.
     Large(Box<[u8]>),
 }
 
 /// An older value of a row.
 #[derive(Debug)]
 pub(crate) struct Version {
-    /// The commit that replaced it.
+    /// The commit that replaced the value.
     pub(crate) timestamp: u64,
     pub(crate) image: BeforeImage,
 }
 
-/// How often a free lock may be taken past the longest waiter, before that waiter is handed it.
+/// How often a free lock may be taken past the longest waiter, before it passes directly to that
+/// waiter.
 const PASSED_MAX: u32 = 64;
 
 /// A transaction that waits for a row's lock.
@@ -48,9 +49,9 @@ pub(crate) type Place = Option<u64>;
 #[derive(Default)]
 struct Queue {
     waiters: BTreeMap<u64, Waiter>,
-    /// How many have come.
+    /// The number of waiters that have ever entered the queue.
     came: u64,
-    /// How often others took the lock while the first was there.
+    /// How often others took the lock while the first waiter was there.
     passed: u32,
 }
 
@@ -86,12 +87,13 @@ impl Key {
     }
 }
 
-/// Older values of a row, in the order of their timestamps. Most rows have one at most, which lies in the row.
+/// Older values of a row, in the order of their timestamps. Most rows have at most one, which lies
+/// in the row.
 #[derive(Default)]
 pub(crate) struct Versions {
     /// The oldest.
     first: Option<Version>,
-    /// Those after it; empty if there is no first.
+    /// The later values; empty if there is no first one.
     more: Vec<Version>,
 }
 
@@ -104,12 +106,12 @@ impl Versions {
         self.more.last().or(self.first.as_ref())
     }
 
-    /// All of them, in the order of their timestamps.
+    /// Returns all values, in the order of their timestamps.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Version> {
         self.first.iter().chain(&self.more)
     }
 
-    /// The oldest of a commit above `after`.
+    /// Returns the oldest value that a commit above `after` replaced.
     pub(crate) fn next(&self, after: u64) -> Option<&Version> {
         match &self.first {
             Some(first) if first.timestamp <= after => {
@@ -126,7 +128,8 @@ impl Versions {
         }
     }
 
-    /// Takes out those of commits up to `oldest`; whether there were any.
+    /// Removes the values that commits up to `oldest` replaced, and passes them to `take`; returns
+    /// whether there were any.
     pub(crate) fn forget(&mut self, oldest: u64, mut take: impl FnMut(BeforeImage)) -> bool {
         if self.first.as_ref().is_none_or(|first| first.timestamp > oldest) {
             return false;
@@ -143,38 +146,39 @@ impl Versions {
     }
 }
 
-/// A row that is locked, or has older values. What finding and locking touch is one cache line, the older values another.
+/// A row that is locked, or has older values. Finding and locking touch one cache line, the older
+/// values another.
 #[derive(Default)]
 #[repr(C, align(64))]
 pub(crate) struct Row {
     pub(super) hash: u64,
-    /// The next in its chain, where it is in one.
+    /// The next row in the hash chain.
     pub(super) next: u32,
     pub(crate) tree: u32,
     key: Key,
-    /// The transaction that has the lock; [`FREE`] if none.
+    /// The transaction that has the lock, or [`FREE`].
     pub(crate) owner: u64,
     /// The waiters for the lock; `None` if there are none.
     queue: Option<Box<Queue>>,
     pub(crate) versions: Versions,
-    /// The key is in the list of those that a leaf may no longer have.
+    /// Whether the key is in the list of deleted keys.
     pub(crate) listed: bool,
 }
 
 const _: () = assert!(size_of::<Row>() == 128);
 
 impl Row {
-    /// Whether it is this key's.
+    /// Whether the row is of this key.
     pub(super) fn is(&self, hash: u64, tree: u32, key: &[u8]) -> bool {
         self.hash == hash && self.tree == tree && self.key() == key
     }
 
-    /// Makes an idle row this key's.
+    /// Makes an idle row the row of this key.
     pub(super) fn become_of(&mut self, hash: u64, tree: u32, key: &[u8]) {
         (self.hash, self.tree, self.key) = (hash, tree, Key::new(key));
     }
 
-    /// An idle row keeps little memory.
+    /// Frees most of an idle row's memory.
     pub(super) fn shrink(&mut self) {
         if matches!(self.key, Key::Heap(_)) {
             self.key = Key::default();
@@ -188,7 +192,7 @@ impl Row {
         self.key.bytes()
     }
 
-    /// The newest commit that is known to have changed the row; 0 if none is.
+    /// Returns the newest commit that is known to have changed the row, or 0.
     pub(crate) fn newest(&self) -> u64 {
         self.versions.last().map_or(0, |version| version.timestamp)
     }
@@ -197,7 +201,7 @@ impl Row {
         self.owner == FREE && self.queue.is_none() && self.versions.is_empty()
     }
 
-    /// What the row held at a snapshot, if that is not what its leaf has.
+    /// Returns the version that the row had at a snapshot, unless it is the one in the leaf.
     pub(crate) fn at(&self, snapshot: u64) -> Option<&Version> {
         self.versions.next(snapshot)
     }
@@ -244,7 +248,8 @@ impl Row {
 
     fn forget(&mut self, owner: u64, place: Place) {
         let (Some(queue), Some(place)) = (&mut self.queue, place) else { return };
-        // A waiter that was handed the lock has left the queue, and another may have its place in a later queue.
+        // A waiter that got the lock directly has left the queue, and another may have its place in
+        // a later queue.
         if queue.waiters.get(&place).is_none_or(|waiter| waiter.owner != owner) {
             return;
         }
@@ -257,8 +262,9 @@ impl Row {
         }
     }
 
-    /// Gives the lock back and returns the first waiter's waker. That waiter finds the lock free, unless another transaction was
-    /// quicker; after too many of these it owns the lock already.
+    /// Releases the lock and returns the first waiter's waker. That waiter finds the lock free,
+    /// unless another transaction takes it first; after [`PASSED_MAX`] times the waiter gets the
+    /// lock directly.
     pub(crate) fn release(&mut self) -> Option<Waker> {
         self.owner = FREE;
         let queue = self.queue.as_mut()?;
@@ -272,7 +278,7 @@ impl Row {
         waker
     }
 
-    /// Wakers of the waiters.
+    /// Returns the wakers of the waiters.
     pub(crate) fn wakers(&self) -> impl Iterator<Item = &Waker> {
         self.queue
             .iter()
@@ -323,7 +329,7 @@ mod tests {
         );
     }
 
-    /// Once each task that came, or came again, looked at all waiting tasks.
+    /// A regression: each task that began or continued to wait looked at all waiting tasks.
     #[test]
     fn ten_thousand_wait_for_a_row_in_the_order_in_which_they_came() {
         const TASKS: u64 = 10_000;
@@ -337,7 +343,7 @@ mod tests {
         }
         assert_eq!(row.wakers().count() as u64, TASKS);
         let of = |owner: u64, places: &[Place]| places[owner as usize];
-        // Every other one goes away while it waits.
+        // Every second task leaves while it waits.
         (2..TASKS + 2).step_by(2).for_each(|owner| {
             assert!(row.leave(owner, of(owner, &places)).is_none());
         });
@@ -366,7 +372,7 @@ mod tests {
         assert!(row.release().is_none() && row.is_idle());
     }
 
-    /// Versions that come and go, against a list.
+    /// Compares random changes of the versions with a list.
     #[test]
     fn versions_are_an_ordered_list() {
         let mut random = fastrand::Rng::with_seed(5);

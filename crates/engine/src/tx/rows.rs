@@ -1,10 +1,11 @@
-//! The row table: locks of rows, and what rows held before recent commits changed them.
+//! The row table: the locks of rows, and the before-images of recent commits.
 //!
-//! What always holds: before a commit changes a key in a leaf, what was there is in the row table, and it stays as long
-//! as a snapshot older than the commit is in use. A key that a commit takes out of its leaf is in the list of deleted
-//! keys for as long.
+//! Invariants: before a commit changes a key in a leaf, the row table has its before-image, which
+//! stays as long as a snapshot older than the commit is in use. A key that a commit removes from
+//! its leaf is in the list of deleted keys for as long.
 //!
-//! Locks of shards are taken under a leaf's latch, never the other way round; the lists' locks under a shard's.
+//! Lock order: a shard's lock is taken under a leaf's latch, never the other way round; the lists'
+//! locks are taken under a shard's.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,12 +21,12 @@ use super::shard::Shard;
 use crate::canary::{Canary, Planted};
 use crate::tree::Direction;
 
-/// Parts of the table; a power of two.
+/// The number of shards of the table; a power of two.
 const SHARDS: usize = 1024;
-/// Parts of the lists of deleted keys, by tree; a power of two.
+/// The number of lists of deleted keys, chosen by tree; a power of two.
 const LISTS: usize = 16;
 
-/// Where a row is in the table; it stays there while it is locked or has older values.
+/// The position of a row in the table. The row stays there while it is locked or has older values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowRef {
     shard: u32,
@@ -42,13 +43,13 @@ impl RowRef {
     }
 }
 
-/// What became of a try to lock a row.
+/// The result of an attempt to lock a row.
 pub(crate) enum Locking {
-    /// The lock is taken; the newest commit known to have changed the row, or 0.
+    /// The lock is taken. The number is the newest commit known to have changed the row, or 0.
     Taken(RowRef, u64),
-    /// The caller had it before.
+    /// The caller already had the lock.
     Had(RowRef),
-    /// Another has it.
+    /// Another transaction has the lock.
     Busy(RowRef),
 }
 
@@ -58,10 +59,11 @@ struct Part {
     shard: Mutex<Shard>,
 }
 
-/// Deleted keys of some trees.
+/// The deleted keys of some trees.
 struct List {
     keys: Mutex<DeletedKeys>,
-    /// The newest commit that deleted one, so that a reader that sees all deletions need not lock.
+    /// The newest commit that deleted a key, so that a reader that sees all deletions need not take
+    /// the lock.
     newest: AtomicU64,
 }
 
@@ -71,11 +73,12 @@ pub(crate) struct Rows {
     deleted: Box<[List]>,
 }
 
-/// A hash that is the same in every run.
+/// Returns a hash of a key that is the same in every run.
 pub(super) fn hash_of(tree: u32, key: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    // What tells keys apart may be in the upper bits alone, and a product's lower half carries upwards only: with the upper half
-    // folded in, any bit reaches the lowest ones, which tell the part.
+    // Keys may differ in their upper bits only, and the lower half of a product depends on lower
+    // bits only. Folding the upper half in lets every bit reach the lowest ones, which select the
+    // shard.
     let mix = |hash: u64, word: u64| {
         let product = u128::from(hash ^ word) * u128::from(MULTIPLIER);
         product as u64 ^ (product >> 64) as u64
@@ -91,7 +94,7 @@ pub(super) fn hash_of(tree: u32, key: &[u8]) -> u64 {
     mix(hash, 0)
 }
 
-/// Bytes that an older value counts for.
+/// The memory that an older value counts for without its bytes and its key.
 const VERSION_BYTES: usize = std::mem::size_of::<Version>() + std::mem::size_of::<Row>();
 
 impl Rows {
@@ -128,7 +131,8 @@ impl Rows {
         }
     }
 
-    /// Takes a row's lock, or waits in its queue: the waker is called when the lock is free, or was handed over.
+    /// Takes a row's lock, or waits in its queue: the waker is called when the lock is free, or has
+    /// passed to `owner`.
     pub(crate) fn enqueue(
         &self,
         tree: u32,
@@ -144,7 +148,7 @@ impl Rows {
         row.take_or_wait(owner, place, waker).then_some(RowRef { shard: index, at })
     }
 
-    /// The place of a row that is there.
+    /// Returns the position of a row in the table.
     pub(crate) fn find(&self, tree: u32, key: &[u8]) -> Option<RowRef> {
         let hash = hash_of(tree, key);
         let index = hash as u32 & (SHARDS as u32 - 1);
@@ -152,17 +156,17 @@ impl Rows {
         Some(RowRef { shard: index, at })
     }
 
-    /// The transaction that has a row's lock; 0 if none.
+    /// Returns the transaction that has a row's lock, or [`FREE`].
     pub(crate) fn owner(&self, row: RowRef) -> u64 {
         self.shard(row.shard).row(row.at).map_or(FREE, |row| row.owner)
     }
 
-    /// The newest commit known to have changed a row.
+    /// Returns the newest commit known to have changed a row, or 0.
     pub(crate) fn newest(&self, row: RowRef) -> u64 {
         self.shard(row.shard).row(row.at).map_or(0, |row| row.newest())
     }
 
-    /// Leaves a row's queue; whether the lock had been handed over already, and is the caller's.
+    /// Leaves a row's queue; returns the row if its lock had already passed to the caller.
     pub(crate) fn dequeue(
         &self,
         tree: u32,
@@ -195,7 +199,8 @@ impl Rows {
         next.into_iter().for_each(Waker::wake);
     }
 
-    /// Keeps what a row held before a commit changes it, under the leaf's latch. The row is locked by the commit. Bytes kept.
+    /// Keeps the before-image of a row that a commit is about to change, under the leaf's latch.
+    /// The commit has the row locked. Returns the bytes kept.
     pub(crate) fn keep(
         &self,
         row: RowRef,
@@ -229,7 +234,7 @@ impl Rows {
         entry.versions.push(Version { timestamp, image });
         if delete {
             entry.listed = true;
-            // What the row held before its oldest value is in the runs, or no snapshot needs it.
+            // Earlier values of the row are in the runs, or no snapshot needs them.
             let born = match entry.versions.iter().next() {
                 Some(Version { timestamp, image: BeforeImage::Absent }) => *timestamp,
                 _ => 0,
@@ -247,7 +252,7 @@ impl Rows {
         &self.deleted[tree as usize & (LISTS - 1)]
     }
 
-    /// What a row held at a snapshot, if that is not what its leaf has: given to `take`.
+    /// Passes the version that a row had at a snapshot to `take`, unless it is the one in the leaf.
     pub(crate) fn at<T>(
         &self,
         tree: u32,
@@ -270,7 +275,8 @@ impl Rows {
             .is_some_and(|version| version.timestamp < before)
     }
 
-    /// Keys of a range that a leaf may no longer have, in the range's order, at most so many; those that are wanted.
+    /// Returns the wanted keys of a range that a leaf may no longer have, in the range's order, at
+    /// most `most`.
     pub(crate) fn deleted(
         &self,
         tree: u32,
@@ -280,7 +286,7 @@ impl Rows {
         most: usize,
     ) -> Found {
         let list = self.list(tree);
-        // Acquire: a deletion that the leaf showed has entered its key before.
+        // Acquire: a deletion that the leaf shows has already added its key.
         if !wanted.is_after(list.newest.load(Ordering::Acquire)) {
             return Found::default();
         }
@@ -289,7 +295,7 @@ impl Rows {
         keys.find(tree, bounds, direction, wanted, most, found)
     }
 
-    /// Shows the values of a row of commits up to `upto`.
+    /// Passes the values of a row that commits up to `upto` replaced to `visit`.
     pub(crate) fn visit_older(
         &self,
         row: RowRef,
@@ -302,8 +308,8 @@ impl Rows {
         older.for_each(|version| visit(entry.tree, entry.key(), version));
     }
 
-    /// Forgets the values of a row that no snapshot at or above `oldest` needs; those that have pages of their own are
-    /// put into `large`.
+    /// Drops the values of a row that no snapshot at or above `oldest` needs. The descriptors of
+    /// large ones are added to `large`.
     pub(crate) fn collect(&self, row: RowRef, oldest: u64, large: &mut Vec<Box<[u8]>>) {
         let mut shard = self.shard(row.shard);
         let Some(entry) = shard.row(row.at) else { return };

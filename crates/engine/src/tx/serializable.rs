@@ -1,6 +1,7 @@
-//! What a serializable transaction has read, to be validated at its commit.
+//! The reads of a serializable transaction, which its commit validates.
 //!
-//! What always holds: a read that is not in the set was of a row that the transaction has locked, or has written itself.
+//! Invariant: a read that is not in the set was of a row that the transaction has locked, or has
+//! written itself.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use crate::tree::{Batch, Direction, Scan, Tree};
 
 type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// Deleted keys that are looked up between two looks at their list.
+/// The number of deleted keys that are looked up between two looks at their list.
 const GONE_AT_ONCE: usize = 256;
 
-/// Keys and ranges read.
+/// The keys and ranges that a transaction has read.
 #[derive(Debug, Default)]
 pub(crate) struct ReadSet {
     keys: KeyList<Tree>,
@@ -55,7 +56,7 @@ impl ReadSet {
         Ok(())
     }
 
-    /// Adds a part of a range; one that goes on where one of the last two ended makes that longer.
+    /// Adds a part of a range; extends one of the last two parts if it touches that one.
     pub(super) fn range(
         &mut self,
         tree: Tree,
@@ -70,7 +71,7 @@ impl ReadSet {
             }
             _ => false,
         };
-        // A range that is read from both ends has two parts that become longer by turns.
+        // A range that is read from both ends has two parts, which are extended alternately.
         for (of, bounds) in self.ranges.iter_mut().rev().take(2) {
             if of.id != tree.id {
                 continue;
@@ -95,11 +96,11 @@ impl ReadSet {
         Ok(())
     }
 
-    /// Looks whether a commit above `after` and below `before` changed anything that was read. All commits below `before`
-    /// are applied.
+    /// Returns an error if a commit above `after` and below `before` changed a key or range that
+    /// was read. All commits below `before` must be applied.
     ///
     /// # Errors
-    /// `Conflict` if one did; what the device says.
+    /// `Conflict` if there is such a commit; errors of the device.
     pub(super) async fn validate(&self, tx: &Tx, after: u64, before: u64) -> Result<()> {
         let shared = &tx.shared;
         let rows = &tx.rows;
@@ -121,10 +122,11 @@ impl ReadSet {
         self.check_tables(shared)
     }
 
-    /// [`ReadSet::validate`] with what is known to have been committed between the two.
+    /// Like [`ReadSet::validate`], with the known changes of the commits between the two
+    /// timestamps.
     ///
     /// # Errors
-    /// As that.
+    /// As [`ReadSet::validate`].
     pub(super) fn validate_with(
         &self,
         tx: &Tx,
@@ -141,7 +143,7 @@ impl ReadSet {
         for (tree, key) in changed.iter().flat_map(|one| one.iter()) {
             let range = || self.ranges.iter().find(|(of, at)| of.id == tree && is_within(at, key));
             if (keys.binary_search(&(tree, key)).is_ok() || range().is_some())
-                // One that deleted what was not there has changed nothing.
+                // A commit that deleted a missing key has changed nothing.
                 && (tx.rows.changed(tree, key, after, before)
                     || tx.history.is_behind(after))
             {
@@ -152,7 +154,7 @@ impl ReadSet {
     }
 
     fn check_tables(&self, shared: &Shared) -> Result<()> {
-        // What a dropped table had cannot be validated any more, and is not there to be read at the commit.
+        // The reads of a dropped table cannot be validated any more.
         let trees = self.keys.iter().map(|(tree, _)| tree);
         trees
             .chain(self.ranges.iter().map(|(tree, _)| *tree))
@@ -199,7 +201,7 @@ async fn validate_range(
     validate_history(tx, tree, bounds, after, before).await
 }
 
-/// Looks at what has gone from the row table to the device.
+/// Validates a range against the undo versions that have moved from the row table to the device.
 async fn validate_history(
     tx: &Tx,
     tree: Tree,

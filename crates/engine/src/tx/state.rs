@@ -1,8 +1,9 @@
-//! A transaction: what it has read, locked and will write. The calls of tasks and those of other threads are made of it.
+//! The state of a transaction: its reads, its locks and its writes. Used by the calls of tasks and
+//! by those of other threads.
 //!
-//! What always holds: each key in the write set has its row locked. Once a snapshot is taken, no row that is locked has a
-//! commit newer than the snapshot; else the transaction takes a newer snapshot, which it can as long as all that it has read
-//! is locked, or it is doomed, and all it can do is roll back.
+//! Invariants: each key in the write set has its row locked. Once a snapshot is taken, no locked
+//! row has a commit newer than the snapshot. If a row has, the transaction takes a newer snapshot,
+//! provided that everything it has read is locked; otherwise it is doomed and can only roll back.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -36,14 +37,14 @@ use crate::tree::{Batch, CursorHint, Found, Get, Seen, Tree};
 /// A row on which a transaction met a conflict.
 pub(crate) type Contended = (Tree, Vec<u8>);
 
-/// The key that was locked or read last, and what is known of it: most often it is written next.
+/// The key that was locked or read last, which is most often written next.
 #[derive(Default)]
 struct Recent {
     tree: u32,
     key: Vec<u8>,
-    /// Its row, if it is locked.
+    /// The key's row, if it is locked.
     row: Option<RowRef>,
-    /// Where it was seen.
+    /// The position where the key was found.
     cursor_hint: Option<CursorHint>,
 }
 
@@ -52,7 +53,7 @@ impl Recent {
         self.tree == tree && self.key == key
     }
 
-    /// Makes it this key.
+    /// Changes the key, and clears the data about the previous one.
     fn of(&mut self, tree: u32, key: &[u8]) -> &mut Self {
         if !self.is(tree, key) {
             (self.tree, self.row, self.cursor_hint) = (tree, None, None);
@@ -83,11 +84,11 @@ impl Recent {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint {
-    /// The store, and the transaction in it, that it belongs to.
+    /// The store, and the transaction in it, that the savepoint belongs to.
     store: usize,
     owner: u64,
     writes: WriteMark,
-    /// Large values written before it.
+    /// The number of large values that were written before the savepoint.
     large: u32,
 }
 
@@ -104,14 +105,15 @@ pub(crate) struct TxState {
     pub(crate) id: u64,
     pub(super) info: Arc<Info>,
     pub(super) snapshot: Option<u64>,
-    /// It has read what it has not locked, and so needs the snapshot that it has.
+    /// Whether the transaction has read rows that it has not locked, and so needs the snapshot that
+    /// it has.
     needs_snapshot: bool,
-    /// The greatest timestamp that it has read at.
+    /// The greatest timestamp that the transaction has read at.
     seen: u64,
     pub(super) writes: WriteSet,
     pub(super) reads: ReadSet,
     pub(super) locks: Vec<RowRef>,
-    /// Bytes of their keys that do not lie in the rows.
+    /// The size of the locked keys that are too long to lie in their rows, in bytes.
     long_keys_bytes: usize,
     /// Room for a commit to note where its writes go.
     pub(super) cursor_hints: Vec<CursorHint>,
@@ -120,7 +122,7 @@ pub(crate) struct TxState {
     ahead: PrefetchSet,
     pub(super) large: Vec<LargeValue>,
     pub(super) doomed: Option<Error>,
-    /// The row on which it met a conflict.
+    /// The row on which the transaction met a conflict.
     pub(crate) contended: Option<Contended>,
     recent: Recent,
     over: bool,
@@ -172,15 +174,15 @@ impl TxState {
         &self.tx.shared
     }
 
-    /// Lets others run if the task has had its share, as long as that costs no other transaction anything: a row that is locked makes others
-    /// wait, and a snapshot keeps what others replace. From the first of either on it goes on as far as it can.
+    /// Lets other tasks run if this one has used up its budget, but only before the transaction's
+    /// first lock and snapshot: a locked row makes others wait, and a snapshot keeps older values.
     pub(super) async fn begin_turn(&self) {
         if self.snapshot.is_none() && self.locks.is_empty() {
             take_turn().await;
         }
     }
 
-    /// What people call it.
+    /// Describes the transaction for an error message.
     pub(super) fn describe(&self) -> String {
         describe(self.id, self.name.as_deref())
     }
@@ -192,7 +194,7 @@ impl TxState {
         self.shared().check_table(tree)
     }
 
-    /// Refuses what was written to tables that were dropped since.
+    /// Returns an error if a table with writes of this transaction was dropped since.
     pub(super) fn check_tables(&self) -> Result<()> {
         if !self.shared().forest.has_dropped() {
             return Ok(());
@@ -212,7 +214,7 @@ impl TxState {
         check_sizes(self.shared(), key, value)
     }
 
-    /// The snapshot, which is taken now if it was not before.
+    /// Returns the snapshot, and takes it if there is none yet.
     pub(super) fn snapshot(&mut self) -> u64 {
         match self.snapshot {
             Some(snapshot) => snapshot,
@@ -263,18 +265,19 @@ impl TxState {
                 None => return Err(self.conflict(tree, key, newest, snapshot)),
             }
         }
-        // What a lost snapshot needed to tell may be gone.
+        // Undo versions that a lost snapshot needs may be gone.
         self.check_snapshot(snapshot)?;
         Ok(row)
     }
 
-    /// Bytes of what was locked and not written, but for the row that is about to be.
+    /// Returns the memory of the locked rows without writes, except the row that is about to be
+    /// written, in bytes.
     fn locks_bytes(&self) -> usize {
         let idle = self.locks.len().saturating_sub(self.writes.len() + 1);
         idle * (size_of::<Row>() + size_of::<RowRef>()) + self.long_keys_bytes
     }
 
-    /// Refuses a lock that would have a transaction keep too much.
+    /// Returns an error if the transaction's locks, reads and writes exceed its limit.
     fn check_locks(&self) -> Result<()> {
         let bytes = self.locks_bytes() + self.writes.size_bytes() + self.reads.size_bytes();
         if bytes <= self.bytes_max {
@@ -292,22 +295,24 @@ impl TxState {
         ))
     }
 
-    /// Takes a snapshot that sees a commit, if all that the transaction has read is locked: of that no commit can have changed anything
-    /// since. So a transaction that locks each row before it reads it never loses one.
+    /// Takes a newer snapshot that sees a commit, if everything that the transaction has read is
+    /// locked, since no commit can have changed that. So a transaction that locks each row before
+    /// it reads it never meets a conflict.
     fn renew_snapshot(&mut self, commit: u64) -> Option<u64> {
         let snapshot = self.snapshot.filter(|_| !self.needs_snapshot)?;
         // A lock is released when all commits up to its own are applied.
         if self.tx.shared.oracle.applied() < commit {
             return None;
         }
-        // Entered before the other is left: what the transaction has written over is kept throughout.
+        // The new snapshot is entered before the old one is left, so that the versions that the
+        // transaction needs are kept throughout.
         self.snapshot = None;
         let renewed = self.snapshot();
         self.tx.leave_snapshot(self.slot, snapshot);
         Some(renewed)
     }
 
-    /// Notes that the transaction reads what it has not locked.
+    /// Notes that the transaction reads rows that it has not locked.
     pub(super) fn needs_snapshot(&mut self) {
         self.needs_snapshot = true;
     }
@@ -319,7 +324,8 @@ impl TxState {
         }
     }
 
-    /// A commit that the snapshot does not see has changed a row that is locked: all that is left is to roll back.
+    /// Returns the error for a locked row that was changed by a commit that the snapshot does not
+    /// see. The transaction can then only roll back.
     fn conflict(&mut self, tree: Tree, key: &[u8], commit: u64, snapshot: u64) -> Error {
         let conflict = Error::with_hint(
             ErrorKind::Conflict,
@@ -335,7 +341,8 @@ impl TxState {
         conflict
     }
 
-    /// Whether commits that the snapshot does not see may be known to the runs of older values only.
+    /// Whether the runs on the device may have commits that the snapshot does not see and memory no
+    /// longer knows.
     pub(super) fn is_behind_history(&self) -> bool {
         self.snapshot.is_some_and(|snapshot| self.tx.history.is_behind(snapshot))
     }
@@ -343,7 +350,7 @@ impl TxState {
     /// Takes a row's lock, and waits for it.
     pub(super) async fn lock_row(&mut self, tree: Tree, key: &[u8]) -> Result<RowRef> {
         let row = self.lock_newest(tree, key).await?;
-        // To be asked after the row was: what is gone from there is in the runs.
+        // Checked after the row: a version that is gone from there is in the runs.
         let Some(snapshot) = self.snapshot.filter(|_| self.is_behind_history()) else {
             return Ok(row);
         };
@@ -352,7 +359,7 @@ impl TxState {
             return Ok(row);
         }
         let changed = self.tx.history.find(&shared, tree.id, key, snapshot).await?;
-        // Memory may have forgotten it meanwhile, if the snapshot was given up.
+        // The version may be gone from memory meanwhile, if the snapshot was given up.
         self.check_snapshot(snapshot)?;
         match changed {
             Some(version) if self.renew_snapshot(version.timestamp).is_none() => {
@@ -362,7 +369,7 @@ impl TxState {
         }
     }
 
-    /// [`TxState::lock_row`] as far as the row table knows.
+    /// Like [`TxState::lock_row`], but checks the versions of the row table only.
     async fn lock_newest(&mut self, tree: Tree, key: &[u8]) -> Result<RowRef> {
         self.begin_turn().await;
         if let Some(row) = self.try_lock(tree, key)? {
@@ -391,13 +398,14 @@ impl TxState {
         self.lock_row(tree, key).await.map(|_| ())
     }
 
-    /// [`TxState::lock`] as far as it goes without waiting; `false` if it does not.
+    /// Like [`TxState::lock`], as far as possible without waiting; returns `false` if it would have
+    /// to wait.
     pub(crate) fn lock_inline(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
         self.check_write(tree, key, &[])?;
         Ok(self.try_lock(tree, key)?.is_some() && !self.is_behind_history())
     }
 
-    /// Takes the locks of rows on which earlier attempts met conflicts, in the order in which they are given.
+    /// Locks the rows on which earlier attempts met conflicts, in the given order.
     pub(crate) async fn lock_contended(&mut self, rows: &[Contended]) -> Result<()> {
         for (tree, key) in rows {
             self.lock_row(*tree, key).await?;
@@ -439,7 +447,8 @@ impl TxState {
         found
     }
 
-    /// Brings what lookups of these keys will touch into the processor's caches, all at the same time.
+    /// Prefetches the memory that lookups of these keys will touch into the processor's caches, all
+    /// at the same time.
     pub(crate) fn prefetch<'k>(
         &mut self,
         keys: impl IntoIterator<Item = Result<(Tree, &'k [u8])>>,
@@ -460,7 +469,7 @@ impl TxState {
         Ok(())
     }
 
-    /// [`TxState::prefetch`], with what is not in memory read from the device first.
+    /// Like [`TxState::prefetch`], but first reads pages that are not in memory from the device.
     pub(crate) async fn read_ahead<'k>(
         &mut self,
         keys: impl IntoIterator<Item = Result<(Tree, &'k [u8])>>,
@@ -472,14 +481,16 @@ impl TxState {
         }
         self.ahead.read_missing(&self.tx.shared).await?;
         current(|worker| {
-            // Those that were found first have left the caches while the others were read.
+            // The records that were found first have left the caches while the other pages were
+            // read.
             self.ahead.fetch_again(worker.context());
             self.ahead.fetch(worker.context());
         });
         Ok(())
     }
 
-    /// [`TxState::get_into`] as far as it goes without waiting; `None` if it does not, and nothing is appended then.
+    /// Like [`TxState::get_into`], as far as possible without waiting; returns `None`, and appends
+    /// nothing, if it would have to wait.
     pub(crate) fn get_inline(
         &mut self,
         tree: Tree,
@@ -509,7 +520,8 @@ impl TxState {
         }
     }
 
-    /// What others have of a key, as far as this transaction sees and if that takes no waiting; appends its value.
+    /// Looks up a key at the transaction's snapshot, without its own writes, and appends the value;
+    /// returns `None` if that would have to wait.
     pub(super) fn find_inline(
         &mut self,
         tree: Tree,
@@ -532,12 +544,14 @@ impl TxState {
         self.note_timestamp(seen.timestamp);
     }
 
-    /// Notes the timestamp of a leaf that was read: what it had at the snapshot is no newer than that, and than the snapshot.
+    /// Notes the timestamp of a leaf that was read. The data at the snapshot is not newer than
+    /// that, nor than the snapshot.
     pub(super) fn note_timestamp(&mut self, timestamp: u64) {
         self.seen = self.seen.max(timestamp.min(self.snapshot.unwrap_or(u64::MAX)));
     }
 
-    /// The greatest timestamp that it has read at, and whether that must be durable before the program may tell others of it.
+    /// Returns the greatest timestamp that the transaction has read at, and whether that must be
+    /// durable before the program may see the data.
     pub(crate) fn seen(&self) -> (bool, u64) {
         (self.durability != Durability::Async, self.seen)
     }
@@ -582,7 +596,8 @@ impl TxState {
         Savepoint { store, owner: self.id, writes: self.writes.mark(), large }
     }
 
-    /// Ids of transactions are a store's own.
+    /// Returns a number that identifies the store, since ids of transactions are unique only within
+    /// a store.
     fn store_number(&self) -> usize {
         Arc::as_ptr(&self.tx).addr()
     }
@@ -599,13 +614,14 @@ impl TxState {
                 "the transaction has no such savepoint, or has dropped it",
             ));
         }
-        // What was written before is all that the earlier writes refer to.
+        // Earlier writes refer only to large values that were written before the savepoint.
         self.large.truncate(savepoint.large as usize);
         self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Ends the transaction: the snapshot, the locks, the entry in the list of those that are open.
+    /// Ends the transaction: releases its snapshot and its locks, and removes it from the list of
+    /// open transactions.
     pub(super) fn end(&mut self) {
         if std::mem::replace(&mut self.over, true) {
             return;
@@ -649,7 +665,7 @@ impl Drop for TxState {
     }
 }
 
-/// Appends what is written to a key.
+/// Returns the bytes of a write, and whether they are a descriptor; `None` for a deletion.
 pub(super) fn written<'a>(item: &Item<'a>) -> Option<(&'a [u8], bool)> {
     match item.write {
         Write::Inline(value) => Some((value, false)),
