@@ -1,4 +1,5 @@
-//! Forgetting older values that no snapshot needs, a few with each commit and in each turn of a worker.
+//! Dropping older values that no snapshot needs, a few with each commit and in each turn of a
+//! worker.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,14 +21,16 @@ pub(in crate::tx) struct Old {
     pub(super) bytes: u64,
 }
 
-/// Runs that would hold as many older values as memory may: so large each of them is.
+/// The number of runs whose size together is the limit on older values in memory; determines the
+/// size of a run.
 const RUNS_IN_MEMORY: u64 = 16;
 
-/// Lists of rows that a queue keeps to be used again, and the longest of them.
+/// The number of lists of rows that a queue keeps for reuse, and the capacity of the largest of
+/// them.
 const SPARE: usize = 64;
 const SPARE_ROWS_MAX: usize = 1024;
 
-/// Commits of one worker, in the order of their ends.
+/// The commits of one worker, in the order in which they ended.
 #[derive(Default)]
 pub(super) struct Queue {
     commits: VecDeque<Old>,
@@ -51,7 +54,8 @@ impl Slot {
 }
 
 impl Tx {
-    /// Enters a commit whose before-images will have to be forgotten; an empty list is left in place of its rows.
+    /// Queues a commit whose before-images will have to be dropped; leaves an empty list in place
+    /// of its rows.
     pub(super) fn enqueue_old(
         &self,
         slot: usize,
@@ -66,22 +70,23 @@ impl Tx {
         queue.commits.push_back(Old { timestamp, rows, bytes });
     }
 
-    /// Bytes of memory that older values have.
+    /// Returns the memory that older values take, in bytes.
     pub(crate) fn versions_bytes(&self) -> u64 {
         self.images_bytes() + self.history.memory_bytes()
     }
 
-    /// Those of the row table.
+    /// Returns the memory that older values in the row table take, in bytes.
     fn images_bytes(&self) -> u64 {
         self.slots.iter().map(|slot| slot.bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// Bytes of the device that older values have: on pages of their own, and in runs.
+    /// Returns the device space that older values take, as large values and in runs, in bytes.
     pub(crate) fn old_device_bytes(&self) -> u64 {
         self.old_large_bytes.load(Ordering::Relaxed) + self.history.device_bytes()
     }
 
-    /// What they may have of it. Where none go to the device, large ones are there all the same, and have what the others may have of memory.
+    /// The limit on device space for old versions. Without history on the device only large values
+    /// are kept there; they share the limit of the versions in memory.
     fn old_device_bytes_max(&self) -> u64 {
         match self.history.bytes_max() {
             0 => self.versions_bytes_max,
@@ -89,18 +94,18 @@ impl Tx {
         }
     }
 
-    /// Whether a run of so many bytes may be written.
+    /// Whether there is room for a run of this size.
     pub(super) fn has_room_for_run(&self, bytes: u64) -> bool {
         self.old_device_bytes() + bytes <= self.history.bytes_max()
     }
 
-    /// An image refers to the pages of a large value from now on that a commit replaces.
+    /// Notes that a before-image refers to the pages of a large value that a commit replaces.
     pub(crate) fn note_large(&self, descriptor: &[u8], timestamp: u64) {
         self.old_large_bytes.fetch_add(large_bytes(&self.shared, descriptor), Ordering::Relaxed);
         self.old_large_newest.fetch_max(timestamp, Ordering::Relaxed);
     }
 
-    /// The timestamps of the snapshots in use, in order.
+    /// Returns the timestamps of the snapshots in use, in order.
     pub(super) fn snapshots_in_use(&self) -> Vec<u64> {
         let from = self.lost_below.load(Ordering::Acquire);
         let mut timestamps = Vec::new();
@@ -111,15 +116,18 @@ impl Tx {
         timestamps
     }
 
-    /// Whether the oldest images of a slot should go to the device: they have half of the memory for them, and a snapshot keeps them.
+    /// Whether the oldest images of a slot should move to the device: images take more than half of
+    /// the memory for them, and the oldest ones of this slot are settled.
     pub(super) fn wants_spill(&self, slot: usize) -> bool {
         self.due_spill(slot).is_some_and(|timestamp| timestamp <= self.settled())
     }
 
-    /// The oldest commit of a slot whose images should go to the device, which they may once it is settled.
+    /// Returns the oldest commit of a slot whose images should move to the device once it is
+    /// settled.
     fn due_spill(&self, slot: usize) -> Option<u64> {
         let room = self.versions_bytes_max.saturating_sub(self.history.memory_bytes());
-        // Its own line first: if all have more than half, one has more than its share.
+        // The slot's own counter is read first: if all images take more than half, some slot takes
+        // more than its share.
         let own = self.slots[slot].bytes.load(Ordering::Relaxed);
         if own * self.slots.len() as u64 <= room / 2 || self.images_bytes() <= room / 2 {
             return None;
@@ -129,7 +137,7 @@ impl Tx {
         front.filter(|timestamp| *timestamp > oldest && self.history.is_open(oldest))
     }
 
-    /// The oldest commit of a slot whose images are kept, if it does not survive a crash yet.
+    /// Returns the oldest commit of a slot whose images are kept, if it is not durable yet.
     fn not_durable(&self, slot: usize) -> Option<u64> {
         let front = self.slots[slot].queue().commits.front().map(|front| front.timestamp);
         front.filter(|timestamp| {
@@ -137,12 +145,12 @@ impl Tx {
         })
     }
 
-    /// A snapshot taken now sees all commits up to this one, and these survive a crash.
+    /// Returns the timestamp up to which all commits are durable and visible to new snapshots.
     fn settled(&self) -> u64 {
         self.shared.oracle.applied().min(self.shared.wal.durable.horizon())
     }
 
-    /// Takes the oldest commits of a slot out of its queue whose images may go to the device, as many as make a run.
+    /// Takes the oldest settled commits of a slot out of its queue, as many as make a run.
     pub(super) fn take_oldest(&self, slot: usize) -> Vec<Old> {
         let upto = self.settled();
         let mut queue = self.slots[slot].queue();
@@ -157,13 +165,13 @@ impl Tx {
         olds
     }
 
-    /// Puts them back.
+    /// Puts commits back at the front of the queue.
     pub(super) fn put_oldest_back(&self, slot: usize, olds: Vec<Old>) {
         let mut queue = self.slots[slot].queue();
         olds.into_iter().rev().for_each(|old| queue.commits.push_front(old));
     }
 
-    /// Their images are gone from the row table.
+    /// Updates the slot after the images of these commits were removed from the row table.
     pub(super) fn forget_oldest(&self, slot: usize, olds: Vec<Old>) {
         let mut queue = self.slots[slot].queue();
         for old in olds {
@@ -172,22 +180,24 @@ impl Tx {
         }
     }
 
-    /// Whether older values are on their way to the device, or from run to run.
+    /// Whether older values are being moved to the device, or from run to run.
     pub(crate) fn is_writing_history(&self) -> bool {
         self.history.is_merging()
             || self.slots.iter().any(|slot| slot.spills.load(Ordering::Acquire))
     }
 
-    /// Whether older values have three quarters of the memory for them, and a slot its share of that: the rest is for commits under way.
+    /// Whether older values take more than three quarters of the memory for them, and the slot more
+    /// than its share of that. The rest is for commits under way.
     pub(super) fn is_history_behind(&self, slot: usize) -> bool {
         let most = self.versions_bytes_max / 4 * 3;
-        // Its own line first: all commits ask.
+        // The slot's own counter is read first, since every commit asks.
         self.slots[slot].bytes.load(Ordering::Relaxed) > most / self.slots.len() as u64
             && self.versions_bytes() > most
     }
 
-    /// Waits, on a worker, until a slot's oldest images are on the device if all images use too much memory: a commit that makes them faster
-    /// than the device takes them would cost a snapshot that has room there. The commit has no timestamp yet, and has changed nothing.
+    /// Waits, on a worker, until a slot's oldest images are on the device if all images take too
+    /// much memory. Otherwise commits that are faster than the device would cost a snapshot that
+    /// has room there. The commit has no timestamp yet, and has changed nothing.
     pub(super) async fn let_history_pass(self: &Arc<Self>, slot: usize) {
         // As long as a spill goes on.
         let is_open =
@@ -200,7 +210,8 @@ impl Tx {
             }
             let there = match self.due_spill(slot) {
                 None => match self.not_durable(slot) {
-                    // They are there for no snapshot, but until their commits survive a crash.
+                    // No snapshot needs these images: they are kept until their commits are
+                    // durable.
                     Some(timestamp) => Worker::wait_durable(timestamp).await,
                     None => return,
                 },
@@ -219,17 +230,19 @@ impl Tx {
             if there.is_err() {
                 return;
             }
-            // They are forgotten in this worker's turn.
+            // This worker drops the images in its turn.
             yield_now().await;
         }
     }
 
-    /// Waits until a task has taken older values to the device, or from run to run; not if `is_over`.
+    /// Waits until a task has moved older values to the device, or from run to run, unless
+    /// `is_over`.
     pub(crate) async fn wait_moved(&self, is_over: impl Fn() -> bool) {
         self.moved.woken(is_over).await;
     }
 
-    /// Gives up all snapshots that need older values on the device; whether that frees pages, now or with the next checkpoint.
+    /// Gives up all snapshots that need older values on the device; returns whether that frees
+    /// pages, now or with the next checkpoint.
     pub(crate) fn give_history_up(&self) -> bool {
         let (before, runs) = (self.old_device_bytes(), self.history.newest());
         let newest_large = match self.old_large_bytes.load(Ordering::Relaxed) {
@@ -240,7 +253,7 @@ impl Tx {
         if newest == 0 {
             return false;
         }
-        // Images of applied commits count: no snapshot is taken below those commits any more.
+        // Only images of applied commits count: later snapshots do not need these.
         self.lost_below.fetch_max(newest.min(self.shared.oracle.applied()), Ordering::AcqRel);
         let (oldest, settled) = (self.look_for_oldest(), self.settled());
         self.history.forget(oldest);
@@ -251,7 +264,7 @@ impl Tx {
         runs.is_some() || self.old_device_bytes() < before
     }
 
-    /// Looks for the oldest snapshot in use.
+    /// Finds the oldest snapshot in use.
     fn look_for_oldest(&self) -> u64 {
         let from = self.lost_below.load(Ordering::Acquire);
         // First the bound, then the slots: see `snapshots`.
@@ -264,13 +277,14 @@ impl Tx {
         self.oldest.fetch_max(oldest, Ordering::AcqRel).max(oldest)
     }
 
-    /// Commits since the oldest snapshot in use was taken.
+    /// Returns the number of commits since the oldest snapshot in use was taken.
     pub(crate) fn oldest_snapshot_age(&self) -> u64 {
         let applied = self.shared.oracle.applied();
         applied.saturating_sub(self.look_for_oldest())
     }
 
-    /// Gives the oldest snapshot up, so that what it keeps can go; `false` if no snapshot keeps anything.
+    /// Gives up the oldest snapshot, so that its older values can be dropped; returns `false` if no
+    /// snapshot keeps any.
     fn give_up_oldest(&self) -> bool {
         let oldest = self.look_for_oldest();
         if oldest >= self.shared.oracle.applied() {
@@ -280,20 +294,22 @@ impl Tx {
         true
     }
 
-    /// Whether older values have so much of memory, or of the device, that a snapshot must go. What the device still takes is on its way
-    /// there: it is given an eighth more meanwhile.
+    /// Whether older values take so much memory, or device space, that a snapshot must be given up.
+    /// While the device still takes values, the limit on memory is an eighth higher.
     fn is_too_much(&self, oldest: u64) -> bool {
         let more = if self.history.is_open(oldest) { self.versions_bytes_max / 8 } else { 0 };
         self.versions_bytes() > self.versions_bytes_max.saturating_add(more)
             || self.old_device_bytes() > self.old_device_bytes_max()
     }
 
-    /// Forgets what the commits of a slot replaced, for up to `budget` rows; whether it did anything.
+    /// Drops the before-images of a slot's commits, for up to `budget` rows; returns whether there
+    /// were any.
     pub(super) fn collect_slot(&self, slot: usize, mut budget: usize) -> bool {
         if self.slots[slot].bytes.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        // The pages of large values must not be used again before the commit that replaced them survives a crash.
+        // The pages of large values must not be reused before the commit that replaced them is
+        // durable.
         let durable = self.settled();
         let mut oldest = self.oldest.load(Ordering::Acquire);
         let (mut looked, mut done) = (false, false);
@@ -307,7 +323,8 @@ impl Tx {
                 if !self.is_too_much(oldest) {
                     break;
                 }
-                // Before a snapshot is given up, everything goes that no snapshot needs, whichever slot has it.
+                // Before a snapshot is given up, all values that no snapshot needs are dropped, in
+                // all slots.
                 let upto = oldest.min(durable);
                 let mut all = 0..self.slots.len();
                 if all.any(|other| self.forget_upto(other, upto, &mut budget).0) {
@@ -320,7 +337,7 @@ impl Tx {
             }
             oldest = self.look_for_oldest();
             if looked {
-                // On the device there may be room now for what the others need.
+                // There may now be room on the device for values that other snapshots need.
                 self.history.forget(oldest);
             }
             looked = true;
@@ -328,8 +345,8 @@ impl Tx {
         done
     }
 
-    /// Forgets what the commits of a slot up to this one replaced, for up to `budget` rows; whether there were any, and the timestamp of the
-    /// next one unless the budget is used up.
+    /// Drops the before-images of a slot's commits up to `upto`, for up to `budget` rows. Returns
+    /// whether there were any, and the timestamp of the next commit unless the budget is used up.
     fn forget_upto(&self, slot: usize, upto: u64, budget: &mut usize) -> (bool, Option<u64>) {
         let state = &self.slots[slot];
         let (mut large, mut done, mut next) = (Vec::new(), false, None);
@@ -358,14 +375,16 @@ impl Tx {
         (done, next)
     }
 
-    /// Gives the pages of large values back of which there was an image, that no reader needs any more, and whose replacement is durable.
+    /// Frees the pages of large values that had a before-image, when no reader needs them any more
+    /// and their replacement is durable.
     pub(crate) fn give_large_back(&self, large: Vec<Box<[u8]>>) {
         let bytes = large.iter().map(|descriptor| large_bytes(&self.shared, descriptor)).sum();
         self.old_large_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.shared.free_large_once_durable(large);
     }
 
-    /// Forgets everything, when the store is being closed and no commit is under way: snapshots are lost.
+    /// Drops all before-images when the store is being closed and no commit is under way. Snapshots
+    /// are lost.
     pub(crate) fn collect_all(&self) {
         self.lost_below.store(u64::MAX, Ordering::Release);
         self.history.forget(u64::MAX);
@@ -376,7 +395,8 @@ impl Tx {
                 slot.bytes.fetch_sub(old.bytes, Ordering::Relaxed);
             }
         }
-        // If the log was not flushed they are held until the last checkpoint counts, which has them in no image.
+        // If the log is not flushed, the pages are held until the last checkpoint is durable, whose
+        // image does not have them.
         if !self.shared.wal.options.is_unflushed() {
             large.iter().for_each(|descriptor| self.shared.free_large(descriptor));
         }
@@ -384,20 +404,21 @@ impl Tx {
     }
 }
 
-/// Bytes of the device that a large value has.
+/// Returns the device space of a large value, in bytes.
 fn large_bytes(shared: &Shared, descriptor: &[u8]) -> u64 {
     let pages = Descriptor::decode(descriptor, shared.page_size).map_or(0, |value| value.pages);
     u64::from(pages) * shared.page_size as u64
 }
 
-/// A worker's share of forgetting, for its turn: up to `budget` rows. The slot whose oldest images should go to the device, if there is
-/// one: [`spill`] is to be started.
+/// Does a worker's share of dropping older values in its turn, for up to `budget` rows. Returns the
+/// slot whose oldest images should move to the device, if there is one: the caller must start
+/// [`spill`].
 pub(crate) fn collect(tx: &Tx, budget: usize) -> Option<usize> {
     let shared = &tx.shared;
     let slot = super::slot_here(shared);
-    // The first worker also forgets what other threads have committed.
+    // The first worker also drops the images of commits of other threads.
     let others = (slot == 0).then_some(shared.worker_handles.len());
-    // In each turn of each worker: of its own, not of all.
+    // Runs in each turn of each worker, so it looks at its own slot, not at all.
     let has = |slot: usize| tx.slots[slot].bytes.load(Ordering::Relaxed) > 0;
     if !has(slot) && !others.is_some_and(has) && tx.history.memory_bytes() == 0 {
         return None;
@@ -415,13 +436,13 @@ pub(crate) fn collect(tx: &Tx, budget: usize) -> Option<usize> {
 }
 
 impl Tx {
-    /// Whether a spill of a slot is to be started, by the caller.
+    /// Whether the caller should start a spill of a slot.
     fn begin_spill(&self, slot: usize) -> bool {
         self.wants_spill(slot) && !self.slots[slot].spills.swap(true, Ordering::AcqRel)
     }
 }
 
-/// Takes the oldest images of a slot to the device, as a task of the worker that found that it should be done.
+/// Moves the oldest images of a slot to the device, as a task of the worker that found it due.
 pub(crate) async fn spill(tx: Arc<Tx>, slot: usize) {
     history::spill(&tx, slot).await;
     tx.slots[slot].spills.store(false, Ordering::Release);

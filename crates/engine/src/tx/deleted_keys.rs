@@ -1,11 +1,13 @@
 //! Deleted keys that snapshots may still see, in order.
 //!
-//! A tree of its own kind: each part knows the span of commits that its keys were there between, so a reader of one snapshot
-//! passes over all keys that were made after it or deleted before it, however many they are.
+//! The keys are in a special tree. Each node knows the span of commits between which its keys
+//! existed, so a reader of a snapshot skips all keys that were made after it or deleted before it,
+//! however many they are.
 //!
-//! What always holds: a part's span covers those of its keys; keys are in order; no part but the root is empty. Every key of a
-//! child is at or above the child's `low` and below the `low` of the next child. A search relies on that, so a key that is
-//! smaller than every key of a part lowers the `low` of the part's first child.
+//! Invariants: a node's span covers the spans of its keys. Keys are in order. No node but the root
+//! is empty. Every key of a child is at or above the child's `low` and below the `low` of the next
+//! child. Searches rely on that, so a key that is smaller than every key of a node lowers the `low`
+//! of the node's first child.
 
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
@@ -14,12 +16,13 @@ use std::sync::Arc;
 use super::history::Bounds;
 use crate::tree::Direction;
 
-/// Entries of a part at most. Small in tests, where few keys then make a deep tree.
+/// The number of entries in a node, at most. Small in tests, so that few keys make a deep tree.
 const ENTRIES_MAX: usize = if cfg!(test) { 4 } else { 32 };
-/// Keys that are looked at with the lock held, at most.
+/// The number of keys that are looked at while the lock is held, at most.
 const LOOKED_MAX: usize = 1024;
 
-/// When a key was there, as far as the row table knows: snapshots from `born` on and below `gone` may see it.
+/// The span in which a key existed, as far as the row table knows: snapshots from `born` on and
+/// below `gone` may see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) born: u64,
@@ -27,7 +30,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// What covers nothing.
+    /// The span that covers no snapshot.
     const NONE: Self = Self { born: u64::MAX, gone: 0 };
 
     fn with(self, other: Self) -> Self {
@@ -35,7 +38,7 @@ impl Span {
     }
 }
 
-/// Which keys are wanted: deleted by a commit above one timestamp, and there at another or before.
+/// A filter for keys: deleted by a commit above one timestamp, and existing at another or before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     gone_above: u64,
@@ -43,17 +46,18 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Those that a snapshot sees.
+    /// Returns the filter for keys that a snapshot sees.
     pub(crate) fn seen_at(snapshot: u64) -> Self {
         Self { gone_above: snapshot, born_upto: snapshot }
     }
 
-    /// Those that were deleted after a snapshot, even if they were made after it as well.
+    /// Returns the filter for keys that were deleted after a snapshot, even if they were made after
+    /// it as well.
     pub(crate) fn deleted_after(snapshot: u64) -> Self {
         Self { gone_above: snapshot, born_upto: u64::MAX }
     }
 
-    /// Whether a key may be wanted that a commit of this timestamp, or one before, deleted.
+    /// Whether a key deleted by a commit of this timestamp, or of an earlier one, may be wanted.
     pub(super) fn is_after(self, newest: u64) -> bool {
         newest > self.gone_above
     }
@@ -67,7 +71,7 @@ impl Wanted {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) keys: Vec<Arc<[u8]>>,
-    /// The last key that was looked at, if that is not all of the range.
+    /// The last key that was looked at, unless the whole range was.
     pub(crate) upto: Option<Arc<[u8]>>,
 }
 
@@ -80,9 +84,9 @@ struct Entry {
 
 #[derive(Debug)]
 struct Child {
-    /// The tree of `low`.
+    /// The tree of the key `low`.
     tree: u32,
-    /// The keys of the child are at or above this one.
+    /// A lower bound of the child's keys.
     low: Arc<[u8]>,
     span: Span,
     node: Node,
@@ -94,7 +98,7 @@ enum Node {
     Inner(Vec<Child>),
 }
 
-/// The keys.
+/// The deleted keys of some trees.
 #[derive(Debug)]
 pub(super) struct DeletedKeys {
     root: Node,
@@ -103,16 +107,17 @@ pub(super) struct DeletedKeys {
 }
 
 impl DeletedKeys {
-    /// An empty structure; `keeps_low` plants the bug that a smaller key does not lower its part's `low`.
+    /// Creates an empty set. `keeps_low` plants the bug that a smaller key does not lower its
+    /// node's `low`.
     pub(super) fn new(keeps_low: bool) -> Self {
         Self { root: Node::Leaf(Vec::new()), keeps_low }
     }
 
-    /// Enters a key, or makes its span longer.
+    /// Adds a key, or extends its span.
     pub(super) fn insert(&mut self, tree: u32, key: Arc<[u8]>, span: Span) {
         if let Some(right) = self.root.insert(tree, key, span, self.keeps_low) {
             let left = std::mem::replace(&mut self.root, Node::Inner(Vec::new()));
-            // Nothing is below the lowest.
+            // No key is below the lowest bound.
             self.root = Node::Inner(vec![left.into_child(0, Arc::default()), right]);
         }
     }
@@ -130,7 +135,7 @@ impl DeletedKeys {
         }
     }
 
-    /// The wanted keys of a range, at most so many.
+    /// Returns the wanted keys of a range, at most `most`.
     pub(super) fn find(
         &self,
         tree: u32,
@@ -177,7 +182,7 @@ impl Node {
         Child { tree, low, span: self.span(), node: self }
     }
 
-    /// Enters a key; the right half, if it was cut in two.
+    /// Adds a key. Returns the right half if the node was split.
     fn insert(&mut self, tree: u32, key: Arc<[u8]>, span: Span, keeps_low: bool) -> Option<Child> {
         match self {
             Self::Leaf(entries) => match position(entries, tree, &key) {
@@ -187,7 +192,8 @@ impl Node {
             Self::Inner(children) => {
                 let at = child_of(children, tree, &key);
                 let child = &mut children[at];
-                // Only the first child can be given a smaller key: the one that was first before it may be gone.
+                // Only the first child can be given a smaller key: the key that was its first may
+                // be gone.
                 if (tree, &*key) < (child.tree, &*child.low) && !keeps_low {
                     (child.tree, child.low) = (tree, key.clone());
                 }
@@ -240,7 +246,8 @@ fn position(entries: &[Entry], tree: u32, key: &[u8]) -> Result<usize, usize> {
     entries.binary_search_by(|entry| (entry.tree, &*entry.key).cmp(&(tree, key)))
 }
 
-/// The child that has a key, or would have it. A key below the `low` of all children belongs to the first one.
+/// Returns the child that has a key, or would have it. A key below the `low` of all children
+/// belongs to the first one.
 fn child_of(children: &[Child], tree: u32, key: &[u8]) -> usize {
     children.partition_point(|child| (child.tree, &*child.low) <= (tree, key)).saturating_sub(1)
 }
@@ -257,7 +264,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Where a key is of the range: before it, in it or behind it.
+    /// Returns whether a key is before the range, in it, or after it.
     fn side(&self, tree: u32, key: &[u8]) -> Ordering {
         let (low, high) = self.bounds;
         let is_before = match low {
@@ -277,7 +284,7 @@ impl Search<'_> {
         })
     }
 
-    /// Looks at a part; whether to go on.
+    /// Searches a node; returns whether to continue.
     fn visit(&mut self, node: &Node) -> bool {
         match node {
             Node::Leaf(entries) => {
@@ -286,7 +293,7 @@ impl Search<'_> {
             }
             Node::Inner(children) => {
                 let part = self.part(children, |child| (child.tree, &child.low));
-                // The one before begins before the range, and may reach into it.
+                // The child before the range may reach into it.
                 self.in_order(&children[part.start.saturating_sub(1)..part.end], |search, child| {
                     !search.wanted.has(child.span) || search.visit(&child.node)
                 })
@@ -294,7 +301,7 @@ impl Search<'_> {
         }
     }
 
-    /// Those of a part whose key is in the range.
+    /// Returns the entries of a node whose keys are in the range.
     fn part<T>(&self, all: &[T], place: impl Fn(&T) -> (u32, &Arc<[u8]>)) -> Range<usize> {
         let side = |one: &T| {
             let (tree, key) = place(one);
@@ -332,7 +339,8 @@ mod tests {
 
     type Model = BTreeMap<(u32, Vec<u8>), Span>;
 
-    /// All wanted keys of a range, by as many searches as it takes, and how many keys those looked at.
+    /// Returns all wanted keys of a range, by as many searches as needed, and the number of keys
+    /// that were looked at.
     fn search(
         gone: &DeletedKeys,
         tree: u32,
@@ -358,7 +366,8 @@ mod tests {
         }
     }
 
-    /// Checks what always holds for a part whose keys are at or above `from` and below `to`; how many keys it has.
+    /// Checks the invariants of a node whose keys are at or above `from` and below `to`; returns
+    /// the number of keys.
     fn check(node: &Node, from: Option<(u32, &[u8])>, to: Option<(u32, &[u8])>) -> usize {
         let is_within =
             |place| from.is_none_or(|from| from <= place) && to.is_none_or(|to| place < to);
@@ -387,7 +396,7 @@ mod tests {
         }
     }
 
-    /// Which keys a phase of the model test takes out.
+    /// The keys that a phase of the model test removes.
     #[derive(Clone, Copy, Debug)]
     enum From {
         Front,
@@ -409,7 +418,8 @@ mod tests {
         }
     }
 
-    /// A million random changes, against a sorted map. Ranges were wrong once keys had left from the front and smaller ones came.
+    /// Compares a million random changes with a sorted map. A regression: ranges were wrong once
+    /// keys had been removed from the front and smaller ones were added.
     #[test]
     fn as_a_sorted_map() {
         const STEPS: u64 = 1_000_000;
@@ -473,7 +483,7 @@ mod tests {
         }
     }
 
-    /// What a snapshot does not see is passed over, whether it was deleted before or made after.
+    /// Keys that a snapshot does not see are skipped, whether deleted before it or made after it.
     #[test]
     fn what_is_not_wanted_costs_nothing() {
         const KEYS: u32 = 200_000;
@@ -491,7 +501,7 @@ mod tests {
                 assert!(looked <= 50 + 4 * ENTRIES_MAX, "{looked} for {} keys", found.len());
             }
         }
-        // Of many that are wanted only as many are looked at.
+        // Of many wanted keys only a limited number is looked at.
         let found = gone.find(
             7,
             (Bound::Unbounded, Bound::Unbounded),

@@ -1,10 +1,10 @@
-//! Rows of a part of the row table beyond the few that have a place near its lock: a hash table.
+//! The rows of a shard beyond the few with a place near its lock: a hash table.
 //!
-//! What always holds: a row's place stays the same as long as it is there. Places are used again.
+//! Invariant: a row's place stays the same as long as the row exists. Places are reused.
 
 use super::row::Row;
 
-/// No place.
+/// The end of a chain.
 const NONE: u32 = u32::MAX;
 
 /// A hash table with chains through its rows.
@@ -27,7 +27,7 @@ impl OverflowTable {
         (hash >> 32) as usize & (self.buckets.len() - 1)
     }
 
-    /// The place of a row.
+    /// Returns the place of a row.
     pub(super) fn find(&self, hash: u64, tree: u32, key: &[u8]) -> Option<u32> {
         let mut at = self.buckets[self.bucket(hash)];
         while at != NONE {
@@ -40,7 +40,7 @@ impl OverflowTable {
         None
     }
 
-    /// The place of a row that is made; it was not there.
+    /// Adds a row, which must not exist, and returns its place.
     pub(super) fn add(&mut self, hash: u64, tree: u32, key: &[u8]) -> u32 {
         if self.used >= self.buckets.len() {
             self.grow();

@@ -26,14 +26,14 @@ const GONE_MAX: usize = 256;
 /// Keys in the order of a range that a leaf may no longer have.
 type GoneKeys = Vec<Arc<[u8]>>;
 
-/// Where a range of a transaction is.
+/// The position of a range that a transaction or snapshot reads.
 pub(crate) struct RangeCursor {
     tx: Arc<Tx>,
     tree: Tree,
     pub(crate) end: RangeEnd,
-    /// Another batch, to put records together in.
+    /// A second batch, in which records are merged.
     pub(crate) spare: Batch,
-    /// What it has read of the runs of older values.
+    /// The pages of sorted runs that the range has read.
     history: Reader,
 }
 
@@ -46,7 +46,8 @@ impl RangeCursor {
         Self { tx: tx.clone(), tree, end, spare: Batch::default(), history: Reader::default() }
     }
 
-    /// One that comes from the other end, for as much as this one has not given out.
+    /// Returns a cursor from the other end, for the part of the range that this cursor has not
+    /// returned.
     pub(crate) fn other_end(&self) -> Option<Self> {
         Some(Self::at(&self.tx, self.tree, self.end.other()?))
     }
@@ -57,7 +58,8 @@ impl RangeCursor {
     }
 
     async fn fetch(&mut self, view: &mut View<'_>) -> Result<()> {
-        // A caller may drop this while it waits and finds the range where it was: a batch counts only once it is fetched.
+        // If the caller drops this future while it waits, the range keeps its position: a batch
+        // counts only once it is fetched.
         let Some(from) = self.end.from.clone() else { return Ok(()) };
         self.end.next = usize::MAX;
         let tx = self.tx.clone();
@@ -89,15 +91,16 @@ impl RangeCursor {
         }
     }
 
-    /// Forgets what it has of a leaf: the next batch begins there again.
+    /// Drops the batch: the next one begins at `from` again.
     fn undo(&mut self, from: Bound<Vec<u8>>) {
         self.end.batch.clear();
         self.end.next = 0;
         self.end.from = Some(from);
     }
 
-    /// What was deleted of the part of the range that the batch is, and the snapshot may see. Where that is much, the batch becomes as much
-    /// shorter. The leaf was read before: what had been deleted by then is in the list, or in a run.
+    /// Returns the deleted keys in the batch's part of the range that the snapshot may see. If they
+    /// are too many, the batch is shortened. The leaf must have been read before: keys deleted by
+    /// then are in the list, or in a run.
     fn take_gone(&mut self, tx: &Tx, from: &Bound<Vec<u8>>, snapshot: u64) -> GoneKeys {
         let shared = &tx.shared;
         if self.end.batch.timestamp <= snapshot {
@@ -119,7 +122,7 @@ impl RangeCursor {
         found.keys
     }
 
-    /// What the runs of older values have for the part of the range that the batch is.
+    /// Reads the images in the sorted runs for the batch's part of the range.
     async fn read_history(
         &mut self,
         tx: &Tx,
@@ -133,7 +136,7 @@ impl RangeCursor {
         history.part(shared, &mut self.history, tree, direction, bounds, snapshot).await
     }
 
-    /// [`RangeCursor::fetch`] on a caller's thread; `false` if it would have to wait.
+    /// Like [`RangeCursor::fetch`], on a caller's thread; returns `false` if it would have to wait.
     fn fetch_inline(&mut self, view: &mut View<'_>) -> Result<bool> {
         let Some(from) = self.end.from.take() else { return Ok(true) };
         let tx = self.tx.clone();
@@ -159,7 +162,7 @@ impl RangeCursor {
             let (history, snapshot) = (&tx.history, view.snapshot());
             match history.part_now(&self.history, tree.id, self.end.direction, bounds, snapshot) {
                 Ok(Some(read)) => part = read,
-                // The code that waits for the pages reports what is wrong with them.
+                // The path that waits for the pages reports their errors.
                 Ok(None) | Err(_) => {
                     self.undo(from);
                     return Ok(false);
@@ -169,8 +172,8 @@ impl RangeCursor {
         Ok(true)
     }
 
-    /// Makes of what a leaf has what the transaction sees; `false`, and nothing is done, if the runs of older values must be read for
-    /// it, or once more.
+    /// Replaces the leaf's records in the batch by those that the transaction sees. Returns `false`
+    /// and does nothing if the sorted runs must first be read, or read again.
     fn fetched(
         &mut self,
         tx: &Tx,
@@ -225,7 +228,8 @@ impl RangeCursor {
     }
 }
 
-/// The part of a range that a batch is, from where the one before ended to where the next one begins: both bounds, lower and upper.
+/// Returns the lower and the upper bound of a batch, which extends from the end of the previous
+/// batch to the beginning of the next one.
 fn bounds_of<'a>(
     direction: Direction,
     from: &'a Bound<Vec<u8>>,
@@ -275,7 +279,8 @@ impl View<'_> {
         }
     }
 
-    /// Whether what a leaf of this timestamp has may be given to the program. A transaction's commit waits for it.
+    /// Whether the program may see the contents of a leaf with this timestamp. For a transaction
+    /// always, since its commit waits.
     fn may_give(&mut self, shared: &Shared, timestamp: u64) -> bool {
         match self {
             Self::Transaction(core) => {
@@ -288,7 +293,7 @@ impl View<'_> {
         }
     }
 
-    /// Waits until it may.
+    /// Waits until the program may see the contents of a leaf with this timestamp.
     async fn wait_to_give(&mut self, shared: &Shared, timestamp: u64) -> Result<()> {
         if self.may_give(shared, timestamp) {
             return Ok(());
@@ -321,7 +326,7 @@ impl View<'_> {
     }
 }
 
-/// Puts what rows held at a snapshot in the place of what their leaf has.
+/// Merges a leaf's records with the older values of the row table and the runs, as of a snapshot.
 #[expect(clippy::too_many_arguments, reason = "what a part of a range is made of")]
 fn at_snapshot(
     tx: &Tx,

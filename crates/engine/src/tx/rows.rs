@@ -374,7 +374,8 @@ mod tests {
         assert!(parts > SHARDS * 9 / 10, "{parts} parts of digits");
     }
 
-    /// Of very many deleted keys a range is given those that it asks for, and that its snapshot sees. Once it was given all of them.
+    /// A regression: a range got all of very many deleted keys, instead of those that it asks for
+    /// and that its snapshot sees.
     #[test]
     fn a_range_is_given_the_deleted_keys_that_it_wants() {
         const KEYS: u32 = 20_000;

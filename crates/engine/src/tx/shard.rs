@@ -1,20 +1,21 @@
-//! One part of the row table: rows by tree and key, in places that are used again.
+//! One shard of the row table: rows by tree and key, in places that are reused.
 //!
-//! What always holds: a row is there as long as a transaction holds its lock or waits for it, or an older value of it is kept;
-//! then its place in the shard stays the same.
+//! Invariant: a row exists as long as a transaction holds its lock or waits for it, or an older
+//! value of it is kept. Meanwhile its place in the shard stays the same.
 //!
-//! Workers take turns in a part, and each cache line that they both touch travels between their cores. So the first few rows of a part are
-//! found by what lies beside its lock, and are memory that the worker that makes them had before. Most parts never have more; those
-//! beyond are in a [`OverflowTable`].
+//! Workers take turns in a shard, and each cache line that two of them touch moves between their
+//! cores. So the first few rows of a shard are found by the tags beside its lock, and use memory
+//! that the worker that makes them had before. Most shards never have more rows; those beyond are
+//! in an [`OverflowTable`].
 
 use std::cell::RefCell;
 
 use super::overflow_table::OverflowTable;
 use super::row::Row;
 
-/// Places beside the lock.
+/// The number of places beside the lock.
 const NEAR: usize = 8;
-/// Rows that a thread keeps for those it will make.
+/// The number of rows that a thread keeps for reuse.
 const SPARE_MAX: usize = 1024;
 
 thread_local! {
@@ -28,7 +29,7 @@ thread_local! {
 pub(crate) struct Shard {
     /// A bit for each near place that has a row.
     taken: u32,
-    /// The upper half of the hash of each.
+    /// The upper half of the hash of the row in each near place.
     tags: [u32; NEAR],
     near: [Option<Box<Row>>; NEAR],
     overflow_table: Option<Box<OverflowTable>>,
@@ -42,7 +43,7 @@ fn tag_of(hash: u64) -> u32 {
 }
 
 impl Shard {
-    /// The place of a row.
+    /// Returns the place of a row.
     #[inline]
     pub(crate) fn find(&self, hash: u64, tree: u32, key: &[u8]) -> Option<u32> {
         let mut left = self.taken;
@@ -60,7 +61,7 @@ impl Shard {
         Some(NEAR as u32 + overflow_table.find(hash, tree, key)?)
     }
 
-    /// The place of a row, and the row, which is made if it is not there.
+    /// Returns the place of a row, and the row, which is added if it does not exist.
     #[inline]
     pub(crate) fn find_or_add(&mut self, hash: u64, tree: u32, key: &[u8]) -> (u32, &mut Row) {
         let at = match self.find(hash, tree, key) {
@@ -83,7 +84,8 @@ impl Shard {
         at
     }
 
-    /// A row at a place that [`Shard::find`] or [`Shard::find_or_add`] gave; none, or another, if it went away since.
+    /// Returns the row at a place from [`Shard::find`] or [`Shard::find_or_add`]. If that row was
+    /// removed since, returns `None` or another row.
     #[inline]
     pub(crate) fn row(&mut self, at: u32) -> Option<&mut Row> {
         match self.near.get_mut(at as usize) {
@@ -92,7 +94,7 @@ impl Shard {
         }
     }
 
-    /// [`Shard::row`], for reading.
+    /// Like [`Shard::row`], for reading.
     pub(crate) fn row_ref(&self, at: u32) -> Option<&Row> {
         match self.near.get(at as usize) {
             Some(near) => near.as_deref(),
@@ -100,7 +102,7 @@ impl Shard {
         }
     }
 
-    /// Forgets a row that is not needed any more.
+    /// Removes a row that is not needed any more.
     #[inline]
     pub(crate) fn remove_if_idle(&mut self, at: u32) {
         let Some(near) = self.near.get_mut(at as usize) else {
@@ -121,7 +123,7 @@ impl Shard {
         }
     }
 
-    /// Calls `visit` with every row that is there.
+    /// Calls `visit` with every row.
     pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&mut Row)) {
         self.near.iter_mut().flatten().for_each(|row| visit(row));
         if let Some(overflow_table) = &mut self.overflow_table {
@@ -144,7 +146,7 @@ mod tests {
         }
     }
 
-    /// Rows that come and go against a map; hashes that collide.
+    /// Compares random additions and removals, with hashes that collide, with a map.
     #[test]
     fn rows_come_and_go() {
         let mut random = fastrand::Rng::with_seed(11);

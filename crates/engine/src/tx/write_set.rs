@@ -1,8 +1,8 @@
-//! What a transaction will write: private to it, in the order of tables and keys.
+//! The writes of a transaction: private to it, in the order of tables and keys.
 //!
-//! What always holds: there is one entry for each key written, with the value written last. Bytes of keys and values
-//! lie in one buffer, in the order in which they came; a savepoint is a length of that buffer and of the list of entries,
-//! and the entries that were written over since are in the undo list.
+//! Invariants: there is one entry for each written key, with its newest value. The bytes of keys
+//! and values are in one buffer, in the order of the writes. A savepoint is a length of that buffer
+//! and of the list of entries; entries that were overwritten since are in the undo list.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -14,10 +14,11 @@ use qpair_memory::FrameIndex;
 use super::rows::RowRef;
 use crate::tree::{CursorHint, Tree};
 
-/// Entries of one piece of the order at most. Small in tests, where few keys then make many pieces.
+/// The number of entries in one piece of the order, at most. Small in tests, so that few keys make
+/// many pieces.
 const PIECE_MAX: usize = if cfg!(test) { 8 } else { 512 };
 
-/// What is to become of a key.
+/// A write to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Write<'a> {
     /// A value in the leaf.
@@ -39,7 +40,7 @@ struct Value {
     at: u32,
     len: u32,
     kind: Kind,
-    /// How many savepoints there were when it was written.
+    /// The number of savepoints when the entry was written.
     epoch: u32,
 }
 
@@ -50,17 +51,18 @@ struct Entry {
     key_at: u32,
     key_len: u32,
     row: RowRef,
-    /// Where the key was seen when it was locked already.
+    /// The position where the key was found, if it was known when the key was locked.
     cursor_hint: Option<CursorHint>,
     value: Value,
 }
 
-/// An entry's place in the order: what tells most keys apart, so that a search need not look at the entries.
+/// The place of an entry in the order, with enough of the key that a search rarely looks at the
+/// entries.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     tree: u32,
     index: u32,
-    /// The key's first bytes as a number that sorts as they do.
+    /// The key's first bytes, as a number with the same order.
     head: u64,
 }
 
@@ -73,7 +75,7 @@ pub(super) struct WriteMark {
     undo: u32,
 }
 
-/// A key to be written.
+/// A key with its write.
 pub(crate) struct Item<'a> {
     pub(crate) tree: Tree,
     pub(crate) key: &'a [u8],
@@ -89,12 +91,13 @@ pub(crate) struct WriteSet {
     bytes: Vec<u8>,
     /// The entries in the order of trees and keys, in pieces.
     order: Vec<Vec<Place>>,
-    /// A bit for each tree that has an entry, by the low bits of its id: most reads are of trees that have none.
+    /// A bit for each tree with an entry, by the low bits of its id. Most reads are of trees
+    /// without entries.
     trees: u64,
     undo: Vec<(u32, Value)>,
-    /// Savepoints taken so far.
+    /// The number of savepoints taken so far.
     epoch: u32,
-    /// Savepoints that can still be rolled back to, by number.
+    /// The numbers of the savepoints that can still be rolled back to.
     savepoints: Vec<u32>,
 }
 
@@ -107,7 +110,7 @@ impl WriteSet {
         self.entries.len()
     }
 
-    /// Forgets everything, and keeps the room.
+    /// Removes all writes, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.bytes.clear();
@@ -118,12 +121,12 @@ impl WriteSet {
         (self.trees, self.epoch) = (0, 0);
     }
 
-    /// Room that it keeps: bytes, and entries of its lists.
+    /// Returns the capacity: bytes, and entries of the lists.
     pub(crate) fn capacity(&self) -> (usize, usize) {
         (self.bytes.capacity(), self.entries.capacity().max(self.undo.capacity()))
     }
 
-    /// Bytes it takes, nearly.
+    /// Returns the approximate memory of the writes, in bytes.
     pub(crate) fn size_bytes(&self) -> usize {
         self.bytes.len()
             + self.entries.len() * (size_of::<Entry>() + size_of::<Place>())
@@ -140,7 +143,7 @@ impl WriteSet {
             .then_with(|| self.key(&self.entries[place.index as usize]).cmp(key))
     }
 
-    /// The piece and the place in it where a key is, or would be.
+    /// Returns the piece and the place in it where a key is, or would be.
     fn place(&self, tree: u32, key: &[u8]) -> (usize, usize, bool) {
         let head = (tree, head_u64(key));
         let piece = match self.order.len() {
@@ -187,12 +190,12 @@ impl WriteSet {
         }
     }
 
-    /// What is written to a key, and its row.
+    /// Returns the write to a key, with its row.
     pub(crate) fn get(&self, tree: u32, key: &[u8]) -> Option<Item<'_>> {
         self.index_of(tree, key).map(|index| self.item(index))
     }
 
-    /// Enters a write.
+    /// Adds a write.
     ///
     /// # Errors
     /// `TooLarge` if the set would have more than `bytes_max` bytes.
@@ -217,7 +220,7 @@ impl WriteSet {
         if let Some(index) = old {
             let entry = &mut self.entries[index as usize];
             if entry.value.epoch == self.epoch && value.len() <= entry.value.len as usize {
-                // No savepoint needs what was there.
+                // No savepoint needs the previous value.
                 let at = entry.value.at as usize;
                 entry.value.len = value.len() as u32;
                 entry.value.kind = kind;
@@ -278,7 +281,7 @@ impl WriteSet {
         let entries = &mut self.order[piece];
         entries.insert(at, place);
         if entries.len() > PIECE_MAX {
-            // Keys that only grow leave full pieces.
+            // Keys in ascending order leave full pieces.
             let cut = if at + 1 == entries.len() { at } else { entries.len() / 2 };
             let mut rest = Vec::with_capacity(PIECE_MAX + 1);
             rest.extend(entries.drain(cut..));
@@ -286,7 +289,7 @@ impl WriteSet {
         }
     }
 
-    /// Marks this point.
+    /// Marks this point, for a later rollback to it.
     pub(super) fn mark(&mut self) -> WriteMark {
         self.epoch += 1;
         self.savepoints.push(self.epoch);
@@ -298,7 +301,8 @@ impl WriteSet {
         }
     }
 
-    /// Forgets what was written since a savepoint; the savepoint stays. `false` if it is not there any more.
+    /// Removes the writes since a savepoint; the savepoint stays. Returns `false` if the savepoint
+    /// is no longer there.
     pub(super) fn rollback_to(&mut self, savepoint: &WriteMark) -> bool {
         if !self.savepoints.contains(&savepoint.number) {
             return false;
@@ -320,17 +324,17 @@ impl WriteSet {
         }
         self.entries.truncate(savepoint.entries as usize);
         self.bytes.truncate(savepoint.bytes as usize);
-        // What is written from here on must not overwrite what the savepoint needs.
+        // Later writes must not overwrite values that the savepoint needs.
         self.epoch += 1;
         true
     }
 
-    /// All writes, in order.
+    /// Returns all writes, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_>> {
         self.order.iter().flatten().map(|place| self.item(place.index))
     }
 
-    /// The write at a place in the order.
+    /// Returns the write at a position in the order.
     pub(crate) fn nth(&self, cursor: &mut (usize, usize)) -> Option<Item<'_>> {
         loop {
             let piece = self.order.get(cursor.0)?;
@@ -341,7 +345,7 @@ impl WriteSet {
         }
     }
 
-    /// Writes to keys of a range of a tree, in order.
+    /// Returns the writes to keys of a range of a tree, in order.
     pub(crate) fn range<'a>(
         &'a self,
         tree: u32,
@@ -400,7 +404,8 @@ mod tests {
         ((item.tree.id, item.key.to_vec()), value)
     }
 
-    /// Random writes, savepoints and rollbacks, which take keys out of the order anywhere, against a sorted map and its copies.
+    /// Compares random writes, savepoints and rollbacks, which remove keys anywhere in the order,
+    /// with a sorted map and its copies.
     #[test]
     fn as_a_sorted_map_with_copies() {
         let mut random = fastrand::Rng::with_seed(7);

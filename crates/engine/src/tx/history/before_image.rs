@@ -1,13 +1,13 @@
-//! Images in the pages of a run.
+//! The encoding of before-images in the pages of a run.
 
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::super::row::{BeforeImage, Version};
 
-/// Bytes of an image before its key.
+/// The size of an encoded image before its key, in bytes.
 const HEAD_BYTES: usize = 17;
 
-/// What a row held before a commit changed it, in a page.
+/// An encoded before-image in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BeforeImageRef<'a> {
     pub(super) tree: u32,
@@ -43,12 +43,12 @@ impl<'a> BeforeImageRef<'a> {
         Version { timestamp: self.timestamp, image }
     }
 
-    /// Its value, if that is the descriptor of a large one.
+    /// Returns the image's value if that is the descriptor of a large value.
     pub(super) fn descriptor(&self) -> Option<&'a [u8]> {
         (self.kind == Kind::Large).then_some(self.value)
     }
 
-    /// Bytes that it has in a page.
+    /// Returns the size of the image in a page, in bytes.
     pub(super) fn size_bytes(&self) -> usize {
         HEAD_BYTES + self.key.len() + self.value.len()
     }
@@ -63,7 +63,7 @@ impl<'a> BeforeImageRef<'a> {
         page.extend_from_slice(self.value);
     }
 
-    /// The image that `bytes` begin with, and what comes after it.
+    /// Decodes the image that `bytes` begin with; returns also the bytes after it.
     fn decode(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
         let (tree, head) = head.split_first_chunk::<4>()?;
@@ -82,7 +82,7 @@ impl<'a> BeforeImageRef<'a> {
     }
 }
 
-/// The images of a page, behind its header.
+/// Returns the images of a page, after its header.
 pub(super) fn images(
     mut bytes: &[u8],
     count: u16,

@@ -1,17 +1,17 @@
-//! Which rows a run has images of, roughly: a Bloom filter.
+//! A Bloom filter of the rows that a run has images of.
 
-/// Bits for each row.
+/// The number of bits for each row.
 const BITS: usize = 10;
-/// Bits that are set for a row.
+/// The number of bits that are set for a row.
 const PROBES: u64 = 7;
 
-/// A filter that has every row it was given, and about 1 in 100 of the others.
+/// A Bloom filter that has every added row, and about 1 in 100 of the others.
 pub(super) struct Filter {
     words: Box<[u64]>,
 }
 
 impl Filter {
-    /// A filter of these hashes of rows.
+    /// Creates a filter of these hashes of rows.
     pub(super) fn of(hashes: &[u64]) -> Self {
         let words = (hashes.len() * BITS).div_ceil(64).max(1);
         let mut filter = Self { words: vec![0; words].into() };

@@ -1,4 +1,5 @@
-//! Merging runs: fewer to ask, and without what no snapshot needs any more.
+//! Merging runs, so that readers search fewer runs, and dropping images that no snapshot needs any
+//! more.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,15 +17,16 @@ use crate::task::{current, yield_now};
 use crate::tx::Tx;
 use crate::tx::row::Version;
 
-/// Runs of about the same size that are merged into one.
+/// The number of runs of about the same size that are merged into one.
 const FAN_IN: usize = 4;
-/// Pages of each run that are read at once.
+/// The number of pages of each run that are read at once.
 const PAGES_AHEAD: usize = 8;
-/// Images after which others may run.
+/// The number of images after which other tasks may run.
 const IMAGES_AT_ONCE: usize = 256;
 
 impl History {
-    /// The runs to merge next: as many of one level as make one of the next, if there is room for it.
+    /// Returns the runs to merge next: as many of one level as make a run of the next level, if
+    /// there is room for it.
     fn to_merge(&self, tx: &Tx) -> Option<Vec<Arc<SortedRun>>> {
         let runs = self.lock();
         let levels = runs.iter().map(|run| run.level()).max().unwrap_or(0);
@@ -36,7 +38,7 @@ impl History {
         })
     }
 
-    /// Whether a task merges runs.
+    /// Whether a task is merging runs.
     pub(in crate::tx) fn is_merging(&self) -> bool {
         self.merges.load(Ordering::Acquire)
     }
@@ -131,12 +133,12 @@ impl<'a> Input<'a> {
         Self { run, next_page: 0, images: VecDeque::new() }
     }
 
-    /// Where its next image belongs.
+    /// Returns the place of the next image in the order of runs.
     fn place(&self) -> Option<(u32, &[u8], u64)> {
         self.images.front().map(|(tree, key, version)| (*tree, &**key, version.timestamp))
     }
 
-    /// Reads on if it has nothing at hand.
+    /// Reads more pages if no images are left.
     async fn fill(&mut self, shared: &Shared) -> Result<()> {
         while self.images.is_empty() && self.next_page < self.run.pages() {
             let end = self.run.pages().min(self.next_page + PAGES_AHEAD);

@@ -1,7 +1,9 @@
-//! The version store on disk: undo versions that snapshots still need and memory has no room for: docs/design/history.md.
+//! The version store on disk: undo versions that snapshots still need and memory has no room for.
+//! See docs/design/history.md.
 //!
-//! What always holds: an image is in a run, and the run in the list, before it leaves the row table. So a reader that looks into the row table
-//! first, and into the list then, finds it. A run is in the list as long as a snapshot below its bound is in use.
+//! Invariants: an image is in a run, and the run in the list, before the image leaves the row
+//! table. So a reader that looks first into the row table and then into the list finds the image. A
+//! run is in the list as long as a snapshot below its bound is in use.
 
 mod before_image;
 mod filter;
@@ -29,27 +31,28 @@ use crate::shared::Shared;
 /// The runs of a store.
 pub(crate) struct History {
     runs: Mutex<Arc<[Arc<SortedRun>]>>,
-    /// The greatest bound of a run; 0: there are none.
+    /// The greatest bound of any run; 0 if there are no runs.
     newest: AtomicU64,
-    /// Changes with every run that comes.
+    /// A number that changes with every new run.
     generation: AtomicU64,
-    /// Bytes that runs have on the device.
+    /// The device space of the runs, in bytes.
     device_bytes: AtomicU64,
-    /// Bytes that runs have in memory.
+    /// The memory of the runs, in bytes.
     memory_bytes: AtomicU64,
-    /// Most bytes on the device.
+    /// The limit on the device space, in bytes.
     bytes_max: u64,
-    /// A task merges runs.
+    /// Whether a task is merging runs.
     merges: AtomicBool,
-    /// The oldest snapshot in use when a run could not be written: no other is tried as long as it is.
+    /// The oldest snapshot in use when a run could not be written. No other run is tried while it
+    /// stays the oldest.
     refused_at: AtomicU64,
 }
 
-/// Leave to take pages from the free ones: a close waits until it is dropped.
+/// A permission to allocate pages: a close waits until it is dropped.
 struct Entered<'a>(&'a Shared);
 
 impl<'a> Entered<'a> {
-    /// `None` if the store is being closed.
+    /// Returns `None` if the store is being closed.
     fn new(shared: &'a Shared) -> Option<Self> {
         shared.space.enter().ok().map(|()| Self(shared))
     }
@@ -79,39 +82,41 @@ impl History {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Most bytes that older values may have on the device.
+    /// Returns the limit on the device space of older values, in bytes.
     pub(super) fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
-    /// Bytes that older values have on the device.
+    /// Returns the device space of older values in runs, in bytes.
     pub(crate) fn device_bytes(&self) -> u64 {
         self.device_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory that what is on the device needs.
+    /// Returns the memory that the runs need, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether a run may have what a snapshot needs. To be asked after the row table was.
+    /// Whether a run may have images that a snapshot needs. Must be called after looking into the
+    /// row table.
     #[inline]
     pub(super) fn is_behind(&self, snapshot: u64) -> bool {
         // Acquire: the row's lock makes the order; a reader that found its image gone finds this raised.
         snapshot < self.newest.load(Ordering::Acquire)
     }
 
-    /// What changes when a run comes that a snapshot may need; 0 if it needs none.
+    /// Returns a number that changes with every new run that a snapshot may need; 0 if it needs
+    /// none.
     fn generation_of(&self, snapshot: u64) -> u64 {
         if self.is_behind(snapshot) { self.generation.load(Ordering::Acquire) } else { 0 }
     }
 
-    /// Whether a run may be written as long as this is the oldest snapshot in use.
+    /// Whether a run may be written while this is the oldest snapshot in use.
     pub(super) fn is_open(&self, oldest: u64) -> bool {
         self.bytes_max > 0 && self.refused_at.load(Ordering::Relaxed) != oldest
     }
 
-    /// Enters a run. Its images may leave the row table then.
+    /// Adds a run to the list. Its images may leave the row table then.
     fn publish(&self, run: Arc<SortedRun>) {
         let mut runs = self.lock();
         self.memory_bytes.fetch_add(run.memory_bytes(), Ordering::Relaxed);
@@ -121,7 +126,7 @@ impl History {
         *runs = runs.iter().cloned().chain([run]).collect();
     }
 
-    /// Enters a run in the place of others, and lets go of them; the large values that they owned.
+    /// Replaces runs by a merged one in the list; returns the large values that they owned.
     fn replace(&self, runs: &[Arc<SortedRun>], merged: Option<Arc<SortedRun>>) -> Vec<Box<[u8]>> {
         let is_other = |run: &Arc<SortedRun>| runs.iter().all(|of| !Arc::ptr_eq(of, run));
         let mut list = self.lock();
@@ -141,7 +146,8 @@ impl History {
         large
     }
 
-    /// Lets go of the runs that no snapshot at or above `oldest` needs; their pages come free when no task reads them any more.
+    /// Removes the runs that no snapshot at or above `oldest` needs; their pages become free when
+    /// no task reads them any more.
     pub(super) fn forget(&self, oldest: u64) {
         if self.newest.load(Ordering::Relaxed) == 0 {
             return;
@@ -162,22 +168,23 @@ impl History {
         drop((before, gone));
     }
 
-    /// The greatest bound of a run; none if there is no run.
+    /// Returns the greatest bound of any run; `None` if there are no runs.
     pub(super) fn newest(&self) -> Option<u64> {
         Some(self.newest.load(Ordering::Acquire)).filter(|newest| *newest > 0)
     }
 
-    /// The runs that a snapshot may need, and the number that goes with them.
+    /// Returns the runs that a snapshot may need, and the present generation.
     fn behind(&self, snapshot: u64) -> (Vec<Arc<SortedRun>>, u64) {
         let runs = self.lock();
         let behind = runs.iter().filter(|run| run.bound() > snapshot).cloned().collect();
         (behind, self.generation_of(snapshot))
     }
 
-    /// The oldest image of a row above a snapshot that is in use, as far as runs have it. To be asked after the row table was.
+    /// Returns the oldest image of a row above a snapshot in use, if runs have one. Must be called
+    /// after looking into the row table.
     ///
     /// # Errors
-    /// What the device says; `Corrupt` for a page that is not the run's.
+    /// Errors of the device; `Corrupt` for a page that does not belong to the run.
     pub(super) async fn find(
         &self,
         shared: &Shared,

@@ -1,12 +1,12 @@
-//! Which images a run must have.
+//! The choice of the images that a run must have.
 
-/// Tells which images snapshots in use need. It is asked in the order of a run.
+/// Tells which images the snapshots in use need. Must be asked in the order of a run.
 pub(super) struct Needs {
-    /// All that are below the bound of what it is asked about, in order.
+    /// The snapshots in use below the bound of the images, in order.
     snapshots: Vec<u64>,
     tree: u32,
     key: Vec<u8>,
-    /// The timestamp asked about last, of this key; 0: none was.
+    /// The timestamp of this key that was asked about last; 0 if there was none.
     timestamp: u64,
 }
 
@@ -15,8 +15,9 @@ impl Needs {
         Self { snapshots, tree: 0, key: Vec::new(), timestamp: 0 }
     }
 
-    /// Whether a snapshot needs what a commit replaced: one that is below it, and not below the commit before it that changed the row.
-    /// `Needs` does not know what came before the first commit of a row.
+    /// Whether a snapshot needs the before-image of a commit: a snapshot below this commit, and not
+    /// below the previous commit that changed the row. `Needs` does not know about commits before
+    /// the first one that it is asked about.
     pub(super) fn has(&mut self, tree: u32, key: &[u8], timestamp: u64) -> bool {
         if (self.tree, self.key.as_slice()) != (tree, key) {
             (self.tree, self.timestamp) = (tree, 0);

@@ -1,4 +1,5 @@
-//! Pages of runs, from and to the device. They do not go through the pool's replacement: free frames are the memory for the transfer.
+//! Reads and writes of runs' pages. These bypass the pool's replacement: free frames are the memory
+//! for the transfers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,17 +12,18 @@ use super::run::SortedRun;
 use crate::shared::Shared;
 use crate::task::{Transfer, give_scratch, latch_free, scratch_frame, scratch_frame_now};
 
-/// Pages in flight at once.
+/// The number of pages in flight at once.
 const WINDOW: usize = 16;
 
-/// Transfers of pages under way, in the order in which they were begun.
+/// Transfers of pages under way, in the order in which they began.
 #[derive(Default)]
 pub(super) struct Transfers {
     under_way: VecDeque<Transfer>,
 }
 
 impl Transfers {
-    /// A frame for the next transfer: one is waited for, more are taken if they are at hand. `None`: end the oldest first.
+    /// Returns a frame for the next transfer. Waits for the first one; returns `None` if no further
+    /// frame is free now, and the oldest transfer must be ended first.
     async fn frame(&self) -> Result<Option<qpair_memory::FrameIndex>> {
         match self.under_way.len() {
             0 => scratch_frame().await.map(Some),
@@ -56,7 +58,7 @@ impl Transfers {
         completion.result.map_err(|error| Error::io(error, "writing older values"))
     }
 
-    /// Waits for all writes; the first error.
+    /// Waits for all writes; returns the first error.
     pub(super) async fn end_writes(&mut self, shared: &Shared) -> Result<()> {
         let mut outcome = Ok(());
         while !self.under_way.is_empty() {

@@ -12,43 +12,45 @@ use crate::shared::Shared;
 use crate::tree::Direction;
 use crate::tx::row::Version;
 
-/// Pages that are read for a part, unless there are more runs.
+/// The number of pages that are read for a part, unless there are more runs.
 const PAGES_MAX: usize = 64;
-/// Parts of a range that are read one by one before it reads ahead.
+/// The number of parts of a range that are read one by one before read-ahead begins.
 const PARTS_BEFORE_AHEAD: usize = 4;
-/// Pages that are read ahead, of all runs together.
+/// The number of pages that are read ahead, for all runs together.
 const PAGES_AHEAD: usize = 256;
 
-/// What runs have for a part of a range: of each key the oldest image above the snapshot.
+/// The images of all runs for a part of a range: for each key the oldest image above the snapshot.
 #[derive(Default)]
 pub(in crate::tx) struct Part {
-    /// The list of runs it was read from.
+    /// The generation of the list of runs that the part was read from.
     generation: u64,
     pub(in crate::tx) images: BTreeMap<Vec<u8>, Version>,
-    /// The part ends before this key, from where it comes, or, in reverse, behind it: the next part begins with it.
+    /// The key at which the part ends, and the next part begins; in reverse, the part ends after
+    /// it.
     pub(in crate::tx) cut: Option<Vec<u8>>,
 }
 
 impl Part {
-    /// Whether no run has come since that the snapshot may need. To be asked after the row table was.
+    /// Whether no run that the snapshot may need was added since. Must be called after looking into
+    /// the row table.
     pub(in crate::tx) fn is_current(&self, history: &History, snapshot: u64) -> bool {
         self.generation == history.generation_of(snapshot)
     }
 }
 
-/// Pages of runs that a range has read, and may come to again.
+/// Pages of runs that a range has read, and may need again.
 #[derive(Default)]
 pub(in crate::tx) struct Reader {
-    /// By the number of the run, and the page's in it.
+    /// The pages by the number of the run, and the page's index in it.
     pages: BTreeMap<(u64, usize), Vec<u8>>,
-    /// Parts that were read.
+    /// The number of parts that were read.
     parts: usize,
 }
 
-/// A part of a range: both bounds, lower and upper.
+/// The lower and the upper bound of a part of a range.
 pub(in crate::tx) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
-/// Whether a key is in a part.
+/// Whether a key is within bounds.
 pub(in crate::tx) fn is_within((low, high): Bounds<'_>, key: &[u8]) -> bool {
     let above = match low {
         Bound::Included(low) => key >= low,
@@ -63,7 +65,8 @@ pub(in crate::tx) fn is_within((low, high): Bounds<'_>, key: &[u8]) -> bool {
         }
 }
 
-/// Where to cut a part of which a run has these pages, so that it has only as many as `most` from where the range comes, and rather one more.
+/// Returns the key at which to cut a part, so that this run has about `most` pages for it, or one
+/// more, in the direction of the range.
 fn cut_of(
     run: &SortedRun,
     pages: &Range<usize>,
@@ -131,7 +134,7 @@ impl<'r> Plan<'r> {
         Self { tree, snapshot, cut, wanted }
     }
 
-    /// The part's images, in pages that have been read.
+    /// Collects the part's images from pages that were read.
     fn gather(
         self,
         reader: &Reader,
@@ -160,7 +163,7 @@ impl<'r> Plan<'r> {
     }
 }
 
-/// The bounds of a part that is cut.
+/// Returns the bounds of a part that is cut.
 fn bounds_of<'a>(
     (low, high): Bounds<'a>,
     cut: Option<&'a [u8]>,
@@ -174,7 +177,8 @@ fn bounds_of<'a>(
 }
 
 impl History {
-    /// Reads what runs have for the part of a range between two keys, or for the beginning of it.
+    /// Reads the images of all runs for the part of a range between two keys, or for the beginning
+    /// of it.
     ///
     /// # Errors
     /// As [`History::find`].
@@ -193,10 +197,11 @@ impl History {
         plan.gather(reader, direction, bounds, generation)
     }
 
-    /// [`History::part`] if all of it was read already.
+    /// Like [`History::part`], without waiting; returns `None` if some of the pages were not read
+    /// yet.
     ///
     /// # Errors
-    /// As there.
+    /// As [`History::part`].
     pub(in crate::tx) fn part_now(
         &self,
         reader: &Reader,
@@ -223,8 +228,8 @@ impl Reader {
         wanted.iter().all(|(run, index)| self.page(run, *index).is_some())
     }
 
-    /// Reads pages, but for those that it has, and lets go of those that it is past. A range that has come some way also reads some of those
-    /// that come next.
+    /// Reads the pages that the reader does not have, and drops those that it has passed. After
+    /// some parts of a range, also reads some of the next pages ahead.
     async fn read(
         &mut self,
         shared: &Shared,

@@ -14,39 +14,40 @@ use super::filter::Filter;
 use crate::tx::Tx;
 use crate::tx::rows::hash_of;
 
-/// A page of a run: where it is, and what it begins with.
+/// A page of a run: its id, and the place of its first image.
 struct Page {
     id: u64,
     tree: u32,
     timestamp: u64,
-    /// Where its first key ends in the keys of the run.
+    /// The end of its first key in the keys of the run.
     key_end: u32,
 }
 
-/// Images that were written once; their pages are free when the last one lets go of it.
+/// A sorted run of before-images, written once. Its pages become free when the last reference is
+/// dropped.
 pub(super) struct SortedRun {
     tx: Weak<Tx>,
     page_bytes: u64,
-    /// In every page of the run, and in no other's.
+    /// A random number that identifies the run, and is in each of its pages.
     number: u64,
-    /// No image has a greater timestamp.
+    /// An upper bound of the images' timestamps.
     bound: u64,
     pages: Vec<Page>,
     keys: Vec<u8>,
     filter: Filter,
-    /// Pages to be given back.
+    /// The run's pages, which it frees at its end.
     extents: Vec<Range<u64>>,
-    /// How often its images were merged: runs of one level are of about one size.
+    /// How often its images were merged: runs of one level are of about the same size.
     level: u8,
-    /// The descriptors among its images.
+    /// The descriptors of large values among its images.
     descriptors: HashSet<Box<[u8]>>,
-    /// The large values that are its to give back.
+    /// The large values that the run owns, and frees at its end.
     large: Mutex<Vec<Box<[u8]>>>,
-    /// It has them all, and may be merged.
+    /// Whether the run owns all its large values, and may be merged.
     settled: AtomicBool,
 }
 
-/// A place in the order of a run.
+/// A place in the order of a run: tree, key and timestamp.
 type Place<'a> = (u32, &'a [u8], u64);
 
 impl SortedRun {
@@ -75,26 +76,27 @@ impl SortedRun {
         self.bound
     }
 
-    /// Owns these pages from now on.
+    /// Makes the run own these pages.
     pub(super) fn own(&mut self, extent: Range<u64>) {
         self.extents.push(extent);
     }
 
-    /// Gives the end of the last pages back that it was given.
+    /// Removes the end of the last extent from the run's pages.
     pub(super) fn disown(&mut self, rest: &Range<u64>) {
         if let Some(last) = self.extents.last_mut() {
             last.end = rest.start;
         }
     }
 
-    /// Enters its next page.
+    /// Adds the next page.
     pub(super) fn add_page(&mut self, id: u64, first: &BeforeImageRef<'_>) {
         self.keys.extend_from_slice(first.key);
         let key_end = self.keys.len() as u32;
         self.pages.push(Page { id, tree: first.tree, timestamp: first.timestamp, key_end });
     }
 
-    /// What comes after the last page: a filter of its rows, and which of its images are descriptors.
+    /// Completes the run after its last page: builds the filter of its rows, and notes its
+    /// descriptors.
     pub(super) fn end(&mut self, hashes: &[u64], descriptors: HashSet<Box<[u8]>>) {
         self.filter = Filter::of(hashes);
         self.descriptors = descriptors;
@@ -108,8 +110,8 @@ impl SortedRun {
         self.level
     }
 
-    /// From now on the run owns those of these large values that it has images of; returns the others, which no snapshot needs. Nothing else
-    /// owns them.
+    /// Makes the run own those of these large values that it has images of; returns the others,
+    /// which no snapshot needs. No other run may own them.
     pub(super) fn settle(&self, large: Vec<Box<[u8]>>) -> Vec<Box<[u8]>> {
         let (own, others) = large.into_iter().partition(|of| self.descriptors.contains(of));
         *self.large.lock().unwrap_or_else(PoisonError::into_inner) = own;
@@ -117,22 +119,22 @@ impl SortedRun {
         others
     }
 
-    /// Whether it owns the large values that are its own.
+    /// Whether the run owns all its large values.
     pub(super) fn is_settled(&self) -> bool {
         self.settled.load(Ordering::Acquire)
     }
 
-    /// It is not to be merged.
+    /// Excludes the run from merging.
     pub(super) fn keep_as_it_is(&self) {
         self.settled.store(false, Ordering::Release);
     }
 
-    /// Another run owns its large values from now on.
+    /// Takes the large values from the run, for another run that owns them from now on.
     pub(super) fn take_large(&self) -> Vec<Box<[u8]>> {
         std::mem::take(&mut *self.large.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Pages with images.
+    /// Returns the number of pages with images.
     pub(super) fn pages(&self) -> usize {
         self.pages.len()
     }
@@ -155,14 +157,14 @@ impl SortedRun {
         self.filter.may_have(hash_of(tree, key))
     }
 
-    /// What a page begins with.
+    /// Returns the place of a page's first image.
     pub(super) fn first(&self, index: usize) -> Place<'_> {
         let start = index.checked_sub(1).map_or(0, |before| self.pages[before].key_end as usize);
         let Page { tree, timestamp, key_end, .. } = self.pages[index];
         (tree, &self.keys[start..key_end as usize], timestamp)
     }
 
-    /// Pages that begin before a place.
+    /// Returns the number of pages that begin before a place.
     fn before(&self, is_before: impl Fn(Place<'_>) -> bool) -> usize {
         let (mut low, mut high) = (0, self.pages.len());
         while low < high {
@@ -175,8 +177,8 @@ impl SortedRun {
         low
     }
 
-    /// The pages that may have a row's oldest image above a snapshot: one, or two where it may be the last of the one or the first of
-    /// the other.
+    /// Returns the pages that may have a row's oldest image above a snapshot: one page, or two if
+    /// it may be the last image of the one or the first of the next.
     pub(super) fn pages_of_row(&self, tree: u32, key: &[u8], snapshot: u64) -> Range<usize> {
         let next = self.before(|first| first <= (tree, key, snapshot));
         let end = next < self.pages.len() && {
@@ -186,7 +188,7 @@ impl SortedRun {
         next.saturating_sub(1)..next + usize::from(end)
     }
 
-    /// The pages that may have images of a range of keys.
+    /// Returns the pages that may have images of a range of keys.
     pub(super) fn pages_of_range(
         &self,
         tree: u32,
@@ -211,10 +213,10 @@ impl SortedRun {
         start.saturating_sub(1)..end
     }
 
-    /// The images of one of its pages, which was read.
+    /// Returns the images of one of the run's pages, which was read.
     ///
     /// # Errors
-    /// `Corrupt` if it is not that page.
+    /// `Corrupt` if it is another page.
     pub(super) fn images<'p>(
         &self,
         index: usize,

@@ -1,4 +1,4 @@
-//! Taking the oldest images out of the row table, and to the device.
+//! Moving the oldest before-images from the row table to the device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,17 @@ use crate::tx::Tx;
 use crate::tx::collect::Old;
 use crate::tx::row::BeforeImage;
 
-/// Rows that are looked at before others may run.
+/// The number of rows that are looked at before other tasks may run.
 const ROWS_AT_ONCE: usize = 256;
 
-/// Images in the order of a run.
+/// Before-images in the order of a run.
 type Sorted = BTreeMap<(u32, Box<[u8]>, u64), BeforeImage>;
 
-/// Writes the oldest images of a slot's commits to the device, run by run, as long as older values have too much of memory.
+/// Writes the oldest images of a slot's commits to the device, run by run, as long as older values
+/// take too much memory.
 pub(in crate::tx) async fn spill(tx: &Arc<Tx>, slot: usize) {
     let shared = &tx.shared;
-    // A close waits until it is over; where one has begun all is forgotten anyway.
+    // A close waits until this has ended; if a close has begun, all images are dropped anyway.
     let Some(_entered) = Entered::new(shared) else { return };
     let is_open = || shared.lifecycle.failure().is_none() && !shared.oracle.is_closed();
     while is_open() && tx.wants_spill(slot) {
@@ -71,7 +72,8 @@ async fn spill_once(tx: &Arc<Tx>, slot: usize) -> Result<()> {
     Ok(())
 }
 
-/// The images of these commits, and what else their rows have up to `bound`; and their bytes.
+/// Returns the images of these commits, and other images of their rows up to `bound`, with their
+/// size in bytes.
 async fn sort(tx: &Arc<Tx>, olds: &[Old], bound: u64) -> (Sorted, u64) {
     let mut sorted = Sorted::new();
     for (looked, row) in olds.iter().flat_map(|old| &old.rows).enumerate() {
@@ -89,7 +91,7 @@ async fn sort(tx: &Arc<Tx>, olds: &[Old], bound: u64) -> (Sorted, u64) {
     (sorted, bytes)
 }
 
-/// Writes images to a run, but for those that no snapshot in use needs.
+/// Writes images to a run, except those that no snapshot in use needs.
 async fn write(
     tx: &Arc<Tx>,
     (sorted, bytes): (Sorted, u64),

@@ -1,4 +1,4 @@
-//! Writing a run.
+//! The writer of runs.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -15,20 +15,20 @@ use crate::space::Purpose;
 use crate::tx::Tx;
 use crate::tx::rows::hash_of;
 
-/// Pages that are taken from the free ones at a time, at most.
+/// The number of pages that are allocated at a time, at most.
 const EXTENT_PAGES: u64 = 256;
 
-/// A run that is being written, image by image, in their order.
+/// Writes a run, image by image, in their order.
 pub(super) struct RunWriter<'a> {
     tx: &'a Arc<Tx>,
     run: SortedRun,
     page: Vec<u8>,
     count: u16,
-    /// Where the page goes that is being filled.
+    /// The place of the page that is being filled.
     page_id: u64,
-    /// Pages that are the run's, and not written.
+    /// Allocated pages of the run that are not written yet.
     room: Range<u64>,
-    /// Pages that the rest may need.
+    /// The number of pages that the rest may need.
     pages_left: u64,
     hashes: Vec<u64>,
     descriptors: HashSet<Box<[u8]>>,
@@ -36,7 +36,8 @@ pub(super) struct RunWriter<'a> {
 }
 
 impl<'a> RunWriter<'a> {
-    /// A run whose images have no timestamp above `bound`, and about so many bytes.
+    /// Creates a writer for a run whose images have no timestamp above `bound`, and about `bytes`
+    /// bytes.
     pub(super) fn new(tx: &'a Arc<Tx>, bound: u64, bytes: u64) -> Self {
         let pages_left = bytes / (tx.shared.page_size - HEADER_BYTES) as u64 + 1;
         Self {
@@ -53,7 +54,7 @@ impl<'a> RunWriter<'a> {
         }
     }
 
-    /// The same, of a run that others are merged into.
+    /// Sets the level of the run, which other runs are merged into.
     pub(super) fn of_level(mut self, level: u8) -> Self {
         self.run.set_level(level);
         self
@@ -106,10 +107,11 @@ impl<'a> RunWriter<'a> {
         self.transfers.write(&self.tx.shared, self.page_id, &self.page).await
     }
 
-    /// The run, once all of it is written; none if it has no image. `outcome`: what the images came to.
+    /// Completes the run; returns `None` if it has no image. `outcome` is the outcome of producing
+    /// the images.
     ///
     /// # Errors
-    /// `outcome`'s; what the device says.
+    /// The error of `outcome`; errors of the device.
     pub(super) async fn finish(mut self, outcome: Result<()>) -> Result<Option<SortedRun>> {
         let outcome = match outcome {
             Ok(()) => self.write_page().await,
