@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use toml::de::DeTable;
+
 const PAGE: &str = include_str!("../../../ARCHITECTURE.md");
 
 /// A crate's short name, as the table has it.
@@ -34,13 +36,15 @@ fn manifests() -> BTreeMap<String, BTreeSet<String>> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(crates).unwrap() {
-        let Ok(text) = fs::read_to_string(entry.unwrap().path().join("Cargo.toml")) else { continue };
-        let manifest: toml::Table = text.parse().unwrap();
-        let name = manifest["package"]["name"].as_str().unwrap();
-        let none = toml::Table::new();
-        let dependencies =
-            manifest.get("dependencies").and_then(toml::Value::as_table).unwrap_or(&none);
-        let ours = dependencies.keys().filter_map(|name| short(name)).map(str::to_owned).collect();
+        let Ok(text) = fs::read_to_string(entry.unwrap().path().join("Cargo.toml")) else {
+            continue;
+        };
+        let manifest = DeTable::parse(&text).unwrap();
+        let manifest = manifest.get_ref();
+        let name = manifest["package"].get_ref()["name"].get_ref().as_str().unwrap();
+        let dependencies = manifest.get("dependencies").and_then(|it| it.get_ref().as_table());
+        let names = dependencies.into_iter().flat_map(|it| it.keys());
+        let ours = names.filter_map(|name| short(name.get_ref())).map(str::to_owned).collect();
         found.insert(short(name).unwrap().to_owned(), ours);
     }
     found
@@ -81,9 +85,8 @@ fn what_serves_users_imports_no_simulation() {
         let simulates: Vec<_> = SIMULATES.iter().filter(|it| imports.contains(**it)).collect();
         assert!(simulates.is_empty(), "{name} imports {simulates:?}");
     }
-    let [engine, kernel] = ["engine", "kernel"].map(|name| {
-        table().into_iter().find(|(row, _)| *row == name).unwrap().1
-    });
+    let [engine, kernel] = ["engine", "kernel"]
+        .map(|name| table().into_iter().find(|(row, _)| *row == name).unwrap().1);
     // The seam: what stores data and what drives devices know the block layer, and not each other.
     assert!(engine.is_subset(&["block", "format", "members", "memory"].into()), "{engine:?}");
     assert!(kernel.is_subset(&["block", "memory", "nvme-wire"].into()), "{kernel:?}");
