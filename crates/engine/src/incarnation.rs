@@ -80,13 +80,14 @@ impl Incarnation {
             return Ok(());
         }
         if self.superblocks_in_doubt {
-            // Else the next crash might find the new ones beside such that are older by two.
+            // Otherwise the next crash might leave the new superblocks beside ones that are two
+            // generations older.
             qpair_members::write_all(&self.members, &superblock).inspect_err(|error| {
                 self.shared.fail(error.clone());
             })?;
         }
-        // After a crash it says open already. Each incarnation has a generation of its own all the same: the log's blocks tell
-        // incarnations apart by it.
+        // After a crash the state is `Open` already, but each incarnation still gets its own
+        // generation: the log's blocks tell incarnations apart by it.
         let next = Superblock {
             state: StoreState::Open,
             generation: superblock.generation + 1,
@@ -99,7 +100,8 @@ impl Incarnation {
     }
 
     fn write_open_superblocks(&self, superblock: &mut Superblock, next: Superblock) -> Result<()> {
-        // The log device follows: until its superblock is written, nothing of this incarnation is there.
+        // The log device comes last: until its superblock is written, it has nothing of this
+        // incarnation.
         let written = qpair_members::write_all(&self.members, &next).and_then(|()| {
             let log_device = self.shared.wal.device.as_ref();
             log_device
@@ -125,7 +127,8 @@ impl Incarnation {
             ..superblock.clone()
         };
         qpair_members::write_all(&self.members, &next)?;
-        // Only a log device that says that the store is being made may be made another store's: from here on this one has an owner.
+        // Another new store may take a log device only while the device's superblock says that its
+        // store is being made. From here on this log device belongs to this store.
         if let Some(log_device) = self.shared.wal.device.as_ref().filter(|_| superblock.unfinished)
         {
             log_device.mark(next.generation, false)?;
@@ -182,12 +185,13 @@ impl Incarnation {
     pub(crate) async fn begin_commit(self: &Arc<Self>) -> Result<BarrierGuard> {
         self.begin_change()?;
         if !self.shared.wal.has_begun() {
-            // Runs to its end even if the committing task is dropped.
+            // A task of its own, which runs to its end even if the committing task is dropped.
             let incarnation = self.clone();
             let begin = move || async move { incarnation.begin_logs(true, None).await };
             spawn_here(&self.shared, begin).await?.map_err(|error| self.or_fewer_workers(error))?;
         }
-        // A full device: with the log that a checkpoint makes obsolete, changes that take no space, and deletes, go on.
+        // On a full device, deletes and changes that take no space continue with the log space that
+        // a checkpoint frees.
         let bytes = LOG_ROOM_BYTES.min(self.shared.wal.geometry().room_bytes() as usize);
         SpaceRetry::tried(&self.shared, async || {
             current(|worker| worker.make_log_room(bytes)).unwrap_or(Ok(()))
@@ -231,7 +235,8 @@ impl Incarnation {
                 None => checkpoint(&self.shared, false).await?,
             }
         }
-        // What recovery left in memory is clean now. Where even the smallest pool has no room, a change says so.
+        // Pages that recovery left in memory are clean now. If even the smallest pool has no room,
+        // the next change returns the error.
         if let Err(error) = self.fit_pool().await
             && error.kind() != ErrorKind::NoSpace
         {

@@ -1,14 +1,15 @@
 //! The storage engine: a buffer pool, B+-trees and tasks on workers, over any block device.
 //!
-//! - [`Store`]: opens on one or several devices; named [`Table`]s in it.
-//! - [`Table`]: an ordered map of byte strings; blocking calls for any thread, [`TaskTable`] for tasks.
-//! - [`Transaction`] and [`TaskTransaction`]: several changes of several tables at once, isolated from others;
-//!   [`Snapshot`]: the store at one point.
-//! - Tasks are futures that run on the store's workers ([`Store::spawn`]); one that waits for a page gives the
-//!   worker to the others.
+//! - [`Store`]: a store on one or several devices, with named [`Table`]s.
+//! - [`Table`]: an ordered map of byte strings; blocking calls for any thread, [`TaskTable`] for
+//!   tasks.
+//! - [`Transaction`] and [`TaskTransaction`]: several changes of several tables at once, isolated
+//!   from others; [`Snapshot`]: the store as of one point.
+//! - Tasks are futures that run on the store's workers ([`Store::spawn`]). While a task waits for a
+//!   page, others run on its worker.
 //!
-//! The engine knows the block layer's traits, and nothing of what is below them. Its design is in docs/design/: page-format.md,
-//! buffer-pool.md, tasks.md and transactions.md.
+//! The engine depends on the block layer's traits only, not on the devices below them. Its design
+//! is in docs/design/: page-format.md, buffer-pool.md, tasks.md and transactions.md.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

@@ -90,7 +90,8 @@ impl Store {
     /// Makes all changes of a batch, in their order, or none of them.
     ///
     /// # Errors
-    /// As [`Table::put`] and [`Transaction::commit`](crate::Transaction::commit); `Invalid` for a table of another store.
+    /// As [`Table::put`] and [`Transaction::commit`](crate::Transaction::commit); `Invalid` for a
+    /// table of another store.
     pub fn write(&self, batch: &WriteBatch) -> Result<()> {
         let (store, batch) = (self.task(), batch.clone());
         self.inner.block_on(move || async move { store.write(&batch).await })

@@ -311,7 +311,8 @@ mod tests {
 
     use crate::{Store, StoreOptions};
 
-    /// Each insertion and deletion went to a worker and back: a transaction of 200,000 deletions took 4 s.
+    /// A regression: each insertion and deletion went to a worker and back, so that a transaction
+    /// of 200,000 deletions took 4 s.
     #[test]
     fn what_is_in_memory_is_inserted_and_deleted_on_the_callers_thread() {
         let ram = RamOptions { size_bytes: 16 << 20, ..RamOptions::default() };

@@ -199,7 +199,7 @@ impl Tx {
     /// much memory. Otherwise commits that are faster than the device would cost a snapshot that
     /// has room there. The commit has no timestamp yet, and has changed nothing.
     pub(super) async fn let_history_pass(self: &Arc<Self>, slot: usize) {
-        // As long as a spill goes on.
+        // Wait only as long as the spill can continue.
         let is_open =
             || self.shared.lifecycle.failure().is_none() && !self.shared.oracle.is_closed();
         let spills = || self.slots[slot].spills.load(Ordering::Acquire);

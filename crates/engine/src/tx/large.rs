@@ -11,7 +11,8 @@ use super::Tx;
 use crate::shared::Shared;
 use crate::task::Reserved;
 
-/// The pages of all uncommitted large values, so that a close can free those of transactions that never end.
+/// The pages of all uncommitted large values, so that a close can free those of transactions that
+/// never end.
 #[derive(Default)]
 pub(crate) struct UncommittedLarge {
     values: Mutex<Values>,

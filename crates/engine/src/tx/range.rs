@@ -1,4 +1,5 @@
-//! Ranges as a transaction sees them: the leaves at its snapshot, what was deleted since, and its own writes.
+//! Ranges as a transaction sees them: the leaves at its snapshot, keys that were deleted since, and
+//! its own writes.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -187,7 +188,8 @@ impl RangeCursor {
         shared.check_table(tree)?;
         let snapshot = view.snapshot();
         let is_current = || part.is_current(&tx.history, snapshot);
-        // To be asked after the row table as well; that it is not yet now can be known before.
+        // This is checked again after the row table was read. A part that is out of date now would
+        // still be out of date then.
         if self.end.batch.timestamp > snapshot && !is_current() {
             return Ok(false);
         }
@@ -201,7 +203,8 @@ impl RangeCursor {
             let (leaf, output) = (&self.end.batch, &mut self.spare);
             at_snapshot(tx, tree, self.end.direction, bounds, snapshot, leaf, gone, part, output);
             if !is_current() {
-                // What was cut stays whole in the batch, and where it ends.
+                // The batch must stay as it was: its `next` was taken above unless the part was
+                // cut.
                 if part.cut.is_none() {
                     self.end.batch.next = next;
                 }
@@ -257,7 +260,7 @@ pub(crate) enum View<'a> {
 }
 
 impl View<'_> {
-    /// Before a leaf is read, so that it is never older than the snapshot.
+    /// Must be called before a leaf is read, so that the leaf is never older than the snapshot.
     fn enter(&mut self) {
         if let Self::Transaction(core) = self {
             core.needs_snapshot();
@@ -345,7 +348,7 @@ fn at_snapshot(
         let of_runs = part.images.get(key);
         let of_rows = guarded(shared, || {
             tx.rows.at(tree.id, key, snapshot, |version| {
-                // The one that was replaced first is the one.
+                // The version that was replaced first is the one that the snapshot sees.
                 if of_runs.is_none_or(|known| version.timestamp < known.timestamp) {
                     push_older(output, key, &version.image);
                     return true;
@@ -397,7 +400,8 @@ fn push_older(output: &mut Batch, key: &[u8], image: &BeforeImage) {
     }
 }
 
-/// Puts a transaction's own writes over what it sees; `false` if there are none here.
+/// Merges a transaction's own writes with the records in `seen` into `output`; returns `false` if
+/// there are no writes in this part.
 fn with_writes(
     core: Option<&TxState>,
     tree: Tree,
@@ -443,7 +447,7 @@ fn with_writes(
 /// A key and its value.
 type Record = (Vec<u8>, Vec<u8>);
 
-/// Appends the next record to `key` and `value`; `false` at the end.
+/// Appends the next record to `key` and `value`; returns `false` at the end.
 pub(crate) async fn next_into(
     cursor: &mut RangeCursor,
     view: &mut View<'_>,
@@ -469,7 +473,7 @@ pub(crate) async fn next_into(
             }
             let descriptor = Descriptor::decode(bytes, page_size)?;
             let shared = cursor.tx.shared.clone();
-            // A caller that drops this while it waits gets the record from the next call.
+            // If the caller drops this future while it waits, the next call returns the record.
             let read = read_large(&shared, descriptor, value).await;
             cursor.end.step(true);
             view.check()?;
@@ -484,7 +488,8 @@ pub(crate) async fn next_into(
     }
 }
 
-/// [`next_into`] on a caller's thread; `None` if it would have to wait, and nothing is appended then.
+/// Like [`next_into`], on a caller's thread; returns `None`, and appends nothing, if it would have
+/// to wait.
 pub(crate) fn next_inline(
     cursor: &mut RangeCursor,
     view: &mut View<'_>,

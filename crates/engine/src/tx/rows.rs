@@ -347,7 +347,8 @@ mod tests {
 
     use super::*;
 
-    /// Keys that count lie in many parts, whatever their length and wherever in them they count. Once all of the short ones were in one.
+    /// Keys that differ by a counter are spread over many shards, whatever their length and
+    /// wherever the counter is. A regression: all short keys were in one shard.
     #[test]
     fn keys_that_count_are_spread_over_the_parts() {
         let parts_of = |keys: &mut dyn Iterator<Item = Vec<u8>>| {

@@ -101,7 +101,8 @@ impl History {
     /// row table.
     #[inline]
     pub(super) fn is_behind(&self, snapshot: u64) -> bool {
-        // Acquire: the row's lock makes the order; a reader that found its image gone finds this raised.
+        // Acquire: the row's lock gives the order. A reader that found its image gone sees the new
+        // value.
         snapshot < self.newest.load(Ordering::Acquire)
     }
 
@@ -140,7 +141,7 @@ impl History {
         }
         let kept: Arc<[_]> = kept.into_iter().chain(merged).collect();
         let newest = kept.iter().map(|run| run.bound()).max().unwrap_or(0);
-        // What was read from the runs that go is what the merged one has: no part of a range need be read again.
+        // The merged run has the images of the old runs, so no part of a range need be read again.
         self.newest.store(newest, Ordering::Release);
         *list = kept;
         large

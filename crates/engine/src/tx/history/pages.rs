@@ -108,7 +108,7 @@ pub(super) async fn read(
             }
         }
     }
-    // What was begun comes to its end, whatever the others came to.
+    // All transfers must end, whatever the outcome of the others.
     while !transfers.under_way.is_empty() {
         match transfers.end_read(shared).await {
             Ok(page) => pages.push(page),

@@ -254,7 +254,8 @@ impl Reader {
         if self.has_all(wanted) {
             return Ok(());
         }
-        // Each run by its share, so that all of them are read up to about the same key, and are waited for together.
+        // Each run gets its share, so that all runs are read up to about the same key, and waited
+        // for together.
         let all: usize = runs.iter().map(|run| run.pages()).sum();
         let ahead = |run: &SortedRun| match self.parts <= PARTS_BEFORE_AHEAD {
             true => 0,
