@@ -431,7 +431,8 @@ mod tests {
             if step % PHASE_STEPS == 0 {
                 let all = [From::Front, From::Back, From::Middle, From::Anywhere];
                 from = all[random.usize(0..all.len())];
-                // Of ten steps: it grows, keeps its size, or shrinks to nothing.
+                // The number of removals in ten steps: the tree grows, keeps its size, or shrinks
+                // to nothing.
                 removals = random.u64(2..9);
             }
             if random.u64(0..10) >= removals {
@@ -501,7 +502,7 @@ mod tests {
                 assert!(looked <= 50 + 4 * ENTRIES_MAX, "{looked} for {} keys", found.len());
             }
         }
-        // Of many wanted keys only a limited number is looked at.
+        // The search looks at a limited number of keys, however many are wanted.
         let found = gone.find(
             7,
             (Bound::Unbounded, Bound::Unbounded),

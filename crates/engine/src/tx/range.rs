@@ -488,8 +488,8 @@ pub(crate) async fn next_into(
     }
 }
 
-/// Like [`next_into`], on a caller's thread; returns `None`, and appends nothing, if it would have
-/// to wait.
+/// Like [`next_into`], on a caller's thread, but returns the record, or `Some(None)` at the end.
+/// Returns `None` if it would have to wait.
 pub(crate) fn next_inline(
     cursor: &mut RangeCursor,
     view: &mut View<'_>,

@@ -76,7 +76,7 @@ impl Shard {
         let Some(near) = self.near.get_mut(at as usize) else {
             return NEAR as u32 + self.overflow_table.get_or_insert_default().add(hash, tree, key);
         };
-        // Where a thread is at its end there are no spare rows any more.
+        // A thread that is ending has no spare rows any more.
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
         near.insert(spare.unwrap_or_default()).become_of(hash, tree, key);
         self.tags[at as usize] = tag_of(hash);

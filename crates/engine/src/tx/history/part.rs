@@ -66,7 +66,7 @@ pub(in crate::tx) fn is_within((low, high): Bounds<'_>, key: &[u8]) -> bool {
 }
 
 /// Returns the key at which to cut a part, so that this run has about `most` pages for it, or one
-/// more, in the direction of the range.
+/// more, in the direction of the range. Returns `None` if the run has no page beyond that.
 fn cut_of(
     run: &SortedRun,
     pages: &Range<usize>,

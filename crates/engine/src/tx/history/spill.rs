@@ -52,7 +52,7 @@ async fn spill_once(tx: &Arc<Tx>, slot: usize) -> Result<()> {
             return Err(error);
         }
     };
-    // What snapshots need is in the list before it leaves the row table.
+    // Images that snapshots need must be in the list of runs before they leave the row table.
     if let Some(run) = &run {
         tx.history.publish(run.clone());
     }

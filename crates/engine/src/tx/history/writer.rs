@@ -117,7 +117,7 @@ impl<'a> RunWriter<'a> {
             Ok(()) => self.write_page().await,
             Err(error) => Err(error),
         };
-        // Its pages are free if this fails: nothing may be on its way to them then.
+        // If this fails, the run's pages become free, so no write to them may be under way.
         outcome.and(self.transfers.end_writes(&self.tx.shared).await)?;
         let rest = self.room.end - self.room.start;
         if rest > 0 {
