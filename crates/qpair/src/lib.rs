@@ -48,17 +48,30 @@
 //!
 //! - [`Options`] opens a store: on which devices, over which [`Interface`] in which [`Mode`], with how much
 //!   memory.
-//! - [`Drivers`] drive the devices that bypass the kernel; stores on one controller share them.
+#![cfg_attr(
+    feature = "drivers",
+    doc = "- [`Drivers`] drive the devices that bypass the kernel; stores on one controller share them."
+)]
 //! - [`Store::transact`], [`Transaction`] and [`Snapshot`] for threads, [`task::TaskStore`] for tasks: transactions.
 //! - [`Store`] and [`Table`] are the engine's, [`task`] is what runs on its workers, [`block`] is the layer of devices below it.
 //! - [`metrics`], [`report`] and [`inspect`]: what a store counts, what calls come back with, and stores that are not open.
 //! - [`Error`] has a kind for programs, and context and a way out for people.
+//!
+//! # Features
+//!
+//! Without features the crate opens files and block devices through the kernel, and builds 23 crates; with `drivers` it builds 52.
+//!
+//! - `drivers`: devices that the program drives itself, without the kernel: NVMe drives (`nvme:`), SCSI disks behind SAS and virtio controllers
+//!   (`scsi:`), disks of other processes by vhost-user (`vhost-user:`), controllers of other processes by vfio-user, and drives made of software
+//!   (`softnvme:`, `scsi:soft`). Without the feature these names are `Unsupported`.
+//! - `metrics`: `metrics::record_metrics` passes what a store counts on to the recorder of the `metrics` crate.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
 mod ask;
 mod copy;
+mod driven;
 mod interfaces;
 mod json;
 mod members;
@@ -76,6 +89,7 @@ pub use options::Options;
 pub use publish::publish_path;
 pub use qpair_block as block;
 pub use qpair_block::{format_bytes, parse_bytes};
+#[cfg(feature = "drivers")]
 pub use qpair_drivers::{Drivers, Patience, Waiting};
 pub use qpair_engine::{
     BulkLoader, Durability, Error, ErrorKind, Isolation, KEY_LEN_MAX, KeyBounds, LogPlace,

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use qpair_block::{DeviceSpec, format_bytes, parse_bytes};
-use qpair_drivers::Drivers;
 use qpair_engine::{Durability, Error, RecoveryProgress, Result, Store, StoreOptions};
 use qpair_kernel::Mode;
 use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
 
+use crate::driven::Drivers;
 use crate::outcome::OpenReport;
 
 /// Memory for pages that a worker is worth where memory is little, bytes.
@@ -140,7 +140,8 @@ impl Options {
 
     /// Opens devices without the kernel (`nvme:`, `scsi:`, ...) by these drivers. By default options have drivers of their own, which their
     /// clones share. A program whose stores are on one NVMe controller or SCSI host, or that opens devices itself, makes one [`Drivers`] and
-    /// gives it to all: a controller that other drivers have open is `Busy`.
+    /// gives it to all: a controller that other drivers have open is `Busy`. Needs the feature `drivers`.
+    #[cfg(feature = "drivers")]
     pub fn drivers(mut self, drivers: &Drivers) -> Self {
         self.drivers = drivers.clone();
         self

@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use qpair::{Drivers, ErrorKind, Interface, Options, Store};
+use qpair::{ErrorKind, Interface, Options, Store};
 use qpair_block::BlockDevice;
 use qpair_block::sim::{SimClock, SimDevice, SimOptions, SimPower};
 use tempfile::TempDir;
@@ -158,10 +158,31 @@ fn stores_without_a_file() {
     assert!(Options::new("s").memory("12 parsecs").is_err());
 }
 
+/// A build without drivers says so, and what to do, before it touches the files beside a drive.
+#[cfg(not(feature = "drivers"))]
+#[test]
+fn names_that_take_drivers_are_refused() {
+    let directory = directory();
+    let file = directory.path().join("s");
+    for name in ["nvme:0000:3b:00.0", "softnvme:size=64MiB", "scsi:soft/0", "vhost-user:/run/x"] {
+        let refused = |options: Options| {
+            let error = options.open().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains("features = [\"drivers\"]"), "{error}");
+        };
+        refused(Options::new(name));
+        refused(Options::new(name).create(false));
+        refused(Options::striped([file.as_path(), name.as_ref()]));
+        refused(Options::new(&file).log_device(name));
+        assert!(!file.exists());
+    }
+}
+
 /// One host, by the drivers that have it; by others there is another.
+#[cfg(feature = "drivers")]
 #[test]
 fn stores_share_the_drivers_that_they_are_given() {
-    let (drivers, host) = (Drivers::new(), "soft:size=16MiB,serial=given");
+    let (drivers, host) = (qpair::Drivers::new(), "soft:size=16MiB,serial=given");
     // The disk has its content as long as its host is there.
     let held = drivers.scsi_host(host).unwrap();
     let options = || small(Options::new(format!("scsi:{host}/0")));
@@ -597,6 +618,7 @@ fn a_file_that_is_removed_while_it_is_open() {
 
 /// A store over several polled drives makes no system call for a read that misses. A worker has an event by which others wake it, and a
 /// thread over several drives once slept whenever there was one: 1.7 calls a lookup, where one drive took none.
+#[cfg(feature = "drivers")]
 #[test]
 fn a_store_on_polled_drives_makes_no_calls_for_a_lookup() {
     const KEYS: u32 = 16_000;
