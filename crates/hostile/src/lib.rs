@@ -1,0 +1,156 @@
+//! Hostile clients against the server of vfio-user, and hostile servers against the driver, with a well-behaved driver in between that
+//! writes blocks and reads them again. See docs/design/vfio-user.md.
+//!
+//! Whatever the hostile ones do: no block of another's is wrong, nothing ends the process or holds it up, and memory and descriptors
+//! come back to where they were.
+
+mod clients;
+mod driver;
+mod meter;
+mod raw;
+mod served;
+mod servers;
+mod watchdog;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use driver::Blocks;
+use meter::Meter;
+use served::Served;
+use watchdog::Watchdog;
+
+/// How often progress is told.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Attacks on one end, then on the other.
+const TURN: u32 = 8;
+
+/// Options of `cargo xtask hostile`.
+#[derive(clap::Args)]
+pub struct Options {
+    /// How long, seconds
+    #[arg(long)]
+    seconds: u64,
+    /// Where chance begins [default: another one each time]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Attack this end alone
+    #[arg(long, value_enum)]
+    end: Option<End>,
+}
+
+/// Which end is attacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum End {
+    /// The server, by hostile clients
+    Server,
+    /// The driver, by hostile servers
+    Driver,
+}
+
+/// Runs it; the exit code is 1 if something was wrong.
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command")]
+pub fn run(options: &Options) -> ExitCode {
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("hostile: {} s, seed {seed}", options.seconds);
+    match attack(options, seed) {
+        Ok(said) => {
+            println!("{said}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("hostile: seed {seed}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What was done.
+#[derive(Default)]
+struct Counts {
+    clients: u64,
+    servers: u64,
+    /// Sessions with a hostile server in which a driver did I/O.
+    driven: u64,
+    verified: u64,
+}
+
+#[allow(clippy::print_stdout, reason = "it is a command")]
+fn attack(options: &Options, seed: u64) -> Result<String, String> {
+    let watchdog = Watchdog::start();
+    let mut random = fastrand::Rng::with_seed(seed);
+    let served = Served::start()?;
+    let mut counts = Counts::default();
+    // A drive that no hostile client comes to, served by the same thread: its blocks are known for ever.
+    let mut quiet = Blocks::new(seed);
+    counts.verified += quiet.visit(served.path(1), 64)?;
+    // One of each, so that what is made once is there before it is counted.
+    let mut hostile = clients::Clients::new(served.path(0));
+    for number in 0..clients::KINDS {
+        watchdog.set(&format!("the first client of kind {number}"));
+        hostile.attack(number, &mut random)?;
+    }
+    clear(&served, &mut counts, &mut quiet, seed)?;
+    for _ in 0..TURN {
+        servers::attack(&mut random, watchdog.name())?;
+    }
+    hostile.leave();
+    served.wait_until_alone()?;
+    let before = Meter::settled()?;
+
+    let end = Instant::now() + Duration::from_secs(options.seconds);
+    let mut tell_at = Instant::now() + TELL_EVERY;
+    while Instant::now() < end {
+        if options.end != Some(End::Driver) {
+            for _ in 0..TURN {
+                watchdog.set(&format!("client {}", counts.clients));
+                hostile.attack(random.usize(..), &mut random)?;
+                counts.clients += 1;
+            }
+            clear(&served, &mut counts, &mut quiet, random.u64(..))?;
+        }
+        if options.end != Some(End::Server) {
+            for _ in 0..TURN {
+                watchdog.set(&format!("server {}", counts.servers));
+                counts.driven += u64::from(servers::attack(&mut random, watchdog.name())?);
+                counts.servers += 1;
+            }
+        }
+        if Instant::now() >= tell_at {
+            tell_at = Instant::now() + TELL_EVERY;
+            println!(
+                "{} hostile clients, {} hostile servers, {} blocks verified; {}",
+                counts.clients,
+                counts.servers,
+                counts.verified,
+                Meter::now()?
+            );
+        }
+    }
+    watchdog.set("the end");
+    clear(&served, &mut counts, &mut quiet, seed)?;
+    hostile.leave();
+    served.wait_until_alone()?;
+    let undelivered = served.undelivered();
+    let after = Meter::settled()?;
+    let said = format!(
+        "{} hostile clients and {} hostile servers ({} got as far as I/O), {} blocks verified, {undelivered} interrupts not delivered\nbefore: {before}\nafter:  {after}",
+        counts.clients, counts.servers, counts.driven, counts.verified
+    );
+    match before.compare(&after) {
+        Ok(()) => Ok(said),
+        Err(what) => Err(format!("{what}\n{said}")),
+    }
+}
+
+/// A well-behaved driver: on the drive that was attacked, with blocks of this session alone, and on the other one.
+fn clear(
+    served: &Served,
+    counts: &mut Counts,
+    quiet: &mut Blocks,
+    seed: u64,
+) -> Result<(), String> {
+    counts.verified += Blocks::new(seed).visit(served.path(0), 64)?;
+    counts.verified += quiet.visit(served.path(1), 16)?;
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Clients that never finish a request: 64 of them once had the server to themselves, and each further connection was reset.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use qpair_serve::{RpcLimits, RpcServer};
+use serde_json::Value;
+
+use crate::rig::{Rig, ram};
+
+const HALF: &[u8] = br#"{"jsonrpc": "2.0", "id": 1, "method": "spdk_get"#;
+const WHOLE: &[u8] = br#"{"jsonrpc": "2.0", "id": 1, "method": "spdk_get_version"}"#;
+
+/// A client that sends a request at once and reads the answer.
+fn ask(server: &RpcServer) -> Value {
+    let mut stream = UnixStream::connect(server.path()).unwrap();
+    stream.write_all(WHOLE).unwrap();
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"\n") {
+        let mut part = [0; 512];
+        let count = stream.read(&mut part).unwrap();
+        assert!(count > 0, "the connection was closed");
+        bytes.extend_from_slice(&part[..count]);
+    }
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+fn half(server: &RpcServer) -> UnixStream {
+    let mut stream = UnixStream::connect(server.path()).unwrap();
+    stream.write_all(HALF).unwrap();
+    stream
+}
+
+#[test]
+fn half_requests_keep_nobody_out() {
+    let rig = Rig::start(&ram());
+    let limits = RpcLimits { clients_max: 64, ..RpcLimits::default() };
+    let path = rig.folder.path().join("flood.sock");
+    let server = RpcServer::start_with(&path, rig.manager.clone(), limits).unwrap();
+    // A client of long standing, which is idle.
+    let mut idle = UnixStream::connect(server.path()).unwrap();
+    idle.write_all(WHOLE).unwrap();
+    let mut part = [0; 512];
+    assert!(idle.read(&mut part).unwrap() > 0);
+    let mut halves: Vec<UnixStream> = (0..200).map(|_| half(&server)).collect();
+    for _ in 0..50 {
+        assert!(ask(&server)["result"]["version"].is_string());
+    }
+    // It was not sent away for those that were let in.
+    idle.write_all(WHOLE).unwrap();
+    assert!(idle.read(&mut part).unwrap() > 0);
+    let counters = server.counters();
+    // All that were let in, but for 64 and those that went by themselves.
+    let (accepted, timed_out) =
+        (counters.accepted.load(Ordering::Relaxed), counters.timed_out.load(Ordering::Relaxed));
+    assert_eq!(accepted, 251);
+    assert!((137..=200).contains(&timed_out), "{timed_out} of {accepted}");
+    // Those that went were told why.
+    let mut said = String::new();
+    halves[0].read_to_string(&mut said).unwrap();
+    assert!(said.contains("not finished"), "{said}");
+}
+
+#[test]
+fn half_requests_end_and_have_little_memory() {
+    let rig = Rig::start(&ram());
+    let patience = Duration::from_millis(20);
+    let limits = RpcLimits { patience, unfinished_bytes_max: 70 << 10, ..RpcLimits::default() };
+    let path = rig.folder.path().join("late.sock");
+    let server = RpcServer::start_with(&path, rig.manager.clone(), limits).unwrap();
+    let mut late = half(&server);
+    let mut said = String::new();
+    late.read_to_string(&mut said).unwrap();
+    assert!(said.contains("not finished"), "{said}");
+    assert_eq!(server.counters().timed_out.load(Ordering::Relaxed), 1);
+    // With all the time there is, the oldest goes when there are too many bytes.
+    let limits = RpcLimits { patience: Duration::from_secs(3600), ..limits };
+    let path = rig.folder.path().join("long.sock");
+    let server = RpcServer::start_with(&path, rig.manager.clone(), limits).unwrap();
+    let mut all: Vec<UnixStream> = (0..5).map(|_| half(&server)).collect();
+    for stream in &mut all {
+        stream.write_all(&[b'x'; 16 << 10]).unwrap();
+    }
+    said.clear();
+    all[0].read_to_string(&mut said).unwrap();
+    assert!(said.contains("not finished"), "{said}");
+    assert!(ask(&server)["result"].is_object());
+    assert_eq!(server.counters().timed_out.load(Ordering::Relaxed), 1);
+    // One that takes its time is not late as long as there is time.
+    all[4].write_all(br#"", "params": null}"#).unwrap();
+    let mut part = [0; 512];
+    let count = all[4].read(&mut part).unwrap();
+    assert!(String::from_utf8_lossy(&part[..count]).contains("Method not found"));
+}

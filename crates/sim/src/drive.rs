@@ -1,0 +1,215 @@
+//! A drive with a volatile cache, for a virtual machine: an NBD server over an image file. See docs/design/guest-lab.md.
+//!
+//! - What a guest writes is visible at once, and in the image once a flush or the write's own force-unit-access has come.
+//! - A client that goes without saying so is a machine that lost power: of each sector that was written and not flushed, chance
+//!   decides whether the image has it.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::nbd::{self, Medium, SECTOR_BYTES};
+
+/// Options of `cargo xtask drive`.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Where to listen; one client is served
+    #[arg(long)]
+    socket: PathBuf,
+    /// What the drive holds; its length is the drive's
+    #[arg(long)]
+    image: PathBuf,
+    /// Decides what a power cut takes
+    #[arg(long)]
+    seed: u64,
+    /// Says that what is only in the cache is durable: a drive on which stores must lose commits
+    #[arg(long)]
+    lies: bool,
+}
+
+/// Serves one client until it goes.
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command")]
+pub fn run(options: &Options) -> ExitCode {
+    match serve(options) {
+        Ok(said) => {
+            println!("{said}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("the drive: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(options: &Options) -> io::Result<String> {
+    let image = OpenOptions::new().read(true).write(true).open(&options.image)?;
+    let _ = std::fs::remove_file(&options.socket);
+    let (client, _) = UnixListener::bind(&options.socket)?.accept()?;
+    let bytes = image.metadata()?.len();
+    let mut drive = Drive {
+        image,
+        bytes,
+        cache: BTreeMap::new(),
+        lies: options.lies,
+        writes: 0,
+        forced: 0,
+        flushes: 0,
+    };
+    // Whatever goes wrong with a client that was killed, it was killed.
+    let said_goodbye = nbd::serve(client, &mut drive).unwrap_or(false);
+    let Drive { writes, forced, flushes, .. } = drive;
+    let took = match said_goodbye {
+        true => {
+            drive.keep_all()?;
+            "nothing is lost".to_owned()
+        }
+        false => drive.cut(fastrand::Rng::with_seed(options.seed))?,
+    };
+    Ok(format!("{writes} writes, {forced} of them forced, {flushes} flushes; {took}"))
+}
+
+struct Drive {
+    image: File,
+    bytes: u64,
+    /// Sectors that were written and are not in the image.
+    cache: BTreeMap<u64, [u8; SECTOR_BYTES as usize]>,
+    lies: bool,
+    writes: u64,
+    /// Writes that were forced to the medium (FUA).
+    forced: u64,
+    flushes: u64,
+}
+
+impl Medium for Drive {
+    fn size_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.image.read_exact_at(bytes, offset)?;
+        let first = offset / SECTOR_BYTES;
+        let end = first + bytes.len() as u64 / SECTOR_BYTES;
+        for (sector, content) in self.cache.range(first..end) {
+            let at = ((sector - first) * SECTOR_BYTES) as usize;
+            bytes[at..at + content.len()].copy_from_slice(content);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8], forced: bool) -> io::Result<()> {
+        self.writes += 1;
+        self.forced += u64::from(forced);
+        let (first, (sectors, _)) = (offset / SECTOR_BYTES, bytes.as_chunks());
+        if forced && !self.lies {
+            for sector in first..first + sectors.len() as u64 {
+                self.cache.remove(&sector);
+            }
+            return self.image.write_all_at(bytes, offset);
+        }
+        self.cache.extend((first..).zip(sectors.iter().copied()));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.flushes += 1;
+        if self.lies { Ok(()) } else { self.keep_all() }
+    }
+}
+
+impl Drive {
+    fn keep_all(&mut self) -> io::Result<()> {
+        self.keep(|_| true).map(|_| ())
+    }
+
+    /// Puts those of the cached sectors into the image that `keeps` names; how many. The others are gone.
+    fn keep(&mut self, mut keeps: impl FnMut(u64) -> bool) -> io::Result<usize> {
+        let mut kept = 0;
+        for (sector, content) in std::mem::take(&mut self.cache) {
+            if keeps(sector) {
+                kept += 1;
+                self.image.write_all_at(&content, sector * SECTOR_BYTES)?;
+            }
+        }
+        Ok(kept)
+    }
+
+    fn cut(&mut self, mut rng: fastrand::Rng) -> io::Result<String> {
+        let cached = self.cache.len();
+        let kept = match rng.u8(0..3) {
+            0 => self.keep(|_| false)?,
+            1 => self.keep(|_| rng.bool())?,
+            // By the page of 4 KiB, and now and then one is torn.
+            _ => {
+                let (mut page, mut fate) = (u64::MAX, false);
+                self.keep(|sector| {
+                    if sector / 8 != page || rng.u8(0..32) == 0 {
+                        (page, fate) = (sector / 8, rng.bool());
+                    }
+                    fate
+                })?
+            }
+        };
+        Ok(format!("power cut: {cached} sectors were not flushed, {kept} of them are kept"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drive(lies: bool) -> Drive {
+        let path = std::env::temp_dir().join(format!("drive-{}-{lies}", std::process::id()));
+        let open = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+        let image = open.unwrap();
+        std::fs::remove_file(path).unwrap();
+        image.set_len(1 << 20).unwrap();
+        Drive {
+            image,
+            bytes: 1 << 20,
+            cache: BTreeMap::new(),
+            lies,
+            writes: 0,
+            forced: 0,
+            flushes: 0,
+        }
+    }
+
+    fn has(drive: &mut Drive, offset: u64) -> u8 {
+        let mut bytes = [0; 512];
+        drive.read(offset, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+        bytes[0]
+    }
+
+    #[test]
+    fn a_cut_takes_what_was_not_flushed_and_nothing_else() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..64 {
+            let mut drive = drive(false);
+            drive.write(0, &[1; 512], false).unwrap();
+            drive.flush().unwrap();
+            drive.write(512, &[2; 512], false).unwrap();
+            drive.write(512, &[3; 512], true).unwrap();
+            drive.write(0, &[4; 1024], false).unwrap();
+            assert_eq!((has(&mut drive, 0), has(&mut drive, 512)), (4, 4));
+            drive.cut(fastrand::Rng::with_seed(seed)).unwrap();
+            seen.insert((has(&mut drive, 0), has(&mut drive, 512)));
+        }
+        assert_eq!(Vec::from_iter(seen), [(1, 3), (1, 4), (4, 3), (4, 4)]);
+    }
+
+    #[test]
+    fn a_drive_that_lies_loses_what_was_flushed() {
+        let mut drive = drive(true);
+        drive.write(0, &[1; 512], true).unwrap();
+        drive.flush().unwrap();
+        assert_eq!(has(&mut drive, 0), 1);
+        assert_eq!(drive.keep(|_| false).unwrap(), 0);
+        assert_eq!(has(&mut drive, 0), 0);
+    }
+}

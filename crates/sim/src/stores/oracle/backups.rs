@@ -1,0 +1,93 @@
+//! Whether a backup is the store as it was at one commit.
+//!
+//! It has all commits up to its timestamp and none above, all that was acknowledged before it was asked for, and nothing that was
+//! asked for after it was made. It is judged when the timestamps of those that were under way are known.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::recovered::{Reason, Terms};
+use super::{Oracle, Outcome, Record, Verdict};
+use crate::stores::value::{Key, Value};
+
+/// A backup that was made in this life.
+#[derive(Clone, Debug)]
+pub(crate) struct Backup {
+    /// Events so far when it was asked for, and when it was there.
+    pub(crate) asked: u64,
+    pub(crate) made: u64,
+    pub(crate) timestamp: u64,
+    /// What is in it.
+    pub(crate) found: BTreeMap<Key, Value>,
+}
+
+impl Backup {
+    fn must_have(&self, record: &Record) -> bool {
+        match record.outcome {
+            Outcome::Done { timestamp, .. } => {
+                timestamp.is_some_and(|timestamp| timestamp <= self.timestamp)
+                    || record.ended < self.asked
+            }
+            _ => false,
+        }
+    }
+
+    fn cannot_have(&self, record: &Record) -> bool {
+        record.timestamp().is_some_and(|timestamp| timestamp > self.timestamp)
+            || record.asked > self.made
+    }
+}
+
+impl Oracle {
+    /// Notes a backup, to be judged with [`Oracle::check_backups`].
+    pub(crate) fn has_backup(&mut self, backup: Backup) {
+        self.backups.push(backup);
+    }
+
+    /// Judges the backups of this life.
+    pub(crate) fn check_backups(&self) -> Verdict {
+        for backup in &self.backups {
+            let with_writes =
+                || self.records.iter().enumerate().filter(|(_, record)| !record.writes.is_empty());
+            let happened = with_writes()
+                .filter(|(_, record)| backup.must_have(record))
+                .map(|(number, _)| (number, Reason::Durable))
+                .collect();
+            let excluded: BTreeSet<usize> = with_writes()
+                .filter(|(_, record)| backup.cannot_have(record))
+                .map(|(number, _)| number)
+                .collect();
+            let terms = Terms { happened, excluded, ..Terms::default() };
+            self.judge_on(&backup.found, terms)
+                .map_err(|why| format!("a backup of commit {}: {why}", backup.timestamp))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_has_all_up_to_its_timestamp_and_none_above() {
+        let key = |index| Key { table: 0, index };
+        let mut oracle = Oracle::default();
+        let mut values = Vec::new();
+        for timestamp in 1..=3 {
+            let value = oracle.fresh_value(20);
+            values.push(value);
+            let began = oracle.begins();
+            let writes = BTreeMap::from([(key(timestamp as u16), Some(value))]);
+            let record = oracle.asks(began, Vec::new(), writes, false);
+            oracle.ends(record, Outcome::Done { timestamp: Some(timestamp), durable: true });
+        }
+        let made = oracle.begins();
+        for has in 0..=3 {
+            let mut oracle = Oracle { records: oracle.records.clone(), ..Oracle::default() };
+            oracle.written = (0..3).map(|n| (values[n].id, n)).collect();
+            let found = (0..has).map(|n| (key(n as u16 + 1), values[n])).collect();
+            oracle.has_backup(Backup { asked: 0, made, timestamp: 2, found });
+            assert_eq!(oracle.check_backups().is_ok(), has == 2, "{has}");
+        }
+    }
+}
