@@ -221,7 +221,7 @@ fn what_the_making_of_a_store_left_is_made_one() {
     }
     // Before the first checkpoint: with a superblock that says that it is unfinished.
     let device = qpair_kernel::open(&qpair_kernel::FileOptions::new(&path), Interface::Posix);
-    let making = qpair::StoreOptions {
+    let making = qpair::unstable::StoreOptions {
         format: true,
         whole_when_closed: true,
         memory_bytes: 4 << 20,
@@ -276,13 +276,13 @@ fn cut_while_made_of(
         })
         .collect();
     let member = |device: usize| -> Arc<dyn BlockDevice> { Arc::new(devices[device].clone()) };
-    let options = qpair::StoreOptions {
+    let options = qpair::unstable::StoreOptions {
         format: true,
         memory_bytes: 4 << 20,
         workers: 1,
         log_place: match devices.len() > members {
-            true => qpair::LogPlace::Device(member(members)),
-            false => qpair::LogPlace::Store,
+            true => qpair::unstable::LogPlace::Device(member(members)),
+            false => qpair::unstable::LogPlace::Store,
         },
         runtime: qpair_engine::Runtime::Stepped { seed, clock },
         ..Default::default()
