@@ -1,4 +1,4 @@
-//! Random 4 KiB reads: what an interface gives, and what a read costs the processor.
+//! Random 4 KiB reads: the throughput of an interface, and the processor time of a read.
 
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 

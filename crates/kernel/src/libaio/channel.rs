@@ -1,8 +1,9 @@
-//! The channel: requests to control blocks, completions back to requests.
+//! The channel: turns requests into control blocks, and completions back into requests.
 //!
 //! Invariants:
-//! - a control block is as its slot's request asks from `push` until `io_submit` took it; the kernel copies it then;
-//! - `pending` lists the slots whose blocks the kernel has not taken, in order;
+//! - A control block describes its slot's request from `push` until `io_submit` took it; the kernel
+//!   copies it then.
+//! - `pending` lists the slots whose blocks the kernel has not taken, in order.
 //! - `armed` is true from the push of the poll on the wake event until its completion was taken.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -33,7 +34,7 @@ const CMD_PWRITEV: u16 = 8;
 /// `IOCB_FLAG_RESFD`: the completion also signals an eventfd.
 const FLAG_RESFD: u32 = 1;
 
-/// How long to sleep before offering the kernel again what it had no room for.
+/// How long to sleep before offering the kernel again the blocks that it had no room for.
 const RETRY: Duration = Duration::from_millis(1);
 
 pub(super) struct Channel {
@@ -45,12 +46,12 @@ pub(super) struct Channel {
     pending: Vec<u32>,
     pointers: Vec<*mut ControlBlock>,
     events: Box<[Event]>,
-    /// Pieces of each slot's transfer, where transfers are vectors.
+    /// The pieces of each slot's transfer, if transfers are vectors.
     vectors: Option<Vectors>,
     file: Arc<File>,
     wake: Option<Arc<WakeEvent>>,
     armed: bool,
-    /// Signalled by every completion, once a caller has asked for it.
+    /// An event that every completion signals, once a caller has asked for it.
     watched: Option<OwnedFd>,
 }
 
@@ -130,7 +131,7 @@ impl Channel {
         self.pending.push(slot);
     }
 
-    /// Has the wake event complete a control block.
+    /// Makes the wake event complete a control block.
     fn arm(&mut self) {
         let Some(wake) = self.wake.as_ref().filter(|_| !self.armed) else { return };
         let slot = self.wake_slot();
@@ -143,7 +144,7 @@ impl Channel {
         self.armed = true;
     }
 
-    /// Hands what is pending to the kernel. What it has no room for stays pending.
+    /// Submits the pending blocks to the kernel. Those that it has no room for stay pending.
     fn ring(&mut self) {
         while !self.pending.is_empty() {
             let base = self.blocks.as_mut_ptr();
@@ -174,7 +175,7 @@ impl Channel {
         }
     }
 
-    /// Takes the completions that are there; whether the wake event was signalled.
+    /// Takes the completions that are there. Returns whether the wake event was signalled.
     #[inline]
     fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
         let (count, called) = self.context.take(&mut self.events);

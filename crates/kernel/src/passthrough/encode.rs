@@ -1,4 +1,4 @@
-//! Requests to entries of a ring that takes NVMe commands.
+//! Turns requests into entries of a ring that takes NVMe commands.
 
 use io_uring::types::Fd;
 use io_uring::{cqueue, opcode, squeue};
@@ -22,18 +22,19 @@ pub(crate) struct Encoder {
     fd: Fd,
     flags: squeue::Flags,
     buffers: Buffers,
-    /// The range of each slot's discard: the drive reads it while the slot is occupied.
+    /// The range of each slot's discard, which the drive reads while the slot is occupied.
     ranges: Box<[Range]>,
     nsid: u32,
     block_shift: u32,
-    /// Most bytes of one command.
+    /// The maximum number of bytes of one command.
     piece_bytes_max: u32,
     words: String,
 }
 
 impl Dialect for Encoder {
     type Target = Namespace;
-    /// Room for a command in each entry, and for all of its result in each completion: the driver takes no other rings.
+    /// Each entry has room for a command, and each completion for all of its result: the driver
+    /// accepts no other rings.
     type Submission = squeue::Entry128;
     type Completion = cqueue::Entry32;
     const UNPROVEN: bool = true;
@@ -152,7 +153,7 @@ impl Dialect for Encoder {
             .user_data(slot)
     }
 
-    /// The kernel gives 0, a negative errno of its own, or the status of a command that failed.
+    /// The kernel returns 0, a negative errno of its own, or the status of a failed command.
     #[inline]
     fn result(&self, result: i32) -> i64 {
         match result {
@@ -189,7 +190,7 @@ impl Dialect for Encoder {
         }
     }
 
-    /// The ranges: the drive may still read them.
+    /// Leaks the ranges: the drive may still read them.
     fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.ranges));
     }
