@@ -1,4 +1,5 @@
-//! Where a controller is in its life: one word, written under the lock of the controller's core and read by every channel.
+//! The state of a controller: one word, written under the lock of the controller's core and read by
+//! every channel.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
