@@ -1,4 +1,4 @@
-//! A controller: opening it, its resets, and the end of it.
+//! A controller: opening it, resetting it, and closing it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -23,14 +23,15 @@ use crate::targets::Targets;
 
 /// PCI class of SAS controllers: mass storage, SAS.
 const PCI_CLASS: u32 = 0x01_07;
-/// Resets in a row that may fail before the controller is given up.
+/// The number of consecutive resets that may fail before the controller is given up.
 const ATTEMPTS_MAX: u32 = 3;
-/// Bytes of one command's data: what its length field holds, and no controller chokes on.
+/// The maximum number of bytes of one command's data: its length field holds them, and all
+/// controllers accept them.
 const TRANSFER_BYTES_MAX: u32 = 4 << 20;
-/// Changes that no caller has asked for yet, at most.
+/// The maximum number of changes that no caller has fetched yet.
 const CHANGES_MAX: usize = 4096;
 
-/// A SAS controller, driven by this program.
+/// A SAS controller that this program drives.
 pub struct Mpt3sas(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
@@ -44,17 +45,18 @@ pub(crate) struct Inner {
     gates: Mutex<Vec<Weak<Gate>>>,
     changes: Mutex<Vec<Change>>,
     is_resetting: AtomicBool,
-    /// A channel has slept since the controller was opened: its replies interrupt.
+    /// Set once a channel has slept since the controller was opened: its replies interrupt.
     pub(crate) interrupts: AtomicBool,
     resets: AtomicU64,
-    /// Tasks that may be under way at a time still.
+    /// The number of further tasks that may be in flight.
     task_credit: AtomicU32,
     task_credit_max: u32,
-    /// Where each reply queue stands that no channel has: the life in the upper half.
+    /// The position of each reply queue that no channel has, with the controller's life in the
+    /// upper half.
     marks: Box<[AtomicU64]>,
-    /// Frames of channels that went while something of theirs was under way: free after the next reset.
+    /// Frames of channels that were closed with commands in flight: free after the next reset.
     stale: Mutex<Vec<Buffer>>,
-    /// When the controller's state was looked at last, ms since `start`.
+    /// When the controller's state was last checked, ms since `start`.
     watched_ms: AtomicU64,
     start: Instant,
     info: HostInfo,
@@ -67,10 +69,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mpt3sas {
-    /// Takes over a function: resets it, gives it queues, and lets it find its devices.
+    /// Opens a function: resets it, gives it queues, and lets it discover its devices.
     ///
     /// # Errors
-    /// `Unsupported` for what is no SAS controller of MPI 2.5 or 2.6, `Limit` where memory or queues are short, what the function says.
+    /// `Unsupported` if it is not a SAS controller of MPI 2.5 or 2.6; `Limit` if memory or queues
+    /// are short; the function's errors.
     pub fn open(function: Arc<dyn PciFunction>, options: HbaOptions) -> Result<Arc<Self>> {
         let name = function.name().to_owned();
         check_class(&*function)?;
@@ -169,7 +172,8 @@ impl Inner {
         }
     }
 
-    /// The interrupt of a reply queue; none for a model that runs on the thread that waits for it.
+    /// Returns the interrupt of a reply queue; `None` for a model that runs on the thread that
+    /// waits for it.
     pub(crate) fn interrupt(&self, queue: u32) -> Result<Option<Interrupt>> {
         if self.stepper.is_some() {
             return Ok(None);
@@ -185,7 +189,7 @@ impl Inner {
         Ok(Some(interrupt))
     }
 
-    /// A gate for a channel.
+    /// Makes a gate for a channel.
     pub(crate) fn new_gate(&self) -> Arc<Gate> {
         let gate = Arc::new(Gate::new());
         let mut gates = locked(&self.gates);
@@ -194,7 +198,7 @@ impl Inner {
         gate
     }
 
-    /// Where a reply queue stands, if it has been used in this life.
+    /// Returns the position of a reply queue, if it has been used in this life.
     pub(crate) fn mark(&self, queue: u8) -> &AtomicU64 {
         &self.marks[usize::from(queue)]
     }
@@ -210,12 +214,12 @@ impl Inner {
         let _ = self.task_credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// Keeps frames until the controller can use them no more.
+    /// Keeps frames until the controller can no longer use them.
     pub(crate) fn keep_stale(&self, buffers: impl Iterator<Item = Buffer>) {
         locked(&self.stale).extend(buffers);
     }
 
-    /// Looks at events and at the controller's state, for the thread that comes by. Never waits.
+    /// Checks for events and the controller's state, on whichever thread calls. Never waits.
     pub(crate) fn look(self: &Arc<Self>) {
         if let Ok(mut core) = self.core.try_lock()
             && let Some(core) = &mut *core
@@ -236,7 +240,7 @@ impl Inner {
         }
     }
 
-    /// Begins a reset on a thread of its own, unless one is going on.
+    /// Begins a reset on a thread of its own, unless one is in progress.
     pub(crate) fn begin_reset(self: &Arc<Self>) {
         if self.state.get().phase() == Phase::Gone || self.is_resetting.swap(true, Ordering::AcqRel)
         {
@@ -260,7 +264,8 @@ impl Inner {
         self.is_resetting.store(false, Ordering::Release);
     }
 
-    /// Resets the controller. On success it runs again, with nothing under way; else it is given up.
+    /// Resets the controller. On success it runs again with nothing in flight; otherwise it is
+    /// given up.
     fn reset_now(&self) -> Result<()> {
         let mut held = self.core();
         let word = self.state.get();
@@ -324,7 +329,7 @@ impl Inner {
         core.discover(self)
     }
 
-    /// The controller is given up. Its memory is closed to it, so that it can touch none.
+    /// Gives the controller up and closes its memory, so that it can access none.
     fn give_up(&self) {
         self.targets.lose_all();
         // What cannot be reset is reset as a function, or cut off; a function that is gone does not mind.

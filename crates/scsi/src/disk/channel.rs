@@ -68,10 +68,9 @@ pub(crate) struct ScsiChannel {
     free_bounces: Vec<u16>,
     /// The losses of power counted up to the last flush that succeeded.
     pub(super) power_losses: u64,
-    /// The state shared by the unit's channels. The next two fields are for resets: the last recall
-    /// seen, and the number of jobs that it recalled.
     pub(super) state: Arc<UnitState>,
     pub(super) answers: Arc<Answers>,
+    /// The last recall that was seen; the next field counts the jobs that a reset waits for.
     recall: u64,
     recalled: u32,
     /// The last look that was seen; the next field says whether it has yet to be answered.
