@@ -1,4 +1,4 @@
-//! The drivers of a program: what they ask while they wait, and what they have open.
+//! The drivers of a program: their timeout policy, and the devices that they have open.
 
 use std::fmt;
 use std::path::Path;
@@ -40,13 +40,15 @@ struct State {
 }
 
 impl Drivers {
-    /// Makes drivers that have nothing open. They wait for a silent device as long as its time-outs say.
+    /// Makes drivers without open devices. They wait for a silent device as long as its time-outs
+    /// say.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes drivers that have nothing open. While they wait for a silent device, they ask `patience` whether to go on.
+    /// Makes drivers without open devices. While they wait for a silent device, they ask the
+    /// timeout policy `patience` whether to continue.
     #[must_use]
     pub fn with_patience(patience: Patience) -> Self {
         Self(Arc::new(State { patience, ..State::default() }))
@@ -55,7 +57,8 @@ impl Drivers {
     /// Opens a device by its driver's name and its own.
     ///
     /// # Errors
-    /// `Invalid` for a name that the driver cannot read, `Unsupported` for an unknown driver, and what the driver says.
+    /// `Invalid` for a name that the driver cannot parse; `Unsupported` for an unknown driver; the
+    /// driver's errors.
     pub fn open(&self, driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
         match driver {
             "scsi" => Ok(self.scsi_disk(name)?),
@@ -64,7 +67,7 @@ impl Drivers {
         }
     }
 
-    /// Opens a device as [`Drivers::open`] does, where the NVMe driver drives it.
+    /// Opens a device as [`Drivers::open`] does, if it is one of the NVMe driver.
     ///
     /// # Errors
     /// As [`Drivers::open`]; `Unsupported` for a device of another driver.
@@ -86,7 +89,8 @@ impl Drivers {
         }
     }
 
-    /// The NVMe controller that a device of that name is on. Of a soft drive it is a new one.
+    /// Returns the NVMe controller with the device of that name. For a soft drive, that is a new
+    /// controller.
     ///
     /// # Errors
     /// As [`Drivers::open`].
@@ -128,7 +132,7 @@ impl fmt::Debug for Drivers {
     }
 }
 
-/// An [`Opener`] of files and of devices that [`Drivers`] drive. Made by [`Drivers::opening`].
+/// An [`Opener`] of files, and of devices that [`Drivers`] drive. Made by [`Drivers::opening`].
 #[derive(Clone, Copy, Debug)]
 pub struct Opening<'a, F> {
     drivers: &'a Drivers,

@@ -1,4 +1,5 @@
-//! The mpt3sas driver over a socket, on a soft HBA that another thread serves: every block device's suite. The HBA is strict.
+//! The mpt3sas driver over a socket, on a strict soft HBA that another thread serves: the suite of
+//! every block device.
 
 #![allow(clippy::print_stdout, reason = "reports are for those who run tests with --nocapture")]
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
@@ -15,7 +16,7 @@ use qpair_drivers::Drivers;
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 use qpair_vfio_user::{Host, Idle, Server, ServerOptions};
 
-/// An HBA on a thread of its own; ends when dropped.
+/// An HBA on a thread of its own; dropping it ends the thread.
 struct Served {
     card: Arc<SoftHba>,
     name: String,
@@ -96,8 +97,8 @@ fn with_a_volatile_write_cache() {
     pass("size=8MiB,block=512,cache=on,queues=8,strict=on");
 }
 
-/// A channel that sleeps passes the suite; each answer that comes alone interrupts once, and channels that look by themselves are not
-/// interrupted.
+/// A channel that sleeps passes the suite. Each answer that comes alone interrupts once, and
+/// channels that poll are not interrupted.
 #[test]
 fn asleep_for_interrupts() {
     pass_by("wait=sleep:", "size=8MiB,queues=8,strict=on");

@@ -10,11 +10,11 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-/// Most descriptors that one message carries.
+/// The maximum number of descriptors of one message.
 pub const MESSAGE_FDS_MAX: usize = 16;
 
-/// Receives up to `into.len()` bytes, and the descriptors that come with them; 0: the peer has closed. Descriptors beyond `fds_max` in all
-/// are closed, and are an error.
+/// Receives up to `into.len()` bytes, and the descriptors that come with them. Returns 0 if the
+/// peer has closed. Descriptors beyond `fds_max` in all are closed, and are an error.
 pub fn receive(
     stream: &UnixStream,
     into: &mut [u8],
@@ -40,7 +40,8 @@ pub fn receive(
     Ok(received.bytes)
 }
 
-/// Sends some of `bytes`, with descriptors beside the first of them; how many bytes.
+/// Sends some of `bytes`, with descriptors beside the first of them. Returns the number of bytes
+/// sent.
 pub fn send(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut room);

@@ -1,4 +1,4 @@
-//! Errors, and the way out of them.
+//! Errors of the client, with hints.
 
 use std::io;
 use std::time::Duration;
