@@ -253,7 +253,7 @@ impl ScsiController {
             }
             match units(&self.host, target.number, self.options) {
                 Ok(found) => all.extend(found.into_iter().map(|lun| (unit(lun), None))),
-                // It went between the scan and the question, or answers nothing.
+                // The target went between the scan and the question, or does not answer.
                 Err(error) => all.push((unit(Lun::default()), Some(error.to_string()))),
             }
         }
@@ -277,7 +277,7 @@ impl Open {
             return Ok(host);
         }
         let Some(host) = self.drivers.add_device(function(name, drivers)?) else {
-            // No driver comes later here.
+            // No driver is added later here.
             self.drivers.forget_waiting();
             let drivers: Vec<&str> = self.drivers.drivers().collect();
             let context = format!("scsi:{name}: it is no SCSI controller that is driven here");

@@ -89,7 +89,7 @@ pub(crate) fn is_volatile(text: &str) -> bool {
             .iter()
             .any(|namespace| matches!(namespace.medium, MediumOptions::File(_)))
     };
-    // What cannot be read cannot be opened either.
+    // A drive whose options are invalid cannot be opened either.
     !SoftNvmeOptions::parse(&split(text).1.join(",")).is_ok_and(is_file)
 }
 

@@ -1,7 +1,7 @@
 //! A thread over several polled drives makes no system call for an I/O, because it polls all of
 //! them.
 //!
-//! It once slept instead. Only channels that reported completions without a system call were
+//! The thread once slept instead. Only channels that reported completions without a system call were
 //! polled, and neither NVMe nor SCSI channels reported that. Two drives behind one thread cost an
 //! event and a poll(2) for each I/O, while one drive cost nothing.
 

@@ -114,7 +114,7 @@ impl File {
         }
         Self::take(fd, options, kind, name).inspect_err(|_| {
             if options.create.is_some() {
-                // Made and locked by this call, of no use to any caller.
+                // This call made and locked the file, and no caller can use it.
                 let _ = std::fs::remove_file(&options.path);
             }
         })
@@ -132,7 +132,8 @@ impl File {
             transfer_bytes_max: TRANSFER_BYTES_MAX,
             // The kernel promises nothing without RWF_ATOMIC.
             atomic_write_bytes: 0,
-            // A file's is more than its drive's: extents that are not marked as written yet.
+            // A regular file has more volatile state than its drive: extents that are not yet
+            // marked as written.
             volatile_write_cache: kind == Kind::Regular || has_volatile_cache(&handle),
             read_only: options.read_only || (kind != Kind::Regular && is_set_read_only(&handle)),
             discards: true,
@@ -227,7 +228,7 @@ impl File {
                 )
             })?;
         self.reserve(*reserved, old, new).map_err(|cause| {
-            // Part of it may have been reserved, and the size moved along with it.
+            // Part of the range may have been reserved, and the size changed with it.
             let _ = ftruncate(&self.fd, old);
             grow_error(cause, self.name(), old, new)
         })?;
@@ -239,7 +240,8 @@ impl File {
     fn reserve(&self, reserved: u64, old: u64, new: u64) -> std::result::Result<(), Errno> {
         let fd = self.fd.as_fd();
         check_free(fd, reserved, new)?;
-        // A process that is killed leaves an empty file its old size or its new one: these sizes tell that a store was to be made there.
+        // A killed process leaves an empty file with its old or its new size: these sizes show that
+        // a store was about to be made there.
         let is_empty = self.is_locked && rustix::fs::fstat(fd)?.st_size == 0;
         if is_empty {
             ftruncate(fd, new)?;
@@ -343,7 +345,7 @@ fn open_fd(options: &FileOptions, kind: Kind, name: &str) -> Result<OwnedFd> {
         let errno = cause.raw_os_error();
         if errno == Some(libc::EINVAL) && options.direct {
             if options.create.is_some() {
-                // The kernel made the entry before it found out.
+                // The kernel made the directory entry before it found the error.
                 let _ = std::fs::remove_file(&options.path);
             }
             let what = format!("the file system of {name} has no direct I/O (O_DIRECT)");

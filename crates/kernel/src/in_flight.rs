@@ -121,14 +121,15 @@ impl Slot {
                 self.attempts += 1;
                 return None;
             }
-            // Nothing here takes requests back: io_uring says so where it could not start a thread of its own.
+            // Nothing here cancels requests: io_uring reports ECANCELED if it could not start a
+            // thread of its own.
             let no_thread = errno == libc::ECANCELED;
             let error = if no_thread { IoError::NO_THREAD } else { IoError::from_errno(errno) };
             return Some(Err(error));
         }
         match self.request.op {
             Op::Flush | Op::Discard => return Some(Ok(())),
-            // The kernel writes them whole and says 0; a drive's commands may have to be several.
+            // The kernel writes zeroes as a whole and returns 0; a drive may need several commands.
             Op::WriteZeroes if result == 0 => return Some(Ok(())),
             Op::Read | Op::Write | Op::WriteZeroes => {}
         }
@@ -139,7 +140,8 @@ impl Slot {
         if moved == rest {
             Some(Ok(()))
         } else if moved == 0 {
-            // The file ends before its recorded size (it was cut), or a write makes no way.
+            // The file ends before its recorded size (it was truncated), or a write makes no
+            // progress.
             Some(Err(IoError::IO))
         } else {
             None

@@ -66,12 +66,13 @@ impl Pace {
             None => None,
         };
         if self.options.linger == Duration::MAX && timeout.is_none() && !self.can_wake {
-            // As many as are wanted, however long it takes: the kernel needs no timer for that.
+            // Wait for all that are wanted, however long it takes: the kernel needs no timer for
+            // that.
             return Some(Sleep { want: want - got, linger: Duration::ZERO, timeout: None });
         }
         let slice = if self.can_wake { linger.min(WAKE_DELAY_MAX) } else { linger };
         Some(if got > 0 {
-            // One is in hand: what is left of the linger is all the time there is for the others.
+            // One is in hand: the others have only the rest of the linger.
             let timeout = timeout.map_or(slice, |timeout| timeout.min(slice));
             Sleep { want: want - got, linger: Duration::ZERO, timeout: Some(timeout) }
         } else if want > 1 && !linger.is_zero() {

@@ -101,7 +101,7 @@ pub(crate) fn by_zeros_behind(
     while at < range.end {
         let count = (range.end - at).min(ZEROS_BYTES as u64) as usize;
         let written = retried(|| pwrite(fd, &zeros[..count], at))? as u64;
-        // Less than was asked for is written where space ends.
+        // If space ends, fewer bytes than requested are written.
         let blocks_bytes = written / grid.block_bytes * grid.block_bytes;
         if blocks_bytes == 0 {
             return Err(Errno::NOSPC);

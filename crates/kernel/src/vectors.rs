@@ -50,7 +50,7 @@ impl Vectors {
         let (mut at, mut count) = (0, 0);
         for (number, piece) in pieces.iter_mut().enumerate() {
             let units = each + usize::from(number < larger);
-            // The last unit may be part of one: what is left of a short transfer.
+            // The last unit may be partial: the rest of a short transfer.
             let bytes = (units * self.grid_bytes).min(len_bytes - at);
             if bytes == 0 {
                 break;
@@ -78,7 +78,7 @@ impl Lists {
     /// arena is transferred segment by segment.
     pub(crate) fn new(arenas: &[Arc<Arena>], slots: u32) -> Option<Self> {
         let pieces_max = arenas.iter().filter_map(|arena| arena.segments_max()).max()?;
-        // What the kernel takes.
+        // The kernel's limit.
         let pieces_max = pieces_max.min(libc::UIO_MAXIOV as usize);
         let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let pieces = vec![empty; pieces_max * slots as usize].into_boxed_slice();

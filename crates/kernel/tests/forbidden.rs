@@ -180,7 +180,8 @@ fn too_little_memory_may_be_locked() {
         let too_much = Arena::new(4096, blocks, ArenaOptions::ordinary_pages()).unwrap();
         let options = ChannelOptions { arenas: vec![too_much], ..Default::default() };
         drop(unlimited.open_channel(&options).unwrap());
-        // What does fit can be registered again and again: it is let go of with the channel.
+        // Memory within the limit can be registered again and again, since it is released with the
+        // channel.
         let blocks = (limit / 4096 * 3 / 4) as u32;
         let arena = Arena::new(4096, blocks, ArenaOptions::ordinary_pages()).unwrap();
         for _ in 0..10 {

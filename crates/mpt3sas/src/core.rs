@@ -139,7 +139,7 @@ impl Core {
         let mut reply = None;
         while let Some(found) = self.replies.take() {
             let ReplyDescriptor::Address(smid, low) = found else { continue };
-            // What is none of the pool's frames says nothing.
+            // A frame that is not one of the pool's has no meaning.
             let Some(frame) = inner.memory.pool().take(low, life, &inner.registers) else {
                 continue;
             };
@@ -263,7 +263,7 @@ impl Core {
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         self.device_page_bytes = bytes as u32;
-        // What came meanwhile is found by the scan.
+        // The scan finds devices that were added meanwhile.
         self.chores.retain(|chore| matches!(chore, Chore::Acknowledge(_)));
         self.scan(inner)
     }
@@ -340,7 +340,7 @@ impl Core {
                 break;
             }
             let device = self.device(CALL);
-            // Handles ascend; what does not is no list.
+            // A valid list of handles ascends.
             if handle != 0xFFFF && device.handle <= handle {
                 break;
             }

@@ -183,7 +183,7 @@ impl Inner {
             return Err(Error::new(ErrorKind::Unsupported, context).hint("give wait=poll"));
         }
         let interrupt = Interrupt::new(&*self.function, queue)?;
-        // In this order: a reset that goes on meanwhile sees that, or has masked them before.
+        // In this order: a reset in progress sees the flag, or has masked interrupts before.
         self.interrupts.store(true, Ordering::SeqCst);
         self.registers.write(HOST_INTERRUPT_MASK, MASK_ALL & !MASK_REPLY)?;
         Ok(Some(interrupt))
@@ -198,7 +198,7 @@ impl Inner {
         gate
     }
 
-    /// Returns the position of a reply queue, if it has been used in this life.
+    /// Returns the position of a reply queue, valid if the queue has been used in this life.
     pub(crate) fn mark(&self, queue: u8) -> &AtomicU64 {
         &self.marks[usize::from(queue)]
     }
@@ -247,19 +247,19 @@ impl Inner {
             return;
         }
         if time::is_virtual() {
-            // A simulation has one thread.
+            // A simulation has only one thread.
             return self.reset_here();
         }
         let inner = self.clone();
         let builder = std::thread::Builder::new().name("mpt3sas-reset".to_owned());
         if builder.spawn(move || inner.reset_here()).is_err() {
-            // No thread to be had.
+            // No thread could be started.
             self.reset_here();
         }
     }
 
     fn reset_here(&self) {
-        // What went wrong is told by the state, and by the next call of the control plane.
+        // The state tells of a failure, and so does the next call of the control plane.
         let _ = self.reset_now();
         self.is_resetting.store(false, Ordering::Release);
     }
@@ -314,7 +314,7 @@ impl Inner {
                     failure = error;
                 }
             }
-            // It may have begun to touch memory again.
+            // The controller may have begun to access memory again.
             self.state.set(Word::new(life, Phase::Stopping));
         }
         error!(name: "given_up", controller = self.name(), error = %failure, "the controller is given up");
@@ -332,7 +332,8 @@ impl Inner {
     /// Gives the controller up and closes its memory, so that it can access none.
     fn give_up(&self) {
         self.targets.lose_all();
-        // What cannot be reset is reset as a function, or cut off; a function that is gone does not mind.
+        // A controller that cannot be reset is reset as a function, or cut off from memory. For a
+        // function that is gone the call has no effect.
         let _ = self.function.reset();
         self.maps.cut_off();
         let life = self.state.get().life() + 1;

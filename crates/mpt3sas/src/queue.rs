@@ -246,7 +246,7 @@ impl MptQueue {
             let (smid, low) = match found {
                 ReplyDescriptor::Success(smid) => (smid, None),
                 ReplyDescriptor::Address(smid, low) => (smid, Some(low)),
-                // Of a kind that this driver asked for nothing of.
+                // A kind of descriptor that this driver never asks for.
                 ReplyDescriptor::Other(_) => continue,
             };
             let frame =
@@ -262,7 +262,8 @@ impl MptQueue {
                     self.ended(tag);
                     self.answered(tag, &frame, reports);
                 }
-                // A task has a frame; and what is none of the pool's frames says nothing.
+                // A task's answer has a frame. A frame that is not one of the pool's has no
+                // meaning.
                 None | Some(None) => {}
             }
         }
@@ -453,11 +454,11 @@ impl HostQueue for MptQueue {
         self.take_all(reports);
         if self.replies.is_ahead() && self.seen.phase() == Phase::Running {
             let (replies, registers) = (&mut self.replies, &self.inner.registers);
-            // Through the gate: told to the next life, it would be a place in another queue. A controller that does not take it
-            // is gone, which the state will say.
+            // Through the gate: in the controller's next life this index would refer to another
+            // queue. A controller that does not take it is gone, as the state will show.
             let _ = self.gate.pass(&self.inner.state, self.seen, || replies.release(registers));
         }
-        // A thread that sleeps comes by rarely.
+        // The thread that sleeps returns rarely.
         self.polls_left =
             self.polls_left.saturating_sub(if self.interrupt.is_some() { 64 } else { 1 });
         if self.polls_left == 0 {
@@ -532,7 +533,8 @@ impl Drop for MptQueue {
         let mark = (self.life & 0xFFFF_FFFF) << 32 | u64::from(self.replies.index());
         self.inner.mark(self.replies.number()).store(mark, Ordering::Release);
         if self.under_way > 0 {
-            // A task that was never answered may be yet: its frame goes to no other task until the controller was reset.
+            // A task without an answer may still get one: its frame is not reused until the
+            // controller was reset.
             let lists = self.chained.iter_mut().filter_map(Option::take);
             let frames = self.frames.drain(..).chain(self.sense.drain(..)).chain(lists);
             self.inner.keep_stale(frames);

@@ -73,7 +73,7 @@ impl NvmeAddress {
         };
         let (place, nsid) = split_namespace(rest)?;
         address.nsid = nsid;
-        // As it stands behind the socket of a vhost-user disk.
+        // The position that the option has behind the socket of a vhost-user disk.
         address.huge_pages |= is_last || place.ends_with(HUGE);
         let place = place.strip_suffix(HUGE).unwrap_or(place);
         address.target = match place.strip_prefix("vfio-user:") {

@@ -119,7 +119,7 @@ impl AdminQueue {
         self.serials[slot] = self.serials[slot].wrapping_add(1);
         command.set_cid(slot as u16);
         self.rings.push(Words::of(&command));
-        // A controller that does not listen is found out by the time-out.
+        // If the controller does not listen, the time-out finds out.
         self.rings.kick();
         Some(slot as u16)
     }
@@ -141,7 +141,7 @@ impl AdminQueue {
                         self.events.push(event);
                     }
                 }
-                // Completed without having been asked for: no caller is told.
+                // Completed without having been sent: no caller is told.
                 Slot::Free | Slot::Ended(_) => {}
             }
         }
@@ -186,7 +186,7 @@ impl AdminQueue {
 
     /// Marks all commands as lost, because the controller no longer knows the rings.
     pub(crate) fn lose_all(&mut self) {
-        // A caller that asks for one of them finds its slot free, or taken by another one: lost.
+        // A caller that asks for a lost command finds its slot free, or taken by another command.
         self.slots.fill(Slot::Free);
         self.rings.reset();
     }

@@ -123,7 +123,7 @@ impl NvmeChannel {
             bell,
             controller: controller.clone(),
         };
-        // From here on the channel itself gives back what it has.
+        // From here on the channel itself frees the number.
         queue.keep();
         channel.open_queue()?;
         Ok(channel)
@@ -382,7 +382,7 @@ impl NvmeChannel {
             Op::Flush => {
                 words.head = head_of(io::FLUSH);
                 words.first = 0;
-                // It has no length; this says that it was sent.
+                // The command has no length; 1 says that it was sent.
                 len = 1;
             }
             Op::Discard => {
@@ -500,7 +500,7 @@ impl NvmeChannel {
         while let Some(taken) = self.rings.take() {
             found = true;
             let Some(slot) = self.slots.active(taken.cid) else {
-                // Completed twice, or never asked for.
+                // Completed twice, or never sent.
                 continue;
             };
             if slot.is_whole {

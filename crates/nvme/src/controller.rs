@@ -110,7 +110,7 @@ impl Controller {
         for nsid in active_namespaces(&hub, &name, &identify)? {
             match self::identify(&hub, &name, cns::NAMESPACE, nsid) {
                 Ok(data) => namespaces.extend(NamespaceInfo::read(nsid, &data, &limits)),
-                // One that does not say what it is cannot be opened; the others can.
+                // A namespace without Identify data cannot be opened; the others can.
                 Err(error) if error.kind() == ErrorKind::Io => {}
                 Err(error) => return Err(error),
             }
@@ -336,7 +336,8 @@ fn active_namespaces(hub: &Hub, name: &str, controller: &IdentifyController) -> 
         let last = found.last().copied().unwrap_or(0);
         let data = match identify(hub, name, cns::ACTIVE_NAMESPACES, last) {
             Ok(data) => data,
-            // Controllers of version 1.0 know no such list: the namespaces are numbered from 1 on.
+            // Controllers of version 1.0 do not support the list: the namespaces are numbered from
+            // 1 on.
             Err(error) if error.kind() == ErrorKind::Io && found.is_empty() => {
                 return Ok((1..=controller.namespaces.min(NAMESPACES_PROBED_MAX)).collect());
             }
@@ -344,7 +345,7 @@ fn active_namespaces(hub: &Hub, name: &str, controller: &IdentifyController) -> 
         };
         let ids = data.chunks_exact(4).map(|it| u32::from_le_bytes([it[0], it[1], it[2], it[3]]));
         let before = found.len();
-        // They ascend; what does not is no list.
+        // A valid list ascends.
         for nsid in ids.take_while(|&nsid| nsid != 0 && nsid < NSID_ALL - 1) {
             if found.last().is_some_and(|&last| nsid <= last) {
                 return Ok(found);

@@ -96,7 +96,7 @@ impl Core {
         doorbells: &Doorbells,
         options: &CoreOptions,
     ) -> Result<Self> {
-        // A page for what is asked for, and one for logs that no caller asked for.
+        // One page for answers, and one for logs of events.
         let bytes = Rings::bytes_of(admin_queue::ENTRIES) + IDENTIFY_BYTES + LOG_BYTES;
         let memory = QueueMemory::new(&maps, bytes)?;
         let rings = Rings::new(memory, doorbells.of(0), admin_queue::ENTRIES);
@@ -228,7 +228,7 @@ impl Core {
         if self.event_requests == 0 {
             return;
         }
-        // A controller without this feature sends what it sends.
+        // A controller without this feature sends the events of its own choice.
         let configure = Command::set_features(feature::ASYNC_EVENT, self.event_mask);
         self.admin.submit_unowned(configure, self.timeout);
         for _ in 0..self.event_requests {
@@ -300,7 +300,7 @@ impl Core {
     /// Makes sure that the controller can no longer access memory, and ends its last life.
     fn give_up(&mut self, kind: ErrorKind, why: &str) {
         error!(name: "given_up", controller = self.function.name(), error = why, "the controller is given up");
-        // What is gone cannot be written to.
+        // A controller that is gone cannot be written to.
         let _ = self.function.change_command(0, command::BUS_MASTER);
         self.is_runaway = !self.maps.cut_off();
         self.recovery = Recovery::None;
@@ -415,7 +415,7 @@ impl Core {
         let (controller, attempt) = (self.function.name(), self.attempts);
         warn!(name: "not_started", controller, attempt, error = why, "the controller did not start");
         if self.attempts >= ATTEMPTS_MAX {
-            // It may have got memory by now.
+            // The controller may have been given memory by now.
             let why = why.to_owned();
             self.give_up(ErrorKind::Io, &why);
         } else {

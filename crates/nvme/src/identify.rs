@@ -84,7 +84,8 @@ impl NamespaceInfo {
             unusable,
             identify,
             block_shift: shift,
-            // Of a power of two, what is aligned to it lies inside one; larger promises are cut to what one command moves.
+            // A write aligned to a power of two lies inside one atomic unit. Promises larger than a
+            // command are cut to it.
             atomic_write_bytes: (1 << atomic.max(1).ilog2()).min(controller.piece_bytes_max),
         })
     }

@@ -178,7 +178,7 @@ impl NvmeChannel {
             self.turn(&mut completions);
             idle = if completions.is_empty() { idle + 1 } else { 0 };
             completions.clear();
-            // Drives answer soon; one that does not is given time.
+            // Drives answer soon; after that the thread sleeps between polls.
             if idle > 10_000 {
                 self.lose_patience("to complete commands", start);
                 self.tend();
@@ -220,7 +220,8 @@ impl NvmeChannel {
         let is_due = now >= self.line.next;
         if is_due {
             self.line.next = now + self.line.period;
-            // By one, however long no thread looked: the controller had its time only while one did.
+            // By one, however long no thread looked: the controller can be judged only by the time
+            // in which a thread looked.
             self.epoch = self.epoch.wrapping_add(1);
         }
         if is_due
@@ -245,7 +246,7 @@ impl NvmeChannel {
             return;
         }
         let is_later_life = word.life() != self.seen.life();
-        // The first life that it sees was there before.
+        // The channel's first life is not a later one.
         if is_later_life && self.seen != UNSEEN {
             self.statistics.resets += 1;
         }
@@ -348,11 +349,12 @@ impl NvmeChannel {
     /// Handles a failure to create a queue.
     fn not_made(&mut self, outcome: Outcome, what: &str) -> Place {
         let Outcome::Failed(status) = outcome else {
-            // A reset, which the state tells of.
+            // The controller is being reset, as its state will show.
             return Place::Waiting;
         };
         if self.line.was_open {
-            // It had one like it a moment ago: what it says now is not to be trusted.
+            // The controller accepted an equal queue a moment ago: its answers cannot be trusted
+            // now.
             self.controller.hub.lock().reset("it did not make a queue again");
             return Place::Waiting;
         }
@@ -395,7 +397,7 @@ impl NvmeChannel {
         let Some(oldest) = oldest else { return };
         if !has_progress && oldest > 0 {
             self.controller.hub.lock().check_status();
-            // It was silent for as many periods as the oldest command is old.
+            // The controller was silent for as many periods as the oldest command is old.
             let silent = self.line.period.saturating_mul(oldest);
             if let Some(start) = Instant::now().checked_sub(silent).filter(|_| silent >= SILENCE) {
                 self.lose_patience("to complete commands", start);
@@ -408,7 +410,7 @@ impl NvmeChannel {
         if overdue {
             self.abort_overdue();
         }
-        // Also those that the controller could not be asked to abort.
+        // Also for commands that the controller could not be asked to abort.
         if is_stuck || oldest > patience.saturating_mul(2) {
             let (controller, queue) = (self.controller.info().name.as_str(), self.queue);
             warn!(name: "queue_stuck", controller, queue, "commands do not end: their queue is made anew");
@@ -455,7 +457,7 @@ impl NvmeChannel {
             let slot = self.slots.get(number);
             let error = match slot.stage {
                 Stage::Active => error,
-                // Its time was over, whatever happened then.
+                // The command had exceeded its time limit, whatever ended it.
                 Stage::Aborting if error == IoError::CANCELED => IoError::TIMED_OUT,
                 Stage::Aborting => error,
                 Stage::Free | Stage::Idle => continue,

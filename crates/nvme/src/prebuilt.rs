@@ -79,7 +79,7 @@ impl PrebuiltQueue {
                 Error::new(ErrorKind::Unsupported, "the controller cannot reach the buffers")
             })?;
             let (opcode, flags) = data_opcode(&request);
-            // Slots are handed out from 0 on, so a slot's number is its place here.
+            // Slots are taken from 0 on, so a slot's number is its index here.
             let slot = channel.keep(request)?;
             commands.push(channel.data_words(slot, opcode, flags, 0, len_bytes, iova + in_arena));
         }

@@ -29,7 +29,8 @@ impl Layout {
     pub(crate) fn new(rings_bytes: usize, slots: u16, piece_bytes_max: u32) -> Self {
         // One entry for each page; the first page is not in the list, but the last one may be one more. Never more than a page.
         let entries = (piece_bytes_max as usize).div_ceil(PAGE_BYTES);
-        // At least a range of a deallocation. A power of two, so that none lies across pages.
+        // At least the size of a deallocation's range. A power of two, so that no list crosses a
+        // page.
         let list_bytes = (entries * 8).next_power_of_two().clamp(16, PAGE_BYTES);
         let lists = (usize::from(slots) * list_bytes).next_multiple_of(PAGE_BYTES);
         let bounces_at = rings_bytes + lists;

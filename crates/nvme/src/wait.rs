@@ -88,7 +88,7 @@ impl NvmeChannel {
                 break;
             }
             if self.taken == 0 {
-                // Nothing can come but the end.
+                // Only the time-out can end this sleep.
                 let end = clock.end(got);
                 if end.is_none() && self.wake.is_none() {
                     break;

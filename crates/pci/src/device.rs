@@ -32,7 +32,7 @@ pub enum Listened {
 
 /// A model of a PCI function, served by [`crate::InProcess`] and by the vfio-user server.
 ///
-/// Its methods may be called from any thread. Their arguments may come from a faulty or hostile
+/// The methods may be called from any thread. Their arguments may come from a faulty or hostile
 /// driver: no method panics, and an access outside the device is an error. The device checks all
 /// offsets.
 pub trait PciDevice: Send + Sync {

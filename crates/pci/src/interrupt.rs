@@ -41,14 +41,14 @@ impl Interrupt {
     /// have made the event a blocking one.
     pub fn clear(&self) {
         let mut count = [0; 8];
-        // No offset: an event has none.
+        // An eventfd has no offset.
         let taken = rustix::io::preadv2(
             &self.event,
             &mut [IoSliceMut::new(&mut count)],
             u64::MAX,
             ReadWriteFlags::NOWAIT,
         );
-        // Kernels before 5.12, which only know the mark of the open file.
+        // Kernels before 5.12 know only the O_NONBLOCK mark of the open file.
         if taken == Err(Errno::OPNOTSUPP) {
             let _ = rustix::io::read(&self.event, &mut [0; 8]);
         }

@@ -1,7 +1,7 @@
 //! Events that interrupt a driver.
 //!
-//! They are eventfds that another process may have supplied. write(2) to a full eventfd blocks,
-//! unless its open file is marked O_NONBLOCK. The owner shares that open file, and can fill it or
+//! The events are eventfds that another process may have supplied. write(2) to a full eventfd
+//! blocks, unless its open file is marked O_NONBLOCK. The owner shares that open file, and can fill it or
 //! change the mark at any moment.
 //!
 //! Only the kernel's own signal never blocks, whatever the owner does. So a signal is an
@@ -167,7 +167,7 @@ impl Signaller {
             });
             match submitted {
                 Ok(count) => return count == 1,
-                // Ends of earlier ones take up the room.
+                // Uncollected results of earlier signals take up the room.
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => self.collect(),
                 Err(_) => return false,
             }

@@ -142,7 +142,7 @@ impl Maps {
         let iova = self.function.map_dma(arena)?;
         let end = iova.checked_add(arena.mapped_bytes() as u64);
         if !iova.is_multiple_of(PAGE_BYTES as u64) || end.is_none() {
-            // An error of the transport: of no use to any caller.
+            // No caller could use an error of the transport.
             let _ = self.function.unmap_dma(arena);
             let name = self.function.name();
             let context = format!("{name}: {arena:?} was opened at {iova:#x}, off its pages");

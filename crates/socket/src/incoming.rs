@@ -106,7 +106,8 @@ impl<H: MessageHeader> Incoming<H> {
                     return Ok(Received::NotYet);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Closed with bytes of ours unread: what is said to be an error is just that it is gone.
+                // The peer closed the socket with bytes of ours unread: that counts as closing, not
+                // as an error.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                     return Ok(Received::Closed(self.head_bytes > 0));
                 }

@@ -78,7 +78,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let now = std::fs::symlink_metadata(&self.path).ok().map(|m| (m.dev(), m.ino()));
         if now.is_some() && now == self.identity {
-            // What cannot be removed is taken for stale by the next.
+            // If the socket cannot be removed, the next listener treats it as stale.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -22,7 +22,7 @@ pub fn receive(
     fds_max: usize,
 ) -> io::Result<usize> {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
-    // What is not taken out of it is closed with it.
+    // Descriptors that are not taken out of the buffer are closed with it.
     let mut control = RecvAncillaryBuffer::new(&mut room);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let received = rustix::net::recvmsg(stream, &mut [IoSliceMut::new(into)], &mut control, flags)?;
@@ -31,7 +31,7 @@ pub fn receive(
             fds.extend(rights);
         }
     }
-    // Cut short: there were more than the room takes, or this process may open no more.
+    // Truncated: there were more descriptors than the room takes, or this process may open no more.
     if received.flags.contains(ReturnFlags::CTRUNC) || fds.len() > fds_max {
         return Err(io::Error::other(
             "more descriptors came than a message may have, or than this process may open",

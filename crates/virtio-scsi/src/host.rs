@@ -239,12 +239,13 @@ impl Inner {
         let inner = self.clone();
         let builder = std::thread::Builder::new().name("virtio-scsi-reset".to_owned());
         let spawned = builder.spawn(move || {
-            // What went wrong is told by the state, and by the next call of the control plane.
+            // The state tells of a failure, and so does the next call of the control plane.
             let _ = inner.reset_now();
             inner.is_resetting.store(false, Ordering::Release);
         });
         if spawned.is_err() {
-            // No thread to be had, and this one may hold the lock that a reset takes: the thread that comes by next begins it.
+            // No thread could be started, and this one may hold the lock that a reset takes: the
+            // next caller begins the reset.
             self.is_resetting.store(false, Ordering::Release);
         }
     }
@@ -300,7 +301,8 @@ impl Inner {
 
     /// Gives the device up and closes its memory, so that it can access none.
     fn give_up(&self) {
-        // What cannot be reset is reset as a function, or cut off; a function that is gone does not mind.
+        // A device that cannot be reset is reset as a function, or cut off from memory. For a
+        // function that is gone the call has no effect.
         let _ = self.function.reset();
         self.maps.cut_off();
         self.set_state(self.state().life() + 1, Phase::Gone);
@@ -388,7 +390,7 @@ impl Host for VirtioScsi {
     fn changes(&self) -> Vec<Change> {
         self.0.look();
         if self.0.has_missed.load(Ordering::Relaxed) {
-            // A device that cannot be asked now is asked the next time.
+            // If the device cannot be asked now, it is asked the next time.
             let _ = self.0.find_targets();
         }
         std::mem::take(&mut *locked(&self.0.changes))

@@ -298,7 +298,8 @@ impl HostQueue for ScsiQueue {
         if word != self.seen || self.rings.is_none() {
             self.turn_over(word, reports);
         }
-        // The device ends commands before it answers the task that ended them: so they are taken after the answer.
+        // The device ends commands before it answers the task that ended them. So completions are
+        // taken after the answer.
         let answer = if self.task.is_some() { self.task_answer() } else { None };
         if let Some(stepper) = &self.inner.stepper {
             self.due = stepper.step(REQUEST_QUEUE + self.number).due;
@@ -364,7 +365,7 @@ impl HostQueue for ScsiQueue {
 impl Drop for ScsiQueue {
     fn drop(&mut self) {
         if let Some(number) = self.task.take() {
-            // If the core cannot be told now, the slot stays taken until the next reset.
+            // If the core is locked now, the slot stays taken until the next reset.
             self.inner.with_core(self.seen, |core| core.abandon(number));
         }
         let is_idle = !self.active.contains(&true) && !self.is_broken;

@@ -32,7 +32,7 @@ impl Unit {
         let (path, unit) = match read("nsid") {
             Ok((path, text)) => (path, text.parse().ok().map(Self::Namespace)),
             Err(_) => {
-                // Linux's SAS drivers say it so.
+                // The form in which Linux's SAS drivers report it.
                 let (path, text) = read("device/sas_address")?;
                 let digits = text.strip_prefix("0x").unwrap_or(&text);
                 (path, u64::from_str_radix(digits, 16).ok().map(Self::Sas))
@@ -85,7 +85,7 @@ fn find(name: &str) -> Result<Named> {
         return match &function.nodes[..] {
             [node] => named(&function, &node.name),
             [] if !function.is_nvme() && !function.is_sas() => Err(no_drive(name)),
-            // Most likely it is on loan, and that is said then.
+            // Most likely the drive is on loan; then this reports that.
             [] => Loan::begin(address).and_then(|_| {
                 Err(Error::new(ErrorKind::Invalid, format!("{address} has no block device")))
             }),
@@ -122,7 +122,7 @@ fn no_drive(name: &str) -> Error {
 
 fn named(function: &Function, node: &str) -> Result<Named> {
     let unit = Unit::of(node)?;
-    // Of a SAS drive the block device knows; of an NVMe drive the controller did.
+    // For a SAS drive, the block device has the values; for an NVMe drive, the controller has them.
     let told = |leaf: &str| {
         let text = fs::read_to_string(format!("/sys/class/block/{node}/device/{leaf}")).ok();
         text.map(|text| text.trim().to_owned())

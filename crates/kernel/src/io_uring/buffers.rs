@@ -132,7 +132,8 @@ impl Buffers {
         let piece = piece(&entry.arena, usize::from(index - entry.first), self.piece_shift);
         // SAFETY: the piece lies in an arena that `entries` keeps mapped, as above.
         let registered = unsafe { ring.register_buffer(u32::from(index), piece) };
-        // A transfer of memory that is not registered does the same, so nothing is lost.
+        // If registering fails, so does the transfer of unregistered memory in the same way: the
+        // error is not lost.
         self.pieces[usize::from(index)] = match registered {
             Ok(()) => Piece::Registered,
             Err(_) => Piece::Refused,
@@ -161,7 +162,8 @@ fn cut(arenas: &[Arc<Arena>], piece_shift: u32) -> (Vec<Entry>, Vec<libc::iovec>
     let mut entries: Vec<Entry> = Vec::with_capacity(arenas.len());
     let mut pieces = Vec::new();
     for arena in arenas {
-        // A block larger than a piece would not lie in one; memory of others may go.
+        // A block larger than a piece would not lie in one; memory of other processes may
+        // disappear.
         let known = entries.iter().any(|entry| entry.arena.id() == arena.id());
         if known || arena.segments_max().is_some() || arena.block_size() > 1 << piece_shift {
             continue;

@@ -231,10 +231,11 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         };
         if !sleep.linger.is_zero() {
             enter.timeout = if self.ring.has_min_wait() {
-                // Without a time-out the kernel would give up when nothing has come by the end of the linger.
+                // Without a time-out the kernel would give up if nothing arrives before the end of
+                // the linger.
                 sleep.timeout.or(Some(TIMEOUT_LONG))
             } else {
-                // What is left after that is the next round's.
+                // The rest of the time is left to the next round.
                 enter.min_wait = Duration::ZERO;
                 Some(sleep.timeout.map_or(sleep.linger, |timeout| timeout.min(sleep.linger)))
             };
@@ -279,7 +280,7 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         // SAFETY: `transfer` names memory of the request's buffer, which the slot owns until it is finished.
         match unsafe { self.ring.push(&entry) } {
             Ok(()) => Ok(()),
-            // Not reached while the ring has `entries`; if it were, the answer is that the queue is full.
+            // Never reached while the ring has `entries`; if it is, the queue counts as full.
             Err(_) => self.in_flight.give_back(slot).map_or(Ok(()), Err),
         }
     }
@@ -289,7 +290,7 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         if THREAD {
             self.alert();
         } else if self.ring.unsubmitted() > 0 {
-            // What the kernel could not take stays in the queue for the next call.
+            // Entries that the kernel could not take stay in the queue for the next call.
             let collect = self.ring.has_hidden_work();
             let _ = self.enter(Enter { collect, ..Enter::default() });
         }
@@ -302,8 +303,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         if completions.len() == before
             && let Some(event) = &self.event
         {
-            // Nothing is here, so a thread that sleeps for the event sleeps for what comes from now on; the second look is for
-            // what came before the event was cleared.
+            // The queue is empty: a thread that sleeps for the event now sleeps for later
+            // completions. The second look is for completions from before the event was cleared.
             let _ = rustix::io::read(event, &mut [0; 8]);
             self.in_flight.statistics.system_calls += 1;
             self.collect(completions);
@@ -335,7 +336,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
             if THREAD {
                 self.alert();
             }
-            // Beside a submission thread completions come without a system call, so a look at memory may do.
+            // With a submission thread completions arrive without a system call, so a look at
+            // memory may be enough.
             let outcome = if THREAD && self.in_flight.occupied() > 0 && self.spin(sleep) {
                 Ok(())
             } else {
@@ -393,8 +395,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
 
 impl<D: Dialect, const THREAD: bool> Drop for Channel<D, THREAD> {
     fn drop(&mut self) {
-        // What was taken is finished, not cancelled: the kernel cannot take back what a drive has, and half a
-        // batch of writes would be no better than a whole one.
+        // Requests that were accepted are finished, not cancelled: the kernel cannot withdraw them
+        // from a drive, and half a batch of writes would be no better than a whole one.
         let mut discarded = Vec::with_capacity(self.in_flight.occupied() as usize);
         while self.in_flight.occupied() > 0 {
             if THREAD {

@@ -157,7 +157,7 @@ impl Dialect for Encoder {
     }
 
     fn leak(&mut self) {
-        // A submission thread may not have read them.
+        // A submission thread may not have read the vectors yet.
         std::mem::forget(self.vectors.take());
     }
 }
@@ -166,8 +166,8 @@ impl Encoder {
     /// Returns the registered buffer that a transfer can use.
     #[inline]
     fn registered(&self, transfer: &Transfer) -> Option<u16> {
-        // Old kernels (6.1) see registered memory in pages, and refuse parts of pages that are no whole blocks, though the same
-        // memory does when it is not registered.
+        // Old kernels (6.1) see registered memory in pages. They refuse a part of a page that is
+        // not whole blocks, although they accept the same memory unregistered.
         if transfer.address.addr() & self.block_mask != 0 {
             return None;
         }

@@ -42,7 +42,7 @@ impl Reach {
     fn of(queue: &Path, kind: Kind) -> Self {
         let limit = |name: &str| number(&queue.join(name));
         let sectors_bytes = limit("max_sectors_kb").unwrap_or(4) << 10;
-        // At worst each page is a segment of its own, and the first and last are parts of pages.
+        // In the worst case each page is a segment of its own, and the first and last are partial.
         let segments_bytes =
             limit("max_segments").unwrap_or(2).saturating_sub(1).max(1) * PAGE_BYTES;
         let len_bytes = sectors_bytes.min(segments_bytes);
@@ -50,7 +50,7 @@ impl Reach {
         Self {
             len_bytes_max: u32::try_from(len_bytes).unwrap_or(u32::MAX),
             chunk_bytes: match kind {
-                // Only that its blocks are whole is known of where a file lies on the drive.
+                // The place of a file on the drive is unknown, except that its blocks are whole.
                 Kind::Regular if chunk_bytes > 0 => PAGE_BYTES,
                 _ => chunk_bytes,
             },

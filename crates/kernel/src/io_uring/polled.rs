@@ -225,7 +225,7 @@ impl<D: Dialect> Channel<D> {
                 let _ = self.polled.enter(Enter { wake: true, ..Enter::default() });
             }
         } else if self.polled.unsubmitted() > 0 {
-            // What the kernel could not take stays in the queue for the next call.
+            // Entries that the kernel could not take stay in the queue for the next call.
             self.in_flight.statistics.system_calls += 1;
             let _ = self.polled.enter(Enter::default());
         }
@@ -262,8 +262,9 @@ impl<D: Dialect> Channel<D> {
             return self.enter_plain(Enter { want, collect: true, timeout, ..Enter::default() });
         }
         if !self.thread {
-            // The kernel polls until there are as many, and knows no time-out there: where something else may end the wait,
-            // one is enough, and the drive's answer bounds how late that is seen.
+            // The kernel polls until there are `want` completions, without a time-out. If another
+            // event may end the wait, one completion is enough: the drive's answer bounds how late
+            // that event is seen.
             let want =
                 if bounded || self.in_plain > 0 { 1 } else { sleep.want.min(self.in_polled) };
             return self.enter_polled(want);
@@ -314,7 +315,8 @@ impl<D: Dialect> IoChannel for Channel<D> {
         } else {
             let (slot, transfer) = self.in_flight.insert(request)?;
             if !self.push(slot, transfer) {
-                // Not reached while the rings have an entry for each slot; if it were, the answer is that the queue is full.
+                // Never reached while the rings have an entry for each slot; if it is, the queue
+                // counts as full.
                 return self.in_flight.give_back(slot).map_or(Ok(()), Err);
             }
         }
@@ -379,8 +381,9 @@ impl<D: Dialect> IoChannel for Channel<D> {
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        // Only this channel looks at the drive, so nothing could signal a completion: the descriptor is readable as long
-        // as there is something to look for, and a thread that sleeps on it polls.
+        // Only this channel polls the drive, so nothing could signal a completion. The descriptor
+        // is therefore readable as long as there is something to poll for, and a thread that sleeps
+        // on it polls.
         let event = match self.event.take() {
             Some(event) => event,
             None => eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
@@ -393,7 +396,7 @@ impl<D: Dialect> IoChannel for Channel<D> {
 
 impl<D: Dialect> Drop for Channel<D> {
     fn drop(&mut self) {
-        // What was taken is finished, not cancelled.
+        // Requests that were accepted are finished, not cancelled.
         let mut discarded = Vec::with_capacity(self.in_flight.occupied() as usize);
         while self.in_flight.occupied() > 0 {
             let sleep = Sleep { want: 1, linger: Duration::ZERO, timeout: None };

@@ -93,7 +93,7 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         if mode.registered_ring {
             ring.register_self();
         }
-        // A filter may allow to set a ring up and yet not to enter it.
+        // A filter may allow setting up a ring but not entering it.
         match ring.enter(Enter { collect: true, ..Enter::default() }) {
             Err(cause)
                 if !matches!(
@@ -158,8 +158,9 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
     /// Whether the submission thread sleeps, so that it must be woken to see pushed entries.
     #[inline]
     pub(crate) fn thread_sleeps(&mut self) -> bool {
-        // A full fence between the entries pushed and the thread's word that it sleeps is in the library's call; its partner is
-        // the kernel's, between that word and its last look at the entries.
+        // The library's call has a full fence between the pushed entries and the read of the
+        // thread's flag that it sleeps. Its partner is the kernel's fence, between setting that
+        // flag and the last look at the entries.
         self.ring.submission().need_wakeup()
     }
 

@@ -184,7 +184,8 @@ fn build<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static>(
     set_up: SetUp,
 ) -> io::Result<IoUring<S, C>> {
     if asked.polling == Polling::Hybrid {
-        // The library knows no such flag, and takes rings set up by others of one kind of entries only.
+        // The library does not know this flag, and accepts rings from outside only with one kind of
+        // entries.
         let ring: Box<dyn Any> = Box::new(build_by_hand(entries, asked, set_up)?);
         return match ring.downcast() {
             Ok(ring) => Ok(*ring),
@@ -206,7 +207,7 @@ fn build<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static>(
     }
     match set_up.task_run {
         TaskRun::Defer => {
-            // Completions are made when this thread asks for them, not when an interrupt finds it.
+            // The kernel finishes completions when this thread asks for them, not in an interrupt.
             builder.setup_single_issuer().setup_defer_taskrun();
             builder.setup_taskrun_flag().setup_submit_all();
         }

@@ -110,7 +110,7 @@ impl Channel {
         };
         let dsync = transfer.op == Op::Write && transfer.force_unit_access;
         block.rw_flags = if dsync { libc::RWF_DSYNC } else { 0 };
-        // A flush takes no address, length or offset, and says so if given one.
+        // A flush with an address, length or offset is refused.
         let moves = matches!(transfer.op, Op::Read | Op::Write);
         block.buffer = if moves { transfer.address.expose_provenance() as u64 } else { 0 };
         block.len = if moves { transfer.len_bytes.into() } else { 0 };
@@ -159,7 +159,7 @@ impl Channel {
                 Ok(taken) => drop(self.pending.drain(..taken)),
                 Err(cause) => match cause.raw_os_error().unwrap_or(libc::EIO) {
                     libc::EAGAIN | libc::EINTR => return,
-                    // The first one is at fault; the others get their turn.
+                    // The first block is at fault; the others are submitted next.
                     errno => {
                         let slot = self.pending.remove(0);
                         if slot == self.wake_slot() {
@@ -241,7 +241,7 @@ impl IoChannel for Channel {
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         if let Some(fd) = &self.watched {
-            // Before the look: what completes after it signals again.
+            // Cleared before the look: a later completion signals again.
             let _ = rustix::io::read(fd, &mut [0; 8]);
             self.in_flight.statistics.system_calls += 1;
         }
@@ -274,7 +274,7 @@ impl IoChannel for Channel {
             self.ring();
             let mut woken = false;
             if mapped {
-                // What fast devices finish within `io_submit` needs no other call.
+                // Requests that fast devices finish within `io_submit` need no other call.
                 woken = self.reap(completions);
             } else {
                 self.in_flight.take_refused(completions);
@@ -315,7 +315,7 @@ impl IoChannel for Channel {
         }
         self.ring();
         if !mapped && completions.len() == before && self.in_flight.occupied() > 0 {
-            // No time to sleep was left, and so no call yet.
+            // There was no time left to sleep, and so no call yet.
             self.reap(completions);
         }
         self.in_flight.take_refused(completions);

@@ -78,7 +78,8 @@ impl Command {
 /// the bits above (Base §4.5).
 pub(super) fn errno_of(status: i32) -> i32 {
     match Status(status as u16).errno() {
-        // Taken back by a reset of the controller: sent again at once it might cause the next one.
+        // Cancelled by a reset of the controller: if sent again at once, it might cause the next
+        // reset.
         libc::ECANCELED => libc::EIO,
         errno => errno,
     }

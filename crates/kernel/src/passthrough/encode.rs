@@ -116,7 +116,7 @@ impl Dialect for Encoder {
     fn encode(&mut self, transfer: Transfer, slot: u64) -> squeue::Entry128 {
         let first_block = transfer.offset_bytes >> self.block_shift;
         let (address, len_bytes, blocks) = match transfer.op {
-            // A read or write is within the limit already; zeroes may be many pieces.
+            // A read or write is within the limit already; zeroes may need many commands.
             Op::Read | Op::Write => {
                 let blocks = transfer.len_bytes >> self.block_shift;
                 (transfer.address as u64, transfer.len_bytes, blocks)
@@ -159,7 +159,8 @@ impl Dialect for Encoder {
         match result {
             // A command moves all or nothing.
             0 => self.piece_bytes_max.into(),
-            // A reset of the controller took the command back. Sent again at once it might cause the next one.
+            // A reset of the controller cancelled the command. If sent again at once, it might
+            // cause the next reset.
             cancelled if cancelled == -libc::EINTR => -i64::from(libc::EIO),
             ..0 => result.into(),
             status => -i64::from(errno_of(status)),
@@ -167,7 +168,7 @@ impl Dialect for Encoder {
     }
 
     fn reach(namespace: &Namespace) -> Result<Reach> {
-        // Whatever is longer than a command, this module cuts itself.
+        // This module itself cuts transfers that are longer than a command.
         namespace.check_polling().map(|()| Reach::ALL)
     }
 

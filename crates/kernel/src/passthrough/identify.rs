@@ -98,7 +98,7 @@ impl Controller {
 impl NamespaceData {
     fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
         let identify = IdentifyNamespace::parse(data);
-        // Whether it counts the format in use among those that are there or not.
+        // Valid whether or not the count of formats includes the one in use.
         let at = 128 + 4 * usize::from(identify.format);
         Self {
             blocks: identify.size_blocks,
@@ -192,7 +192,7 @@ mod tests {
         );
         data[77] = 0;
         assert_eq!(Controller::parse(&data).transfer_bytes_max, None);
-        // No drive says so; nothing may overflow where one does.
+        // No real drive reports this; if one does, nothing may overflow.
         data[77] = 255;
         assert!(Controller::parse(&data).transfer_bytes_max > Some(1 << 40));
     }

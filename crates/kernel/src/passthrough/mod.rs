@@ -43,8 +43,9 @@ pub(crate) fn open(options: &FileOptions, mode: &Mode) -> Result<(Arc<Namespace>
         (Err(error), Some(own))
             if mode.registered_buffers && error.kind() == ErrorKind::Invalid =>
         {
-            // Linux 6.1 counts all pages from a transfer's first to the end of the registered buffer as if they were moved, and
-            // refuses if they are more than the drive takes segments. Newer kernels (7.3) do not.
+            // Linux 6.1 counts all pages from a transfer's first to the end of the registered
+            // buffer, and refuses the transfer if they are more than the drive's segments. Newer
+            // kernels (7.3) do not.
             own.piece_shift = (own.segments_max * PAGE_BYTES).ilog2();
             probe.arenas = vec![
                 Arena::new(1 << own.piece_shift, 1, ArenaOptions::ordinary_pages())

@@ -126,7 +126,7 @@ impl IoChannel for Channel {
 
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         if self.watched {
-            // Before the look: what completes after it signals again.
+            // Cleared before the look: a later completion signals again.
             self.clear_event();
         }
         self.look(completions)
@@ -175,7 +175,7 @@ impl IoChannel for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // What was taken is done; the pool's drop waits for it.
+        // Accepted requests are performed; the pool's drop waits for them.
         self.kick();
     }
 }

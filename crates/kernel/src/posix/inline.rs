@@ -4,7 +4,7 @@
 //! Invariants:
 //! - `submit` only queues a request. `kick` and `poll` make the calls for all queued requests,
 //!   `wait` for as many as are wanted. So these functions block here for as long as the device
-//!   needs, although elsewhere they never do.
+//!   needs, although elsewhere `kick` and `poll` never block.
 //! - After `kick` no calls are left to make: all requests in flight are in `done`.
 
 use std::os::fd::BorrowedFd;
@@ -128,7 +128,8 @@ impl IoChannel for Channel {
         let before = completions.len();
         completions.append(&mut self.done);
         let got = completions.len() - before;
-        // Nothing is gained by lingering for what this thread itself has to do; what is wanted beyond one is done all the same.
+        // Lingering gains nothing, since this thread itself does the work; but all that are wanted
+        // beyond one are performed too.
         self.perform((options.want.max(1) as usize).saturating_sub(got), completions);
         if completions.len() == before {
             self.sleep(options);

@@ -283,7 +283,7 @@ fn whoever_loses_patience_ends_the_wait() {
             ControlFlow::Break(())
         }
     });
-    // Hours, without it.
+    // Without the timeout policy the test would take hours.
     let options = ControllerOptions {
         timeout_ms: ControllerOptions::TIMEOUT_MS_MAX,
         ready_timeout_ms: Some(10_000_000),

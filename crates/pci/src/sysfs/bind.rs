@@ -299,7 +299,7 @@ pub(crate) mod tests {
         assert_eq!(driver_of(&machine).as_deref(), Some("hwperf"));
         assert_eq!(give("").unwrap().now.as_deref(), Some("nvme"));
         assert_eq!(override_of(&machine.root(), drive()), "");
-        // One that refuses it leaves it with none, and that is said.
+        // A driver that refuses the function leaves it with none, and the error says so.
         let refuses = |path: &str, word: &str| machine.hears(path, word, true);
         let error = give_by(&machine.root(), &refuses, drive(), VFIO_PCI).unwrap_err();
         assert!(error.to_string().contains("vfio-pci did not take it"), "{error}");

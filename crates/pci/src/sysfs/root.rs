@@ -64,7 +64,7 @@ impl Root {
     /// Writes a word to one of the kernel's files.
     pub(crate) fn write(&self, path: &str, word: &str) -> io::Result<()> {
         use std::io::Write;
-        // Not made where it is missing: a file of sysfs that is not there is an answer.
+        // Without creating the file: if a file of sysfs is missing, the caller has to know.
         std::fs::OpenOptions::new().write(true).open(self.path(path))?.write_all(word.as_bytes())
     }
 }

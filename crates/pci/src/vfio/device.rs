@@ -204,7 +204,7 @@ impl Device {
             return Err(self.too_few_vectors(vector, *enabled));
         }
         let mut wanted = self.vectors.min(VECTORS_AT_ONCE.max(vector + 1));
-        // The kernel says how many it could have given.
+        // The kernel returns the number that it could have given.
         for _ in 0..8 {
             let possible = self.set_events(0, &vec![-1; wanted as usize])?;
             if possible == 0 {
@@ -265,7 +265,7 @@ fn region(fd: BorrowedFd<'_>, index: u32) -> std::io::Result<Region> {
         sized(fd, DEVICE_GET_REGION_INFO, &mut info).map(|_| info)
     };
     let info = asked(INFO_BYTES)?;
-    // It has said how much there is with capabilities.
+    // The first answer says how long the one with capabilities is.
     let info = asked(info.u32(0).clamp(INFO_BYTES, 1 << 16))?;
     Ok(Region::parse(info.bytes()))
 }

@@ -138,7 +138,7 @@ fn refused(cause: std::io::Error, len: u64, open: u64, limit: Option<u64>) -> Er
 fn type1_ranges(fd: &OwnedFd) -> std::io::Result<Option<Vec<(u64, u64)>>> {
     let mut info = Argument::new(INFO_BYTES);
     sized(fd.as_fd(), IOMMU_GET_INFO, &mut info)?;
-    // It has said how much there is.
+    // The first answer says how long the whole one is.
     let mut info = Argument::new(info.u32(0).clamp(INFO_BYTES, 1 << 20));
     sized(fd.as_fd(), IOMMU_GET_INFO, &mut info)?;
     Ok(parse_ranges(info.bytes()))

@@ -70,11 +70,12 @@ impl fmt::Debug for VfioFunction {
 impl Drop for VfioFunction {
     /// Stops the device before its memory is closed: a driver may have left it running.
     fn drop(&mut self) {
-        // One that is gone cannot be told, and does nothing any more.
+        // A function that is gone cannot be stopped, and does nothing any more.
         let _ = self.device.stop_mastering();
         let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (_, Opened { iova, arena }) in opened.drain() {
-            // What could not be closed goes with the container; until then the kernel keeps the pages.
+            // Memory that cannot be closed now is closed with the container; until then the kernel
+            // keeps the pages.
             let _ = self.dma.close(iova, arena.mapped_bytes() as u64);
         }
         let regions = self.regions.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -148,7 +149,7 @@ impl PciFunction for VfioFunction {
         }
         let iova = self.dma.open(Memory::Region(region))?;
         regions.insert(start, (iova, region.clone()));
-        // The pages that are mapped may begin before the range.
+        // The mapping begins on a page, which may be before the range.
         Ok(Some(iova + (region.start() - start) as u64))
     }
 

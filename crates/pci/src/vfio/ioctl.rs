@@ -116,7 +116,7 @@ pub(super) fn plain(fd: BorrowedFd<'_>, call: Plain, value: usize) -> io::Result
 
 /// Makes a call with a structure as its argument and its result.
 pub(super) fn sized(fd: BorrowedFd<'_>, call: Sized, argument: &mut Argument) -> io::Result<u32> {
-    // The kernel may have put what it wants to say into it at an earlier call.
+    // The kernel may have changed the size at an earlier call.
     let len = argument.0.len() as u32;
     argument.0[..4].copy_from_slice(&len.to_ne_bytes());
     // SAFETY: the calls that are `Sized` read and write at most as many bytes as the first word says, which is the length of the

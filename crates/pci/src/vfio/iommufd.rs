@@ -37,7 +37,7 @@ pub(super) fn open(root: &Root, function: &Function, path: &str) -> Result<(Owne
         true => busy(root, function),
         false => failed("opening its file")(cause),
     })?;
-    // The kernel says only EINVAL to the second.
+    // The kernel would answer a second opening only with EINVAL.
     flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(|cause| match cause {
         Errno::AGAIN => busy(root, function),
         cause => failed("locking its file")(cause.into()),

@@ -25,7 +25,7 @@ impl IovaSpace {
     /// Makes the space from the first and last address of each range that the IOMMU can translate.
     /// `None`: the IOMMU did not say.
     pub(super) fn new(ranges: Option<&[(u64, u64)]>) -> Self {
-        // What an IOMMU of 39 bits can do, the least seen.
+        // The range of an IOMMU with 39 bits, the smallest known.
         let ranges = ranges.unwrap_or(&[(0, (1 << 39) - 1)]);
         let mut free = BTreeMap::new();
         for &(first, last) in ranges {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn comes_from_the_ranges_alone() {
-        // As intel-iommu says it.
+        // The ranges of intel-iommu.
         let mut space = IovaSpace::new(Some(&[(0, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)]));
         assert_eq!(space.take(4096), Some(1 << 32));
         assert_eq!(space.take(4 << 20), Some((1 << 32) + 2 * GRID));

@@ -81,7 +81,7 @@ pub(super) fn capability(info: &[u8], first: u32, id: u16) -> Option<&[u8]> {
     let mut at = first as usize;
     for _ in 0..64 {
         let cap = info.get(at..).filter(|cap| at > 0 && cap.len() >= 8)?;
-        // Its number is the first half of the first word.
+        // The id is the first half of the first word.
         if u16::from_ne_bytes([cap[0], cap[1]]) == id {
             return Some(cap);
         }

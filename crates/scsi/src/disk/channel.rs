@@ -511,7 +511,8 @@ impl IoChannel for ScsiChannel {
 
 impl Drop for ScsiChannel {
     fn drop(&mut self) {
-        // What the device has it may touch until it says that it does not: in bounded time, by the ladder.
+        // The device may access the memory of sent commands until it reports their end, which the
+        // ladder brings about in bounded time.
         let mut done = Vec::new();
         self.queue.kick();
         while self.queue.sent() > 0 {

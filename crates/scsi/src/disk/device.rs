@@ -96,7 +96,8 @@ impl ScsiDisk {
             let mut runner = Runner::open(&self.host, self.unit, self.state.clone(), self.options)?;
             let (token, command) =
                 (Token::new(), Command::SetTimestamp { len: TIMESTAMP_BYTES as u32 });
-            // A unit that does not take it is one without: docs/design/scsi.md says what follows.
+            // A unit that refuses it is treated as one without a timestamp: docs/design/scsi.md has
+            // the consequences.
             let is_set = runner.tell(command, &timestamp::encode_set(token.ms)).is_ok();
             self.state.power.watch(is_set.then_some(token));
             self.state.power.set_has_witness(is_set);

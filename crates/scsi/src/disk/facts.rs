@@ -170,7 +170,7 @@ fn check_type(inquiry: &Inquiry, what: &str) -> Result<()> {
 
 fn vital_page(runner: &mut Runner, page: u8) -> Option<Vec<u8>> {
     let command = Command::Inquiry { page: Some(page), allocation: PAGE_BYTES as u16 };
-    // A unit need not know it, and what it does not say has its default.
+    // A unit need not support the page; missing values have their defaults.
     runner.ask(command, PAGE_BYTES).ok()
 }
 
@@ -238,7 +238,7 @@ fn mode_of(runner: &mut Runner) -> Mode {
         let pages = data.get(head.pages_at..).unwrap_or(&[]);
         return Mode { head, write_cache: mode::decode_caching(pages).unwrap_or(false) };
     }
-    // A unit that says nothing of a cache may have one: flushes cost little where there is none.
+    // A unit that does not report on its cache may have one: flushes cost little if it does not.
     Mode { head: Head::default(), write_cache: true }
 }
 

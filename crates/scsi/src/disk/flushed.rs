@@ -76,7 +76,7 @@ impl ScsiChannel {
                 self.power_losses = self.state.power.losses();
                 self.finish(tag, Err(IoError::IO), completions);
             }
-            // Nothing is known of what was lost.
+            // It is not known what was lost.
             (_, Err(error)) => self.finish(tag, Err(error), completions),
             (Some(Step::Looking { .. }), Ok(())) => {}
         }
@@ -143,7 +143,8 @@ impl ScsiChannel {
     fn fail(&mut self, tag: u16, is_news: bool, completions: &mut Vec<Completion>) {
         let power = &self.state.power;
         let losses = power.losses();
-        // A loss that the timestamp alone tells of is to be counted, unless another channel has done that.
+        // A loss that only the timestamp reveals has to be counted, unless another channel has done
+        // that.
         let is_to_count = is_news && losses == self.power_losses;
         if is_to_count || power.has_witness() && !power.is_watched() {
             let token = Token::new();

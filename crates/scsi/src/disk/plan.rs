@@ -31,7 +31,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(facts: &DiskFacts, host_bytes_max: u32) -> Self {
         let shift = facts.logical_block_bytes.trailing_zeros();
-        // Whole blocks, and what 32 bits hold with room.
+        // Whole blocks, as many as 32 bits hold with room to spare.
         let bytes = |blocks: Option<u32>| {
             let bytes = u64::from(blocks.unwrap_or(0)) << shift;
             (bytes.min(1 << 30) >> shift << shift) as u32
@@ -99,7 +99,7 @@ impl Plan {
     }
 
     pub(crate) fn flush(&self) -> Cdb {
-        // All blocks. The short form where it reaches: every disk knows it.
+        // All blocks. The short form if it suffices: every disk supports it.
         let width = match self.size_bytes >> self.block_shift {
             0..=0xFFFF_FFFF => Width::Ten,
             _ => Width::Sixteen,

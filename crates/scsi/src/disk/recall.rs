@@ -88,7 +88,8 @@ impl Recall {
     fn all(&self) -> Vec<Arc<Answers>> {
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         let all = channels.iter().filter_map(Weak::upgrade).collect();
-        // What a channel noted that is closed is seen: the partner is its last `Arc`.
+        // The partner is the drop of a closed channel's last `Arc`: what that channel noted is seen
+        // here.
         fence(Ordering::Acquire);
         all
     }

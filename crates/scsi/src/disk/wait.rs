@@ -30,7 +30,7 @@ impl ScsiChannel {
             }
             let end = clock.end(got);
             if self.taken == 0 {
-                // Nothing can come but the end.
+                // Only the time-out can end this wait.
                 if end.is_none() && self.wake.is_none() {
                     break;
                 }

@@ -291,7 +291,7 @@ impl Queue {
                 false
             }
             Err(Refusal::Gone) => {
-                // Told with the next turn, as all ends are.
+                // Reported with the next turn, as all ends are.
                 slot.stage = Stage::Sent;
                 self.sent += 1;
                 self.reports.push(Report::Ended(tag, Outcome::Gone));
@@ -318,7 +318,7 @@ impl Queue {
                 Report::Task(succeeded) => self.task_ended(succeeded),
             }
         }
-        // Keeps what was allocated; what was reported meanwhile comes with the next turn.
+        // Keeps the allocation; reports that arrived meanwhile are handled by the next turn.
         std::mem::swap(&mut self.reports, &mut reports);
         self.reports.append(&mut reports);
         let polls = if done.len() > before { 1 } else { EMPTY_POLL };
@@ -411,7 +411,7 @@ impl Queue {
                 return self.hold(tag, 0);
             }
             Verdict::Busy(delay_ms) => {
-                // Not a retry, and yet not for ever.
+                // Not counted as a retry, but limited in time.
                 let patience_ms = timeout_ms.saturating_mul(u32::from(retries_max) + 1);
                 if now_ms.wrapping_sub(slot.begun_ms) < patience_ms {
                     self.window = self.sent.max(1);

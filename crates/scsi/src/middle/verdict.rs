@@ -43,7 +43,7 @@ pub(crate) fn of_status(status: u8, sense: Option<&Sense>) -> Verdict {
 }
 
 fn of_sense(sense: &Sense) -> Verdict {
-    // What an earlier command did is not known to have anything to do with this one, which was not done.
+    // A deferred error is of an earlier command. This command was not done, and can be sent again.
     if sense.is_deferred {
         return Verdict::Again(0);
     }
@@ -52,7 +52,7 @@ fn of_sense(sense: &Sense) -> Verdict {
         (Key::NotReady, Code::BECOMING_READY) => Verdict::Again(BECOMING_READY_MS),
         (Key::UnitAttention, _) => Verdict::Again(0),
         (Key::HardwareError, _) => Verdict::Once,
-        // Protection information does not fit: it will not the next time.
+        // Protection information that does not match will not match the next time either.
         (Key::AbortedCommand, Code(0x10, _)) => Verdict::Fail(IoError::IO),
         (Key::AbortedCommand, _) => Verdict::Again(0),
         (Key::DataProtect, Code::SPACE_EXHAUSTED) => Verdict::Fail(IoError::NO_SPACE),

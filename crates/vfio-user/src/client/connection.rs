@@ -145,7 +145,7 @@ impl Connection {
                 }
                 Received::Message(message) => {
                     let reply = message.header;
-                    // Some servers answer also what needs no answer.
+                    // Some servers answer even commands that want no reply.
                     let was_posted = reply.command == Command::RegionWrite as u16;
                     if self.has_posted && was_posted && reply.id != header.id {
                         continue;
@@ -227,7 +227,7 @@ fn wait(stream: &UnixStream, events: PollFlags, turn: &Turn<'_>) -> std::result:
     }
     let slice = left.min(SLICE);
     let slice = Timespec { tv_sec: slice.as_secs() as _, tv_nsec: slice.subsec_nanos().into() };
-    // Whatever it says, the next try finds out.
+    // Whatever the result, the next attempt finds out.
     let _ = rustix::event::poll(&mut [PollFd::new(stream, events)], Some(&slice));
     Ok(())
 }

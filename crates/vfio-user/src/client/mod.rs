@@ -323,7 +323,7 @@ impl PciFunction for Client {
         if kind as u64 == FUSE {
             return Err(errors::nonsense(&self.name, Command::GetRegionInfo));
         }
-        // What is cut short later is found by `State::call`.
+        // `State::call` detects files that are cut short later.
         if in_file.checked_add(len as u64).is_none_or(|end| end > u64::try_from(size).unwrap_or(0))
         {
             return Err(errors::nonsense(&self.name, Command::GetRegionInfo));
@@ -367,7 +367,8 @@ impl PciFunction for Client {
     }
 
     fn map_region(&self, region: &Arc<Mapping>) -> Result<Option<u64>> {
-        // A file that its owner could cut short would end this connection, and with it what others do by it.
+        // If its owner cut the file short, this connection would end, and with it all other
+        // devices' use of it.
         let Some((file, offset_bytes)) = region.file() else { return Ok(None) };
         let Some((start, len)) = on_grid(file, offset_bytes, region.bytes().len() as u64) else {
             return Ok(None);
@@ -442,7 +443,7 @@ impl PciFunction for Client {
 impl Drop for Client {
     fn drop(&mut self) {
         let Some(found) = self.found.command else { return };
-        // One that has gone has nothing that could be put back.
+        // A device that has gone has nothing to restore.
         if self.enable_msix(false).is_ok() {
             let _ = self.write_config(command::AT, &found.to_le_bytes());
         }

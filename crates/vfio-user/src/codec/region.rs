@@ -71,7 +71,8 @@ impl RegionInfo {
         let access = if self.len > 0 { READ | WRITE } else { 0 };
         let flags = access | if mapped { MMAP | CAPS } else { 0 };
         let whole = argsz >= needed;
-        // Also if they are not there for want of room: QEMU holds 0 to be wrong wherever there are some.
+        // Set even if the areas are missing for want of room: QEMU treats 0 as an error whenever
+        // there are areas.
         let capabilities_at = if mapped { Self::BYTES } else { 0 };
         let mut bytes = Writer::default()
             .u32(needed)

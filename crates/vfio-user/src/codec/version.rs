@@ -61,7 +61,7 @@ impl Version {
         };
         let capabilities = match words.trim_ascii() {
             [] => Capabilities::default(),
-            // What it has beyond what is known here, such as for migration, is passed over.
+            // Capabilities that are not known here, such as those for migration, are ignored.
             words => serde_json::from_slice::<Words>(words).ok()?.capabilities,
         };
         Some(Self { major, minor, capabilities })

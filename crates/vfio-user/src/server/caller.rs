@@ -52,9 +52,10 @@ impl Caller {
     /// Tells the caller that there is a client already.
     pub(super) fn refuse(mut self, header: Header) {
         let answer = header.error(Errno::BUSY.raw_os_error() as u32).message(&[]);
-        // A socket just opened takes so few bytes at once; if not, closing it says enough.
+        // A socket that was just opened takes so few bytes at once; if not, closing it says enough.
         let _ = self.stream.write(&answer);
-        // Bytes left unread would take the answer away from the client. A plain read closes what descriptors may come.
+        // If bytes were left unread, the client would not get the answer. A plain read closes any
+        // descriptors that come with them.
         let mut rest = [0; 4096];
         let _ = self.stream.read(&mut rest);
     }

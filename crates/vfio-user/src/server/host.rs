@@ -109,7 +109,8 @@ impl<D: PciDevice> Host<D> {
             if self.socket_turns > 0 {
                 self.socket_turns -= 1;
             } else if self.rounds < ROUNDS && (progress || turn > 0 || self.has_client()) {
-                // Without work too: what a driver asks for next most likely comes by a doorbell.
+                // Skips the sockets even without work: a driver's next request most likely comes
+                // by a doorbell.
                 continue;
             }
             self.rounds = 0;
@@ -147,7 +148,7 @@ impl<D: PciDevice> Host<D> {
         self.nap = (2 * nap).min(nap_max).max(NAP_MIN);
         let until = due.map_or(now + nap, |due| due.min(now + nap)).min(end);
         let nap = until.saturating_duration_since(now);
-        // A wait that short takes longer than it is.
+        // A shorter sleep takes longer than its time.
         if nap >= NAP_MIN {
             let sockets: Vec<BorrowedFd<'_>> =
                 self.drives.iter().flat_map(|(_, server)| server.sockets()).collect();

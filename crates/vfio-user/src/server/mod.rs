@@ -110,7 +110,7 @@ impl Server {
             self.is_active |= progress;
         }
         self.look_for_idleness();
-        // So many that a crowd costs others no more than this.
+        // A limit, so that a crowd costs the client no more than this.
         for _ in 0..CALLERS_MAX {
             let Some(stream) = self.listener.accept() else { break };
             if self.callers.len() == CALLERS_MAX {
@@ -174,11 +174,11 @@ impl Server {
                     caller.refuse(message.header);
                 }
                 Said::All(message) => self.begin(caller, message),
-                // Connections that come beside a client need not be told of.
+                // While there is a client, failures of other connections are not reported.
                 _ if self.session.is_some() => {}
                 Said::Gone(true) => self.turn_away(Ended::Cut),
                 Said::Wrong(error) => self.turn_away(Ended::Wrong(error)),
-                // A connection that only tries whether a server is here is no client.
+                // A connection that only tests whether a server is here is not reported.
                 Said::Gone(false) | Said::NotYet => {}
             }
         }

@@ -435,7 +435,8 @@ impl Session {
         }
         match set.index {
             irq_index::MSIX => {}
-            // Devices here signal by MSI-X alone; a line is set up by clients that do so for every function, and stays silent.
+            // Devices here signal only by MSI-X. Clients set up INTx for every function; it stays
+            // silent.
             irq_index::INTX => return Reply::empty(),
             _ if set.count == 0 => return Reply::empty(),
             _ => return Err(Errno::INVAL),
@@ -522,7 +523,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // A client that never agreed has had nothing; the device forgets the memory before its mappings go.
+        // A client that never agreed has opened nothing. The device forgets the memory before its
+        // mappings are dropped.
         if self.is_agreed {
             self.device.end_session();
         }

@@ -208,8 +208,8 @@ fn places_where_no_device_is() {
     fails(&at("datagram"));
 }
 
-/// Runs a server that answers the first message by `answer`, and then closes the connection, unless
-/// `stay`.
+/// Runs a server that answers the first message by `answer`. With `stay`, it keeps the connection
+/// open until the client sends more or closes it.
 fn odd_server(path: &Path, answer: impl FnOnce(Header) -> Vec<u8> + Send + 'static, stay: bool) {
     let listener = UnixListener::bind(path).unwrap();
     std::thread::spawn(move || {

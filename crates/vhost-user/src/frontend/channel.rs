@@ -111,7 +111,7 @@ impl VhostUserChannel {
             bounces,
             bounce_bytes,
         };
-        // From here on the channel's end takes all of it back.
+        // From here on the channel's drop undoes all of it.
         link.add_call(&channel.queue.call);
         for arena in &arenas {
             if !channel.arenas.contains(&arena.id()) && link.add_arena(arena)? {
@@ -189,7 +189,7 @@ impl VhostUserChannel {
                         self.waiting.push_back(slot);
                         return;
                     };
-                    // All of its parts are, or none.
+                    // A request is copied as a whole, or not at all.
                     self.statistics.copied += u64::from(job.done_bytes == 0);
                     job.part_bytes = left.min(self.bounce_bytes);
                     if !is_in {
@@ -226,7 +226,7 @@ impl VhostUserChannel {
                     is_news = true;
                     self.end(slot, status, completions);
                 }
-                // With the event index a call is asked for each time anew.
+                // With the event index, each signal has to be asked for anew.
                 Ok(None) if is_news && self.is_watched && self.queue.listen() => is_news = false,
                 Ok(None) => break,
                 Err(_) => {
@@ -250,7 +250,7 @@ impl VhostUserChannel {
                     return;
                 }
                 self.statistics.resets += 1;
-                // All that was under way is done again: no caller was told that it had been done.
+                // All requests in flight are repeated: no caller was told that they had been done.
                 self.waiting.clear();
                 for slot in 0..self.jobs.len() as u16 {
                     if let Some(job) = &mut self.jobs[usize::from(slot)] {
@@ -273,7 +273,7 @@ impl VhostUserChannel {
 
     /// Handles the end of a command.
     fn end(&mut self, slot: u16, status: Option<Status>, completions: &mut Vec<Completion>) {
-        // Nothing of what waits for a block is with the back end.
+        // A job that waits for a bounce buffer has no command with the back end.
         let is_offered = !self.waiting.contains(&slot);
         let job = self.jobs.get_mut(usize::from(slot)).filter(|_| is_offered);
         let Some(job) = job.and_then(Option::as_mut) else { return self.link.break_up(self.seen) };
@@ -383,7 +383,7 @@ impl IoChannel for VhostUserChannel {
         if self.is_watched && completions.len() == before {
             self.queue.clear_call();
             self.statistics.system_calls += 1;
-            // What came between the look and the clearing.
+            // Completions from between the look and the clearing.
             self.turn(completions);
         }
         completions.len() - before

@@ -34,7 +34,7 @@ impl Connection {
         let start = Instant::now();
         let stream = loop {
             match connect(path) {
-                // As many wait there as may.
+                // The listener's queue is full.
                 Err(cause)
                     if cause.kind() == io::ErrorKind::WouldBlock && start.elapsed() < timeout =>
                 {

@@ -256,10 +256,10 @@ impl Link {
             return Ok(true);
         }
         registry.arenas.push((arena.clone(), 1));
-        // One that is down is told of all when it is up again.
+        // A back end that is down is told of all arenas when it is up again.
         let told = up.as_mut().map_or(Ok(()), |up| up.add(arena, &registry.arenas));
         match told {
-            // It is told of all when it is back.
+            // A back end that has gone is told of all arenas when it is back.
             Err(error) if error.kind() != ErrorKind::Gone => {
                 registry.arenas.pop();
                 Err(error)
@@ -359,7 +359,7 @@ impl Link {
                 }
                 if let (true, Some((back, _))) = (header.needs_reply(), &up.back) {
                     let answer = header.reply(8).message(&number(config.is_none().into()));
-                    // A back end that asks and does not read gets no answer.
+                    // A back end that sends requests and does not read the replies gets none.
                     let _ = send(back, &answer, &[]);
                 }
             }
@@ -500,7 +500,7 @@ fn connect(
         | blk::DISCARD
         | blk::WRITE_ZEROES
         | feature::EVENT_IDX;
-    // Not what is new: with FLUSH a cache that no caller flushes would be agreed on.
+    // Not new features: with FLUSH, a cache would be agreed on that no caller flushes.
     let features = offered & known.map_or(wanted, |known| known.features);
     if let Some(known) = known
         && features != known.features

@@ -113,7 +113,7 @@ impl Queue {
     /// Takes the ring back from the back end. On return no request of it is in flight.
     pub(super) fn take_back(&self, link: &Link, seen: Word) {
         let state = RingState { ring: self.number.into(), number: 0 };
-        // One that has gone has nothing under way.
+        // A back end that has gone has nothing in flight.
         let _ = link.with(seen, |back_end| back_end.ask(Request::GetVringBase, &state.payload()));
     }
 

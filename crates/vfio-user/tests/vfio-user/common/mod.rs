@@ -268,7 +268,7 @@ impl Drop for Served {
     }
 }
 
-/// Waits for an event. Returns after a limit even without it: the test then fails by itself.
+/// Waits until `happened` returns true. Panics after a limit of at least 20 s.
 pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
     for _ in 0..20_000 {
         if happened() {
