@@ -12,12 +12,13 @@ use crate::{nvme, scsi, soft, vhost_user};
 
 /// The drivers of a program and the devices that they have open.
 ///
-/// A PCI function has one driver in a process, however many of its namespaces or units are in use: names that lead to one NVMe controller
-/// or SCSI host share it, if they are opened by one `Drivers`. So a program makes one value and hands clones of it to all that opens
-/// devices; a clone is a handle to the same drivers. Two values that were made apart know nothing of each other: by the second, a function
-/// that the first has open is `Busy`.
+/// A PCI function has one driver in a process, however many of its namespaces or units are in use.
+/// Names that lead to one NVMe controller or SCSI host share it, if they are opened by one
+/// `Drivers`. So a program makes one value and gives clones of it to all code that opens devices; a
+/// clone is a handle to the same drivers. Two values that were made separately do not know each
+/// other: opening a function by the second that the first has open fails with `Busy`.
 ///
-/// Devices keep what they need. They may outlive the `Drivers` by which they were opened.
+/// Devices keep what they need. They may outlive the `Drivers` that opened them.
 ///
 /// ```
 /// use qpair_drivers::Drivers;
@@ -101,7 +102,8 @@ impl Drivers {
         }
     }
 
-    /// Returns an [`Opener`] for everything: files as `files` opens them, other devices by these drivers.
+    /// Returns an [`Opener`] for everything: `files` opens files, and these drivers open other
+    /// devices.
     pub fn opening<F>(&self, files: F) -> Opening<'_, F>
     where
         F: Fn(&Path) -> Result<Arc<dyn BlockDevice>>,

@@ -1,9 +1,9 @@
 //! A thread over several polled drives makes no system call for an I/O, because it polls all of
 //! them.
 //!
-//! The thread once slept instead. Only channels that reported completions without a system call were
-//! polled, and neither NVMe nor SCSI channels reported that. Two drives behind one thread cost an
-//! event and a poll(2) for each I/O, while one drive cost nothing.
+//! The thread once slept instead. Only channels that reported completions without a system call
+//! were polled, and neither NVMe nor SCSI channels reported that. Two drives behind one thread cost
+//! an event and a poll(2) for each I/O, while one drive cost nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -39,7 +39,7 @@ fn stripe_of(drive: &str, count: usize) -> Arc<dyn BlockDevice> {
     open(&format!("stripe:unit=4KiB:{}", vec![drive; count].join("+")))
 }
 
-/// Reads, `depth` at a time, by what submits and waits; the completions.
+/// Performs [`READS`] reads, `depth` at a time: `submit` sends one, and `wait` takes completions.
 fn read(
     arena: &Arc<Arena>,
     depth: u64,

@@ -29,12 +29,14 @@ enum Target {
 
 /// Opens a file, a block device, or the character device of an NVMe namespace.
 ///
-/// An interface asked for by name is the one that runs; [`Interface::Auto`] takes the first on which a channel
-/// can really be opened here: for a character device that is NVMe passthrough, which needs to be asked for nowhere else.
+/// If an interface is asked for by name, that interface runs. [`Interface::Auto`] uses the first
+/// one on which a channel can really be opened here. For a character device that is NVMe
+/// passthrough, which runs elsewhere only if asked for.
 ///
 /// # Errors
-/// `NotFound`, `Exists`, `Denied`, `Busy` (locked, mounted), `Invalid` (a directory, say), `NoSpace` (creating) about
-/// the file; `Unsupported`, `Denied` or `Limit` about the interface or direct I/O, with the way out.
+/// `NotFound`, `Exists`, `Denied`, `Busy` (locked, mounted), `Invalid` (a directory, say),
+/// `NoSpace` (creating) about the file; `Unsupported`, `Denied` or `Limit` about the interface or
+/// direct I/O, with a hint.
 pub fn open(options: &FileOptions, mode: impl Into<Mode>) -> Result<KernelDevice> {
     let mode = mode.into();
     mode.check()?;

@@ -34,7 +34,8 @@ pub(crate) struct Transfer {
     pub(crate) force_unit_access: bool,
     pub(crate) offset_bytes: u64,
     pub(crate) len_bytes: u32,
-    /// Null where the verb moves no data. Valid for `len_bytes` while the slot is occupied, if `pieces` is 0.
+    /// The address of the data; null if the verb moves none. Valid for `len_bytes` while the slot
+    /// is occupied, if `pieces` is 0.
     pub(crate) address: *mut u8,
     /// If not 0, `address` points to this many `iovec`, which together hold `len_bytes`; if 0, it
     /// points to the bytes.

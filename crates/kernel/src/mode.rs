@@ -35,7 +35,8 @@ pub enum Polling {
     Interrupt,
     /// The driver's poll queue is polled (`IORING_SETUP_IOPOLL`).
     Poll,
-    /// As [`Polling::Poll`], after a sleep of about half the usual time (`IORING_SETUP_HYBRID_IOPOLL`, Linux 6.13).
+    /// As [`Polling::Poll`], after a sleep of about half the usual time
+    /// (`IORING_SETUP_HYBRID_IOPOLL`, Linux 6.13).
     Hybrid,
 }
 

@@ -27,7 +27,8 @@ const ZEROS_BYTES: usize = 1 << 20;
 pub enum Growth {
     /// The file system reserves the space (`fallocate`) and writes none of it.
     Reserved,
-    /// The file system cannot reserve space, so zeros are written: each byte of the file is written once more.
+    /// The file system cannot reserve space, so zeros are written: each byte of the file is written
+    /// once more.
     Zeroed,
 }
 

@@ -1,4 +1,4 @@
-//! Much memory is registered as it is used, and belongs to the kernel until then.
+//! Large memory is registered piece by piece as it is used, and occupies no pages before.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "skips are reported")]

@@ -1,8 +1,8 @@
 //! Events that interrupt a driver.
 //!
 //! The events are eventfds that another process may have supplied. write(2) to a full eventfd
-//! blocks, unless its open file is marked O_NONBLOCK. The owner shares that open file, and can fill it or
-//! change the mark at any moment.
+//! blocks, unless its open file is marked O_NONBLOCK. The owner shares that open file, and can fill
+//! it or change the mark at any moment.
 //!
 //! Only the kernel's own signal never blocks, whatever the owner does. So a signal is an
 //! asynchronous read of zero bytes that signals the event when it ends (IOCB_FLAG_RESFD). The
@@ -88,7 +88,8 @@ impl fmt::Debug for IrqEvent {
     }
 }
 
-/// A request, as the kernel's ABI has it (linux/aio_abi.h). The two words whose places depend on the byte order are 0.
+/// A request in the kernel's ABI (linux/aio_abi.h). The two words whose order depends on the byte
+/// order are 0.
 #[repr(C)]
 #[derive(Default)]
 struct Request {

@@ -41,7 +41,8 @@ pub mod opcode {
     pub const ACTION_READ_CAPACITY_16: u8 = 0x10;
     /// Service action of [`MAINTENANCE_IN`]: REPORT SUPPORTED OPERATION CODES.
     pub const ACTION_REPORT_OPERATIONS: u8 = 0x0C;
-    /// Service action of [`MAINTENANCE_IN`]: REPORT TIMESTAMP; and of [`MAINTENANCE_OUT`]: SET TIMESTAMP.
+    /// Service action of [`MAINTENANCE_IN`]: REPORT TIMESTAMP; and of [`MAINTENANCE_OUT`]: SET
+    /// TIMESTAMP.
     pub const ACTION_TIMESTAMP: u8 = 0x0F;
 }
 

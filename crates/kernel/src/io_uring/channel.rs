@@ -63,7 +63,7 @@ pub(super) struct Channel<D: Dialect, const THREAD: bool> {
     /// An event that the kernel signals for every completion, once a caller wants to poll for
     /// completions.
     event: Option<OwnedFd>,
-    /// A no-operation is under way that makes the ring's descriptor readable.
+    /// A no-operation is in flight that makes the ring's descriptor readable.
     told: bool,
     /// Transfers whose rest found no place in the submission queue.
     without_room: Vec<(u64, Transfer)>,

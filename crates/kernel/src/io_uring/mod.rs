@@ -1,7 +1,9 @@
-//! `io_uring`: its channels, their rings, and what is registered with them.
+//! `io_uring`: its channels, their rings, and the resources that are registered with them.
 //!
-//! - [`channel`]: one ring, driven by interrupts, without or with a submission thread (`iou`, `iou+k`);
-//! - [`polled`]: a ring that is polled, and a second one for what cannot be polled for (`iou+p`, `iou+k+p`).
+//! - [`channel`]: one ring, driven by interrupts, without or with a submission thread (`iou`,
+//!   `iou+k`).
+//! - [`polled`]: a ring that is polled, and a second one for requests that cannot be polled for
+//!   (`iou+p`, `iou+k+p`).
 
 pub(crate) mod buffers;
 mod channel;

@@ -179,7 +179,8 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
     /// Pushes an entry, submitting first if the queue is full.
     ///
     /// # Safety
-    /// The memory that `entry` names must stay valid, and the kernel's, until its completion has been taken.
+    /// The memory that `entry` names must stay valid, and the kernel's, until its completion has
+    /// been taken.
     #[inline]
     pub(crate) unsafe fn push(&mut self, entry: &S) -> io::Result<()> {
         loop {

@@ -24,7 +24,8 @@ const SETUP_DEFER_TASKRUN: u32 = 1 << 13;
 const SETUP_NO_SQARRAY: u32 = 1 << 16;
 const SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
 
-/// `struct io_uring_params`, linux/io_uring.h: ten words, and two tables of offsets of ten words each.
+/// `struct io_uring_params`, linux/io_uring.h: ten words, and two tables of offsets of ten words
+/// each.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default)]
 struct RawParameters {

@@ -1,5 +1,5 @@
-//! The kernel's context for asynchronous I/O: four system calls, and the ring of completions that it maps into the
-//! process.
+//! The kernel's context for asynchronous I/O: four system calls, and the ring of completions that
+//! it maps into the process.
 
 use std::io;
 use std::ptr::NonNull;
@@ -45,7 +45,8 @@ pub(super) struct Event {
     result2: i64,
 }
 
-/// `struct aio_ring`, fs/aio.c: the head of the mapping whose address `io_setup` gives as the context's name.
+/// `struct aio_ring`, fs/aio.c: the header of the mapping whose address `io_setup` returns as the
+/// context's id.
 #[repr(C)]
 struct RingHeader {
     id: u32,

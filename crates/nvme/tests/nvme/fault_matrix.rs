@@ -1,5 +1,5 @@
-//! Every fault of a soft drive, against every verb, polled and asleep: each request completes exactly once, with an error that fits, and its
-//! buffer comes back.
+//! Every fault of a soft drive, against every verb, polled and asleep: each request completes
+//! exactly once, with an error that fits, and its buffer comes back.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Prebuilt commands: what they move, and how often the doorbell is rung.
+//! Prebuilt commands: the data that they move, and the number of doorbells that they take.
 
 use std::sync::Arc;
 

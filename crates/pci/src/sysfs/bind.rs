@@ -46,7 +46,8 @@ pub fn bind(root: &Root, address: PciAddress) -> Result<Outcome> {
 /// Gives a function back to the kernel's own driver for it.
 ///
 /// # Errors
-/// `NotFound`: no such function. `Invalid`: vfio-pci does not have it. `Busy`: a program uses it. `Denied`: not root.
+/// `NotFound`: no such function. `Invalid`: vfio-pci does not have it. `Busy`: a program uses it.
+/// `Denied`: not root.
 pub fn unbind(root: &Root, address: PciAddress) -> Result<Outcome> {
     unbind_by(root, &|path, word| root.write(path, word), address)
 }

@@ -1,4 +1,4 @@
-//! One function: what it is, which driver has it, and which functions share its IOMMU group.
+//! A function: its properties, its driver, and the functions that share its IOMMU group.
 
 use qpair_block::{Error, ErrorKind, Result};
 

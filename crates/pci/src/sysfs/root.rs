@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The root of the tree that describes the machine: `/`, or a directory with the same paths below it.
+/// The root of the tree that describes the machine: `/`, or a directory with the same paths below
+/// it.
 #[derive(Clone, Debug)]
 pub struct Root(PathBuf);
 

@@ -367,8 +367,8 @@ impl PciFunction for Client {
     }
 
     fn map_region(&self, region: &Arc<Mapping>) -> Result<Option<u64>> {
-        // If its owner cut the file short, this connection would end, and with it all other
-        // devices' use of it.
+        // Only a file that no process can cut short. Otherwise the file's owner could end this
+        // connection, and with it the work of all other users.
         let Some((file, offset_bytes)) = region.file() else { return Ok(None) };
         let Some((start, len)) = on_grid(file, offset_bytes, region.bytes().len() as u64) else {
             return Ok(None);

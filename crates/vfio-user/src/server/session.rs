@@ -75,7 +75,8 @@ impl fmt::Display for Ended {
     }
 }
 
-/// A connected client. When it is dropped, nothing of its session is left at the device ([`PciDevice::end_session`]).
+/// A connected client. Dropping it leaves nothing of its session at the device
+/// ([`PciDevice::end_session`]).
 pub struct Session {
     stream: UnixStream,
     device: Arc<dyn PciDevice>,

@@ -91,7 +91,8 @@ impl VhostUserBlk {
     /// Connects to the back end that listens at `path`.
     ///
     /// # Errors
-    /// `NotFound` and `Denied` about the socket; `Gone`, `Io` and `Unsupported` about the back end; `Interrupted`.
+    /// `NotFound` and `Denied` about the socket; `Gone`, `Io` and `Unsupported` about the back end;
+    /// `Interrupted`.
     pub fn open(path: &Path, options: VhostUserOptions) -> Result<Self> {
         let (link, facts) = Link::open(path.to_owned(), options)?;
         let block_bytes = match facts.features & blk::BLK_SIZE {
