@@ -12,7 +12,7 @@
 //! [`Loan`]: a drive, found by [`Named`], that is taken from the kernel for a while, and given back
 //! whatever happens.
 //!
-//! This crate combines drivers and transports. The block layer below, and the users of devices above,
+//! This crate combines drivers and transports. The block layer below and the users of devices above
 //! know neither.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]

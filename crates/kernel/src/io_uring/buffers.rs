@@ -132,8 +132,7 @@ impl Buffers {
         let piece = piece(&entry.arena, usize::from(index - entry.first), self.piece_shift);
         // SAFETY: the piece lies in an arena that `entries` keeps mapped, as above.
         let registered = unsafe { ring.register_buffer(u32::from(index), piece) };
-        // If registering fails, so does the transfer of unregistered memory in the same way: the
-        // error is not lost.
+        // A refusal does no harm: a transfer of unregistered memory has the same effect.
         self.pieces[usize::from(index)] = match registered {
             Ok(()) => Piece::Registered,
             Err(_) => Piece::Refused,
