@@ -188,7 +188,8 @@ fn a_pair_of_polled_drives_makes_no_calls() {
 fn a_thread_for_io_does_not_sleep_while_a_polled_drive_works() {
     let device = IoThreadDevice::new(open(NVME)).unwrap();
     let calls = calls_of(&device, 1, 1, false);
-    // For a read each of the two sleeps and is signalled, and the descriptor of the idle channel below is cleared and set.
+    // For each read both threads sleep and are signalled, and the descriptor of the idle channel
+    // below is cleared and set.
     assert!(calls <= 6 * READS + SET_UP_MAX, "{calls} calls for {READS} reads");
 }
 

@@ -61,8 +61,8 @@ fn pass(text: &str) {
 }
 
 fn pass_by(options: &str, text: &str) {
-    // The suite opens a device for each check, and may keep the one before: each is behind an HBA of its own. One that no check has any more
-    // ends, with its thread.
+    // The suite opens a device for each check, and may keep the previous one: each is behind an HBA
+    // of its own. An HBA that no check uses any more ends, with its thread.
     let (all, violations) = (Mutex::new(VecDeque::new()), Mutex::new(Vec::new()));
     let end = |served: Served| {
         violations.lock().unwrap().extend(served.card.violations().told);

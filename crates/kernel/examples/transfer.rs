@@ -1,4 +1,5 @@
-//! Moves the bytes of a file to or from a device through one of its modes, so that another program can compare them.
+//! Moves the bytes of a file to or from a device through one of its modes, so that another program
+//! can compare them.
 //!
 //! ```text
 //! transfer write FILE DEVICE MODE          the file's bytes to the device's start, and a flush

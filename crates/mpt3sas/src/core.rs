@@ -150,7 +150,8 @@ impl Core {
                 _ => {}
             }
         }
-        // A caller that needs to know that the controller is gone learns it from the next register that is read.
+        // A caller that needs to know whether the controller is gone finds out from the next
+        // register read.
         let _ = self.replies.release(&inner.registers);
         self.next_chore(inner);
         reply

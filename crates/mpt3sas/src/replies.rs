@@ -155,7 +155,8 @@ impl ReplyPool {
         }
         memory.store_u32(free_at + self.index as usize * 4, low);
         self.index = if self.index + 1 == self.frames { 0 } else { self.index + 1 };
-        // A caller that needs to know that the controller is gone learns it from the next register that is read.
+        // A caller that needs to know whether the controller is gone finds out from the next
+        // register read.
         let _ = self.tell(registers);
         Some(frame)
     }

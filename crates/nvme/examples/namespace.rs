@@ -1,5 +1,5 @@
-//! A namespace of a drive of this machine, by the driver: the conformance suite over it, or the bytes of a file to it and from it, so that
-//! another program can compare them.
+//! Runs the NVMe driver on a namespace of a drive of this machine: the conformance suite, or moving
+//! the bytes of a file to or from the namespace, so that another program can compare them.
 //!
 //! ```text
 //! namespace conform ADDRESS        the first 2 MiB are overwritten, and the last block; nothing of a guest's memory may be copied

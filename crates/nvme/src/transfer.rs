@@ -27,7 +27,8 @@ impl Layout {
     /// Lays out the memory behind `rings_bytes` of rings, for `slots` slots with commands of at
     /// most `piece_bytes_max` (a power of two).
     pub(crate) fn new(rings_bytes: usize, slots: u16, piece_bytes_max: u32) -> Self {
-        // One entry for each page; the first page is not in the list, but the last one may be one more. Never more than a page.
+        // One entry for each page. The first page is not in the list, but the data may reach into
+        // one more page at the end. Never more than a page of entries.
         let entries = (piece_bytes_max as usize).div_ceil(PAGE_BYTES);
         // At least the size of a deallocation's range. A power of two, so that no list crosses a
         // page.

@@ -144,8 +144,8 @@ impl NvmeChannel {
         };
         let slice = now.checked_add(longest);
         let end = [end, slice, self.bell.due].into_iter().flatten().min();
-        // Ordered between the completion doorbell and the look: a controller that posts now either sees that all was taken, and
-        // signals, or is seen here.
+        // Ordered between the completion doorbell and the look: a controller that posts now either
+        // sees that all was taken, and signals, or its completion is seen here.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         if end.is_some_and(|end| end <= now) || self.rings.is_ready() {
             return self.is_woken();

@@ -156,7 +156,8 @@ impl Maps {
     pub fn close(&self, arena: &Arena) {
         let mut opened = self.lock();
         if opened.arenas.leave(arena.id()) {
-            // A function that is gone has no memory open; one that cannot close it keeps the arena alive by itself.
+            // A function that is gone has no memory open. A function that cannot close the arena
+            // keeps it alive itself.
             let _ = self.function.unmap_dma(arena);
         }
     }

@@ -119,7 +119,8 @@ impl Inner {
 
     #[inline(always)]
     pub(crate) fn state(&self) -> LifeWord {
-        // Acquire: a thread that sees that the device is quiet sees what it wrote before. Pairs with `set_state`.
+        // Acquire: a thread that sees that the device is quiet sees what it wrote before. Pairs
+        // with `set_state`.
         LifeWord::from_bits(self.state.load(Ordering::Acquire))
     }
 

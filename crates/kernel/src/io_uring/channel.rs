@@ -377,8 +377,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        // Not the ring's own descriptor: an epoll set that holds it does not wake for completions that this thread has
-        // yet to run (DEFER_TASKRUN, seen on Linux 6.18).
+        // Not the ring's own descriptor: an epoll set with that descriptor does not wake for
+        // completions that this thread has yet to run (DEFER_TASKRUN, seen on Linux 6.18).
         let event = match self.event.take() {
             Some(event) => event,
             None => {

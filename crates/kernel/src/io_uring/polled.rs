@@ -84,7 +84,8 @@ impl<D: Dialect> Channel<D> {
         reach: Reach,
         options: &ChannelOptions,
     ) -> Result<Self> {
-        // An entry for each slot, so that neither ring is ever full; the plain one has the poll on the wake event too.
+        // An entry for each slot, so that neither ring is ever full. The plain ring also has the
+        // poll on the wake event.
         let polled = Ring::open(options.depth, mode)?;
         let plain_mode = Mode {
             registered_buffers: false,

@@ -38,7 +38,8 @@ const FLAG_RESFD: u32 = 1;
 const RETRY: Duration = Duration::from_millis(1);
 
 pub(super) struct Channel {
-    // The order matters: the context, whose drop waits for the kernel, goes before the slots that own memory.
+    // The order matters: the context, whose drop waits for the kernel, is dropped before the slots
+    // that own memory.
     context: Context,
     in_flight: InFlight,
     /// One control block for each slot, and one for the poll on the wake event.

@@ -98,7 +98,8 @@ fn a_reopened_file_grows(mounted: &Mounted) {
     device.grow(wanted).unwrap();
     assert_eq!(device.size_bytes(), wanted);
     assert!(allocated_bytes(&path) >= wanted);
-    // More than there is stays refused, also as the first growth of an opening, and nothing is taken for it.
+    // A request for more space than there is is always refused, also as the first growth after
+    // opening, and reserves nothing.
     drop(device);
     let device = file(&path, None);
     let left = mounted.free_bytes();
@@ -181,7 +182,8 @@ fn grows_by_zeros(mounted: &Mounted, direct: bool) {
     assert!(content[..4 << 20].iter().all(|byte| *byte == 7));
     assert!(content[4 << 20..].iter().all(|byte| *byte == 0));
     assert!(allocated_bytes(&path) >= content.len() as u64);
-    // Nearly all that is free is refused in the middle: the blocks that say where the file is are missing. The file is as it was.
+    // A request for nearly all free space fails half-way: the blocks with the file's extents are
+    // missing. The file then is as before.
     let device = open(None);
     rustix::fs::sync();
     let free = mounted.free_bytes();

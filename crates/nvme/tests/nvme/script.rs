@@ -130,7 +130,8 @@ impl Inner {
         if number == 0 {
             self.make_queue(&command);
         }
-        // A sane transport confines it to memory that is open; in that, a controller may write what it likes where a command says so.
+        // A sane transport confines the controller to memory that is open. Inside that memory, it
+        // may write anything where a command says so.
         answer.data.truncate(4096);
         if let Some((memory, offset)) = self.find(command.prp1()) {
             memory.bytes().copy_from(offset, &answer.data);

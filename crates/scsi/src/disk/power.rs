@@ -97,7 +97,8 @@ impl Power {
     /// Whether there may be an uncounted loss. Must be called before [`Power::losses`].
     #[inline]
     pub(crate) fn is_unsure(&self) -> bool {
-        // Acquire: a thread that sees that they are cleared sees the losses that were counted before; the partner is `clear`.
+        // Acquire: a thread that sees the commands cleared also sees the losses that were counted
+        // before; the partner is `clear`.
         self.unseen.load(Ordering::Relaxed) > self.cleared.load(Ordering::Acquire)
     }
 

@@ -68,7 +68,8 @@ impl DeviceRing {
         } else {
             areas.used.bytes.store_u16(areas.used.at, 0);
         }
-        // Partner of the fence in `DriverRing::publish`: either the driver sees the wish, or its index is seen here.
+        // Partner of the fence in `DriverRing::publish`: either the driver sees the request for a
+        // notification, or its index is seen here.
         fence(Ordering::SeqCst);
         self.has_more(areas)
     }
@@ -128,7 +129,8 @@ impl DeviceRing {
             return available.bytes.load_u16(available.at) & QUIET == 0;
         }
         let event = available.bytes.load_u16(available.at + self.layout.available_bytes() - 2);
-        // Whether the index that the driver waits for lies among those that were given since it was last asked.
+        // Whether the index that the driver waits for lies among the chains given back since the
+        // last check.
         self.asked.replace(self.used).is_none_or(|asked| is_passed(event, asked, self.used))
     }
 }

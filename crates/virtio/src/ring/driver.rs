@@ -60,7 +60,8 @@ impl DriverRing {
         } else {
             available.bytes.store_u16(available.at, 0);
         }
-        // Partner of the fence in `DeviceRing::publish`: either the device sees the wish, or its index is seen here.
+        // Partner of the fence in `DeviceRing::publish`: either the device sees the request for an
+        // interrupt, or its index is seen here.
         fence(Ordering::SeqCst);
         areas.used.bytes.load_u16_acquire(areas.used.at + INDEX_AT) != self.taken
     }
@@ -86,10 +87,12 @@ impl DriverRing {
     /// notified.
     #[inline]
     pub fn publish(&mut self, areas: Areas<'_>) -> bool {
-        // Release: the device sees descriptors and entries before the index. Pairs with the acquire in `DeviceRing::take`.
+        // Release: the device sees descriptors and entries before the index. Pairs with the acquire
+        // in `DeviceRing::take`.
         areas.available.bytes.store_u16_release(areas.available.at + INDEX_AT, self.next);
         let before = std::mem::replace(&mut self.published, self.next);
-        // Partner of the fence in a device that is going idle: either it sees the new index, or its wish is seen here.
+        // Partner of the fence in a device that is going idle: either the device sees the new
+        // index, or its request for a notification is seen here.
         fence(Ordering::SeqCst);
         let used = areas.used;
         if !self.event_index {
@@ -106,7 +109,8 @@ impl DriverRing {
     #[inline]
     pub fn take(&mut self, areas: Areas<'_>) -> Result<Option<Used>, Broken> {
         let used = areas.used;
-        // Acquire: what the device wrote is seen after its index. Pairs with the release in `DeviceRing::publish`.
+        // Acquire: what the device wrote is seen after its index. Pairs with the release in
+        // `DeviceRing::publish`.
         let index = used.bytes.load_u16_acquire(used.at + INDEX_AT);
         let news = index.wrapping_sub(self.taken);
         if news == 0 {
