@@ -38,16 +38,18 @@ pub struct FileOptions {
     pub path: PathBuf,
     /// Make a new file of this many bytes, with its space reserved. The path must not exist.
     pub create: Option<u64>,
-    /// Open for reading only.
+    /// Open for reading only. Default: false.
     pub read_only: bool,
     /// Take the advisory lock: exclusive, or shared if read-only. The lock keeps out other
     /// processes that ask for it. A block device that is mounted or held is refused; without the
-    /// lock it is opened all the same.
+    /// lock it is opened all the same. Default: true.
     pub exclusive_lock: bool,
     /// Bypass the page cache (O_DIRECT). Without it, writes stay in the cache until a flush.
+    /// Default: true.
     pub direct: bool,
     /// Accept requests of any size at any offset of a regular file: a logical block of one byte.
-    /// Works only through the page cache; ignored for direct I/O and for block devices.
+    /// Works only through the page cache; ignored for direct I/O and for block devices. Default:
+    /// false.
     pub byte_blocks: bool,
 }
 

@@ -52,12 +52,12 @@ pub enum Polling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SubmissionThread {
     /// The time without work after which the thread sleeps, in milliseconds. The next submission
-    /// then costs a system call.
+    /// then costs a system call. Default: 1000.
     pub idle_ms: u32,
-    /// The processor that the thread stays on; `None`: any.
+    /// The processor that the thread stays on; `None`, the default: any.
     pub cpu: Option<u16>,
     /// Whether all rings of this process that ask for it share one thread
-    /// (`IORING_SETUP_ATTACH_WQ`).
+    /// (`IORING_SETUP_ATTACH_WQ`). Default: false.
     pub shared: bool,
 }
 

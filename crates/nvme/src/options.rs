@@ -27,19 +27,21 @@ impl fmt::Display for WaitMode {
 /// Options for driving a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerOptions {
-    /// How channels wait for completions.
+    /// How channels wait for completions. Default: by polling.
     pub wait: WaitMode,
-    /// The number of entries of each I/O queue; `None`: as many as a channel's depth needs.
+    /// The number of entries of each I/O queue; `None`, the default: as many as a channel's depth
+    /// needs.
     pub queue_entries: Option<u32>,
-    /// The time after which a command is aborted, ms.
+    /// The time after which a command is aborted, ms. Clamped to 10 ms to an hour; default: 10,000.
     pub timeout_ms: u32,
     /// The I/O queue pairs to ask the controller for: the maximum number of channels that can be
-    /// open at once.
+    /// open at once. Default: 64.
     pub queues: u16,
-    /// The time limit for the controller to become ready, ms. `None`: the time that the controller
-    /// states, but at least a second.
+    /// The time limit for the controller to become ready, ms. `None`, the default: the time that the
+    /// controller states, but at least a second.
     pub ready_timeout_ms: Option<u32>,
     /// The timeout policy, which may end a wait for a silent controller before the time-out.
+    /// Default: none.
     pub patience: Patience,
 }
 

@@ -7,13 +7,17 @@ use crate::canary::Canary;
 /// Time-outs and retries of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScsiOptions {
-    /// The time after which the error ladder begins for a command, ms.
+    /// The time after which the error ladder begins for a command, ms. At least 10; default:
+    /// 30,000.
     pub timeout_ms: u32,
-    /// The time limit of each task of the ladder (abort, LUN reset, target reset), ms.
+    /// The time limit of each task of the ladder (abort, LUN reset, target reset), ms. Default:
+    /// 10,000.
     pub task_timeout_ms: u32,
-    /// The maximum number of retries of a command. Refusals by a busy unit do not count.
+    /// The maximum number of retries of a command. Refusals by a busy unit do not count. Default:
+    /// 5.
     pub retries_max: u8,
     /// Whether a waiting channel sleeps until the controller interrupts it, instead of polling.
+    /// Default: false.
     pub sleeps: bool,
     /// A bug to plant.
     #[doc(hidden)]

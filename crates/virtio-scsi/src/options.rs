@@ -5,13 +5,14 @@ use std::time::Duration;
 /// Options for driving a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtioScsiOptions {
-    /// The maximum number of request queues: channels that can be open at once.
+    /// The maximum number of request queues: channels that can be open at once. Default: 64.
     pub queues: u16,
-    /// The time limit of a reset, ms.
+    /// The time limit of a reset, ms. Default: 20,000.
     pub reset_timeout_ms: u32,
-    /// The time limit for the answers to a scan, ms.
+    /// The time limit for the answers to a scan, ms. Default: 30,000.
     pub scan_timeout_ms: u32,
-    /// The interval at which the device's status is checked while channels are polled, ms.
+    /// The interval at which the device's status is checked while channels are polled, ms. Default:
+    /// 1000.
     pub watch_ms: u32,
 }
 

@@ -43,11 +43,11 @@ const BARS: u32 = 6;
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// The time limit for an answer. A device that shares its processor with others may need a
-    /// while.
+    /// while. Default: 10 s.
     pub timeout: Duration,
-    /// The timeout policy, which may end a wait before the time limit.
+    /// The timeout policy, which may end a wait before the time limit. Default: none.
     pub patience: Patience,
-    /// Whether only memory of reserved huge pages is shared with the device.
+    /// Whether only memory of reserved huge pages is shared with the device. Default: false.
     pub huge_pages: bool,
 }
 

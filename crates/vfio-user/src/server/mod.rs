@@ -39,12 +39,12 @@ const CALLERS_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// Whether clients may map the area that the device shares (doorbells). If not, each access
-    /// goes over the socket.
+    /// goes over the socket. Default: true.
     pub mapped: bool,
-    /// The maximum number of ranges of memory that a client has open.
+    /// The maximum number of ranges of memory that a client has open. Default: 4096.
     pub dma_maps_max: usize,
     /// The time after which an inactive client is disconnected; `None`: never. A client is inactive
-    /// if it sends nothing and the device has no work for it.
+    /// if it sends nothing and the device has no work for it. Default: `None`.
     pub idle_timeout: Option<Duration>,
 }
 

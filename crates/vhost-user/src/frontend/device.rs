@@ -24,15 +24,15 @@ const DEPTH_MAX: u32 = 256;
 /// Options for the connection to a back end.
 #[derive(Clone, Debug)]
 pub struct VhostUserOptions {
-    /// The time limit for the back end to answer.
+    /// The time limit for the back end to answer. Default: 5 s.
     pub timeout: Duration,
-    /// How long the back end may be gone before requests fail.
+    /// How long the back end may be gone before requests fail. Default: 10 s.
     pub reconnect: Duration,
-    /// The timeout policy, which is asked whether to keep waiting.
+    /// The timeout policy, which is asked whether to keep waiting. Default: none.
     pub patience: Patience,
     /// Whether the back end is given one region of reserved huge pages, through which requests are
     /// copied. SPDK's back end can map no other memory: it rounds each region outward to huge
-    /// pages.
+    /// pages. Default: false.
     pub huge_pages: bool,
 }
 
