@@ -67,7 +67,7 @@ impl Default for SubmissionThread {
     }
 }
 
-/// When the kernel runs the end of a completion in the submitter's context.
+/// The time at which the kernel runs the end of a completion in the submitter's context.
 ///
 /// ```
 /// use qpair_kernel::{Mode, TaskRun};
@@ -106,7 +106,7 @@ pub struct Mode {
     pub polling: Polling,
     /// The submitter: a kernel thread, or `None` for the caller. `io_uring` only.
     pub submission_thread: Option<SubmissionThread>,
-    /// When the kernel finishes completions. `io_uring` only.
+    /// The time at which the kernel finishes completions. `io_uring` only.
     pub task_run: TaskRun,
     /// Whether memory is registered once, instead of pinned on every transfer.
     pub registered_buffers: bool,

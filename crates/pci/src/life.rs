@@ -11,7 +11,7 @@ pub enum Phase {
     Stopping,
     /// The controller no longer accesses memory: all requests have ended.
     Quiet,
-    /// As `Quiet`, for good.
+    /// The controller is gone for good, and accesses no memory.
     Gone,
 }
 

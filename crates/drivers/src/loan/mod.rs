@@ -169,7 +169,7 @@ impl Loan {
     /// Gives the drive back to its driver.
     ///
     /// # Errors
-    /// As [`Loan::home`]; the note stays then.
+    /// As [`Loan::home`]; after an error the note stays.
     pub fn end(mut self) -> Result<()> {
         self.ended = true;
         settle(self.address, &self.owed, &self.note)
