@@ -93,6 +93,7 @@ impl Store {
     /// pages of this size; errors of the devices. After `NoSpace` and `Invalid` the target's
     /// contents are unchanged; after other errors the target has no store. This store is not
     /// affected.
+    #[doc(hidden)]
     pub fn backup(
         &self,
         members: Vec<Arc<dyn BlockDevice>>,

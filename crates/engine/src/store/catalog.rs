@@ -161,6 +161,7 @@ impl Store {
 
     /// Returns the number of dropped tables whose pages are not all free yet. For tables that were
     /// dropped before the store was opened, freeing continues with the first change.
+    #[doc(hidden)]
     #[must_use]
     pub fn tables_being_dropped(&self) -> usize {
         self.inner.shared.forest.dropping()

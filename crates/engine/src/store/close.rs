@@ -44,6 +44,7 @@ impl Store {
 
     /// Keeps a value that cannot be used without the store, and drops it when the store has been
     /// closed.
+    #[doc(hidden)]
     pub fn keep_until_closed(&self, companion: impl Send + 'static) {
         self.inner.shared.lifecycle.keep(Box::new(companion));
     }

@@ -200,6 +200,7 @@ impl Store {
 
     /// Marks the store as failed. From now on it is read-only, and closing it does not mark it as
     /// complete. Used when the initial load of a new store fails.
+    #[doc(hidden)]
     pub fn fail(&self, cause: Error) {
         self.inner.shared.fail(cause);
     }
@@ -239,6 +240,7 @@ impl Store {
 
     /// Returns the properties of the device behind the store, with the interface that is really in
     /// use.
+    #[doc(hidden)]
     #[must_use]
     pub fn device_info(&self) -> qpair_block::DeviceInfo {
         match &self.inner.incarnation.members[..] {

@@ -267,6 +267,7 @@ impl Store {
     /// `NotAStore`, `Version`, `Member`, `Unclean` or `Corrupt` if the members have no usable
     /// store; `NoMemory` if the memory is too small; `Limit` and `Unsupported` from the devices;
     /// `Invalid` for options out of range.
+    #[doc(hidden)]
     pub fn open(members: Vec<Arc<dyn BlockDevice>>, options: &StoreOptions) -> Result<Self> {
         let (mut room, mut more_memory) = (Room::Enough, 0);
         loop {

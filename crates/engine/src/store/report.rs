@@ -39,6 +39,7 @@ pub struct StoreStatistics {
     /// The number of checkpoints that became durable.
     pub checkpoints: u64,
     /// The time of each part of the workers' loop, if the store was opened to count it.
+    #[doc(hidden)]
     pub cycles: WorkerCycles,
 }
 

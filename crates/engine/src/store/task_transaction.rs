@@ -73,7 +73,7 @@ impl TaskStore {
     /// # Errors
     /// `Invalid` for a table of another store, or if awaited outside of the store's workers; `Io`,
     /// `Corrupt` if a page cannot be read; `NoMemory`.
-    pub async fn read_ahead<'k>(
+    pub async fn prefetch<'k>(
         &self,
         keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
     ) -> Result<()> {
@@ -163,37 +163,39 @@ impl TaskTransaction {
         self.core.get_into(self.tree(table)?, key, value).await
     }
 
-    /// Announces the keys that will be read next, in this order. The memory that their lookups
-    /// touch is then brought into the processor's caches all at the same time, instead of lookup by
-    /// lookup. This is a hint: nothing is read from the device, and later reads return the same
-    /// results as without it.
+    /// Prefetches the memory that lookups of these keys touch into the processor's caches, all at the
+    /// same time. Nothing is read from the device: this is the part of
+    /// [`TaskTransaction::prefetch`] that does not wait, for keys whose pages are known to be in
+    /// memory.
     ///
     /// # Errors
     /// `Invalid` for a table of another store; `Conflict` after a conflict.
-    pub fn prefetch<'k>(
+    #[doc(hidden)]
+    pub fn prefetch_cached<'k>(
         &mut self,
         keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
     ) -> Result<()> {
         let inner = &self.inner;
         let keys = keys.into_iter().map(|(table, key)| Ok((table.tree_in(inner)?, key)));
-        self.core.prefetch(keys)
+        self.core.prefetch_cached(keys)
     }
 
-    /// Announces the keys that will be read next, in this order, and reads their pages into memory,
-    /// all at the same time; then continues as [`TaskTransaction::prefetch`]. Best before the first
-    /// read and the first lock: the transaction then has no snapshot, and does not keep others
-    /// waiting while it waits for the device. This is a hint: pages may leave memory again before
-    /// they are used. Large values are not read.
+    /// Announces the keys that the transaction reads next, in this order. Reads their pages into
+    /// memory and the data that their lookups touch into the processor's caches, all at the same
+    /// time. Best before the first read and the first lock: the transaction then has no snapshot,
+    /// and does not keep others waiting while it waits for the device. This is a hint: pages may
+    /// leave memory again before they are used, and later reads return the same results as without
+    /// it. Large values are not read.
     ///
     /// # Errors
-    /// As [`TaskStore::read_ahead`]; `Conflict` after a conflict.
-    pub async fn read_ahead<'k>(
+    /// As [`TaskStore::prefetch`]; `Conflict` after a conflict.
+    pub async fn prefetch<'k>(
         &mut self,
         keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
     ) -> Result<()> {
         let inner = &self.inner;
         let keys = keys.into_iter().map(|(table, key)| Ok((table.tree_in(inner)?, key)));
-        self.core.read_ahead(keys).await
+        self.core.prefetch(keys).await
     }
 
     /// Locks a key's row, then reads its value. A transaction that later writes the row may have to

@@ -449,7 +449,7 @@ impl TxState {
 
     /// Prefetches the memory that lookups of these keys will touch into the processor's caches, all
     /// at the same time.
-    pub(crate) fn prefetch<'k>(
+    pub(crate) fn prefetch_cached<'k>(
         &mut self,
         keys: impl IntoIterator<Item = Result<(Tree, &'k [u8])>>,
     ) -> Result<()> {
@@ -469,13 +469,14 @@ impl TxState {
         Ok(())
     }
 
-    /// Like [`TxState::prefetch`], but first reads pages that are not in memory from the device.
-    pub(crate) async fn read_ahead<'k>(
+    /// Like [`TxState::prefetch_cached`], but first reads pages that are not in memory from the
+    /// device.
+    pub(crate) async fn prefetch<'k>(
         &mut self,
         keys: impl IntoIterator<Item = Result<(Tree, &'k [u8])>>,
     ) -> Result<()> {
         check_here(self.shared())?;
-        self.prefetch(keys)?;
+        self.prefetch_cached(keys)?;
         if self.ahead.is_complete() {
             return Ok(());
         }
