@@ -1,8 +1,9 @@
-//! Histories of transactions on lists, from real threads and tasks, judged by one who knows nothing of the engine. See
-//! docs/design/isolation.md.
+//! Histories of transactions on lists, from real threads and tasks, judged by a checker that knows
+//! nothing of the engine. See docs/design/isolation.md.
 //!
-//! A seed decides what a run is like and what its processes ask for. In which order they get it the machine decides: the same seed may
-//! show a fault once and not again. `cargo xtask sim` has what follows from a seed alone.
+//! A seed determines the configuration of a run and the requests of its processes. The order of the
+//! requests depends on the machine, so the same seed may show a fault once and not again. `cargo
+//! xtask sim` has runs that follow from a seed alone.
 
 mod chores;
 mod kills;
@@ -30,7 +31,7 @@ pub(crate) struct Options {
     /// First seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many seeds, one after the other
+    /// Number of seeds, one after the other
     #[arg(long, default_value_t = 64)]
     runs: u64,
     /// Transactions of each run
@@ -45,7 +46,7 @@ pub(crate) struct Options {
     /// Plant this bug in the store; a run must be bad
     #[arg(long, value_parser = parse_canary)]
     canary: Option<Canary>,
-    /// Tell what each run is like, and what it did
+    /// Describe each run and its results
     #[arg(long)]
     verbose: bool,
     /// Folder for stores in files; they are removed again [default: beside this program]
@@ -54,7 +55,7 @@ pub(crate) struct Options {
     /// Be the process that is killed, on this store
     #[arg(long, hide = true)]
     life_of: Option<PathBuf>,
-    /// Its number, which its elements begin with
+    /// Number of the process, with which its elements begin
     #[arg(long, hide = true, default_value_t = 0)]
     life: u64,
 }
@@ -66,7 +67,7 @@ fn parse_canary(name: &str) -> Result<Canary, String> {
     })
 }
 
-/// What came of the runs so far.
+/// The results of the runs so far.
 #[derive(Debug, Default)]
 struct Counts {
     runs: u64,
@@ -78,21 +79,21 @@ struct Counts {
     backups: u64,
 }
 
-/// How often progress is told.
+/// The interval of progress messages.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// The runs under way: what came of them, and where that is told.
+/// The state of all runs: their results and the output.
 struct Runs {
     counts: Counts,
     began: Instant,
     told: Instant,
     interrupted: Arc<AtomicBool>,
-    /// Nobody reads what is said.
+    /// Whether standard output is closed.
     unheard: bool,
 }
 
 impl Runs {
-    /// Says a line on standard output.
+    /// Writes a line to standard output.
     fn say(&mut self, line: fmt::Arguments<'_>) {
         let mut out = io::stdout().lock();
         self.unheard |= out.write_fmt(line).and_then(|()| out.write_all(b"\n")).is_err();
@@ -102,7 +103,7 @@ impl Runs {
         self.unheard || self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Tells on standard error how far it is, now and then.
+    /// Reports progress on standard error at intervals.
     fn tell(&mut self) {
         if self.told.elapsed() >= TELL_EVERY {
             self.told = Instant::now();
@@ -137,7 +138,8 @@ impl Runs {
     }
 }
 
-/// Runs it; the exit code is 1 if something was wrong, or a planted bug was not found, and 130 after Ctrl-C.
+/// Runs all seeds. The exit code is 1 if something was wrong or a planted bug was not found, and
+/// 130 after Ctrl-C.
 pub(crate) fn run(options: &Options) -> ExitCode {
     if let Some(store) = &options.life_of {
         return life::run(options, store);
