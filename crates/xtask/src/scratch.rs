@@ -1,4 +1,5 @@
-//! What every task that makes files for a while needs: a folder of its own, and to be told when it is asked to stop.
+//! Utilities for tasks that create temporary files: a folder of their own, and a flag that signals
+//! set.
 
 use std::io;
 use std::path::{Path, PathBuf};
