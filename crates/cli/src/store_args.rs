@@ -58,7 +58,7 @@ pub(crate) struct StoreArgs {
     drivers: Drivers,
 }
 
-/// Where the log is.
+/// The place of the log.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogDeviceArgs {
     /// Log device: a file (created if missing, up to 1 GiB), block device or specifier [default: in the store].
@@ -137,7 +137,7 @@ fn files_of(spec: &Path) -> Vec<PathBuf> {
     paths.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// Which table.
+/// The table.
 #[derive(Args, Debug)]
 pub(crate) struct TableArgs {
     /// Table

@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::store_args::parse_size;
 
-/// Which devices.
+/// The devices of a study.
 #[derive(Args, Debug)]
 pub(crate) struct DeviceArgs {
     /// A file, a block device or a device specifier; may be repeated

@@ -16,7 +16,7 @@ use crate::text::{count, counted, size};
 
 use super::bench::{WORKERS_MAX, parse_count, parse_run_seconds, parse_seconds};
 
-/// What is measured besides, and switches that are for measuring only.
+/// Additional measurements, and switches that are for measuring only.
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct MeasuringArgs {
     /// Show the workers' time in each part of their loop
