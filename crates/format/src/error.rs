@@ -160,22 +160,26 @@ impl Error {
     }
 
     /// The error of damage that nothing but a backup or a repair helps against.
+    #[doc(hidden)]
     pub fn damaged(context: impl Into<String>) -> Self {
         Self::with_remedy(ErrorKind::Corrupt, context, SALVAGE, Remedy::Repair)
     }
 
     /// The error of a call after the close.
+    #[doc(hidden)]
     pub fn closed() -> Self {
         Self::new(ErrorKind::Closed, "the store is closed, or is being closed")
     }
 
     /// The error of a call on a dropped table.
+    #[doc(hidden)]
     #[cold]
     pub fn table_dropped() -> Self {
         Self::new(ErrorKind::NotFound, "the table was dropped")
     }
 
     /// An error of the block layer on the way of doing `context`.
+    #[doc(hidden)]
     #[must_use]
     pub fn block(source: block::Error, context: impl Into<String>) -> Self {
         let kind = kind_of(source.kind());
@@ -186,6 +190,7 @@ impl Error {
     }
 
     /// An error of one request on the way of doing `context`.
+    #[doc(hidden)]
     #[must_use]
     pub fn io(source: block::IoError, context: impl Into<String>) -> Self {
         let cause = std::io::Error::from_raw_os_error(source.errno);
@@ -202,6 +207,7 @@ impl Error {
     }
 
     /// A thread that the system did not start.
+    #[doc(hidden)]
     pub fn thread(error: &std::io::Error, doing: &str) -> Self {
         let context = format!("{doing}: starting a thread: {error}");
         Self::with_hint(ErrorKind::Limit, context, block::IoError::RAISE_THREADS)

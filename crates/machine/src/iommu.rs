@@ -1,12 +1,14 @@
 //! The requirements of user-space drivers: an IOMMU, and VFIO.
 
 use rustix::fs::{Access, access};
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
 
 /// The state of the IOMMU and VFIO.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Iommu {
     /// The number of IOMMU groups; 0 if the IOMMU is off.
     pub groups: Option<u32>,

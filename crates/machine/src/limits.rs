@@ -1,5 +1,6 @@
 //! Kernel settings and limits of this process.
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::processors::field;
@@ -7,7 +8,8 @@ use crate::root::Root;
 
 /// A limit of this process: the value in force, and the maximum to which the process may raise it.
 /// `None`: unlimited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Limit {
     /// The limit in force.
     pub soft: Option<u64>,
@@ -16,7 +18,8 @@ pub struct Limit {
 }
 
 /// The user and limits of this process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Process {
     /// The effective user id; 0 is root.
     pub user_id: Option<u32>,
@@ -31,7 +34,8 @@ pub struct Process {
 }
 
 /// Kernel settings that affect interfaces.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct KernelSettings {
     /// `kernel.io_uring_disabled`: 0: io_uring is enabled for all processes, 1: for one group and
     /// root, 2: for none.

@@ -1,5 +1,6 @@
 //! [`Machine`]: the description of a machine in reports.
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::Adapter;
@@ -15,7 +16,8 @@ use crate::words::{counted, rounded};
 
 /// A machine as its kernel describes it to this process. Information that the kernel does not
 /// provide is `None`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Machine {
     /// The kernel's release: "6.1.0-13-amd64".
     pub kernel: Option<String>,
@@ -32,12 +34,12 @@ pub struct Machine {
     /// The user and limits of this process.
     pub process: Process,
     /// The memory and processors that this process can actually use.
-    #[serde(default)]
+    #[cfg_attr(feature = "serde", serde(default))]
     pub bounds: Bounds,
     /// The requirements of user-space drivers.
     pub iommu: Iommu,
     /// SAS controllers.
-    #[serde(default)]
+    #[cfg_attr(feature = "serde", serde(default))]
     pub adapters: Vec<Adapter>,
 }
 

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_list::CpuList;
 use crate::root::Root;
 
 /// The machine's processors, and those that this process may use.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Processors {
     /// The model that the processor reports.
     pub model: Option<String>,
@@ -35,7 +37,8 @@ pub struct Processors {
 }
 
 /// A NUMA node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct NumaNode {
     /// The number of the node.
     pub id: u32,
@@ -44,7 +47,8 @@ pub struct NumaNode {
 }
 
 /// The kernel's mitigation of one weakness of the processor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Mitigation {
     /// The weakness: `spectre_v2`.
     pub name: String,

@@ -12,14 +12,16 @@ use qpair_block::{
     WaitOptions,
 };
 use qpair_kernel::{FileOptions, Interface, Mode, Polling, SubmissionThread};
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceKind};
 use crate::scratch::ScratchFile;
 
 /// The outcome of trying a mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Outcome {
     /// A block was read.
     Works,
@@ -30,7 +32,8 @@ pub enum Outcome {
 }
 
 /// The result of one mode on one file or device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Trial {
     /// The requested mode: `io_uring+p`.
     pub mode: String,
@@ -43,7 +46,8 @@ pub struct Trial {
 }
 
 /// The results of all modes on one file or device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Trials {
     /// The path of the file or device.
     pub path: String,

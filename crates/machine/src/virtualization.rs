@@ -1,12 +1,14 @@
 //! The environment of the machine: a hypervisor, a container.
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::processors::field;
 use crate::root::Root;
 
 /// The layers between the machine and its hardware.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Virtualization {
     /// Whether the machine is virtual; `None` if this cannot be determined.
     pub is_virtual: Option<bool>,

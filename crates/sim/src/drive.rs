@@ -18,7 +18,7 @@ use crate::nbd::{self, Medium, SECTOR_BYTES};
 
 /// Options of `cargo xtask drive`.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// The socket to listen on; one client is served
     #[arg(long)]
     socket: PathBuf,
@@ -36,7 +36,7 @@ pub(crate) struct Options {
 
 /// Serves one client until it disconnects.
 #[allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command")]
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub fn run(options: &Options) -> ExitCode {
     match serve(options) {
         Ok(said) => {
             println!("{said}");
