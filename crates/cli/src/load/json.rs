@@ -111,7 +111,7 @@ impl<'de> Deserialize<'de> for Object<'de> {
 struct Field<'a> {
     name: String,
     value: &'a RawValue,
-    /// Whether its bytes are written as hexadecimal digits.
+    /// Whether the field's bytes are written as hexadecimal digits.
     is_hex: bool,
 }
 

@@ -42,8 +42,8 @@ planted!(
     torn_by_a_crash
 );
 
-/// Returns the positions of reads of at least `least` elements that end with another transaction's
-/// element.
+/// Returns the positions of reads of at least `least` elements, none of which the reading
+/// transaction appended before.
 fn long_reads(history: &History, least: usize) -> Vec<(usize, usize)> {
     let mut reads = Vec::new();
     for (number, transaction) in history.transactions.iter().enumerate() {
