@@ -1,8 +1,10 @@
-//! What a long reader costs, and whether it gets what it began to read: rows are updated at random as fast as they can be, and a
-//! snapshot from before reads all of them in the end.
+//! Measures the cost of a long-running reader, and checks that it can read its snapshot. Rows are
+//! updated at random as fast as possible; a snapshot taken before reads all rows at the end.
 //!
-//! `long_reader PATH ROWS MEMORY SECONDS [VERSIONS [HISTORY]]`: rows of 8 and 100 bytes; updates without a snapshot for SECONDS, then
-//! beside one for SECONDS, then beside its reading of all rows. VERSIONS: memory for older values; HISTORY: bytes of the device for them.
+//! `long_reader PATH ROWS MEMORY SECONDS [VERSIONS [HISTORY]]`: rows of 8 and 100 bytes. The
+//! updates run for SECONDS without a snapshot, then for SECONDS with one, then while the snapshot
+//! reads all rows. VERSIONS: memory for older values; HISTORY: bytes of the device for older
+//! values.
 
 #![allow(clippy::print_stdout, reason = "a measurement tells what it measured")]
 
@@ -97,7 +99,7 @@ fn main() -> Result<()> {
     store.close()
 }
 
-/// How many there are, and in how many seconds they are read.
+/// Returns the number of records, and the seconds that reading them took.
 fn count<T>(records: impl Iterator<Item = Result<T>>) -> Result<(u64, f64)> {
     let (begun, mut count) = (Instant::now(), 0);
     for record in records {
@@ -117,7 +119,7 @@ fn value(row: u64, number: u64) -> Vec<u8> {
     value
 }
 
-/// What is done, and updates a second meanwhile.
+/// Returns the result of `act`, and the updates a second while it ran.
 fn rate_of<T>(done: &AtomicU64, act: impl FnOnce() -> T) -> (T, f64) {
     let (begun, before) = (Instant::now(), done.load(Ordering::Relaxed));
     let outcome = act();

@@ -1,8 +1,11 @@
-//! How fast a store comes back: makes one, ends the process in the midst of its work, and opens it again.
+//! Measures how fast a store recovers: creates one, ends the process in the middle of its work, and
+//! opens the store again.
 //!
-//! `recovery insert|update|closed PATH RECORDS MEMORY [CHANGES [VALUE_BYTES]]`: records of 8 and 120 bytes are inserted in random order, or
-//! inserted, saved by a checkpoint and then updated at random, 100 to a transaction, by a process that is then gone without a word. All
-//! of the changes are in the log and in no checkpoint. `closed`: they are inserted, and the store is closed.
+//! `recovery insert|update|closed PATH RECORDS MEMORY [CHANGES [VALUE_BYTES]]`: records of 8 and
+//! 120 bytes. `insert`: records are inserted in random order. `update`: records are inserted, saved
+//! by a checkpoint and then updated at random, 100 to a transaction. In both cases the process ends
+//! without closing the store, so all changes are in the log and in no checkpoint. `closed`: records
+//! are inserted, and the store is closed.
 
 #![allow(clippy::print_stdout, reason = "a measurement tells what it measured")]
 
@@ -17,7 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 const PER_TX: u64 = 100;
 const VALUE_BYTES: usize = 120;
 
-/// What is to be done.
+/// The size of the work.
 #[derive(Clone, Copy)]
 struct Job {
     records: u64,
@@ -90,7 +93,7 @@ fn options(path: &str, memory: &str) -> Result<Options> {
     Options::new(path).memory(memory).map(|options| options.checkpoint_bytes(1 << 40))
 }
 
-/// Processor time of the process, all threads, user and system.
+/// Returns the processor time of all threads of the process, user and system.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
@@ -102,7 +105,7 @@ fn value(record: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// Makes the store, does the work, and ends the process without closing it.
+/// Creates the store, does the work, and ends the process without closing the store.
 fn crash(work: &str, path: &str, memory: &str, job: Job) -> Result<()> {
     let Job { records, changes, value_bytes } = job;
     if std::fs::metadata(path).is_ok_and(|file| file.is_file()) {

@@ -1,17 +1,18 @@
-//! Operations that arrive at random times, whatever the store does: an open loop.
+//! An open loop: operations that arrive at random times, independent of the store's speed.
 //!
-//! Always holds: when an operation arrives does not depend on the ones before it. A client that is free takes the one that is due
-//! first; one that no client was free for is late, and its latency counts from when it was due.
+//! Always holds: the arrival time of an operation does not depend on earlier operations. A free
+//! client takes the operation that is due first. If no client is free when an operation is due, the
+//! operation is late; its latency counts from the time it was due.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use qpair::{Error, ErrorKind, Result};
 
-/// How long a client sleeps before it looks whether the run is over, nanoseconds.
+/// The longest sleep of a client before it checks whether the run is over, in nanoseconds.
 const SLEEP_NS_MAX: u64 = 10_000_000;
 
-/// Arrivals of all clients together: independent, so many a second on average.
+/// Independent arrivals for all clients together, with a given mean rate.
 pub(crate) struct Arrivals {
     mean_ns: f64,
     next: Mutex<Next>,
@@ -28,7 +29,7 @@ impl Arrivals {
         Self { mean_ns: 1e9 / per_s, next: Mutex::new(Next { at_ns: 0.0, random }) }
     }
 
-    /// That of a run, if it is one of an open loop.
+    /// Returns the arrivals of a run at a rate; `None` if the run is a closed loop.
     pub(crate) fn of(rate_per_s: Option<f64>, seed: u64) -> Result<Option<Self>> {
         match rate_per_s {
             Some(per_s) if !(per_s > 0.0 && per_s <= 1e9) => {
@@ -39,7 +40,7 @@ impl Arrivals {
         }
     }
 
-    /// When the next one is due.
+    /// Returns the time at which the next operation is due.
     fn take(&self) -> u64 {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         // Distances between independent arrivals are exponentially distributed; 1 - f64() is not 0.
@@ -47,7 +48,8 @@ impl Arrivals {
         next.at_ns as u64
     }
 
-    /// Sleeps until the next one is due, and says when that was; `None`: the run is over before.
+    /// Sleeps until the next operation is due, and returns that time; `None` if the run ends
+    /// before.
     pub(crate) async fn next(
         &self,
         now_ns: impl Fn() -> u64,
@@ -91,8 +93,9 @@ mod tests {
         assert!(Arrivals::of(Some(f64::NAN), 1).is_err());
     }
 
-    /// A client that waits looks at the clock when it begins and when it was woken. It once gave way to other tasks in a loop, and kept the
-    /// processor busy: a lookup at a low rate cost more of it than one at the highest.
+    /// A waiting client reads the clock when it begins and when it is woken. An earlier version
+    /// yielded in a loop and kept the processor busy, so a lookup cost more processor time at a low
+    /// rate than at the highest.
     #[test]
     fn waiting_for_an_arrival_is_sleeping() {
         use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The device's own ceiling: random reads as fast as they come, with nothing above the channel.
+//! Measures the limit of a device: random reads at full speed directly over its channels.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use qpair_kernel::FileOptions;
 use crate::clock::Stretch;
 use crate::progress::Progress;
 
-/// What to measure.
+/// The device and the combinations to measure.
 #[derive(Clone, Debug)]
 pub struct CeilingOptions {
-    /// File, block device or specifier.
+    /// The file, block device or specifier.
     pub path: PathBuf,
-    /// Drivers of a device that bypasses the kernel.
+    /// The drivers of a device that bypasses the kernel.
     pub drivers: Drivers,
-    /// Interface, and its mode.
+    /// The interface and its mode.
     pub io: Mode,
-    /// Bytes of a read.
+    /// The size of a read in bytes.
     pub block_bytes: u32,
-    /// Go through the page cache.
+    /// Whether reads go through the page cache.
     pub buffered: bool,
     /// Seconds for each combination of threads and depth.
     pub seconds: f64,
-    /// Numbers of threads to try.
+    /// The numbers of threads to try.
     pub threads: Vec<usize>,
-    /// Depths of each thread to try.
+    /// The depths of each thread to try.
     pub depths: Vec<u32>,
 }
 
@@ -39,18 +39,18 @@ pub struct CeilingOptions {
 pub struct Ceiling {
     /// Reads per second.
     pub reads_per_s: f64,
-    /// Processor time per read, microseconds.
+    /// Processor time per read in microseconds.
     pub cpu_us_per_read: f64,
-    /// Threads.
+    /// The number of threads.
     pub threads: usize,
-    /// Requests in flight of each thread.
+    /// The number of requests in flight of each thread.
     pub depth: u32,
 }
 
 /// Tries every combination of threads and depths, and returns the best.
 ///
 /// # Errors
-/// What opening the file or reading from it says.
+/// Errors of opening the file or reading from it.
 pub fn ceiling(options: &CeilingOptions, progress: &dyn Progress) -> Result<Ceiling> {
     let files = |path: &Path| -> qpair_block::Result<Arc<dyn BlockDevice>> {
         let file =

@@ -1,16 +1,16 @@
-//! What time and processor time have passed.
+//! Measures elapsed time and processor time.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time of the process, all threads, user and system.
+/// Returns the processor time of all threads of the process, user and system.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// A stretch of time being measured.
+/// The start of a measured interval.
 pub(crate) struct Stretch {
     began: Instant,
     cpu: Duration,
@@ -21,7 +21,7 @@ impl Stretch {
         Self { began: Instant::now(), cpu: cpu_time() }
     }
 
-    /// Wall time and processor time since.
+    /// Returns the elapsed time and the processor time since the start.
     pub(crate) fn end(&self) -> (Duration, Duration) {
         (self.began.elapsed(), cpu_time().saturating_sub(self.cpu))
     }

@@ -1,9 +1,10 @@
-//! The records of the benchmarks: keys of 8 bytes, values of 120, both from the record's number.
+//! The records of the benchmarks: keys of 8 bytes and values of 120, both derived from the record's
+//! number.
 
 /// Bytes of a value.
 pub(crate) const VALUE_BYTES: usize = 120;
 
-/// The key of a record: its number, big-endian, so that keys sort as numbers do.
+/// Returns the key of a record: its number, big-endian, so that keys sort as numbers do.
 pub(crate) fn key(record: u64) -> [u8; 8] {
     record.to_be_bytes()
 }
@@ -18,12 +19,12 @@ pub(crate) fn value(record: u64, round: u64, target: &mut [u8; VALUE_BYTES]) {
     target[..8].copy_from_slice(&record.to_le_bytes());
 }
 
-/// Whether a value read is one of the record's.
+/// Whether a value belongs to the record, in any version.
 pub(crate) fn is_value_of(record: u64, value: &[u8]) -> bool {
     value.len() == VALUE_BYTES && value[..8] == record.to_le_bytes()
 }
 
-/// Bytes of a store per record, about, for estimates: a full leaf of 4 KiB holds 30.
+/// The approximate bytes of a store per record, for estimates: a full leaf of 4 KiB holds 30.
 pub(crate) const STORE_BYTES_PER_RECORD: u64 = 137;
 
 /// A permutation of `0..count`, so that random-order inserts meet every record once: an affine walk.
@@ -43,7 +44,7 @@ impl Shuffle {
         Self { step, count }
     }
 
-    /// The record at this place.
+    /// Returns the record at this position.
     pub(crate) fn at(self, index: u64) -> u64 {
         let count = u128::from(self.count);
         ((u128::from(index) * u128::from(self.step) + count / 3) % count) as u64

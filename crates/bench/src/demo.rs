@@ -1,4 +1,4 @@
-//! The demo: a store ten times larger than its memory, over every interface this machine offers.
+//! The demo: a store ten times larger than its memory, over every interface of this machine.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ use crate::report::{Report, kernel_release};
 use crate::run::{RunOptions, run};
 use crate::workload::Workload;
 
-/// What to show.
+/// Options of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub struct DemoOptions {
-    /// Folder for the store; it is removed again.
+    /// The folder in which the store is created and removed.
     pub dir: PathBuf,
-    /// Size of the store, bytes.
+    /// The size of the store in bytes.
     pub size_bytes: u64,
-    /// Memory for pages, bytes.
+    /// Memory for pages in bytes.
     pub memory_bytes: u64,
     /// Seconds of lookups over each interface.
     pub seconds: f64,
-    /// Workers; 0: as many as there are cores.
+    /// The number of workers; 0: one for each core.
     pub workers: usize,
-    /// Tasks of each worker.
+    /// The number of tasks of each worker.
     pub tasks: usize,
 }
 
@@ -46,67 +46,71 @@ impl Default for DemoOptions {
     }
 }
 
-/// One interface's result, or why there is none.
+/// The result of one interface, or the reason why there is none.
 #[derive(Clone, Debug, Serialize)]
 pub struct DemoRow {
-    /// The interface asked for.
+    /// The requested interface.
     pub interface: String,
-    /// Why it cannot be used here.
+    /// The reason why the interface cannot be used here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
-    /// What the lookups found.
+    /// The results of the lookups.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
-    /// Random reads per second of the device alone, measured right before and right after, the mean of both.
+    /// Random reads per second of the device alone: the mean of a measurement right before and one
+    /// right after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling_reads_per_s: Option<f64>,
 }
 
 impl DemoRow {
-    /// Reads per second under the store, of what the device gives alone.
+    /// Returns the store's reads per second as a share of those of the device alone.
     #[must_use]
     pub fn share_of_ceiling(&self) -> Option<f64> {
         Some(self.report.as_ref()?.device_reads_per_s / self.ceiling_reads_per_s?)
     }
 }
 
-/// What the demo found.
+/// The results of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub struct DemoReport {
-    /// Kernel release.
+    /// The release of the kernel.
     pub kernel: String,
-    /// Records in the store.
+    /// The number of records in the store.
     pub records: u64,
-    /// Pages of the store, bytes.
+    /// The size of the store's pages in bytes.
     pub store_bytes: u64,
-    /// Memory for pages, bytes.
+    /// Memory for pages in bytes.
     pub memory_bytes: u64,
     /// Records per second of the sorted load.
     pub fill_records_per_s: f64,
-    /// The best way found to read the bare file, in words.
+    /// The fastest configuration found to read the bare file, in words.
     pub ceiling: String,
-    /// Every interface.
+    /// The results of all interfaces.
     pub rows: Vec<DemoRow>,
-    /// A smaller store through the user-space driver, on a soft drive in memory: not this machine's drive.
+    /// The results of a smaller store over the user-space driver, on a soft drive in memory and not
+    /// on this machine's drive.
     pub user_space: DemoRow,
-    /// Which to use here, and why, in a sentence.
+    /// The recommended interface, with the reason, in a sentence.
     pub verdict: String,
 }
 
-/// The store's folder; gone when this is, or, if the process is killed, when the next one is made beside it.
+/// The store's folder. It is removed when this is dropped, or, if the process is killed, when the
+/// next one is created beside it.
 struct Workplace {
     dir: PathBuf,
-    /// The folder, locked: it is in use.
+    /// The locked folder. The lock marks it as in use.
     _lock: File,
 }
 
-/// How the names of folders begin.
+/// The prefix of the names of folders.
 const FOLDER: &str = "qpair-demo-";
 
-/// The store in it.
+/// The name of the store's file.
 const STORE: &str = "store.qpair";
 
-/// Removes what killed demos have left: folders that no process has locked, with a store and what lies beside it.
+/// Removes the folders of killed demos: those that no process has locked and that contain only a
+/// store and its companion files.
 fn remove_left(parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| {
@@ -155,7 +159,7 @@ impl Drop for Workplace {
     }
 }
 
-/// Refuses politely when the disk is too full.
+/// Returns an error if the disk has too little space.
 fn check_space(options: &DemoOptions) -> Result<()> {
     let context =
         |error: &dyn std::fmt::Display| format!("looking at {}: {error}", options.dir.display());
@@ -183,8 +187,8 @@ fn check_space(options: &DemoOptions) -> Result<()> {
 /// Runs the demo.
 ///
 /// # Errors
-/// `NoSpace` if the disk is too full, `Invalid` for sizes that make no sense, and what the store says. Whatever
-/// happens, the folder is removed.
+/// `NoSpace` if the disk has too little space, `Invalid` for sizes that make no sense, and errors
+/// of the store. The folder is always removed.
 pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport> {
     let records = options.size_bytes / STORE_BYTES_PER_RECORD;
     if records < 1000 || options.seconds <= 0.0 || options.tasks == 0 {
@@ -257,10 +261,11 @@ pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport
     })
 }
 
-/// Memory that the soft drive of the demo takes at most, bytes.
+/// The most memory that the soft drive of the demo takes, in bytes.
 const SOFT_DRIVE_BYTES_MAX: u64 = 512 << 20;
 
-/// A store of the same shape, no larger than a soft drive should be, through the user-space driver.
+/// Runs the same lookups over the user-space driver, with a store of the same shape that fits on a
+/// soft drive.
 fn user_space(options: &RunOptions, progress: &dyn Progress) -> Result<DemoRow> {
     let store_bytes = options.records * STORE_BYTES_PER_RECORD;
     let share = (SOFT_DRIVE_BYTES_MAX as f64 / store_bytes as f64).min(1.0);
@@ -297,14 +302,14 @@ fn fill(options: &RunOptions, progress: &dyn Progress) -> Result<f64> {
     Ok(speed.unwrap_or_default())
 }
 
-/// The best way to read the bare file.
+/// The fastest configuration to read the bare file.
 struct Best {
     options: CeilingOptions,
     ceiling: Ceiling,
 }
 
 impl Best {
-    /// Measures it again, so that every interface has its own pair.
+    /// Measures the configuration again, so that every interface has its own pair of measurements.
     fn again(&self, seconds: f64, progress: &dyn Progress) -> Result<f64> {
         progress.begin("the device alone", 1);
         let options = CeilingOptions { seconds: (seconds / 6.0).min(2.0), ..self.options.clone() };
@@ -364,8 +369,8 @@ fn find_ceiling(
     best.ok_or_else(crate::run::interrupted)
 }
 
-/// Which interface to use, and why, in a sentence: the fastest; among those within 5 % of it, the one that costs the
-/// processor least.
+/// Recommends an interface, with the reason, in a sentence. Among the interfaces within 5 % of the
+/// fastest it is the one that uses least processor time.
 fn verdict(rows: &[DemoRow]) -> String {
     let reports: Vec<&Report> = rows.iter().filter_map(|row| row.report.as_ref()).collect();
     let Some(fastest) = reports.iter().map(|report| report.ops_per_s).reduce(f64::max) else {

@@ -1,10 +1,10 @@
-//! Workloads over stores and devices, and what they cost.
+//! Workloads over stores and devices, with measurements of their cost.
 //!
-//! - [`run`]: one workload over one store: [`Workload::Lookup`], [`Workload::Update`], [`Workload::Scan`],
-//!   [`Workload::Insert`].
-//! - [`ceiling`]: the random reads per second the device gives when nothing else is asked of it.
-//! - [`kv`]: any transactional key-value store, for workloads that run over several.
-//! - [`StoreKv`]: a qpair store as one of those.
+//! - [`run`]: one workload over one store: [`Workload::Lookup`], [`Workload::Update`],
+//!   [`Workload::Scan`], [`Workload::Insert`].
+//! - [`ceiling`]: the random reads per second of the device without any other load.
+//! - [`kv`]: a transactional key-value store, for workloads that run over several.
+//! - [`StoreKv`]: a qpair store behind that trait.
 //! - [`tpcc`], [`ycsb`], [`commit`]: TPC-C, YCSB and small commits over such a store.
 //! - [`demo`]: a store ten times larger than its memory over every interface of this machine.
 

@@ -1,4 +1,4 @@
-//! What one task does, over and over.
+//! The loops of the tasks of a workload.
 
 use std::cell::RefCell;
 use std::ops::Bound;

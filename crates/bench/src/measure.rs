@@ -1,4 +1,4 @@
-//! Runs the tasks of a workload for a while, and counts.
+//! Runs the tasks of a workload for a given time, and counts.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::run::{RunOptions, interrupted, watch};
 use crate::span::Span;
 use crate::workload::Workload;
 
-/// What a run counted.
+/// The results of a run.
 pub(crate) struct Measured {
     pub(crate) wall_s: f64,
     pub(crate) cpu_s: f64,
@@ -27,21 +27,21 @@ pub(crate) struct Measured {
     pub(crate) by_second: Vec<u64>,
     pub(crate) device: qpair_block::ChannelStatistics,
     pub(crate) cycles: WorkerCycles,
-    /// Mean latency of the reads that were timed, microseconds.
+    /// Mean latency of the timed reads in microseconds.
     pub(crate) device_read_us: f64,
 }
 
-/// What the tasks of one worker count together.
+/// The common tally of the tasks of one worker.
 pub(crate) struct Tally {
     histogram: Histogram<u64>,
     by_second: Vec<u64>,
     ops: u64,
 }
 
-/// What the tasks of a run share.
+/// The state that the tasks of a run share.
 pub(crate) struct Window {
     pub(crate) span: Span,
-    /// Records inserted so far, all tasks: what each inserts next.
+    /// The number of records inserted so far by all tasks, and so the next record to insert.
     pub(crate) next: AtomicU64,
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn measure(
     })
 }
 
-/// Runs the tasks of one worker, and gathers what they counted.
+/// Runs the tasks of one worker, and collects their counts.
 async fn work(
     workload: Workload,
     store: Store,
@@ -198,7 +198,8 @@ async fn work(
 }
 
 impl Window {
-    /// Counts operations that began at this time and end now, where the next begins; `false` when it is time to stop.
+    /// Counts operations that began at `began_ns` and end now, and sets `began_ns` to now. Returns
+    /// `false` when it is time to stop.
     #[inline]
     pub(crate) fn count(&self, tally: &RefCell<Tally>, began_ns: &mut u64, ops: u64) -> bool {
         let ended_ns = self.span.now_ns();

@@ -1,17 +1,17 @@
-//! Progress of long work, for a caller that wants to show it; and the wish to stop.
+//! Progress of long work for a caller that wants to show it, and requests to stop.
 
-/// Told of phases and of how far they are. Called a few times a second.
+/// Receives the phases of the work and their progress, a few times a second.
 pub trait Progress: Sync {
-    /// A phase begins: what it is, and its size in its own unit (seconds, or records).
+    /// Begins a phase with its name, and its size in its own unit (seconds, or records).
     fn begin(&self, phase: &str, total: u64);
 
-    /// How far the phase is.
+    /// Reports the progress of the phase.
     fn at(&self, done: u64);
 
-    /// What else is to be said of the phase now: its speed.
+    /// Reports additional information about the phase, such as its speed.
     fn note(&self, _: &str) {}
 
-    /// The phase is over.
+    /// Ends the phase.
     fn end(&self);
 
     /// Whether the work should stop early.

@@ -1,4 +1,4 @@
-//! What a run found.
+//! The results of a run.
 
 use hdrhistogram::Histogram;
 use qpair::unstable::WorkerCycles;
@@ -6,18 +6,18 @@ use serde::Serialize;
 
 use crate::warm::Warmed;
 
-/// Latencies of operations, microseconds.
+/// Latencies of operations in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct LatencyReport {
-    /// Mean.
+    /// The mean.
     pub mean: f64,
-    /// Median.
+    /// The median.
     pub p50: f64,
-    /// 99 of 100 were at most this.
+    /// The 99th percentile.
     pub p99: f64,
-    /// 999 of 1000 were at most this.
+    /// The 99.9th percentile.
     pub p999: f64,
-    /// The slowest.
+    /// The maximum.
     pub max: f64,
 }
 
@@ -35,19 +35,20 @@ impl LatencyReport {
     }
 }
 
-/// A part of the workers' loop, and the time that it took.
+/// A part of the workers' loop, with the time that it took.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartReport {
-    /// Its name.
+    /// The name of the part.
     pub part: &'static str,
-    /// Of the time of all workers, waiting included.
+    /// The share of the time of all workers, including waiting.
     pub share: f64,
-    /// Microseconds of an operation.
+    /// Microseconds per operation.
     pub us_per_op: f64,
 }
 
 impl PartReport {
-    /// Of workers that did so many operations in that time; nothing where it was not counted.
+    /// Returns the parts for workers that did `ops` operations in `wall_s` seconds; empty if cycles
+    /// were not counted.
     pub(crate) fn of(cycles: &WorkerCycles, wall_s: f64, ops: u64) -> Vec<Self> {
         let us_per_op = wall_s * 1e6 * cycles.workers as f64 / ops.max(1) as f64;
         let of = |(part, share)| Self { part, share, us_per_op: share * us_per_op };
@@ -55,41 +56,42 @@ impl PartReport {
     }
 }
 
-/// One run: what ran, and what it cost.
+/// The configuration and results of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The workload.
     pub workload: String,
-    /// Interface really in use.
+    /// The interface that was used.
     pub io: String,
-    /// Its details.
+    /// The mode of the interface.
     pub io_mode: String,
-    /// Workers.
+    /// The number of workers.
     pub workers: usize,
-    /// Tasks of each worker.
+    /// The number of tasks of each worker.
     pub tasks: usize,
-    /// What commits waited for, where there were any: sync, group or async.
+    /// The durability that commits waited for: sync, group or async; `None` if nothing was
+    /// committed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<String>,
-    /// Records in the store.
+    /// The number of records in the store.
     pub records: u64,
-    /// Memory for pages, bytes.
+    /// Memory for pages in bytes.
     pub memory_bytes: u64,
-    /// Pages of the store, bytes.
+    /// The size of the store's pages in bytes.
     pub store_bytes: u64,
     /// Seconds measured.
     pub seconds: f64,
-    /// Operations that were to arrive a second, at random times; latencies count from when each was due. None: each task does one after
-    /// the other.
+    /// The rate at which operations were to arrive, per second, at random times; latencies count
+    /// from the time an operation was due. `None`: each task runs one operation after the other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
-    /// Operations done.
+    /// The number of operations.
     pub ops: u64,
     /// Operations per second.
     pub ops_per_s: f64,
     /// Reads of the device per second.
     pub device_reads_per_s: f64,
-    /// Reads of pages that all workers could have in flight at the end.
+    /// The most page reads that all workers together could have in flight at the end.
     pub reads_in_flight_max: u64,
     /// Writes of the device per second.
     pub device_writes_per_s: f64,
@@ -97,35 +99,35 @@ pub struct Report {
     pub reads_per_op: f64,
     /// Bytes that the device moved per operation.
     pub device_bytes_per_op: f64,
-    /// Mean latency of the reads of pages that were timed, microseconds; 0: none was.
+    /// Mean latency of the timed page reads in microseconds; 0: no read was timed.
     pub device_read_us: f64,
     /// System calls of the channels per operation.
     pub system_calls_per_op: f64,
-    /// Processor time per operation, user and system, all threads, microseconds.
+    /// Processor time per operation of all threads, user and system, in microseconds.
     pub cpu_us_per_op: f64,
-    /// Where the workers' time went, if it was asked for.
+    /// The breakdown of the workers' time, if it was requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cycles: Vec<PartReport>,
-    /// Latencies.
+    /// Latencies of the operations.
     pub latency_us: LatencyReport,
-    /// Operations of each second of the run.
+    /// The operations of each second of the run.
     pub ops_by_second: Vec<u64>,
-    /// Random reads per second of the device alone, where they were measured.
+    /// Random reads per second of the device alone, if they were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling_reads_per_s: Option<f64>,
-    /// Seconds that filling the store took, and records per second, where it was filled by this run.
+    /// Records per second of filling the store, if this run filled it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill_records_per_s: Option<f64>,
-    /// What was read into memory before the run.
+    /// The pages that were read into memory before the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warmed: Option<Warmed>,
-    /// The same configuration gives the same hash.
+    /// A hash of the configuration; equal configurations have equal hashes.
     pub config_hash: String,
-    /// Kernel release.
+    /// The release of the kernel.
     pub kernel: String,
 }
 
-/// Release of the running kernel.
+/// Returns the release of the running kernel.
 pub(crate) fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }

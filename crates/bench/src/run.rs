@@ -19,61 +19,66 @@ use crate::store_kv::check_tables;
 use crate::warm::warm;
 use crate::workload::Workload;
 
-/// The table the records are in.
+/// The table of the records.
 const TABLE: &str = "bench";
 
-/// What to run.
+/// Options of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunOptions {
-    /// Where the store is; it is made and filled if it is not there.
+    /// The path of the store; a store that does not exist is created and filled.
     pub store: PathBuf,
-    /// Drivers of a store on devices that bypass the kernel.
+    /// The drivers of a store on devices that bypass the kernel.
     #[serde(skip)]
     pub drivers: Drivers,
-    /// Records.
+    /// The number of records.
     pub records: u64,
-    /// Memory for pages, bytes.
+    /// Memory for pages in bytes.
     pub memory_bytes: u64,
-    /// Take all of it when opening.
+    /// Whether opening the store allocates all of this memory.
     pub prefault: bool,
-    /// Interface, and its mode.
+    /// The interface and its mode.
     #[serde(serialize_with = "as_text")]
     pub io: Mode,
-    /// Workers; 0: as many as there are cores.
+    /// The number of workers; 0: one for each core.
     pub workers: usize,
-    /// Tasks of each worker.
+    /// The number of tasks of each worker.
     pub tasks: usize,
     /// Seconds to measure.
     pub seconds: f64,
-    /// Read as much of the store as fits into memory before the run, also where not all of it does.
+    /// Whether as much of the store as fits is read into memory before the run, even if not all of
+    /// it fits.
     pub warm: bool,
-    /// Seconds to run before that, so that memory is as full as it will be.
+    /// Seconds to run before the measurement, so that memory is as full as it will get.
     pub warm_up_seconds: f64,
-    /// Page size of a new store, bytes.
+    /// The page size of a new store in bytes.
     pub page_size: usize,
-    /// Go through the page cache.
+    /// Whether I/O goes through the page cache.
     pub buffered: bool,
-    /// Lookups or updates that arrive a second, at random times; none: each task does one after the other.
+    /// The mean number of lookups or updates that arrive a second, at random times; `None`: each
+    /// task runs one after the other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
-    /// Measure the device alone afterwards, for this many seconds for each of 8 combinations; 0: do not.
+    /// Seconds for each of 8 combinations to measure the device alone afterwards; 0: it is not
+    /// measured.
     pub ceiling_seconds: f64,
-    /// Requests that a worker has in flight at most.
+    /// The most requests that a worker has in flight.
     pub depth: u32,
-    /// Reads of pages among them at most; 0: as many as bring more throughput.
+    /// The most page reads among these requests; 0: the number is adapted to the throughput.
     pub reads: u32,
-    /// Completions a busy worker likes to take at once.
+    /// The number of completions that a busy worker tries to take at once.
     pub batch: u32,
-    /// Longest wait for that batch, microseconds.
+    /// The longest wait for this batch in microseconds.
     pub linger_us: u32,
-    /// Count where the workers' time goes.
+    /// Whether the workers' time is broken down.
     pub cycles: bool,
-    /// Find the parents of pages that leave by what their frames say, and not from the root.
+    /// Whether eviction finds the parent of a page by a hint in its frame, and not by a search from
+    /// the root.
     pub parent_hints: bool,
-    /// The device of its own that the store's log is on, if it is to be.
+    /// A separate device for the store's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_device: Option<PathBuf>,
-    /// What the commit of an update or insert waits for. Each is a transaction of its own.
+    /// The durability that the commit of an update or insert waits for. Each is a transaction of
+    /// its own.
     #[serde(serialize_with = "as_text")]
     pub durability: Durability,
 }
@@ -144,10 +149,10 @@ impl RunOptions {
     }
 }
 
-/// Runs a workload, and reports.
+/// Runs a workload, and reports the results.
 ///
 /// # Errors
-/// What the store says; `Corrupt` if a record read is not what was written.
+/// Errors of the store; `Corrupt` if a record has a value that was not written.
 pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) -> Result<Report> {
     if options.tasks == 0 || options.records == 0 || options.seconds <= 0.0 {
         return Err(Error::new(ErrorKind::Invalid, "tasks, records and seconds are at least 1"));
@@ -240,7 +245,7 @@ fn ceiling_of(options: &RunOptions, progress: &dyn Progress) -> Result<f64> {
     Ok(ceiling(&options, progress)?.reads_per_s)
 }
 
-/// Fills the table by sorted load, if it is empty; records per second.
+/// Fills the table by sorted load if it is empty, and returns the records per second.
 pub(crate) fn fill(
     store: &Store,
     options: &RunOptions,
@@ -298,7 +303,7 @@ pub(crate) fn fill(
     Ok(Some(options.records as f64 / began.elapsed().as_secs_f64()))
 }
 
-/// The error of work that was asked to stop.
+/// Returns the error of work that was stopped on request.
 pub(crate) fn interrupted() -> Error {
     Error::new(ErrorKind::Closed, "interrupted")
 }

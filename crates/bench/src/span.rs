@@ -1,4 +1,4 @@
-//! When a run measures, and when its operations begin.
+//! The measured time of a run, and the beginning of its operations.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -7,19 +7,20 @@ use qpair::Result;
 
 use crate::arrivals::Arrivals;
 
-/// When a run measures, in nanoseconds since its base; clients look at it at every operation.
+/// The measured time, in nanoseconds since its base. Clients check it at every operation.
 pub(crate) struct Span {
     base: Instant,
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
-    /// It is to end before its time.
+    /// Whether the run is to end early.
     pub(crate) stop: AtomicBool,
     arrivals: Option<Arrivals>,
 }
 
 impl Span {
-    /// It measures for so many seconds, or until its clients have nothing left to do. `rate_per_s`: operations that arrive a second, at random
-    /// times; none: each client does one after the other.
+    /// Begins a run that measures for `seconds` seconds, or until its clients have nothing left to
+    /// do. `rate_per_s`: the mean number of operations that arrive a second, at random times;
+    /// `None`: each client runs one operation after the other.
     pub(crate) fn begin_now(
         warm_up_s: f64,
         seconds: Option<f64>,
@@ -49,7 +50,8 @@ impl Span {
         now_ns >= self.to_ns || self.stop.load(Ordering::Relaxed)
     }
 
-    /// When the next operation begins: when the one before ended, or when it is due. `false`: the run is over before.
+    /// Waits in an open loop until the next operation is due, and sets `began_ns` to that time.
+    /// Returns `false` if the run ends before. In a closed loop the operation begins at once.
     #[inline]
     pub(crate) async fn begin(&self, began_ns: &mut u64) -> bool {
         let Some(arrivals) = &self.arrivals else { return true };

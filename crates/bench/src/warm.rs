@@ -7,25 +7,25 @@ use serde::Serialize;
 
 use crate::progress::Progress;
 
-/// What reading a store into memory came to.
+/// The result of reading a store into memory.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Warmed {
-    /// Pages that were read.
+    /// The number of pages that were read.
     pub pages: u64,
-    /// Their bytes.
+    /// The size of these pages in bytes.
     pub bytes: u64,
-    /// Pages that could not be read.
+    /// The number of pages that could not be read.
     pub unread: u64,
-    /// Whether memory was full before all were there.
+    /// Whether memory was full before all pages were read.
     pub full: bool,
-    /// The time it took.
+    /// The duration.
     pub seconds: f64,
 }
 
-/// Reads a store into memory, as much of it as there is room for: [`Store::warm`].
+/// Reads as much of a store into memory as there is room for: [`Store::warm`].
 ///
 /// # Errors
-/// As that; `Interrupted` if it is to stop.
+/// As [`Store::warm`]; `Interrupted` if it is to stop.
 pub fn warm(store: &Store, progress: &dyn Progress) -> Result<Warmed> {
     let pages = store.report();
     let used = pages.pages - pages.free_pages;

@@ -1,23 +1,23 @@
-//! What the tasks of a run do.
+//! The workloads.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The workloads.
+/// The kind of operations of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// Uniformly random point lookups.
     Lookup,
     /// Uniformly random replacements of records.
     Update,
-    /// Range scans of 100 records from uniformly random keys on; an operation is one record.
+    /// Range scans of 100 records from uniformly random keys; an operation is one record.
     Scan,
     /// Insertion of all records in random order into an empty store.
     Insert,
 }
 
 impl Workload {
-    /// Whether its operations commit something.
+    /// Whether the workload's operations commit changes.
     pub(crate) fn writes(self) -> bool {
         matches!(self, Self::Update | Self::Insert)
     }

@@ -7,7 +7,7 @@ use qpair_bench::Progress;
 
 use crate::interrupt::Interrupt;
 
-/// What a bar shows whose end is known.
+/// The template of a bar with a known end.
 pub(crate) const TEMPLATE: &str = "{bar:24} {percent:>3} %  {msg}, {eta} left";
 
 /// Makes the bar of a command that goes through a whole store; hidden if `quiet`.

@@ -13,7 +13,7 @@ use crate::interrupt::Interrupt;
 /// The advice where only zeroes are.
 const RESTORE: &str = "if it was one, restore it from a backup, or salvage it with `qpair repair`";
 
-/// What the command says to its caller at its end.
+/// The exit code of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done = 0,
@@ -39,7 +39,7 @@ pub(crate) struct Failure {
     exit: Exit,
     message: String,
     hint: Option<String>,
-    /// What kind of error of a store it is, if it is one.
+    /// The kind of the error, if it is an error of a store.
     kind: Option<ErrorKind>,
     /// The way out, if it is one that the command has words of its own for.
     remedy: Option<Remedy>,
@@ -103,7 +103,7 @@ impl Failure {
         }
     }
 
-    /// What kind of error of a store it is, if it is one.
+    /// Returns the kind of the error, if it is an error of a store.
     pub(crate) fn kind(&self) -> Option<ErrorKind> {
         self.kind
     }

@@ -13,7 +13,7 @@ use qpair_drivers::{Drivers, Patience};
 
 use crate::failure::{Exit, Failure, Result};
 
-/// That of this command.
+/// The interrupt of this command.
 static FIRST: OnceLock<Interrupt> = OnceLock::new();
 /// A wait for a silent device that people are told of, and how often again.
 const TOLD_EVERY_S: u64 = 5;

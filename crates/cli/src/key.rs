@@ -10,10 +10,10 @@ use qpair::{KeyBounds, Prefix};
 use crate::failure::{Failure, Result};
 use crate::text::decode_hex;
 
-/// What is wrong with a key of no bytes, which is a mistake more often than a key.
+/// The error of an empty key, which is more often a mistake than intended.
 pub(crate) const EMPTY_KEY: &str = "the key is empty (--empty-key takes it)";
 
-/// Where a range of keys begins or ends.
+/// A bound of a range of keys.
 pub(crate) type KeyBound = Bound<Vec<u8>>;
 
 /// How keys are written.
@@ -41,7 +41,8 @@ impl KeyArgs {
         key.map(|key| self.decode(key)).transpose()
     }
 
-    /// Where a range begins and ends: that of a prefix, or from a key on and before another.
+    /// Returns the bounds of a range: the keys with a prefix, or the keys from one key and before
+    /// another.
     pub(crate) fn bounds(
         &self,
         prefix: Option<&OsString>,

@@ -15,7 +15,7 @@ use crate::text::{count, counted, size};
 /// When there is a live line: fio's `--eta`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Eta {
-    /// Where standard error is a terminal.
+    /// Shown if standard error is a terminal.
     #[default]
     Auto,
     /// There, and as lines of their own elsewhere.
@@ -40,7 +40,7 @@ pub(crate) struct LiveLine {
     state: Mutex<State>,
 }
 
-/// What was seen last.
+/// The state at the last output.
 #[derive(Default)]
 struct State {
     line_at: Option<Instant>,

@@ -67,7 +67,7 @@ mod tests {
 
     type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
-    /// What the reader of a format makes of what its writer wrote.
+    /// Reads records with the reader of a format after its writer wrote them.
     fn read_back(format: Format, records: &Records) -> Records {
         let mut text = Vec::new();
         if format == Format::Csv {

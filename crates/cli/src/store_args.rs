@@ -1,4 +1,4 @@
-//! Which store, and how to open it: arguments of every command.
+//! The store and how to open it: arguments of every command.
 
 use std::io::IsTerminal;
 use std::os::unix::fs::FileTypeExt;
@@ -59,7 +59,7 @@ pub(crate) struct StoreArgs {
     drivers: Drivers,
 }
 
-/// Where the log is.
+/// The place of the log.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogDeviceArgs {
     /// Log device: a file (created if missing, up to 1 GiB), block device or specifier [default: in the store].
@@ -120,7 +120,8 @@ pub(crate) fn is_socket(store: &Path) -> bool {
     std::fs::metadata(store).is_ok_and(|there| there.file_type().is_socket())
 }
 
-/// Where a store is published: there itself, or beside the first of its members.
+/// Returns the socket at which a store is published: the path itself if it is a socket, otherwise a
+/// path beside the first member.
 pub(crate) fn published_at(store: &Path) -> PathBuf {
     if is_socket(store) {
         return store.to_owned();
@@ -137,7 +138,7 @@ fn files_of(spec: &Path) -> Vec<PathBuf> {
     paths.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// Which table.
+/// The table.
 #[derive(Args, Debug)]
 pub(crate) struct TableArgs {
     /// Table

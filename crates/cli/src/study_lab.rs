@@ -1,4 +1,5 @@
-//! What a study works with: the devices that are given or a file of its own, and a bar that shows how it goes.
+//! The environment of a study: the given devices or a file of its own, and a bar that shows
+//! progress.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -16,7 +17,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::store_args::parse_size;
 
-/// Which devices.
+/// The devices of a study.
 #[derive(Args, Debug)]
 pub(crate) struct DeviceArgs {
     /// A file, a block device or a device specifier; may be repeated
@@ -48,7 +49,7 @@ impl DeviceArgs {
         self.devices.iter().map(of).collect()
     }
 
-    /// What there is to work with; the file, if one was made, must outlive it.
+    /// Returns the lab. If a file is returned, it must outlive the lab.
     pub(crate) fn lab(
         &self,
         effort: Effort,

@@ -272,7 +272,7 @@ fn mode(interface: &str) -> qpair::Result<qpair::Mode> {
     interface.parse().map_err(invalid)
 }
 
-/// Of the time in which the workers did not wait.
+/// Returns the share of eviction in the time in which the workers did not wait.
 fn eviction_share(parts: &[PartReport]) -> f64 {
     let of = |name| parts.iter().find(|part| part.part == name).map_or(0.0, |part| part.share);
     of("eviction") / (1.0 - of("waiting")).max(1e-9)

@@ -1,4 +1,4 @@
-//! What is wrong with a request is said in its completion.
+//! Checks that errors of a request are reported in its completion.
 
 use qpair_block::{ErrorKind, Op, Request};
 

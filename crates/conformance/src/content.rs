@@ -1,4 +1,4 @@
-//! What is written is what is read.
+//! Checks that reads return the data that was written.
 
 use std::collections::HashMap;
 

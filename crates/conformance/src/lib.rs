@@ -38,7 +38,7 @@ pub use lists::copied_lists;
 pub use report::{Outcome, Report};
 use rig::Rig;
 
-/// What to run with.
+/// Options of the suite.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Seed of all random choices; `None`: a fresh one, printed with the report.

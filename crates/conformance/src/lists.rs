@@ -68,7 +68,8 @@ fn segments(rig: &mut Rig, len: u32) -> Vec<Segment> {
         .collect()
 }
 
-/// What is written from a list reads back into another and into a block, and the other way round.
+/// Checks that data written from a list can be read into another list and into one block, and vice
+/// versa.
 pub(crate) fn lists_of_segments(rig: &mut Rig) -> CheckResult {
     if let Some(skip) = rig.forgetful() {
         return Ok(skip);

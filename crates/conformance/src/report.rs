@@ -1,4 +1,4 @@
-//! What the suite found.
+//! The results of the suite.
 
 use std::any::Any;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::fmt;
 /// How one check ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It held.
+    /// The check passed.
     Passed,
     /// The device cannot do it, or the options leave it out; why.
     Skipped(String),
-    /// It did not hold; what happened.
+    /// The check failed, with a description.
     Failed(String),
 }
 

@@ -1,4 +1,4 @@
-//! What every check needs: a device, memory, a channel, and patience that ends.
+//! The setup of every check: a device, memory, a channel, and waits with a timeout.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! Where an I/O is in the kernel, by the tracepoints of the block layer.
+//! Measures where an I/O spends its time in the kernel, by the tracepoints of the block layer.
 //!
-//! Always holds: an instance of the kernel's tracing of this program's own; what others trace stays as it is.
+//! Always holds: tracing uses an instance of its own, so other programs' tracing is not affected.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use qpair_block::{Error, Result};
 
-/// Places where the file system of the kernel's tracing may be.
+/// Possible mount points of the kernel's tracing file system.
 const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const NAME: &str = "qpair-floor";
 const EVENTS: [&str; 3] = ["block_bio_queue", "block_rq_issue", "block_rq_complete"];
 
-/// Means of those I/Os that were seen at every event.
+/// Mean times of the I/Os that were seen at every tracepoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spans {
     pub(crate) ios: u64,
@@ -24,14 +24,14 @@ pub(crate) struct Spans {
     pub(crate) driver_us: f64,
 }
 
-/// The kernel's tracing, switched on for one drive.
+/// Kernel tracing of one drive.
 pub(crate) struct Events {
     folder: PathBuf,
     device: String,
 }
 
 impl Events {
-    /// `Err`: why nothing can be traced here.
+    /// Begins tracing; `Err` has the reason why nothing can be traced here.
     pub(crate) fn begin(device: &Path) -> std::result::Result<Self, String> {
         let is_it = |mount: &&&str| {
             EVENTS.iter().all(|event| Path::new(mount).join("events/block").join(event).exists())
@@ -59,7 +59,7 @@ impl Events {
         fs::write(&path, word).map_err(|cause| format!("{}: {cause}", path.display()))
     }
 
-    /// What was seen until now; `None`: no I/O from its queue to its end.
+    /// Returns the times seen so far; `None` if no I/O was seen from its queue to its completion.
     pub(crate) fn end(self) -> Result<Option<Spans>> {
         let path = self.folder.join("trace");
         let failed = |cause| Error::os(cause, path.display().to_string());
@@ -80,11 +80,12 @@ struct Line<'a> {
     event: &'a str,
     device: &'a str,
     us: f64,
-    /// First sector, and how many.
+    /// The first sector and the number of sectors.
     place: (u64, u64),
 }
 
-/// "fio-12 [001] ..... 12.345678: block_rq_issue: 259,0 R 4096 () 128 + 8 [fio]".
+/// Parses a line such as "fio-12 [001] ..... 12.345678: block_rq_issue: 259,0 R 4096 () 128 + 8
+/// [fio]".
 fn parse(line: &str) -> Option<Line<'_>> {
     let at = line.find(": block_")?;
     let seconds: f64 = line[..at].rsplit(' ').next()?.parse().ok()?;
@@ -96,7 +97,8 @@ fn parse(line: &str) -> Option<Line<'_>> {
     Some(Line { event, device: words.first()?, us: seconds * 1e6, place })
 }
 
-/// The clock shows whole microseconds; the mean over many is finer than that.
+/// Computes the mean times from a trace. The clock has a resolution of one microsecond; the mean
+/// over many I/Os is finer.
 fn spans(text: &str, device: &str) -> Option<Spans> {
     // By place: when it was queued, and when the driver got it. Requests may name the device of one path of several.
     let mut open: HashMap<(u64, u64), (f64, Option<f64>)> = HashMap::new();

@@ -1,4 +1,5 @@
-//! The same load by fio, where it is installed: over the kernel, with libaio, as the second paper measures.
+//! Runs the same load by fio, if it is installed, over the kernel with libaio, as in the second
+//! paper.
 
 use std::fs;
 use std::path::Path;
@@ -13,17 +14,17 @@ use crate::paths::Ask;
 use crate::report::Turn;
 use crate::turn::{Length, part};
 
-/// Between two looks at whether it is over, or should be.
+/// The interval of checks whether fio has ended or must be stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The version of the fio that is installed.
+/// Returns the version of the installed fio.
 pub(crate) fn version() -> Option<String> {
     let output = Command::new("fio").arg("--version").stdin(Stdio::null()).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
 }
 
-/// One turn; `folder` is for what it says.
+/// Runs one turn; `folder` is for fio's output.
 pub(crate) fn turn(device: &Path, folder: &Path, size_bytes: u64, ask: Ask<'_>) -> Result<Turn> {
     let said = folder.join("fio.json");
     let failed =
@@ -95,7 +96,7 @@ fn arguments(load: &Load, size_bytes: u64, length: Length, seed: u64) -> Vec<Str
     words
 }
 
-/// What it says of a group of jobs. Warnings come before the JSON.
+/// Parses fio's output for a group of jobs. Warnings may precede the JSON.
 fn parse(text: &str, write: bool) -> Option<Turn> {
     let json: Value =
         serde_json::from_str(text.get(text.find("\n{").map_or(0, |at| at + 1)..)?).ok()?;

@@ -1,4 +1,4 @@
-//! The floor in the kernel: runs of the module `hwperf`, by its files in debugfs.
+//! The floor in the kernel: runs the module `hwperf` by its files in debugfs.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind as IoKind, Write};
@@ -13,7 +13,7 @@ use crate::paths::Ask;
 use crate::report::Turn;
 use crate::turn::Length;
 
-/// What the module says of a drive that it has.
+/// The module's description of its drive.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct About {
     pub(crate) block_bytes: u32,
@@ -24,7 +24,7 @@ pub(crate) struct About {
     pub(crate) slots_max: u32,
 }
 
-/// What it says of a run.
+/// The module's results of a run.
 #[derive(Deserialize)]
 struct Found {
     ios: u64,
@@ -46,7 +46,7 @@ struct Latency {
     p999: f64,
 }
 
-/// A drive that the module has.
+/// A drive that is bound to the module.
 pub(crate) struct Hwperf(PathBuf);
 
 impl Hwperf {
@@ -64,7 +64,7 @@ impl Hwperf {
         self.read("about")
     }
 
-    /// One run. A signal ends it, with the error [`ErrorKind::Interrupted`].
+    /// Runs one turn. A signal ends it with the error [`ErrorKind::Interrupted`].
     pub(crate) fn turn(&self, ask: Ask<'_>) -> Result<Turn> {
         let words = words(ask.load, ask.length, ask.seed);
         let path = self.0.join("run");
@@ -106,7 +106,7 @@ impl Hwperf {
     }
 }
 
-/// What the module is asked for. It takes at most an hour.
+/// Formats a run's parameters for the module, which runs at most an hour.
 fn words(load: &Load, length: Length, seed: u64) -> String {
     let workload = load.workload;
     let order = if workload.random { "rand" } else { "" };

@@ -1,6 +1,8 @@
-//! A drive that the kernel's driver has: lent to the module, to this program's driver, and given back, in turns.
+//! A drive of the kernel's driver that is lent in turns to the module and to this program's driver,
+//! and then returned.
 //!
-//! Always holds: while a way has the drive, it is with that way's driver and no other; at the end it is with its own, however it ended.
+//! Always holds: while a way runs, the drive is bound to that way's driver. At the end, even of a
+//! failed run, it is bound to its original driver.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +22,7 @@ use crate::report::{Parts, Report, Turn, Way};
 use crate::turn::Length;
 use crate::turns::{KernelDrive, Limits, Options, Watcher, choose, rounds};
 
-/// The longest turn with tracepoints on: what is seen has to fit into the kernel's buffer.
+/// The longest turn with tracepoints: its events must fit into the kernel's buffer.
 const TRACED_MAX: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(options: &Options, drive: &KernelDrive, watcher: &dyn Watcher) -> Result<Report> {
@@ -45,7 +47,7 @@ struct Lent {
     named: Named,
     folder: Private,
     drivers: Drivers,
-    /// Open while this program drives it.
+    /// The drive while this program drives it.
     user: Option<Drive>,
     size_bytes: u64,
 }
@@ -109,14 +111,14 @@ impl Lent {
         self.loan.end()
     }
 
-    /// The drive, with the module.
+    /// Binds the drive to the module.
     fn module(&mut self) -> Result<Hwperf> {
         self.user = None;
         self.loan.to(HWPERF)?;
         Hwperf::of(self.named.address)
     }
 
-    /// The drive, with this program's driver.
+    /// Binds the drive to this program's driver.
     fn user(&mut self) -> Result<&mut Drive> {
         if self.user.is_none() {
             let name = self.named.own_name()?;
@@ -129,7 +131,7 @@ impl Lent {
         self.user.as_mut().ok_or_else(gone)
     }
 
-    /// The drive's block device, with the kernel's driver.
+    /// Binds the drive to the kernel's driver and returns its block device.
     fn kernel(&mut self, load: &Load) -> Result<PathBuf> {
         self.user = None;
         self.loan.home()?;
@@ -145,7 +147,7 @@ impl Lent {
         stack(&self.drivers, &spec, Mode::new(Interface::IoUring), self.size_bytes, ask)
     }
 
-    /// A turn of each load with tracepoints on.
+    /// Runs a turn of each load with tracepoints.
     fn look_for_parts(
         &mut self,
         options: &Options,

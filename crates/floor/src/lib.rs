@@ -1,10 +1,13 @@
-//! The floor: what a drive gives with no software in the way, and what each layer adds to it (docs/design/floor.md).
+//! The floor: the performance of a drive with as little software as possible, and the cost of each
+//! layer above (docs/design/floor.md).
 //!
-//! - [`Load`], [`paper`]: what is measured; [`Way`]: how the drive is reached.
-//! - [`run`]: runs every load over every way in turns, on one drive; [`Which`]: by which driver it is reached.
-//! - [`build`]: builds the kernel's module of the floor.
-//! - [`Report`]: what was found, with gaps and their bases; stored as JSON.
-//! - [`table`], [`to_html`]: the same for people.
+//! - [`Load`], [`paper`]: the measured loads; [`Way`]: a way to reach the drive.
+//! - [`run`]: runs every load over every way in turns, on one drive; [`Which`]: the drive and its
+//!   driver.
+//! - [`build`]: builds the floor's kernel module.
+//! - [`Report`]: the results, with the gaps between ways and what they are relative to; stored as
+//!   JSON.
+//! - [`table`], [`to_html`]: reports for people.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

@@ -1,23 +1,24 @@
-//! What is measured.
+//! The loads that are measured.
 
 use std::time::Duration;
 
 use qpair_block::format_bytes;
 use serde::{Deserialize, Serialize};
 
-/// What one I/O is.
+/// The size, direction and order of I/Os.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
-    /// Bytes of an I/O.
+    /// The size of an I/O in bytes.
     pub block_bytes: u32,
-    /// To the drive.
+    /// Whether I/Os are writes.
     pub write: bool,
-    /// To random places; else one after the other, each job in a part of its own.
+    /// Whether places are random. Otherwise they are sequential, in a separate part of the drive
+    /// for each job.
     pub random: bool,
 }
 
 impl Workload {
-    /// Those that the paper's tester knows, by name.
+    /// The workloads of the paper's tester, by name.
     pub const ALL: [(&str, Self); 6] = [
         ("randread", Self::new(4 << 10, false, true)),
         ("randwrite", Self::new(4 << 10, true, true)),
@@ -31,13 +32,13 @@ impl Workload {
         Self { block_bytes, write, random }
     }
 
-    /// The one of that name.
+    /// Returns the workload with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, workload)| *workload)
     }
 
-    /// In words: "4KiB random read".
+    /// Describes the workload in words: "4KiB random read".
     #[must_use]
     pub fn words(&self) -> String {
         let order = if self.random { "random" } else { "sequential" };
@@ -46,19 +47,19 @@ impl Workload {
     }
 }
 
-/// A workload, and how much of it at a time.
+/// A workload with its depth and number of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// What one I/O is.
+    /// The size, direction and order of I/Os.
     #[serde(flatten)]
     pub workload: Workload,
-    /// I/Os of each job under way.
+    /// The number of I/Os in flight of each job.
     pub depth: u32,
-    /// Threads, each with a queue pair of its own.
+    /// The number of threads, each with its own queue pair.
     pub jobs: u32,
 }
 
-/// A paper's settings: how long a turn is, and the loads.
+/// Returns a paper's settings: the length of a turn, and the loads.
 #[must_use]
 pub fn paper(name: &str) -> Option<(Duration, Vec<Load>)> {
     let of = |name: &str, depth, jobs| {
@@ -88,7 +89,7 @@ pub fn paper(name: &str) -> Option<(Duration, Vec<Load>)> {
     Some((Duration::from_secs(seconds), loads))
 }
 
-/// The names that [`paper`] knows.
+/// Returns the names that [`paper`] knows.
 #[must_use]
 pub fn paper_names() -> &'static [&'static str] {
     &["table2", "table3"]

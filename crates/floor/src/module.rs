@@ -1,4 +1,4 @@
-//! The kernel's module `hwperf`: built, and loaded.
+//! Builds and loads the kernel module `hwperf`.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use qpair_block::{Error, ErrorKind, Result};
 use qpair_drivers::Unit;
 use qpair_pci::sysfs::PciAddress;
 
-/// Its name, as the kernel has it.
+/// The name of the module in the kernel.
 pub(crate) const HWPERF: &str = "hwperf";
 
 macro_rules! sources {
@@ -19,7 +19,7 @@ macro_rules! sources {
     };
 }
 
-/// What it is built of: the program has it with it.
+/// The source files of the module, which are part of this program.
 const SOURCES: [(&str, &str); 17] = sources![
     "Kbuild",
     "Makefile",
@@ -40,16 +40,17 @@ const SOURCES: [(&str, &str); 17] = sources![
     "words.c"
 ];
 
-/// Where it is that the running kernel's headers are.
+/// Returns the path of the running kernel's headers.
 fn headers_here() -> PathBuf {
     let version = rustix::system::uname().release().to_string_lossy().into_owned();
     Path::new("/lib/modules").join(version).join("build")
 }
 
-/// Builds the module in a folder, against headers; without any those of the running kernel. The file that came of it.
+/// Builds the module in a folder and returns the file. `headers`: the kernel headers; `None`: those
+/// of the running kernel.
 ///
 /// # Errors
-/// `Unsupported`: no headers, no `make`, or it does not build.
+/// `Unsupported`: there are no headers or no `make`, or the build fails.
 pub fn build(folder: &Path, headers: Option<&Path>) -> Result<PathBuf> {
     let headers = headers.map_or_else(headers_here, Path::to_owned);
     if !headers.join("Makefile").exists() {
@@ -95,11 +96,11 @@ pub fn build(folder: &Path, headers: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
-/// A folder that only root can write to: what is loaded into the kernel comes out of it.
+/// A folder that only root can write to, since the file in it is loaded into the kernel.
 pub(crate) struct Private(PathBuf);
 
 impl Private {
-    /// That of a drive, which this program has on loan.
+    /// Makes the folder of a drive that this program has on loan.
     pub(crate) fn make(address: PciAddress) -> Result<Self> {
         let path = Path::new("/run/qpair").join(format!("floor.{address}"));
         let failed = |cause| Error::os(cause, format!("making {}", path.display()));
@@ -121,10 +122,11 @@ impl Drop for Private {
     }
 }
 
-/// Loads the module for a drive of a controller; `false`: it is loaded already, for that one.
+/// Loads the module for a drive of a controller; returns `false` if it is already loaded for this
+/// drive.
 ///
 /// # Errors
-/// `Busy`: it is loaded for another one. What the kernel says.
+/// `Busy` if it is loaded for another drive; errors of the kernel.
 pub(crate) fn load(file: &Path, unit: Unit) -> Result<bool> {
     let (name, value) = match unit {
         Unit::Namespace(nsid) => ("nsid", u64::from(nsid)),

@@ -1,4 +1,4 @@
-//! The report as a page: plots and all figures.
+//! The report as an HTML page with plots and all figures.
 
 use std::fmt::Write as _;
 
@@ -56,7 +56,8 @@ fn points(report: &Report, workload: Workload) -> impl Iterator<Item = &Point> {
     report.points.iter().filter(move |point| point.load.workload == workload)
 }
 
-/// Latency and throughput: by depth with one job, by jobs where there are several.
+/// Returns plots of latency and throughput: by depth for one job, and by number of jobs if there
+/// are several.
 fn charts_of(report: &Report, workload: Workload) -> Vec<Chart> {
     let chart = |title: &str, by_jobs: bool, figure: fn(&Turn) -> f64| {
         let shown: Vec<&Point> =

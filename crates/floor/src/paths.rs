@@ -1,4 +1,4 @@
-//! The ways to the drive: one turn over each.
+//! Runs turns over each way to the drive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crate::load::Load;
 use crate::report::{Turn, Way};
 use crate::turn::{Counted, Length, Places, Slots, part, turn};
 
-/// The drive, and how it is called.
+/// The drive and its name.
 pub(crate) struct Drive {
     pub(crate) spec: DeviceSpec,
     pub(crate) device: Arc<NvmeDevice>,
     pub(crate) drivers: Drivers,
 }
 
-/// Whether to stop.
+/// A function that returns whether to stop.
 pub(crate) type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// What a way is asked for.
+/// The parameters of a turn.
 #[derive(Clone, Copy)]
 pub(crate) struct Ask<'a> {
     pub(crate) load: &'a Load,
@@ -35,9 +35,9 @@ pub(crate) struct Ask<'a> {
     pub(crate) stop: Stop<'a>,
 }
 
-/// A drive that each way of a report reaches.
+/// The drive, as each way of a report reaches it.
 pub(crate) trait Reach {
-    /// One turn of a way.
+    /// Runs one turn over a way.
     fn turn(&mut self, way: Way, ask: Ask<'_>) -> Result<Turn>;
 }
 
@@ -58,7 +58,7 @@ impl Reach for Drive {
 }
 
 impl Drive {
-    /// All jobs of a load, each on a thread of its own.
+    /// Runs all jobs of a load, each on its own thread.
     fn jobs(&self, ask: Ask<'_>, one: &(dyn Fn(Places) -> Result<Mine> + Sync)) -> Result<Turn> {
         let Ask { load, seed, .. } = ask;
         let counted: Vec<Result<Mine>> = std::thread::scope(|scope| {
@@ -108,7 +108,7 @@ impl Drive {
     }
 }
 
-/// `qpair bench io`, over whatever opens a device of that name.
+/// Runs the loop of `qpair bench io` over a device that one of the drivers opens.
 pub(crate) fn stack(
     drivers: &Drivers,
     spec: &DeviceSpec,
@@ -133,7 +133,8 @@ pub(crate) fn stack(
     })
 }
 
-/// A turn in which at least one I/O was counted: others may have the processor for all of a short one.
+/// Repeats a turn until at least one I/O was counted: other programs may use the processor during
+/// all of a short turn.
 pub(crate) fn until_counted(
     ask: Ask<'_>,
     mut once: impl FnMut(Ask<'_>) -> Result<Turn>,
@@ -172,7 +173,7 @@ fn job(spec: &DeviceSpec, mode: Mode, size_bytes: u64, ask: Ask<'_>, number: u32
     job
 }
 
-/// What one job gave.
+/// The results of one job.
 struct Mine {
     counted: Counted,
     doorbells: Option<u64>,
@@ -195,7 +196,7 @@ impl Slots for Prebuilt {
     }
 }
 
-/// The driver's channel: a request for each slot.
+/// The driver's channel, with one request for each slot.
 struct Channel {
     channel: Box<dyn IoChannel>,
     buffers: Vec<Option<Buffer>>,
@@ -261,7 +262,7 @@ impl Slots for Channel {
     }
 }
 
-/// Shows nothing of a turn, and passes on the wish to stop.
+/// Progress that is not shown, and that passes on requests to stop.
 struct Unseen<'a>(Stop<'a>);
 
 impl Observer for Unseen<'_> {
@@ -272,7 +273,7 @@ impl Observer for Unseen<'_> {
     }
 }
 
-/// Before a turn counts.
+/// Returns the time before a turn counts.
 pub(crate) fn ramp_of(run: Duration) -> Duration {
     (run / 10).clamp(Duration::from_millis(10), Duration::from_millis(500))
 }

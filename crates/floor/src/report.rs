@@ -1,4 +1,4 @@
-//! What was found.
+//! The results of a floor measurement.
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_study::{Interval, median};
@@ -7,16 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::load::Load;
 
-/// The format's name and version, in every file.
+/// The name and version of the format, which every file states.
 const FORMAT: (&str, u32) = ("qpair-floor", 1);
 
-/// How the drive is reached.
+/// A way to reach the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// Prebuilt commands, and nothing else: by this project's module of the kernel where there is one, else by its driver.
+    /// Prebuilt commands and nothing else, by this project's kernel module if there is one,
+    /// otherwise by its driver.
     Floor,
-    /// The same by its driver, beside the module's.
+    /// Prebuilt commands by this project's driver, measured in addition to the module.
     UserFloor,
     /// Requests through the driver's channel.
     Driver,
@@ -29,10 +30,10 @@ pub enum Way {
 }
 
 impl Way {
-    /// Those that need no driver but this project's, the lowest first.
+    /// The ways that need only this project's driver, the lowest first.
     pub const USER: [Self; 3] = [Self::Floor, Self::Driver, Self::Stack];
 
-    /// Its name.
+    /// Returns the name of the way.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,7 +46,7 @@ impl Way {
         }
     }
 
-    /// What it is.
+    /// Returns a description of the way.
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
@@ -59,25 +60,27 @@ impl Way {
     }
 }
 
-/// One turn of one way.
+/// The results of one turn of a way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// I/Os counted.
+    /// The number of counted I/Os.
     pub ios: u64,
-    /// Time they were counted in, seconds.
+    /// The time in which I/Os were counted, in seconds.
     pub seconds: f64,
-    /// I/Os a second, all jobs.
+    /// I/Os a second of all jobs.
     pub ios_per_s: f64,
-    /// Bytes a second, all jobs.
+    /// Bytes a second of all jobs.
     pub bytes_per_s: f64,
-    /// Mean latency, microseconds.
+    /// Mean latency in microseconds.
     pub mean_us: f64,
-    /// Percentiles of it: 50, 90, 99, 99.9.
+    /// The 50th, 90th, 99th and 99.9th percentiles of latency in microseconds.
     pub percentiles_us: [f64; 4],
-    /// Of the floor: commands sent and submission doorbells rung in the whole turn, ramp and end included.
+    /// Commands sent and submission doorbells rung in the whole turn, including ramp and end;
+    /// `None` except for the floor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commands_and_doorbells: Option<(u64, u64)>,
-    /// Of the module's floor: latencies below zero, by the clocks of two processors that differ. They count as zero.
+    /// The number of negative latencies, which result from different clocks of two processors and
+    /// count as zero. Only the module's floor has them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub backwards: u64,
 }
@@ -101,21 +104,21 @@ impl Turn {
     }
 }
 
-/// How much longer a way takes than the floor. Of pairs of turns of one round.
+/// The difference of a way's latency to the floor's, from pairs of turns of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gap {
-    /// Mean latency less the floor's, median, microseconds.
+    /// The median of mean latency less the floor's mean latency, in microseconds.
     pub us: f64,
-    /// Of the floor's mean latency, percent.
+    /// The gap in percent of the floor's mean latency.
     pub percent_of_floor: f64,
-    /// 95 % interval of that.
+    /// The 95 % interval of [`Gap::percent_of_floor`].
     pub percent_of_floor_bounds: Option<(f64, f64)>,
-    /// Of the way's own mean latency, percent.
+    /// The gap in percent of the way's own mean latency.
     pub percent_of_own: f64,
 }
 
 impl Gap {
-    /// From pairs of the way's mean latency and the floor's.
+    /// Computes the gap from pairs of the way's and the floor's mean latency.
     fn of(pairs: &[(f64, f64)]) -> Option<Self> {
         let ratio = Interval::of_ratios(pairs)?;
         let differences: Vec<f64> = pairs.iter().map(|(own, floor)| own - floor).collect();
@@ -132,50 +135,52 @@ impl Gap {
 /// The turns of one way, by round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turns {
-    /// Which.
+    /// The way.
     pub way: Way,
-    /// One for each round.
+    /// The turns, one for each round.
     pub turns: Vec<Turn>,
-    /// What it takes longer than the floor; `None` of the floor itself.
+    /// The gap to the floor; `None` for the floor itself.
     pub gap: Option<Gap>,
 }
 
 impl Turns {
-    /// A figure of all turns.
+    /// Returns the interval of a figure over all turns.
     #[must_use]
     pub fn interval(&self, figure: impl Fn(&Turn) -> f64) -> Option<Interval> {
         Interval::of(&self.turns.iter().map(figure).collect::<Vec<f64>>())
     }
 }
 
-/// Where the time of an I/O over the kernel goes, by its tracepoints, in a turn of its own. Means, microseconds.
+/// The breakdown of the time of an I/O over the kernel, from tracepoints in a separate turn. All
+/// times are means in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parts {
-    /// I/Os that were seen at every tracepoint.
+    /// The number of I/Os that were seen at every tracepoint.
     pub ios: u64,
-    /// All of it, as the program sees it.
+    /// The whole time, as the program measures it.
     pub mean_us: f64,
-    /// Before the block layer has it and after the block layer is done: system calls, waking up, the program itself.
+    /// The time before and after the block layer: system calls, wake-ups and the program itself.
     pub interface_us: f64,
-    /// In the block layer: from the queue to the driver.
+    /// The time in the block layer, from the queue to the driver.
     pub block_us: f64,
-    /// From the driver to its completion, less the floor: the driver and its interrupt.
+    /// The time from the driver to the completion, less the floor: the driver and its interrupt.
     pub driver_us: f64,
-    /// The floor's mean: the device.
+    /// The floor's mean time: the device.
     pub device_us: f64,
 }
 
-/// A load over all ways.
+/// The results of a load over all ways.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// The load.
     #[serde(flatten)]
     pub load: Load,
-    /// By [`Way`].
+    /// The turns of each [`Way`].
     pub ways: Vec<Turns>,
-    /// The floor's own IOPS hardly grow with the depth any more: the drive is busy, and gaps say nothing of software.
+    /// Whether the drive is busy: the floor's IOPS hardly grow with the depth, so gaps say nothing
+    /// about software.
     pub drive_is_busy: bool,
-    /// Where the time of [`Way::IoUring`] goes, if it could be looked for.
+    /// The breakdown of the time of [`Way::IoUring`], if it could be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<Parts>,
 }
@@ -191,7 +196,7 @@ impl Point {
         self.ways.iter().find(|turns| turns.way == Way::Floor)
     }
 
-    /// Finds the gaps.
+    /// Computes the gaps.
     fn compare(&mut self) {
         let Some(floor) = self.floor().map(|floor| floor.turns.clone()) else { return };
         for way in self.ways.iter_mut().filter(|way| way.way != Way::Floor) {
@@ -202,36 +207,36 @@ impl Point {
     }
 }
 
-/// All that was found.
+/// The results of all loads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// `qpair-floor`.
+    /// The name of the format: `qpair-floor`.
     pub format: String,
-    /// Of the format.
+    /// The version of the format.
     pub version: u32,
-    /// Version of the program.
+    /// The version of the program.
     pub program: String,
-    /// When it began, seconds since 1970.
+    /// The start of the run, in seconds since 1970.
     pub begun_s: u64,
     /// The machine.
     pub machine: qpair_machine::Machine,
-    /// The drive, as it was named.
+    /// The name of the drive, as it was given.
     pub device: String,
-    /// How it is driven.
+    /// The driver and mode of the drive.
     pub mode: String,
-    /// Seconds of a turn.
+    /// The length of a turn in seconds.
     pub seconds: f64,
-    /// Rounds that were wanted.
+    /// The requested number of rounds.
     pub repeat: u32,
-    /// What people should know: loads that were left out, and why.
+    /// Notes for the reader, such as loads that were left out, and why.
     pub notes: Vec<String>,
-    /// It was ended early; points have fewer rounds.
+    /// Whether the run was ended early, so that points have fewer rounds.
     pub interrupted: bool,
     /// The loads.
     pub points: Vec<Point>,
 }
 
-/// Less growth than that, between two depths, is none.
+/// The least ratio of IOPS between two depths that counts as growth.
 const GROWTH_LEAST: f64 = 1.1;
 
 impl Report {
@@ -253,14 +258,14 @@ impl Report {
         }
     }
 
-    /// The ways that were gone.
+    /// Returns the ways that were measured.
     pub(crate) fn ways(&self) -> Vec<Way> {
         self.points
             .first()
             .map_or_else(Vec::new, |point| point.ways.iter().map(|turns| turns.way).collect())
     }
 
-    /// Finds gaps, and the depths at which the drive is busy.
+    /// Computes the gaps, and the depths at which the drive is busy.
     pub(crate) fn compare(&mut self) {
         self.points.iter_mut().for_each(Point::compare);
         let speed = |point: &Point| Some(point.floor()?.interval(|turn| turn.ios_per_s)?.mid);
@@ -279,10 +284,10 @@ impl Report {
         }
     }
 
-    /// As it is stored.
+    /// Serializes the report as JSON.
     ///
     /// # Errors
-    /// `Invalid` if it cannot be, which would be a bug.
+    /// `Invalid` if that fails, which would be a bug.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self)
             .map_err(|error| Error::new(ErrorKind::Invalid, format!("storing a report: {error}")))
@@ -294,7 +299,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::load::Workload;
 
-    /// A report of synthetic turns: the floor takes 10 us at depth 1 and is busy from 4 on.
+    /// Returns a report of synthetic turns: the floor takes 10 us at depth 1, and the drive is busy
+    /// from depth 4 on.
     pub(crate) fn synthetic() -> Report {
         let mut report = Report::new("softnvme:size=1MiB".into(), "synthetic".into(), 0.5, 3);
         for depth in [1, 4, 16] {

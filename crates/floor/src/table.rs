@@ -4,7 +4,7 @@ use qpair_study::{Interval, number};
 
 use crate::report::{Parts, Point, Report, Turns};
 
-/// What is told of a way, in the order of its [`cells`].
+/// The names of the columns, in the order of [`cells`].
 pub(crate) const COLUMNS: [&str; 9] = [
     "IOPS",
     "MiB/s",
@@ -17,7 +17,7 @@ pub(crate) const COLUMNS: [&str; 9] = [
     "gap, % of its own",
 ];
 
-/// Its lines.
+/// Returns the lines of the report.
 #[must_use]
 pub fn table(report: &Report) -> Vec<String> {
     let mut lines = vec![
@@ -43,7 +43,7 @@ pub fn table(report: &Report) -> Vec<String> {
     lines
 }
 
-/// A load in words.
+/// Describes a load in words.
 pub(crate) fn title(point: &Point) -> String {
     let load = point.load;
     let jobs = if load.jobs == 1 { String::new() } else { format!(", {} jobs", load.jobs) };
@@ -54,7 +54,7 @@ pub(crate) fn title(point: &Point) -> String {
     format!("{}, depth {}{jobs}{busy}", load.workload.words(), load.depth)
 }
 
-/// Commands and doorbells of the turns of each way that counts them.
+/// Returns the commands and doorbells of each way that counts them.
 pub(crate) fn counts(point: &Point) -> impl Iterator<Item = String> {
     point.ways.iter().filter_map(|way| {
         let counted = way.turns.iter().filter_map(|turn| turn.commands_and_doorbells);
@@ -72,7 +72,7 @@ pub(crate) fn counts(point: &Point) -> impl Iterator<Item = String> {
     })
 }
 
-/// Where the time goes, each part with its share.
+/// Describes the breakdown of the time, each part with its share.
 pub(crate) fn in_parts(parts: &Parts) -> String {
     let share = |us: f64| format!("{} us ({} %)", number(us), number(100.0 * us / parts.mean_us));
     format!(
@@ -87,7 +87,7 @@ pub(crate) fn in_parts(parts: &Parts) -> String {
     )
 }
 
-/// A way's figures, as the header has them.
+/// Returns a way's figures, in the order of [`COLUMNS`].
 pub(crate) fn cells(way: &Turns) -> Vec<String> {
     let of = |figure: &dyn Fn(&crate::report::Turn) -> f64| {
         way.interval(figure).map_or_else(|| "-".to_owned(), |found| number(found.mid))
@@ -136,7 +136,7 @@ fn signed(value: f64) -> String {
     if value > 0.0 { format!("+{}", number(value)) } else { number(value) }
 }
 
-/// Columns, the first to the left, the others to the right.
+/// Aligns columns: the first to the left, the others to the right.
 fn columns(rows: &[Vec<String>]) -> Vec<String> {
     let count = rows.first().map_or(0, Vec::len);
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);

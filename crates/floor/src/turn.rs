@@ -1,4 +1,5 @@
-//! The loop that floor and driver share: all slots under way, what completes goes again at another place.
+//! The loop that floor and driver share: all slots are in flight, and a completed slot is submitted
+//! again at another place.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +8,15 @@ use qpair_workload::Latencies;
 
 use crate::load::Load;
 
-/// A queue with so many I/Os under way at most as the load has.
+/// A queue with one slot for each I/O of the load that may be in flight.
 pub(crate) trait Slots {
-    /// Submits a slot's I/O at a place.
+    /// Submits the I/O of a slot at a place.
     fn submit(&mut self, slot: u16, offset_bytes: u64) -> Result<()>;
-    /// Adds the slots whose I/O is over, without waiting.
+    /// Appends the slots whose I/O has completed, without waiting.
     fn poll(&mut self, done: &mut Vec<u16>) -> Result<()>;
 }
 
-/// Where the I/Os of one job go.
+/// The places of the I/Os of one job.
 pub(crate) struct Places {
     random: Option<fastrand::Rng>,
     block_bytes: u64,
@@ -25,7 +26,8 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Those of a job on a drive of `size_bytes`: all of it at random, or a part of its own from its start on.
+    /// Returns the places of a job on a drive of `size_bytes`: random places on the whole drive, or
+    /// sequential ones in a part of the job's own.
     pub(crate) fn new(load: &Load, job: u32, size_bytes: u64, seed: u64) -> Self {
         let block_bytes = u64::from(load.workload.block_bytes);
         let (begin, blocks) = part(load, job, size_bytes);
@@ -48,7 +50,7 @@ impl Places {
     }
 }
 
-/// First byte of a job's part, and its blocks.
+/// Returns the first byte of a job's part, and its number of blocks.
 pub(crate) fn part(load: &Load, job: u32, size_bytes: u64) -> (u64, u64) {
     let block = u64::from(load.workload.block_bytes);
     let parts = if load.workload.random { 1 } else { u64::from(load.jobs) };
@@ -57,27 +59,27 @@ pub(crate) fn part(load: &Load, job: u32, size_bytes: u64) -> (u64, u64) {
     (begin, blocks)
 }
 
-/// How long a turn is.
+/// The length of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Length {
-    /// Before anything counts.
+    /// The time before the measurement.
     pub(crate) ramp: Duration,
-    /// What counts.
+    /// The measured time.
     pub(crate) run: Duration,
 }
 
-/// What one job counted.
+/// The counts of one job.
 pub(crate) struct Counted {
     pub(crate) latencies: Latencies,
     pub(crate) seconds: f64,
-    /// I/Os submitted, counted or not.
+    /// The number of submitted I/Os, counted or not.
     pub(crate) submitted: u64,
 }
 
-/// Polls that find nothing between two looks at the clock.
+/// The number of empty polls between two readings of the clock.
 const EMPTY_POLLS: u32 = 256;
 
-/// One job's turn. At its end nothing is under way.
+/// Runs one job's turn. At its end no I/O is in flight.
 pub(crate) fn turn(
     slots: &mut dyn Slots,
     load: &Load,
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
     use crate::load::Workload;
 
-    /// Completes what it has in the opposite order, and remembers places.
+    /// A queue that completes I/Os in the reverse order, and records their places.
     #[derive(Default)]
     struct Backwards {
         under_way: Vec<u16>,

@@ -1,7 +1,7 @@
-//! Every load over every way, in turns.
+//! Runs every load over every way, in turns.
 //!
-//! Always holds: the ways of a load run directly one after the other, each round beginning with another; a round of a load counts only
-//! if all its ways have run.
+//! Always holds: the ways of a load run directly one after the other, and each round begins with
+//! another way. A round of a load counts only if all its ways have run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,36 +17,37 @@ use crate::paths::{Ask, Drive, Reach, ramp_of};
 use crate::report::{Point, Report, Turn, Way};
 use crate::turn::{Length, part};
 
-/// What to measure.
+/// Options of a floor measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The drive.
     pub drive: Which,
-    /// This program's own drivers.
+    /// The drivers of this program.
     pub drivers: Drivers,
     /// The loads.
     pub loads: Vec<Load>,
-    /// Length of a turn.
+    /// The length of a turn.
     pub time: Duration,
-    /// Rounds.
+    /// The number of rounds.
     pub repeat: u32,
-    /// Seed of the places.
+    /// The seed of the places.
     pub seed: u64,
-    /// Loads may write, and so destroy what is on the drive.
+    /// Whether loads may write, and so destroy the data on the drive.
     pub allow_writes: bool,
 }
 
-/// A drive, and by which driver it is reached.
+/// A drive, and the driver by which it is reached.
 #[derive(Clone, Debug)]
 pub enum Which {
-    /// By this program's own driver: `nvme:` or `softnvme:`.
+    /// A drive of this program's own driver: `nvme:` or `softnvme:`.
     User(DeviceSpec),
-    /// By the kernel's module, the kernel's driver and, where it can be, this program's own, in turns.
+    /// A drive of the kernel's driver. The kernel module, the kernel's driver and, if possible,
+    /// this program's driver use it in turns.
     Kernel(KernelDrive),
 }
 
 impl Which {
-    /// What people call it.
+    /// Returns the name of the drive for people.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -56,22 +57,23 @@ impl Which {
     }
 }
 
-/// A drive that the kernel's driver has.
+/// A drive that is bound to the kernel's driver.
 #[derive(Clone, Debug)]
 pub struct KernelDrive {
-    /// Its address, or its block device.
+    /// The address of the drive, or its block device.
     pub name: String,
-    /// The module, built already; `None`: it is built.
+    /// The built module; `None`: it is built first.
     pub module: Option<PathBuf>,
-    /// The kernel's headers to build it against; `None`: those of the running kernel.
+    /// The kernel headers to build the module against; `None`: those of the running kernel.
     pub headers: Option<PathBuf>,
 }
 
-/// Runs the loads. An interrupted run is reported as far as it came.
+/// Runs the loads. An interrupted run is reported as far as it got.
 ///
 /// # Errors
-/// `Invalid` for a device of another driver, or for writes that are not allowed; `Unsupported` if no load can be run here, or the module
-/// cannot be built; `Busy` if something on the drive is in use; what the drive and the driver say.
+/// `Invalid` for a device of another driver, or for writes that are not allowed; `Unsupported` if
+/// no load can be run here, or the module cannot be built; `Busy` if something on the drive is in
+/// use; errors of the drive and the driver.
 pub fn run(options: &Options, watcher: &dyn Watcher) -> Result<Report> {
     let name = options.drive.name();
     if let Some(load) = options.loads.iter().find(|load| load.workload.write)
@@ -115,7 +117,7 @@ fn run_user(options: &Options, spec: &DeviceSpec, watcher: &dyn Watcher) -> Resu
     Ok(report)
 }
 
-/// All rounds. Points of which there is no whole one are left out.
+/// Runs all rounds. Points without a complete round are left out.
 pub(crate) fn rounds(
     options: &Options,
     drive: &mut dyn Reach,
@@ -154,14 +156,14 @@ pub(crate) fn rounds(
     Ok(())
 }
 
-/// What a drive, and those that drive it, can do.
+/// The limits of a drive and its drivers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) block_bytes: u32,
     pub(crate) command_bytes_max: u32,
     pub(crate) queues: u32,
     pub(crate) depth_max: u32,
-    /// Of all jobs together.
+    /// The most slots of all jobs together.
     pub(crate) slots_max: u32,
     pub(crate) size_bytes: u64,
 }
@@ -178,7 +180,7 @@ impl Limits {
         }
     }
 
-    /// What two that drive it can do both.
+    /// Returns the limits that satisfy both drivers.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             block_bytes: self.block_bytes.max(other.block_bytes),
@@ -190,7 +192,7 @@ impl Limits {
         }
     }
 
-    /// Why a load cannot be run.
+    /// Returns the reason why a load cannot be run; `None` if it can be.
     fn unfit(&self, load: &Load) -> Option<String> {
         let bytes = load.workload.block_bytes;
         let Self { block_bytes, command_bytes_max, queues, depth_max, slots_max, size_bytes } =
@@ -216,7 +218,7 @@ impl Limits {
     }
 }
 
-/// Takes the loads that can be run into the report, and says what is left out.
+/// Adds the loads that can be run to the report, and notes which are left out.
 pub(crate) fn choose(
     report: &mut Report,
     options: &Options,
@@ -252,7 +254,7 @@ mod tests {
     use super::*;
     use crate::load::Workload;
 
-    /// Remembers what came in which order; stops after so many questions.
+    /// A watcher that records the order of turns, and stops after a given number of questions.
     #[derive(Default)]
     struct Watch {
         seen: Mutex<Vec<String>>,

@@ -1,4 +1,4 @@
-//! Clients that mean no good.
+//! Hostile clients.
 
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,9 +22,9 @@ use crate::driver::{Driver, connect, options};
 use crate::raw::{Raw, memory};
 use crate::served::said;
 
-/// Kinds of attacks.
+/// The number of kinds of attacks.
 pub(super) const KINDS: usize = 12;
-/// Doorbells that are kept when their session is over, at most.
+/// The most doorbells that are kept after their session.
 const STALE_MAX: usize = 8;
 const IOVA: u64 = 1 << 32;
 const MEMORY_BYTES: u64 = 256 << 10;
@@ -34,7 +34,7 @@ pub(super) struct Clients {
     stale: Arc<Mutex<Vec<Arc<Mapping>>>>,
     stop: Arc<AtomicBool>,
     bells: Option<JoinHandle<()>>,
-    /// Connections that have said half of their first message.
+    /// Connections that have sent half of their first message.
     half: Vec<UnixStream>,
 }
 
@@ -61,7 +61,7 @@ impl Clients {
         Self { path: path.to_owned(), stale, stop, bells: Some(bells), half: Vec::new() }
     }
 
-    /// One attack. An error is one of the server's.
+    /// Runs one attack. An error means that the server failed.
     pub(super) fn attack(&mut self, kind: usize, random: &mut Rng) -> Result<(), String> {
         match kind % KINDS {
             0 => self.noise(random),
@@ -79,7 +79,7 @@ impl Clients {
         }
     }
 
-    /// What is kept between attacks goes.
+    /// Drops the connections and doorbells that attacks have kept.
     pub(super) fn leave(&mut self) {
         self.half.clear();
         self.stale.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -118,7 +118,7 @@ impl Clients {
         Ok(())
     }
 
-    /// A driver like any other, that goes on ringing when it has gone.
+    /// Runs a normal driver that continues to ring its doorbells after its session.
     fn keeps_its_bells(&self, random: &mut Rng) -> Result<(), String> {
         let client = connect(&self.path)?;
         let bells = client.map_bar(0, DOORBELLS, 0x2000).map_err(said)?;
@@ -241,7 +241,7 @@ impl Clients {
         Ok(())
     }
 
-    /// A controller that is set up, with queues full of anything.
+    /// Sets a controller up and fills its queues with random data.
     fn wild_commands(&self, random: &mut Rng) -> Result<(), String> {
         let mut raw = self.agreed()?;
         let file = self.ready(&mut raw)?;

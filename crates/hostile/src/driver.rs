@@ -1,4 +1,4 @@
-//! A driver that does what drivers do: writes blocks and reads them again.
+//! A well-behaved driver, which writes blocks and reads them again.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Driver {
         self.run(Request::write(block * u64::from(BLOCK), BLOCK, buffer, 0))
     }
 
-    /// The timestamp in a block; `None` if it is not the same all over.
+    /// Returns the timestamp in a block; `None` if the block is not filled with one timestamp.
     pub(super) fn read(&mut self, block: u64) -> Result<Option<u64>, IoError> {
         let Some(buffer) = self.buffer.take() else { return Err(IoError::GONE) };
         self.run(Request::read(block * u64::from(BLOCK), BLOCK, buffer, 0))?;
@@ -73,7 +73,7 @@ impl Driver {
     }
 }
 
-/// What is known of a drive's blocks.
+/// The known contents of a drive's blocks.
 pub(super) struct Blocks {
     random: fastrand::Rng,
     known: std::collections::HashMap<u64, u64>,
@@ -84,7 +84,8 @@ impl Blocks {
         Self { random: fastrand::Rng::with_seed(seed), known: Default::default() }
     }
 
-    /// Comes to a drive, verifies what is known, writes `count` blocks and verifies them; blocks that were verified.
+    /// Connects to a drive, verifies the known blocks, writes `count` blocks and verifies them.
+    /// Returns the number of verified blocks.
     pub(super) fn visit(&mut self, path: &Path, count: u64) -> Result<u64, String> {
         let client = connect(path)?;
         let mut driver = Driver::open(client, options()).map_err(said)?;
@@ -119,12 +120,12 @@ impl Blocks {
     }
 }
 
-/// A driver that leaves the processor to the server.
+/// Returns options of a driver that yields the processor to the server.
 pub(super) fn options() -> ControllerOptions {
     ControllerOptions { wait: WaitMode::Sleep, ..ControllerOptions::default() }
 }
 
-/// Connects, as a client that waits until the one before has gone.
+/// Connects as a client, and waits for the previous client to disconnect.
 pub(super) fn connect(path: &Path) -> Result<Client, String> {
     let mut last = String::new();
     for _ in 0..5000 {

@@ -1,8 +1,8 @@
-//! Hostile clients against the server of vfio-user, and hostile servers against the driver, with a well-behaved driver in between that
-//! writes blocks and reads them again. See docs/design/vfio-user.md.
+//! Hostile clients attack the vfio-user server, and hostile servers attack the driver. In between,
+//! a well-behaved driver writes blocks and reads them again. See docs/design/vfio-user.md.
 //!
-//! Whatever the hostile ones do: no block of another's is wrong, nothing ends the process or holds it up, and memory and descriptors
-//! come back to where they were.
+//! Despite the attacks, no block of another client may be wrong, nothing may end or block the
+//! process, and memory and descriptors must return to their initial level.
 
 mod clients;
 mod driver;
@@ -20,26 +20,26 @@ use meter::Meter;
 use served::Served;
 use watchdog::Watchdog;
 
-/// How often progress is told.
+/// The interval of progress messages.
 const TELL_EVERY: Duration = Duration::from_secs(10);
-/// Attacks on one end, then on the other.
+/// The number of attacks on one end before the other end's turn.
 const TURN: u32 = 8;
 
 /// Options of `cargo xtask hostile`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// How long, seconds
+    /// Duration, seconds
     #[arg(long)]
     seconds: u64,
-    /// Where chance begins [default: another one each time]
+    /// Seed of the random choices [default: another one each time]
     #[arg(long)]
     seed: Option<u64>,
-    /// Attack this end alone
+    /// Attack only this end
     #[arg(long, value_enum)]
     end: Option<End>,
 }
 
-/// Which end is attacked.
+/// The end of the connection that is attacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum End {
     /// The server, by hostile clients
@@ -48,7 +48,7 @@ enum End {
     Driver,
 }
 
-/// Runs it; the exit code is 1 if something was wrong.
+/// Runs the attacks. The exit code is 1 if something was wrong.
 #[allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command")]
 pub fn run(options: &Options) -> ExitCode {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
@@ -65,12 +65,12 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// What was done.
+/// The counts of a run.
 #[derive(Default)]
 struct Counts {
     clients: u64,
     servers: u64,
-    /// Sessions with a hostile server in which a driver did I/O.
+    /// Sessions with a hostile server in which the driver did I/O.
     driven: u64,
     verified: u64,
 }
@@ -143,7 +143,8 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
     }
 }
 
-/// A well-behaved driver: on the drive that was attacked, with blocks of this session alone, and on the other one.
+/// Runs the well-behaved driver: on the attacked drive with blocks of this session only, and on the
+/// other drive.
 fn clear(
     served: &Served,
     counts: &mut Counts,

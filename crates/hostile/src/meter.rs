@@ -1,10 +1,10 @@
-//! What this process holds: descriptors, memory, mappings.
+//! Measures the resources of this process: descriptors, memory, mappings.
 
 use std::fmt;
 use std::fs;
 use std::time::Duration;
 
-/// Memory that may stay after all: what allocators keep.
+/// Memory growth in KiB that is permitted, because allocators keep freed memory.
 const SLACK_KIB: u64 = 24 << 10;
 
 pub(super) struct Meter {
@@ -44,7 +44,7 @@ impl Meter {
         })
     }
 
-    /// When what ends by itself has ended.
+    /// Measures the resources after asynchronous releases have finished.
     pub(super) fn settled() -> Result<Self, String> {
         let mut last = Self::now()?;
         for _ in 0..50 {
@@ -58,7 +58,7 @@ impl Meter {
         Ok(last)
     }
 
-    /// Whether `after` holds no more than this.
+    /// Returns an error if `after` has more resources than this.
     pub(super) fn compare(&self, after: &Self) -> Result<(), String> {
         let counts = [
             ("descriptors", self.descriptors, after.descriptors, 0),

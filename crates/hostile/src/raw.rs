@@ -1,4 +1,4 @@
-//! A client that sends what it is told to.
+//! A client that sends arbitrary messages.
 
 use std::io::{IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
@@ -16,7 +16,7 @@ use rustix::net::{
 
 pub(super) struct Raw {
     pub(super) stream: UnixStream,
-    /// What came with the last answer.
+    /// The descriptors of the last answer.
     pub(super) fds: Vec<OwnedFd>,
 }
 
@@ -28,7 +28,7 @@ impl Raw {
         Some(Self { stream, fds: Vec::new() })
     }
 
-    /// Connected and agreed, as a client that waits until the one before has gone.
+    /// Connects and negotiates a version, and waits for the previous client to disconnect.
     pub(super) fn agreed(path: &Path) -> Option<Self> {
         for _ in 0..5000 {
             let mut raw = Self::connect(path)?;
@@ -50,7 +50,7 @@ impl Raw {
         rustix::net::sendmsg(&self.stream, &[IoSlice::new(bytes)], &mut control, flags).is_ok()
     }
 
-    /// The error number of the answer; `None` if there is none.
+    /// Sends a message and returns the error number of the answer; `None` if there is no answer.
     pub(super) fn ask(
         &mut self,
         command: Command,
@@ -68,7 +68,7 @@ impl Raw {
         Some(header.errno)
     }
 
-    /// The head of an answer, and what comes with it.
+    /// Receives the header of an answer and its descriptors.
     fn receive(&mut self, head: &mut [u8; 16]) -> Option<()> {
         self.fds.clear();
         let mut have = 0;
@@ -99,7 +99,7 @@ impl Raw {
         self.ask(Command::DmaMap, &map.payload(), &[file.as_fd()])
     }
 
-    /// The same, and the server does not answer.
+    /// Maps memory without asking for an answer.
     pub(super) fn map_posted(&self, iova: u64, len: u64, file: &OwnedFd) -> bool {
         const NO_REPLY: u8 = 0x10;
         let map = DmaMap { readable: true, writable: true, file_offset_bytes: 0, iova, len };
@@ -116,7 +116,7 @@ impl Raw {
     }
 }
 
-/// A file in memory that can be cut short.
+/// Makes a file in memory that can be truncated.
 pub(super) fn memory(len: u64) -> Result<OwnedFd, String> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
     let made = rustix::fs::memfd_create("hostile", flags)

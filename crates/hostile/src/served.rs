@@ -19,9 +19,9 @@ pub(super) struct Served {
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    /// Drives that have a client.
+    /// The number of drives that have a client.
     clients: AtomicU64,
-    /// Rounds of the thread.
+    /// The number of polling rounds of the thread.
     rounds: AtomicU64,
     undelivered: AtomicU64,
 }
@@ -69,7 +69,7 @@ impl Served {
         self.shared.undelivered.load(Ordering::Relaxed)
     }
 
-    /// Waits until the server has seen that no client is there.
+    /// Waits until the server has noticed that all clients are gone.
     pub(super) fn wait_until_alone(&self) -> Result<(), String> {
         let start = self.shared.rounds.load(Ordering::Acquire);
         for _ in 0..30_000 {
@@ -93,7 +93,7 @@ impl Drop for Served {
     }
 }
 
-/// An error with all that it says.
+/// Formats an error with all its details.
 pub(super) fn said(error: qpair_block::Error) -> String {
     error.to_string()
 }

@@ -1,4 +1,4 @@
-//! Servers that mean no good, and a driver that comes to them.
+//! Hostile servers, and a driver that connects to them.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +24,8 @@ use crate::served::said;
 
 const BELLS_BYTES: u64 = 0x2000;
 
-/// One attack; whether the driver got as far as I/O. What comes of it is the server's matter: it ends, and nothing else does.
+/// Runs one attack, and returns whether the driver did any I/O. The session may fail, but nothing
+/// outside it may.
 pub(super) fn attack(random: &mut Rng, name: impl Fn(&str)) -> std::result::Result<bool, String> {
     let folder = std::env::temp_dir().join(format!("qpair-hostile-{}-s", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
@@ -78,7 +79,7 @@ fn drive(path: &Path, random: &mut Rng) -> bool {
 
 type Thread = std::thread::JoinHandle<()>;
 
-/// Answers with anything, after a few answers that are none or sound.
+/// Answers with random messages, after a few answers that are valid or empty.
 fn nonsense(path: &Path, seed: u64, stop: Arc<AtomicBool>) -> std::result::Result<Thread, String> {
     let listener = UnixListener::bind(path).map_err(|error| format!("{path:?}: {error}"))?;
     Ok(std::thread::spawn(move || {
@@ -126,16 +127,16 @@ fn lying_device(
     }))
 }
 
-/// A soft drive that lies now and then, and writes into its driver's memory.
+/// A soft drive that sometimes returns wrong data, and writes to its driver's memory.
 struct Liar {
     soft: Arc<SoftNvme>,
     random: Mutex<Rng>,
-    /// Lies in 65536 accesses.
+    /// The number of wrong answers in 65536 accesses.
     lies: u16,
-    /// Scribbles in 65536 steps.
+    /// The number of writes to the driver's memory in 65536 steps.
     scribbles: u16,
     memory: Mutex<Vec<DmaMemory>>,
-    /// Doorbells that it can cut short.
+    /// Doorbells that it can truncate.
     bells: Option<(OwnedFd, Arc<Mapping>)>,
     seen: Mutex<[u32; 16]>,
 }
@@ -189,7 +190,7 @@ impl Liar {
         }
     }
 
-    /// Does something that no device should.
+    /// Does something that no device may do.
     fn misbehave(&self) {
         let mut random = locked(&self.random);
         if random.u16(..) >= self.scribbles {
@@ -214,7 +215,7 @@ impl Liar {
         }
     }
 
-    /// Rings the soft drive's doorbells as its own are rung.
+    /// Forwards doorbells to the soft drive.
     fn pass_bells_on(&self) {
         let Some((_, bells)) = &self.bells else { return };
         let mut seen = locked(&self.seen);

@@ -1,12 +1,12 @@
-//! Ends the run when nothing moves any more.
+//! Ends the run when it makes no progress.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Far longer than anything takes.
+/// A time that is far longer than any step takes.
 const STUCK: Duration = Duration::from_secs(240);
 
-/// What is being done, and since when.
+/// The current step and its start.
 #[derive(Clone)]
 pub(super) struct Watchdog(Arc<Mutex<(Instant, String)>>);
 
@@ -28,12 +28,12 @@ impl Watchdog {
         dog
     }
 
-    /// Something else is done from now on.
+    /// Begins a new step.
     pub(super) fn set(&self, what: &str) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (Instant::now(), what.to_owned());
     }
 
-    /// Adds to what is being done.
+    /// Returns a function that extends the description of the current step.
     pub(super) fn name(&self) -> impl Fn(&str) + use<> {
         let dog = self.clone();
         move |what| dog.set(what)

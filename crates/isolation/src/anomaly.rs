@@ -1,4 +1,4 @@
-//! What can be wrong with a history.
+//! The kinds of anomalies of a history.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,17 +29,17 @@ pub enum Kind {
     AbortedRead,
     /// G1b: a read has some of the elements that one transaction appended to a list, and lacks others.
     IntermediateRead,
-    /// Of two reads of a list neither begins with the other.
+    /// Two reads of a list of which neither is a prefix of the other.
     IncompatibleOrder,
     /// An acknowledged append is missing in all later reads.
     LostAppend,
     /// Transactions that each come before the next, in a cycle.
     Cycle {
-        /// Which edges it has.
+        /// The class of the cycle, by its edges.
         class: Class,
-        /// Whether one of its reads was of a range, so that what it missed is a phantom.
+        /// Whether one of its reads was of a range, so that the missed element is a phantom.
         phantom: bool,
-        /// Whether it takes the order of real time to close it.
+        /// Whether the cycle needs the order of real time to close.
         realtime: bool,
     },
 }
@@ -47,15 +47,15 @@ pub enum Kind {
 /// Something that a store with the promised isolation cannot show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anomaly {
-    /// What it is.
+    /// The kind of the anomaly.
     pub kind: Kind,
     /// The transactions that show it, by their number in the history.
     pub transactions: Vec<usize>,
-    /// Which transactions, elements and edges, in words.
+    /// The transactions, elements and edges involved, in words.
     pub explanation: String,
 }
 
-/// What [`judge`](crate::judge) found.
+/// The result of [`judge`](crate::judge).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// The first few anomalies of each kind.
@@ -80,7 +80,7 @@ impl Verdict {
         self.counts.is_empty()
     }
 
-    /// Whether there is one of this kind.
+    /// Whether there is an anomaly of this kind.
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
         self.counts.contains_key(&kind)

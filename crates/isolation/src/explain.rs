@@ -19,7 +19,7 @@ pub(crate) fn elements(elements: &[Element]) -> String {
     format!("[{left_out}{}]", shown.join(" "))
 }
 
-/// What a transaction is called.
+/// Returns the name of a transaction.
 pub(crate) fn name(facts: &Facts, fact: usize) -> String {
     match facts.all[fact].role {
         Role::Base => "the state in the beginning".to_owned(),
@@ -88,7 +88,7 @@ pub(crate) fn transactions(graph: &Graph, cycle: &Cycle) -> Vec<usize> {
     facts
 }
 
-/// What a transaction did with some lists.
+/// Describes the operations of a transaction on some lists.
 fn transaction(history: &History, number: usize, lists: &[List]) -> String {
     let transaction = &history.transactions[number];
     let isolation = match transaction.isolation {

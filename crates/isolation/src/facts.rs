@@ -1,7 +1,7 @@
-//! What each transaction found that was not its own, and which of its appends stand.
+//! The foreign elements that each transaction found, and the appends that took place.
 //!
-//! Transaction 0 is the base: it appended what the lists had in the beginning. The last one is the reader of what was
-//! recovered, if there was a crash.
+//! Transaction 0 is the base: it appended the elements that the lists had at the beginning. If
+//! there was a crash, the last transaction is the reader of the recovered state.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use crate::anomaly::{Kind, Verdict};
 use crate::explain::elements as listed;
 use crate::history::{By, Element, History, Isolation, List, Operation, Outcome, Transaction};
 
-/// What a transaction found in a list, without its own appends.
+/// The elements that a transaction found in a list, without its own appends.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) list: List,
@@ -20,7 +20,7 @@ pub(crate) struct Seen {
 /// Part of a transaction in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// What was there in the beginning.
+    /// The state at the beginning.
     Base,
     /// A transaction of the history, by its number there.
     Transaction(usize),
@@ -187,7 +187,8 @@ impl Facts {
         });
     }
 
-    /// What was never answered took place if anyone saw of it.
+    /// Marks unanswered transactions as having taken place if another transaction saw one of their
+    /// appends.
     fn find_what_took_place(&mut self) {
         let mut seen = Vec::new();
         for (reader, fact) in self.all.iter().enumerate() {

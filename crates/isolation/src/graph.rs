@@ -151,7 +151,8 @@ impl Graph {
         }
     }
 
-    /// What was acknowledged as durable, and what such a transaction has read, is before what was found after the crash.
+    /// Adds edges from commits that were acknowledged as durable, and from what they read, to the
+    /// state after the crash.
     fn add_durable(&mut self, facts: &Facts) {
         let Some(recovered) = facts.all.iter().position(|fact| fact.role == Role::Recovered) else {
             return;

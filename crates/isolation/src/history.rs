@@ -1,4 +1,4 @@
-//! What transactions asked of a store, and what they were told.
+//! The operations of transactions on a store, and their answers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,9 +17,9 @@ pub type State = BTreeMap<List, Vec<Element>>;
 /// How a list was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Its one record was read by its key.
+    /// The list's one record was read by its key.
     Row,
-    /// Its records were found by a range of keys, so that an element that is missing is a phantom.
+    /// The list's records were found by a range of keys, so a missing element is a phantom.
     Range,
 }
 
@@ -37,7 +37,7 @@ pub enum Operation {
     Read {
         /// The list.
         list: List,
-        /// What it had, in order.
+        /// The elements of the list, in order.
         elements: Vec<Element>,
         /// How it was read.
         by: By,
@@ -49,10 +49,11 @@ pub enum Operation {
     },
 }
 
-/// What a transaction was promised.
+/// The isolation of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// It reads the state of one moment, and no other commits to what it wrote between that moment and its commit.
+    /// The transaction reads the state of one moment. No other transaction commits a change of its
+    /// writes between that moment and its commit.
     Snapshot,
     /// All that it read is as it was at its commit too.
     Serializable,
@@ -61,11 +62,12 @@ pub enum Isolation {
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its commit was acknowledged.
+    /// The commit was acknowledged.
     Committed,
-    /// It was rolled back or refused. Others must not see its appends; its reads count as those of a snapshot.
+    /// The transaction was rolled back or refused. Others must not see its appends; its reads count
+    /// as those of a snapshot.
     RolledBack,
-    /// Its commit was asked for and never answered. It took place if one of its appends was seen.
+    /// The commit was requested and never answered. It took place if one of its appends was seen.
     Unknown,
 }
 
@@ -78,25 +80,25 @@ pub struct Transaction {
     pub began: u64,
     /// A moment after its commit was acknowledged, on the same clock; means nothing for other outcomes.
     pub ended: u64,
-    /// What it did, in order.
+    /// The operations, in order.
     pub operations: Vec<Operation>,
-    /// What it was promised.
+    /// The isolation of the transaction.
     pub isolation: Isolation,
     /// How it ended.
     pub outcome: Outcome,
-    /// Whether what it wrote and read survives a crash once it is acknowledged.
+    /// Whether the transaction's writes and reads survive a crash after it is acknowledged.
     pub durable: bool,
 }
 
-/// What happened to a store from one opening to the next.
+/// The history of a store from one opening to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// What the lists had in the beginning.
+    /// The lists at the beginning.
     pub base: State,
     /// The transactions, in any order.
     pub transactions: Vec<Transaction>,
-    /// What the lists had after the crash that ended it, if that is how it ended. Must have what was durable, and may lack the last
-    /// of the other commits.
+    /// The lists after the crash that ended the history, if one did. They must include durable
+    /// commits, and may lack the last of the other commits.
     pub recovered: Option<State>,
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong with reads by themselves, without a cycle.
+//! Finds anomalies of single reads, without cycles.
 
 use std::collections::{HashMap, HashSet};
 

@@ -67,7 +67,7 @@ fn has(history: &History, kind: Kind) {
     assert!(explained, "{verdict}");
 }
 
-/// It has this kind and no other.
+/// Asserts that the verdict has this kind of anomaly and no other.
 #[track_caller]
 fn has_only(history: &History, kind: Kind) {
     has(history, kind);

@@ -1,4 +1,4 @@
-//! SAS controllers, and the disks that the kernel has behind them.
+//! SAS controllers and their disks.
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 use crate::device::Device;
 use crate::root::Root;
 
-/// PCI class of SAS controllers, as `/sys` has it.
+/// The PCI class of SAS controllers, as written in `/sys`.
 const CLASS: &str = "0x0107";
 
 /// A SAS controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Adapter {
-    /// Its PCI address.
+    /// The PCI address of the controller.
     pub address: String,
-    /// The driver that has it.
+    /// The driver that the controller is bound to.
     pub driver: Option<String>,
-    /// The kernel's disks behind it.
+    /// The names of its disks in the kernel.
     pub disks: Vec<String>,
-    /// What uses those: "sda1 is mounted at /".
+    /// The users of these disks: "sda1 is mounted at /".
     pub in_use: Vec<String>,
 }
 

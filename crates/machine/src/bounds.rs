@@ -1,7 +1,7 @@
-//! [`Bounds`]: how much memory and how many processors this process can really have.
+//! [`Bounds`]: the memory and processors that this process can actually use.
 //!
-//! A machine's size says little in a container: the smallest limit holds. What a store takes by default follows from the bounds alone,
-//! and `qpair doctor` shows the same figures.
+//! In a container the machine's size says little: the smallest limit applies. The defaults of a
+//! store follow from the bounds alone, and `qpair doctor` shows the same figures.
 
 use std::fmt;
 
@@ -15,16 +15,16 @@ use crate::processors::Processors;
 use crate::root::Root;
 use crate::words::rounded;
 
-/// What a bound on memory comes from.
+/// The source of a bound on memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum BoundSource {
-    /// A control group, by its path: the process's own, or one above it.
+    /// A control group, by its path: the group of the process, or one above it.
     ControlGroup(String),
-    /// The limit on addresses that the process may map (`ulimit -v`).
+    /// The limit on the process's address space (`ulimit -v`).
     AddressSpace,
-    /// Memory that the machine has free.
+    /// The free memory of the machine.
     FreeMemory,
 }
 
@@ -32,11 +32,11 @@ pub enum BoundSource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct MemoryBound {
-    /// What sets it.
+    /// The source of the bound.
     pub source: BoundSource,
-    /// The limit, bytes.
+    /// The limit in bytes.
     pub limit_bytes: u64,
-    /// The part of the limit that is not used yet, bytes.
+    /// The unused part of the limit in bytes.
     pub left_bytes: u64,
 }
 
@@ -61,23 +61,27 @@ impl fmt::Display for MemoryBound {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Bounds {
-    /// All bounds on memory that the kernel tells.
+    /// All bounds on memory that the kernel reports.
     pub memory: Vec<MemoryBound>,
-    /// Processors that the process can keep busy: its affinity, and the processor time of its control groups.
+    /// The number of processors that the process can keep busy, by its affinity and the processor
+    /// time of its control groups.
     pub processors: Option<u32>,
 }
 
-/// Memory that a store takes for pages by default where nothing bounds it, bytes.
+/// The default memory for a store's pages in bytes, if there are no bounds.
 pub const STORE_MEMORY_BYTES: u64 = 256 << 20;
 
-/// The part of what is left that a store's pages take by default: the rest is for older values, transactions, buffers and the caller.
+/// The divisor of the unused memory that gives the default for a store's pages. The rest is for
+/// older values, transactions, buffers and the caller.
 const PAGES_PART: u64 = 2;
-/// Least memory that a store takes for pages by default, however little is left, bytes.
+/// The minimum of the default memory for a store's pages in bytes.
 const PAGES_BYTES_MIN: u64 = 4 << 20;
-/// Memory that a command takes beside a store's pages, bytes: a load of a small store has 40 MiB of records and buffers.
+/// Memory that a command uses in addition to a store's pages, in bytes: a load of a small store has
+/// 40 MiB of records and buffers.
 const BESIDE_BYTES: u64 = 48 << 20;
-/// Addresses that a store maps beside its pages, bytes: older values, transactions, libraries. A thread on each processor has a stack and an
-/// allocator's heap, whose addresses are mapped long before they are used.
+/// Address space that a store uses in addition to its pages, in bytes: older values, transactions,
+/// libraries. A thread on each processor has a stack and an allocator's heap, whose addresses are
+/// mapped long before they are used.
 const ADDRESSES_BESIDE_BYTES: u64 = 192 << 20;
 const ADDRESSES_OF_THREAD_BYTES: u64 = 72 << 20;
 
@@ -88,7 +92,7 @@ impl Bounds {
         Self::read_at(&Root::system())
     }
 
-    /// Reads the bounds of the process that a tree describes.
+    /// Reads the bounds of the process that a directory tree describes.
     #[must_use]
     pub fn read_at(root: &Root) -> Self {
         Self::of(root, &Memory::read(root), Processors::usable_at(root))
@@ -119,13 +123,15 @@ impl Bounds {
         Self { memory, processors }
     }
 
-    /// The bound on memory that leaves least for a store's pages; `None` if the kernel tells of none.
+    /// Returns the bound that leaves the least memory for a store's pages; `None` if the kernel
+    /// reports no bound.
     #[must_use]
     pub fn tightest(&self) -> Option<&MemoryBound> {
         self.memory.iter().min_by_key(|bound| self.pages_bytes_of(bound))
     }
 
-    /// Memory that a store takes for pages if nobody says how much: `usual_bytes`, or what the tightest bound justifies, in MiB.
+    /// Returns the default memory for a store's pages in bytes: `usual_bytes`, or as much as the
+    /// tightest bound permits, in whole MiB.
     #[must_use]
     pub fn pages_bytes(&self, usual_bytes: u64) -> u64 {
         let justified = self.tightest().map_or(u64::MAX, |bound| self.pages_bytes_of(bound));
@@ -133,21 +139,22 @@ impl Bounds {
         usual_bytes.min(whole)
     }
 
-    /// The same of memory that a store may come to use beside its pages: at most one part in `parts` of what is left.
+    /// Returns the default memory that a store may use in addition to its pages: at most one part
+    /// in `parts` of the unused memory.
     #[must_use]
     pub fn beside_bytes(&self, usual_bytes: u64, parts: u64) -> u64 {
         let left = self.memory.iter().map(|bound| bound.left_bytes).min().unwrap_or(u64::MAX);
         usual_bytes.min((left / parts.max(1)).max(1 << 20))
     }
 
-    /// The bound that memory of so many bytes is above, if it is above one.
+    /// Returns the bound that `bytes` of memory would exceed; `None` if they exceed none.
     #[must_use]
     pub fn exceeded_by(&self, bytes: u64) -> Option<&MemoryBound> {
         let exceeded = self.memory.iter().filter(|bound| bytes > bound.left_bytes);
         exceeded.min_by_key(|bound| bound.left_bytes)
     }
 
-    /// Memory for pages that one bound justifies, bytes.
+    /// Returns the memory for pages that one bound permits, in bytes.
     fn pages_bytes_of(&self, bound: &MemoryBound) -> u64 {
         let beside_bytes = match bound.source {
             BoundSource::AddressSpace => {

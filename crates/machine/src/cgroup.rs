@@ -1,14 +1,14 @@
-//! Limits of the control groups this process is in, version 1 and 2.
+//! Limits of the control groups of this process, version 1 and 2.
 //!
-//! A group's limit holds for all groups below it, so each limit is looked for in the process's own group and in every group above it
-//! that can be seen.
+//! A group's limit applies to all groups below it. Limits are therefore read from the process's own
+//! group and from every visible group above it.
 
 use std::path::{Path, PathBuf};
 
 use crate::mount::Mount;
 use crate::root::Root;
 
-/// Processor time allowed, in processors; `None` if there is no limit.
+/// Returns the permitted processor time, in processors; `None` if there is no limit.
 pub(crate) fn processor_quota(root: &Root) -> Option<f64> {
     let unified = directories(root, None).into_iter().filter_map(|directory| {
         let text = root.text(directory.join("cpu.max"))?;
@@ -29,19 +29,20 @@ fn ratio(quota_us: f64, period_us: f64) -> Option<f64> {
 /// The memory limit of one control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupMemory {
-    /// Path of the group, from the mount of its hierarchy on.
+    /// The path of the group, relative to the mount of its hierarchy.
     pub(crate) group: String,
     pub(crate) limit_bytes: u64,
-    /// Memory of the group's processes that the kernel cannot take back, bytes: page cache is not counted.
+    /// Memory of the group's processes that the kernel cannot reclaim, in bytes; the page cache is
+    /// not counted.
     pub(crate) used_bytes: u64,
 }
 
-/// Memory allowed, bytes; `None` if there is no limit below `total`.
+/// Returns the permitted memory in bytes; `None` if there is no limit below `total`.
 pub(crate) fn memory_limit_bytes(root: &Root, total: Option<u64>) -> Option<u64> {
     memory_limits(root, total).iter().map(|group| group.limit_bytes).min()
 }
 
-/// The groups whose memory is limited to less than `total`, the process's own first.
+/// Returns the groups whose memory is limited to less than `total`, the process's own first.
 pub(crate) fn memory_limits(root: &Root, total: Option<u64>) -> Vec<GroupMemory> {
     // Version 1 writes a number beyond any memory for "no limit".
     let total = total.unwrap_or(1 << 60);
@@ -78,19 +79,20 @@ pub(crate) fn memory_limits(root: &Root, total: Option<u64>) -> Vec<GroupMemory>
     limits
 }
 
-/// A group's path below its hierarchy, whose groups these are, the topmost last.
+/// Returns a group's path relative to the topmost group, which is the last of `hierarchy`.
 fn name(directory: &Path, hierarchy: &[PathBuf]) -> String {
     let below = hierarchy.last().and_then(|top| directory.strip_prefix(top).ok());
     format!("/{}", below.unwrap_or(Path::new("")).display())
 }
 
-/// A number of a `memory.stat`; 0 if it is not there.
+/// Returns a number of a `memory.stat`; 0 if it is not there.
 fn statistic(text: &str, name: &str) -> u64 {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
 }
 
-/// The directories of this process's group and those above it, for a controller of version 1, or version 2.
+/// Returns the directories of this process's group and of the groups above it, for a controller of
+/// version 1, or for version 2.
 fn directories(root: &Root, controller: Option<&str>) -> Vec<PathBuf> {
     let groups = root.text("/proc/self/cgroup").unwrap_or_default();
     let group = groups.lines().find_map(|line| {
@@ -122,10 +124,10 @@ fn directories(root: &Root, controller: Option<&str>) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    /// From a cgroup of version 2, Linux 6.1.
+    /// A `memory.stat` of a group of version 2, Linux 6.1.
     const STATISTICS_2: &str = "anon 4096000\nfile 62914560\nkernel 1200128\nshmem 0\ninactive_anon 4050944\nactive_anon 45056\n\
          inactive_file 41943040\nactive_file 20971520\nunevictable 0\n";
-    /// From a cgroup of version 1, Linux 5.10.
+    /// A `memory.stat` of a group of version 1, Linux 5.10.
     const STATISTICS_1: &str = "cache 33554432\nrss 8388608\ninactive_file 11534336\nactive_file 22020096\n\
          hierarchical_memory_limit 104857600\nhierarchical_memsw_limit 9223372036854771712\ntotal_cache 33554432\n\
          total_rss 8388608\ntotal_inactive_file 11534336\ntotal_active_file 22020096\n";
@@ -213,7 +215,8 @@ mod tests {
         assert_eq!(memory_limits(&tree.root(), Some(8 << 30)), []);
     }
 
-    /// A process that was moved out of its namespace has a path that leads out of what is mounted.
+    /// A process that was moved out of its namespace has a path that leads outside the mounted
+    /// hierarchy.
     #[test]
     fn a_path_that_leads_upwards_is_not_followed() {
         let tree = Tree::of(&[

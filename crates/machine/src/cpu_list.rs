@@ -13,28 +13,28 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "serde", serde(into = "String", try_from = "String"))]
 pub struct CpuList(BTreeSet<u32>);
 
-/// More processors than a machine has: a bound against lists that would fill memory.
+/// A limit above the number of processors of any machine, so that a list cannot exhaust memory.
 const CPU_MAX: u32 = 1 << 16;
 
 impl CpuList {
-    /// How many there are.
+    /// Returns the number of processors.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The processors, in order.
+    /// Returns the processors in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.0.iter().copied()
     }
 
-    /// Those in both.
+    /// Returns the processors in both sets.
     #[must_use]
     pub fn common(&self, other: &Self) -> Self {
         Self(self.0.intersection(&other.0).copied().collect())

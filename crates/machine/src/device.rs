@@ -1,4 +1,4 @@
-//! [`Device`]: a path that people name, and all that lies below it.
+//! [`Device`]: a path given by the user, and everything below it.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -12,14 +12,14 @@ use crate::mount::{Mount, parse_number};
 use crate::root::Root;
 use crate::words::rounded;
 
-/// What kind of path it is.
+/// The kind of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum DeviceKind {
     /// A regular file.
     File,
-    /// A directory: what a file in it would have.
+    /// A directory: describes a file that would be created in it.
     Directory,
     /// A block device.
     BlockDevice,
@@ -33,17 +33,17 @@ pub enum DeviceKind {
 pub struct Device {
     /// The path, as given.
     pub path: String,
-    /// What kind of path it is.
+    /// The kind of the path.
     pub kind: DeviceKind,
-    /// Its size, bytes.
+    /// The size in bytes.
     pub size_bytes: Option<u64>,
-    /// Of a file or directory: the file system that has it.
+    /// The file system of a file or directory.
     pub mount: Option<Mount>,
-    /// Of a partition: its name.
+    /// The name of a partition.
     pub partition: Option<String>,
-    /// Of a block device: what uses it, "mounted at /".
+    /// The users of a block device: "mounted at /".
     pub in_use: Vec<String>,
-    /// The disks below, the uppermost layer first. None for file systems without one.
+    /// The disks below, the uppermost layer first. Empty for file systems without a disk.
     pub disks: Vec<Disk>,
 }
 
@@ -51,7 +51,7 @@ impl Device {
     /// Describes a path of this machine.
     ///
     /// # Errors
-    /// Those of `stat(2)`, and `InvalidInput` for a pipe or socket.
+    /// The errors of `stat(2)`, and `InvalidInput` for a pipe or socket.
     pub fn read(path: &Path) -> io::Result<Self> {
         let metadata = std::fs::metadata(path)?;
         let file_type = metadata.file_type();
@@ -76,8 +76,8 @@ impl Device {
         Ok(device)
     }
 
-    /// Describes an absolute path of the machine that a tree describes; `number`: the major and minor number of the device,
-    /// or of the file's file system.
+    /// Describes an absolute path of the machine that a directory tree describes. `number`: the
+    /// major and minor number of the device, or of the file's file system.
     #[must_use]
     pub fn read_at(root: &Root, path: &Path, kind: DeviceKind, number: (u32, u32)) -> Self {
         let mut device = Self {
@@ -120,7 +120,7 @@ impl Device {
         Some(Self::read_at(root, &path, DeviceKind::BlockDevice, number))
     }
 
-    /// All disks of the machine that have hardware, or a hypervisor, behind them.
+    /// Returns all disks of the machine that hardware or a hypervisor provides.
     #[must_use]
     pub fn all(root: &Root) -> Vec<Self> {
         let names = root.names("/sys/block").unwrap_or_default();
@@ -134,7 +134,7 @@ impl Device {
         real.filter_map(|name| Self::named(root, name)).collect()
     }
 
-    /// The device in one line.
+    /// Describes the device in one line.
     #[must_use]
     pub fn one_line(&self) -> String {
         let size = self.size_bytes.map(rounded);
@@ -184,14 +184,15 @@ impl Node {
         Some(Self { disk: name(&path)?, partition: None })
     }
 
-    /// The drive that commands to `/dev/ngXnY` go to.
+    /// Returns the drive of a character device such as `/dev/ngXnY`.
     fn of_character_device(root: &Root, (major, minor): (u32, u32)) -> Option<Self> {
         let path = root.canonical(format!("/sys/dev/char/{major}:{minor}"))?;
         let drive = path.file_name()?.to_str()?.strip_prefix("ng")?;
         Self::of_name(root, &format!("nvme{drive}"))
     }
 
-    /// The device of a file system that gives its files a number of its own, as btrfs does.
+    /// Returns the device of a file system that gives its files a device number of its own, such as
+    /// btrfs.
     fn of_mount(root: &Root, mount: &Mount) -> Option<Self> {
         let (major, minor) = mount.number;
         Self::of_number(root, (major, minor)).or_else(|| {
@@ -212,7 +213,7 @@ impl Node {
     }
 }
 
-/// Adds a disk and those below it, each once.
+/// Adds a disk and the disks below it, each once.
 fn gather(root: &Root, name: &str, disks: &mut Vec<Disk>) {
     if disks.iter().any(|disk| disk.name == name) {
         return;
@@ -229,7 +230,7 @@ fn gather(root: &Root, name: &str, disks: &mut Vec<Disk>) {
     below.iter().for_each(|name| gather(root, name, disks));
 }
 
-/// What uses a disk or partition; of a disk, also what uses its partitions.
+/// Returns the users of a disk or partition. For a disk, the users of its partitions are included.
 fn in_use(root: &Root, node: &Node) -> Vec<String> {
     let directory = node.directory();
     let mut nodes = vec![(node.name().to_owned(), directory.clone())];

@@ -14,72 +14,74 @@ use crate::words::rounded;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Disk {
-    /// Its name: `nvme0n1`.
+    /// The name of the disk: `nvme0n1`.
     pub name: String,
-    /// What drives it: `nvme`, `virtio_blk`, `sd`, or the layer.
+    /// The driver of the disk (`nvme`, `virtio_blk`, `sd`), or the layer.
     pub driver: Option<String>,
     /// The driver of the host adapter below `sd`: `ahci`, `mpt3sas`.
     pub adapter: Option<String>,
-    /// Its model, as it names itself.
+    /// The model that the disk reports.
     pub model: Option<String>,
-    /// Size, bytes.
+    /// The size in bytes.
     pub size_bytes: Option<u64>,
-    /// Where it is on the PCI bus.
+    /// The PCI address of the disk.
     pub pci_address: Option<String>,
     /// The NUMA node it is attached to.
     pub numa_node: Option<u32>,
-    /// Its queue.
+    /// The disk's request queue in the kernel.
     pub queue: Queue,
-    /// Interrupts of its queues.
+    /// The interrupts of its queues.
     pub interrupts: Option<Interrupts>,
-    /// Disks it is made of.
+    /// The disks that the disk consists of.
     pub below: Vec<String>,
-    /// The file it is made of (`loop`).
+    /// The file that backs a `loop` device.
     pub backing_file: Option<String>,
 }
 
-/// How the kernel queues requests to a disk.
+/// The kernel's request queue of a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Queue {
-    /// Whether it says that it rotates. Virtual disks often do without being asked.
+    /// Whether the disk claims to be rotational. Virtual disks often do so wrongly.
     pub rotational: Option<bool>,
-    /// Smallest unit of addressing, bytes.
+    /// The smallest unit of addressing in bytes.
     pub logical_block_bytes: Option<u32>,
-    /// Smallest unit that the medium writes at once, bytes.
+    /// The smallest unit that the medium writes at once, in bytes.
     pub physical_block_bytes: Option<u32>,
-    /// Queues of the hardware.
+    /// The number of hardware queues.
     pub hardware_queues: Option<u32>,
-    /// Requests each of them holds.
+    /// The number of requests that each hardware queue holds.
     pub requests: Option<u32>,
-    /// The scheduler in use.
+    /// The selected scheduler.
     pub scheduler: Option<String>,
-    /// All that could be.
+    /// All available schedulers.
     pub schedulers: Vec<String>,
-    /// Whether completions can be polled for.
+    /// Whether completions can be polled.
     pub io_poll: Option<bool>,
-    /// Queues the driver was asked to keep for polling; `None` if it has no such parameter.
+    /// The number of queues that the driver was asked to reserve for polling; `None` if it has no
+    /// such parameter.
     pub poll_queues: Option<u32>,
-    /// `write back`: completed writes may be lost with the power; `write through`: not.
+    /// `write back`: a loss of power may lose completed writes; `write through`: it does not.
     pub write_cache: Option<String>,
-    /// Whether a single write can be made to survive power loss (FUA).
+    /// Whether the disk supports force unit access (FUA): a single write that survives power loss.
     pub force_unit_access: Option<bool>,
-    /// Whether I/O is counted for `iostat`.
+    /// Whether the kernel counts I/O for `iostat`.
     pub statistics: Option<bool>,
-    /// `nomerges`: 0 merges are looked for, 1 only the simple ones, 2 none.
+    /// `nomerges`: 0: all merges are tried, 1: only simple ones, 2: none.
     pub no_merges: Option<u32>,
-    /// `rq_affinity`: where completions run. 0 anywhere, 1 near the submitter, 2 on its processor.
+    /// `rq_affinity`: the processor on which completions run. 0: any, 1: one near the submitter, 2:
+    /// the submitter's.
     pub completion_affinity: Option<u32>,
-    /// Largest request now, bytes.
+    /// The largest request at present, in bytes.
     pub transfer_bytes_max: Option<u64>,
-    /// Largest request of the hardware, bytes.
+    /// The largest request of the hardware, in bytes.
     pub hardware_transfer_bytes_max: Option<u64>,
-    /// Largest write that power loss leaves whole, bytes.
+    /// The largest write that a loss of power does not tear, in bytes.
     pub atomic_write_bytes: Option<u64>,
 }
 
 impl Disk {
-    /// Reads a disk, not a partition; `None` if there is none of that name.
+    /// Reads a disk, which must not be a partition; `None` if there is no disk of that name.
     #[must_use]
     pub fn read(root: &Root, name: &str) -> Option<Self> {
         let directory = format!("/sys/block/{name}");
@@ -109,25 +111,25 @@ impl Disk {
         })
     }
 
-    /// Whether it is an NVMe drive.
+    /// Whether the disk is an NVMe drive.
     #[must_use]
     pub fn is_nvme(&self) -> bool {
         self.driver.as_deref() == Some("nvme")
     }
 
-    /// Whether it is a layer over other disks or files.
+    /// Whether the disk is a layer over other disks or files.
     #[must_use]
     pub fn is_layer(&self) -> bool {
         !self.below.is_empty() || self.backing_file.is_some()
     }
 
-    /// Whether it has a medium that turns, as far as one can believe it: disks of hypervisors are not asked.
+    /// Whether the disk has a rotating medium. Claims of virtual disks are ignored.
     #[must_use]
     pub fn turns(&self) -> bool {
         self.queue.rotational == Some(true) && self.driver.as_deref() == Some("sd")
     }
 
-    /// The disk in one line: "nvme0n1 (nvme, SAMSUNG MZWLR3T8, 3.5 TiB)".
+    /// Describes the disk in one line: "nvme0n1 (nvme, SAMSUNG MZWLR3T8, 3.5 TiB)".
     #[must_use]
     pub fn one_line(&self) -> String {
         let driver = match (&self.driver, &self.adapter) {
@@ -175,7 +177,7 @@ impl Queue {
     }
 }
 
-/// Drivers of disks without hardware, by the beginning of the disk's name.
+/// Drivers of disks without hardware, by the prefix of the disk's name.
 const LAYERS: [(&str, &str); 8] = [
     ("loop", "loop"),
     ("zram", "zram"),
@@ -211,7 +213,7 @@ fn model(root: &Root, directory: &str) -> Option<String> {
     Some(vendor.map_or(model.clone(), |vendor| format!("{vendor} {model}")))
 }
 
-/// The driver of the SCSI host that a disk is on.
+/// Returns the driver of the SCSI host of a disk.
 fn adapter(root: &Root, directory: &str) -> Option<String> {
     let path = root.canonical(format!("{directory}/device"))?;
     let host =
@@ -219,7 +221,7 @@ fn adapter(root: &Root, directory: &str) -> Option<String> {
     root.text(format!("/sys/class/scsi_host/{host}/proc_name"))
 }
 
-/// The last PCI address on the way to the disk.
+/// Returns the last PCI address in the path of the disk.
 fn pci_address(root: &Root, directory: &str) -> Option<String> {
     let of = |path: &Path| {
         let mut parts = path.iter().filter_map(|part| part.to_str()).filter(|part| is_pci(part));
@@ -236,7 +238,7 @@ fn pci_address(root: &Root, directory: &str) -> Option<String> {
     })
 }
 
-/// "0000:01:00.0".
+/// Whether a part of a path is a PCI address such as "0000:01:00.0".
 fn is_pci(part: &str) -> bool {
     let bytes = part.as_bytes();
     bytes.len() == 12

@@ -1,11 +1,11 @@
-//! [`Finding`]: one thing that was looked at, and what was found.
+//! [`Finding`]: the result of examining one property of the machine.
 
 use std::fmt;
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-/// What a finding is about.
+/// The subject area of a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -16,57 +16,58 @@ pub enum Area {
     Processors,
     /// Memory and limits.
     Memory,
-    /// What drivers in user space need.
+    /// The requirements of user-space drivers.
     UserSpaceDrivers,
     /// A device, by its path.
     Device(String),
 }
 
-/// How things are.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Severity {
-    /// Nothing to be judged, or not available.
+    /// Information without a judgement, or not available.
     Info,
-    /// As it should be.
+    /// The state is good.
     Good,
-    /// It works, and could be better.
+    /// The state works and could be better.
     Hint,
     /// Something does not work.
     Problem,
 }
 
-/// A command that mends something, fit to be pasted into a shell.
+/// A command that fixes something, which can be pasted into a shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Mend {
     /// The command.
     pub command: String,
-    /// When it works, or until when: "until the next start".
+    /// When the command takes effect, or for how long: "until the next start".
     pub note: String,
 }
 
-/// One thing that was looked at.
+/// The result of examining one property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Finding {
-    /// What it is about.
+    /// The subject area.
     pub area: Area,
-    /// What was looked at: "scheduler".
+    /// The property: "scheduler".
     pub subject: String,
-    /// How it is: "mq-deadline".
+    /// The state of the property: "mq-deadline".
     pub state: String,
-    /// How that is to be taken.
+    /// The severity.
     pub severity: Severity,
-    /// What it means.
+    /// The consequences of the state.
     pub why: String,
-    /// Commands, each of which mends it; none if all is well or nothing can be done from here.
+    /// Commands, each of which fixes the finding; empty if all is well or nothing can be done from
+    /// here.
     pub mend: Vec<Mend>,
 }
 
 impl Finding {
-    /// A finding that mends nothing yet.
+    /// Returns a finding without commands.
     pub(crate) fn new(
         area: Area,
         subject: &str,

@@ -1,4 +1,4 @@
-//! Which processors take a drive's interrupts: `/proc/interrupts`.
+//! The processors that handle a drive's interrupts: `/proc/interrupts`.
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
@@ -10,16 +10,16 @@ use crate::root::Root;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Interrupts {
-    /// Vectors: queues with an interrupt of their own.
+    /// The number of vectors: queues with an interrupt of their own.
     pub vectors: u32,
-    /// Processors that took at least one.
+    /// The processors that handled at least one interrupt.
     pub cpus: CpuList,
-    /// How many were taken.
+    /// The number of interrupts.
     pub count: u64,
 }
 
 impl Interrupts {
-    /// Those whose name begins with `prefix` and goes on with a number: `nvme0q`, `virtio1-req.`.
+    /// Reads the interrupts whose name is `prefix` followed by a number: `nvme0q`, `virtio1-req.`.
     pub(crate) fn read(root: &Root, prefix: &str) -> Option<Self> {
         let text = root.text("/proc/interrupts")?;
         let mut lines = text.lines();

@@ -1,4 +1,4 @@
-//! What drivers in user space need: an IOMMU, and VFIO.
+//! The requirements of user-space drivers: an IOMMU, and VFIO.
 
 use rustix::fs::{Access, access};
 #[cfg(feature = "serde")]
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
 
-/// The IOMMU and VFIO.
+/// The state of the IOMMU and VFIO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Iommu {
-    /// Groups of devices that the IOMMU keeps apart; 0 if it is off.
+    /// The number of IOMMU groups; 0 if the IOMMU is off.
     pub groups: Option<u32>,
-    /// Whether the driver `vfio-pci` is there, as a module loaded or built in.
+    /// Whether the driver `vfio-pci` is available, as a loaded module or built in.
     pub vfio_pci: Option<bool>,
-    /// Whether `/dev/vfio/vfio` is there.
+    /// Whether `/dev/vfio/vfio` exists.
     pub vfio_device: Option<bool>,
-    /// Whether this process may open it; `None` if it is not there.
+    /// Whether this process may open `/dev/vfio/vfio`; `None` if it does not exist.
     pub vfio_allowed: Option<bool>,
 }
 

@@ -1,13 +1,19 @@
-//! What this machine is, and what holds its storage back.
+//! Describes this machine, and finds what limits the speed of its storage.
 //!
-//! - [`Machine`]: kernel, processors, memory, limits, in a form for reports; read from `/proc` and `/sys`.
-//! - [`Bounds`]: what this process can really have of its memory and processors, and what a store takes of it by default.
-//! - [`Device`]: what lies below a file or block device: file system, layers, disks and their queues.
-//! - [`examine`]: [`Finding`]s about both: what is well, what could be better, why, and the command that mends it.
-//! - [`try_interfaces`]: which interfaces and modes work on a file or device, by reading a block over each.
+//! - [`Machine`]: kernel, processors, memory and limits, in a form for reports; read from `/proc`
+//!   and `/sys`.
+//! - [`Bounds`]: the memory and processors that this process can actually use, and a store's
+//!   defaults.
+//! - [`Device`]: everything below a file or block device: file system, layers, disks and their
+//!   queues.
+//! - [`examine`]: returns [`Finding`]s about the machine and its devices: good settings, possible
+//!   improvements with their reasons, and the commands that make them.
+//! - [`try_interfaces`]: finds the interfaces and modes that work on a file or device, by reading a
+//!   block over each.
 //!
-//! Nothing is changed, and no root is needed: what a machine lacks or hides is `None`, never an error. All reading
-//! goes through [`Root`], so that a tree of files can stand for a machine.
+//! Nothing is changed, and no root is needed. Information that a machine lacks or hides is `None`,
+//! never an error. All files are read through [`Root`], so that a directory tree can stand for a
+//! machine.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

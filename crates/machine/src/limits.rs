@@ -1,4 +1,4 @@
-//! What the kernel's settings and this process's limits allow.
+//! Kernel settings and limits of this process.
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
@@ -6,51 +6,55 @@ use serde::{Deserialize, Serialize};
 use crate::processors::field;
 use crate::root::Root;
 
-/// A limit of this process: the one in force, and how far the process itself may raise it. `None`: unlimited.
+/// A limit of this process: the value in force, and the maximum to which the process may raise it.
+/// `None`: unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Limit {
     /// The limit in force.
     pub soft: Option<u64>,
-    /// The most it can be raised to without privilege.
+    /// The highest value that the process can set without privilege.
     pub hard: Option<u64>,
 }
 
-/// What this process may do.
+/// The user and limits of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Process {
-    /// Its effective user; 0 is root.
+    /// The effective user id; 0 is root.
     pub user_id: Option<u32>,
-    /// Memory it may lock, bytes.
+    /// The limit on locked memory in bytes.
     pub locked_memory_bytes: Option<Limit>,
-    /// Whether the limit on locked memory does not bind it (`CAP_IPC_LOCK`).
+    /// Whether the process is exempt from the limit on locked memory (`CAP_IPC_LOCK`).
     pub locks_without_limit: Option<bool>,
-    /// Files it may have open.
+    /// The limit on open files.
     pub open_files: Option<Limit>,
-    /// Seccomp: 0 off, 1 strict, 2 a filter.
+    /// The seccomp mode: 0 off, 1 strict, 2 a filter.
     pub seccomp: Option<u32>,
 }
 
-/// Settings of the kernel that decide about interfaces.
+/// Kernel settings that affect interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct KernelSettings {
-    /// `kernel.io_uring_disabled`: 0 for all processes, 1 for one group and root, 2 for none.
+    /// `kernel.io_uring_disabled`: 0: io_uring is enabled for all processes, 1: for one group and
+    /// root, 2: for none.
     pub io_uring_disabled: Option<u32>,
-    /// `kernel.io_uring_group`: the group that may use it where that is 1; -1 for no group.
+    /// `kernel.io_uring_group`: the group that may use io_uring if `io_uring_disabled` is 1; -1: no
+    /// group.
     pub io_uring_group: Option<i64>,
-    /// `fs.aio-max-nr`: requests that all contexts of libaio may hold.
+    /// `fs.aio-max-nr`: the most requests that all contexts of libaio together may hold.
     pub aio_requests_max: Option<u64>,
-    /// `fs.aio-nr`: what they hold now.
+    /// `fs.aio-nr`: the number of requests that they hold at present.
     pub aio_requests: Option<u64>,
-    /// `nvme.poll_queues`: queues each NVMe drive was asked to keep for polling; `None` without the driver.
+    /// `nvme.poll_queues`: the number of queues that each NVMe drive was asked to reserve for
+    /// polling; `None` without the driver.
     pub nvme_poll_queues: Option<u32>,
-    /// The kernel's command line was given this for mitigations: `off`, `auto,nosmt`.
+    /// The value of `mitigations` on the kernel's command line: `off`, `auto,nosmt`.
     pub mitigations: Option<String>,
 }
 
-/// Bit of `CAP_IPC_LOCK` in a set of capabilities: linux/capability.h.
+/// The bit of `CAP_IPC_LOCK` in a set of capabilities: linux/capability.h.
 const CAP_IPC_LOCK: u32 = 14;
 
 impl Process {
@@ -71,25 +75,25 @@ impl Process {
         }
     }
 
-    /// Addresses that the process may map, bytes; `None` without a limit.
+    /// Returns the limit on the process's address space in bytes; `None` without a limit.
     pub(crate) fn address_space_bytes(root: &Root) -> Option<u64> {
         limit(&root.text("/proc/self/limits")?, "Max address space")?.soft
     }
 
-    /// Addresses that the process has mapped, bytes.
+    /// Returns the size of the process's mapped address space in bytes.
     pub(crate) fn mapped_bytes(root: &Root) -> Option<u64> {
         let size = field(&root.text("/proc/self/status")?, "VmSize")?;
         size.strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
     }
 
-    /// Whether it is root's.
+    /// Whether the process runs as root.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.user_id == Some(0)
     }
 }
 
-/// Whether this process's capabilities are good for its own user namespace only.
+/// Whether this process's capabilities apply only to its own user namespace.
 fn in_user_namespace(root: &Root) -> bool {
     let map = root.text("/proc/self/uid_map").unwrap_or_default();
     let all = ["0", "0", "4294967295"];

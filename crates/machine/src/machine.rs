@@ -1,4 +1,4 @@
-//! [`Machine`]: what reports say of where they were made.
+//! [`Machine`]: the description of a machine in reports.
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
@@ -14,13 +14,14 @@ use crate::root::Root;
 use crate::virtualization::Virtualization;
 use crate::words::{counted, rounded};
 
-/// A machine as its kernel describes it to this process. What it does not tell is `None`.
+/// A machine as its kernel describes it to this process. Information that the kernel does not
+/// provide is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Machine {
     /// The kernel's release: "6.1.0-13-amd64".
     pub kernel: Option<String>,
-    /// The architecture this program was built for.
+    /// The architecture that this program was built for.
     pub architecture: String,
     /// Processors.
     pub processors: Processors,
@@ -28,14 +29,14 @@ pub struct Machine {
     pub memory: Memory,
     /// Hypervisor and container.
     pub virtualization: Virtualization,
-    /// Settings of the kernel that decide about interfaces.
+    /// Kernel settings that affect interfaces.
     pub settings: KernelSettings,
-    /// Limits of this process.
+    /// The user and limits of this process.
     pub process: Process,
-    /// What this process can have of the memory and the processors.
+    /// The memory and processors that this process can actually use.
     #[cfg_attr(feature = "serde", serde(default))]
     pub bounds: Bounds,
-    /// What drivers in user space need.
+    /// The requirements of user-space drivers.
     pub iommu: Iommu,
     /// SAS controllers.
     #[cfg_attr(feature = "serde", serde(default))]
@@ -49,7 +50,7 @@ impl Machine {
         Self::read_at(&Root::system())
     }
 
-    /// Reads the machine that a tree describes.
+    /// Reads the machine that a directory tree describes.
     #[must_use]
     pub fn read_at(root: &Root) -> Self {
         Self {
@@ -66,13 +67,14 @@ impl Machine {
         }
     }
 
-    /// The kernel's version.
+    /// Returns the kernel's version.
     #[must_use]
     pub fn release(&self) -> Option<Release> {
         Release::parse(self.kernel.as_deref()?)
     }
 
-    /// The machine in one line: "AMD EPYC, 2 cores, 24.0 GiB, Linux 6.18.4 (x86_64), virtual machine".
+    /// Describes the machine in one line: "AMD EPYC, 2 cores, 24.0 GiB, Linux 6.18.4 (x86_64),
+    /// virtual machine".
     #[must_use]
     pub fn one_line(&self) -> String {
         let processors = &self.processors;

@@ -10,15 +10,15 @@ use crate::root::Root;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Memory {
-    /// All of it, bytes.
+    /// The total memory in bytes.
     pub total_bytes: Option<u64>,
-    /// What could be had without swapping, bytes.
+    /// The memory that is available without swapping, in bytes.
     pub available_bytes: Option<u64>,
-    /// What the control group allows, bytes; `None` without a limit.
+    /// The memory limit of the control group in bytes; `None` without a limit.
     pub limit_bytes: Option<u64>,
-    /// Swap space, bytes.
+    /// Swap space in bytes.
     pub swap_bytes: Option<u64>,
-    /// Swap space in use, bytes.
+    /// Used swap space in bytes.
     pub swap_used_bytes: Option<u64>,
     /// Reserved huge pages, one entry for each size.
     pub huge_pages: Vec<HugePages>,
@@ -30,11 +30,11 @@ pub struct Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct HugePages {
-    /// Size of one, bytes.
+    /// The size of one huge page in bytes.
     pub size_bytes: u64,
-    /// Reserved.
+    /// The number of reserved pages.
     pub total: u64,
-    /// Reserved and not in use.
+    /// The number of reserved pages that are not in use.
     pub free: u64,
 }
 
@@ -63,7 +63,7 @@ impl Memory {
         }
     }
 
-    /// The reserved huge pages of a size.
+    /// Returns the reserved huge pages of a size.
     #[must_use]
     pub fn huge_pages_of(&self, size_bytes: u64) -> Option<HugePages> {
         self.huge_pages.iter().copied().find(|pages| pages.size_bytes == size_bytes)
@@ -86,7 +86,7 @@ fn huge_pages(root: &Root) -> Vec<HugePages> {
     pages
 }
 
-/// The word in brackets, or the only one.
+/// Returns the word in brackets, or the only word.
 pub(crate) fn chosen(text: &str) -> Option<String> {
     let words = || text.split_whitespace();
     let bracketed = words().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));

@@ -11,28 +11,28 @@ use crate::root::Root;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Mount {
-    /// Where it is mounted.
+    /// The mount point.
     pub point: String,
-    /// Its type: `ext4`.
+    /// The type of the file system: `ext4`.
     pub file_system: String,
     /// Options of the mount and of the file system, each once.
     pub options: Vec<String>,
-    /// What is mounted: a device's path for those that have one.
+    /// The source of the mount: the path of the device, if it has one.
     pub source: String,
-    /// The directory of the file system that is mounted; `/` but for binds.
+    /// The mounted directory of the file system; `/` except for bind mounts.
     pub(crate) root: String,
-    /// Major and minor number of its device.
+    /// The major and minor number of the device.
     pub(crate) number: (u32, u32),
 }
 
 impl Mount {
-    /// All that this process sees, in the order of mounting.
+    /// Returns all mounts that this process sees, in the order of mounting.
     pub(crate) fn all(root: &Root) -> Vec<Self> {
         let text = root.text("/proc/self/mountinfo").unwrap_or_default();
         text.lines().filter_map(Self::parse).collect()
     }
 
-    /// The mount that has `path`, which is absolute and without links.
+    /// Returns the mount of `path`, which must be absolute and without links.
     pub(crate) fn of_path<'a>(mounts: &'a [Self], path: &Path) -> Option<&'a Self> {
         // The last of equals hides the others.
         mounts
@@ -65,13 +65,13 @@ impl Mount {
     }
 }
 
-/// "254:0".
+/// Parses a device number such as "254:0".
 pub(crate) fn parse_number(text: &str) -> Option<(u32, u32)> {
     let (major, minor) = text.trim().split_once(':')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Blanks in names are written `\040`.
+/// Decodes escapes in names, such as `\040` for a blank.
 fn unescape(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

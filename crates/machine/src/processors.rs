@@ -1,4 +1,4 @@
-//! Processors: how many, of what kind, which of them this process may use, and how fast they are let run.
+//! Processors: their number, kind and speed, and which of them this process may use.
 
 use std::collections::BTreeSet;
 
@@ -8,31 +8,31 @@ use serde::{Deserialize, Serialize};
 use crate::cpu_list::CpuList;
 use crate::root::Root;
 
-/// The machine's processors, and what this process has of them.
+/// The machine's processors, and those that this process may use.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Processors {
-    /// The model, as it names itself.
+    /// The model that the processor reports.
     pub model: Option<String>,
-    /// Its vendor, as it names itself: "GenuineIntel".
+    /// The vendor that the processor reports: "GenuineIntel".
     pub vendor: Option<String>,
-    /// Packages.
+    /// The number of packages.
     pub sockets: Option<u32>,
-    /// Cores, in all sockets.
+    /// The number of cores in all packages.
     pub cores: Option<u32>,
-    /// Threads that are online: what the kernel calls CPUs.
+    /// The number of hardware threads that are online; the kernel calls them CPUs.
     pub threads: Option<u32>,
-    /// Those this process may run on.
+    /// The processors that this process may run on.
     pub allowed: Option<CpuList>,
-    /// Processor time the control group allows, in processors: 1.5 is one and a half.
+    /// The processor time that the control group permits, in processors: 1.5 is one and a half.
     pub quota: Option<f64>,
     /// Frequency governors in use, each once.
     pub governors: Vec<String>,
-    /// What scales the frequency.
+    /// The driver that scales the frequency.
     pub frequency_driver: Option<String>,
     /// NUMA nodes.
     pub numa_nodes: Vec<NumaNode>,
-    /// Weaknesses of the processor that cost something here.
+    /// Weaknesses of the processor whose mitigation costs performance.
     pub mitigations: Vec<Mitigation>,
 }
 
@@ -40,19 +40,19 @@ pub struct Processors {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct NumaNode {
-    /// Its number.
+    /// The number of the node.
     pub id: u32,
-    /// Its processors.
+    /// The processors of the node.
     pub cpus: CpuList,
 }
 
-/// What the kernel does about one weakness of the processor.
+/// The kernel's mitigation of one weakness of the processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Mitigation {
     /// The weakness: `spectre_v2`.
     pub name: String,
-    /// What is done: "Mitigation: Retpolines; ...", "Vulnerable".
+    /// The state of the mitigation: "Mitigation: Retpolines; ...", "Vulnerable".
     pub state: String,
 }
 
@@ -80,7 +80,7 @@ impl Processors {
         }
     }
 
-    /// [`Processors::usable`], without reading all else.
+    /// As [`Processors::usable`], without reading anything else.
     pub(crate) fn usable_at(root: &Root) -> Option<u32> {
         let status = root.text("/proc/self/status").unwrap_or_default();
         let allowed = field(&status, "Cpus_allowed_list").and_then(|list| list.parse().ok());
@@ -88,7 +88,8 @@ impl Processors {
         Self { allowed, quota, ..Self::default() }.usable()
     }
 
-    /// Processors that this process can really keep busy: what affinity and the control group leave.
+    /// Returns the number of processors that this process can keep busy within its affinity and
+    /// control group.
     #[must_use]
     pub fn usable(&self) -> Option<u32> {
         let allowed = self.allowed.as_ref().and_then(|list| u32::try_from(list.count()).ok());
@@ -98,14 +99,14 @@ impl Processors {
         Some(count.min(quota))
     }
 
-    /// Whether cores have more than one thread.
+    /// Whether cores have more than one hardware thread.
     #[must_use]
     pub fn has_smt(&self) -> Option<bool> {
         Some(self.threads? > self.cores?)
     }
 }
 
-/// The value after "name :" in the kernel's lists.
+/// Returns the value after "name :" in the kernel's lists.
 pub(crate) fn field(list: &str, name: &str) -> Option<String> {
     let value = list.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -124,7 +125,7 @@ fn online(root: &Root, info: &str) -> CpuList {
     })
 }
 
-/// Sockets and cores.
+/// Returns the numbers of sockets and cores.
 fn topology(root: &Root, online: &CpuList) -> (Option<u32>, Option<u32>) {
     let mut sockets = BTreeSet::new();
     let mut cores = BTreeSet::new();
@@ -143,7 +144,7 @@ fn topology(root: &Root, online: &CpuList) -> (Option<u32>, Option<u32>) {
     (count(sockets.len()), count(cores.len()))
 }
 
-/// Governors, each once, and the driver.
+/// Returns the frequency governors, each once, and the frequency driver.
 fn frequency(root: &Root, online: &CpuList) -> (Vec<String>, Option<String>) {
     let mut governors = BTreeSet::new();
     let mut driver = None;

@@ -2,17 +2,17 @@
 
 use std::fmt;
 
-/// A kernel's version as far as features go by it: the first two numbers.
+/// A kernel version: the first two numbers, which decide about features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
-    /// 6 of 6.18.
+    /// The major version: 6 of 6.18.
     pub major: u32,
-    /// 18 of 6.18.
+    /// The minor version: 18 of 6.18.
     pub minor: u32,
 }
 
 impl Release {
-    /// The version that a release's name begins with: "6.1.0-13-amd64".
+    /// Parses the beginning of a release's name such as "6.1.0-13-amd64".
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let mut numbers = name.split(|c: char| !c.is_ascii_digit());

@@ -1,6 +1,7 @@
-//! Where `/proc`, `/sys` and `/dev` are read from.
+//! The root below which `/proc`, `/sys` and `/dev` are read.
 //!
-//! Whatever cannot be read is `None`: absent, forbidden and empty are the same to a caller.
+//! A file that cannot be read gives `None`: callers do not distinguish absent, forbidden and empty
+//! files.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -16,25 +17,25 @@ impl Default for Root {
 }
 
 impl Root {
-    /// The machine itself.
+    /// Returns the root of this machine.
     #[must_use]
     pub fn system() -> Self {
         Self::at("/")
     }
 
-    /// A directory that has `proc`, `sys` and `dev` below it.
+    /// Uses a directory that has `proc`, `sys` and `dev` below it.
     #[must_use]
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self(directory.into())
     }
 
-    /// Where an absolute path of the machine is to be found.
+    /// Returns the location of an absolute path of the machine.
     pub(crate) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// The content of a file, without the white space around it; `None` if there is none.
+    /// Returns the content of a file without surrounding white space; `None` if there is none.
     pub(crate) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         // As bytes: a drive may put anything into its model's name.
         let bytes = std::fs::read(self.path(path)).ok()?;
@@ -43,12 +44,12 @@ impl Root {
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    /// The number that is a file's first word.
+    /// Returns the number that is a file's first word.
     pub(crate) fn number<T: FromStr>(&self, path: impl AsRef<Path>) -> Option<T> {
         self.text(path)?.split_whitespace().next()?.parse().ok()
     }
 
-    /// Whether a file says 1 (or Y), not 0.
+    /// Whether a file contains 1 or Y, and not 0 or N; `None` for any other content.
     pub(crate) fn flag(&self, path: impl AsRef<Path>) -> Option<bool> {
         match self.text(path)?.as_str() {
             "0" | "N" => Some(false),
@@ -57,7 +58,7 @@ impl Root {
         }
     }
 
-    /// The names in a directory, sorted; `None` if it is not there.
+    /// Returns the names in a directory, sorted; `None` if it does not exist.
     pub(crate) fn names(&self, path: impl AsRef<Path>) -> Option<Vec<String>> {
         let entries = std::fs::read_dir(self.path(path)).ok()?;
         let mut names: Vec<String> =
@@ -70,13 +71,13 @@ impl Root {
         self.path(path).exists()
     }
 
-    /// The last name of what a link leads to.
+    /// Returns the last component of a link's target.
     pub(crate) fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
         let target = std::fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())
     }
 
-    /// The path without links, as the machine has it.
+    /// Returns the path of the machine without links.
     pub(crate) fn canonical(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         let root = self.0.canonicalize().ok()?;
         let path = self.path(path).canonicalize().ok()?;
@@ -84,7 +85,7 @@ impl Root {
     }
 }
 
-/// A name cut into words and numbers, so that nvme10 comes after nvme9.
+/// Splits a name into words and numbers, so that nvme10 sorts after nvme9.
 fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;

@@ -1,4 +1,4 @@
-//! A small file to try interfaces on, gone when its owner is.
+//! A small file to try interfaces on, removed when dropped.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ impl ScratchFile {
         Ok(scratch)
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

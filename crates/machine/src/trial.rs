@@ -1,6 +1,7 @@
-//! Which interfaces and modes work on a file or device: each is opened and asked for one block.
+//! Tries which interfaces and modes work on a file or device, by opening it with each and reading
+//! one block.
 //!
-//! Nothing is written, and no lock is taken: a store or device in use can be tried.
+//! Nothing is written and no lock is taken, so a store or device in use can be tried.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,47 +18,47 @@ use serde::{Deserialize, Serialize};
 use crate::device::{Device, DeviceKind};
 use crate::scratch::ScratchFile;
 
-/// How a mode did.
+/// The outcome of trying a mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Outcome {
     /// A block was read.
     Works,
-    /// It was refused.
+    /// The mode was refused.
     Fails,
-    /// There was nothing to try it on.
+    /// There was no file or device to try it on.
     NotTried,
 }
 
-/// One mode on one file or device.
+/// The result of one mode on one file or device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Trial {
-    /// The mode asked for: `io_uring+p`.
+    /// The requested mode: `io_uring+p`.
     pub mode: String,
-    /// How it did.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What runs, or why not.
+    /// The mode that ran, or the reason why it failed.
     pub detail: String,
-    /// The way out, if one is known.
+    /// A remedy, if one is known.
     pub way_out: Option<String>,
 }
 
-/// All modes on one file or device.
+/// The results of all modes on one file or device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Trials {
-    /// What they were tried on.
+    /// The path of the file or device.
     pub path: String,
-    /// Whether the page cache was gone around (O_DIRECT), as it should.
+    /// Whether the page cache was bypassed (O_DIRECT), as it should be.
     pub direct: bool,
     /// The modes.
     pub modes: Vec<Trial>,
 }
 
 impl Trials {
-    /// Whether all that was tried failed, and something was.
+    /// Whether at least one mode was tried and all tried modes failed.
     #[must_use]
     pub fn all_failed(&self) -> bool {
         let tried = || self.modes.iter().filter(|trial| trial.outcome != Outcome::NotTried);
@@ -65,7 +66,7 @@ impl Trials {
     }
 }
 
-/// A read that has no answer after this long failed.
+/// The time after which a read without an answer counts as failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Tries every interface, and the modes of S1, on a file or device.
@@ -93,10 +94,10 @@ pub fn try_interfaces(device: &Device) -> Trials {
     Trials { path: device.path.clone(), direct, modes }
 }
 
-/// Tries them on a small file that is made in a directory, and removed.
+/// Tries all interfaces and modes on a small file that is created in a directory, and then removed.
 ///
 /// # Errors
-/// Those of making a file there.
+/// Errors of creating the file.
 pub fn try_interfaces_in(directory: &Path) -> io::Result<Trials> {
     let scratch = ScratchFile::new(directory)?;
     let mut trials = try_interfaces(&Device::read(scratch.path())?);
@@ -108,7 +109,7 @@ pub fn try_interfaces_in(directory: &Path) -> io::Result<Trials> {
     Ok(trials)
 }
 
-/// Asks the kernel for each interface, where there is no file to try it on.
+/// Asks the kernel for each interface, if there is no file to try it on.
 #[must_use]
 pub fn ask_for_interfaces() -> Trials {
     let asked = qpair_kernel::probe().into_iter().map(|(interface, answer)| {
@@ -156,7 +157,7 @@ fn trial(mode: Mode, result: Result<String>) -> Trial {
     Trial { mode: mode.to_string(), outcome, detail, way_out }
 }
 
-/// Where commands to the drive can be sent.
+/// Returns the character device that takes commands for the drive.
 fn character_device(device: &Device) -> std::result::Result<PathBuf, String> {
     match (device.kind, device.disks.first()) {
         (DeviceKind::CharacterDevice, _) => Ok(PathBuf::from(&device.path)),
@@ -179,7 +180,7 @@ fn character_device(device: &Device) -> std::result::Result<PathBuf, String> {
     }
 }
 
-/// Opens a channel and reads the first block; the mode that ran, in words.
+/// Opens a channel, reads the first block, and returns the mode that ran, in words.
 fn read_a_block(path: &Path, mode: Mode, direct: bool) -> Result<String> {
     let options =
         FileOptions { read_only: true, exclusive_lock: false, direct, ..FileOptions::new(path) };

@@ -1,4 +1,4 @@
-//! What of a file was never written: reads there never reach the drive.
+//! Unwritten parts of files, whose reads never reach the drive.
 
 use std::fs::File;
 use std::io;
@@ -8,14 +8,14 @@ use std::path::Path;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// Of a file with less than this share unwritten, in hundredths, nothing is said.
+/// The least unwritten share of a file, in percent, that is reported.
 const TOLD_PERCENT: u64 = 5;
 
-/// The parts of a regular file that were never written, in order, bytes: holes, and space that was reserved only. None of a file system that does
-/// not tell, and of what is no regular file.
+/// Returns the unwritten byte ranges of a regular file, in order: holes and space that is only
+/// reserved. Empty if the file system does not tell, or if the path is not a regular file.
 ///
 /// # Errors
-/// What the kernel says of the file.
+/// Errors of the kernel for the file.
 pub fn unwritten(path: &Path) -> io::Result<Vec<Range<u64>>> {
     if !std::fs::metadata(path)?.is_file() {
         return Ok(Vec::new());
@@ -42,7 +42,7 @@ pub fn unwritten(path: &Path) -> io::Result<Vec<Range<u64>>> {
     Ok(parts)
 }
 
-/// What is to be said of a file before it is measured, if much of it was never written.
+/// Returns a note about a file that is to be measured, if much of it is unwritten.
 #[must_use]
 pub fn unwritten_note(path: &Path) -> Option<String> {
     let all = std::fs::metadata(path).ok()?.len();

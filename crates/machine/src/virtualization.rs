@@ -1,4 +1,4 @@
-//! What the machine runs in: a hypervisor, a container.
+//! The environment of the machine: a hypervisor, a container.
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
@@ -6,19 +6,20 @@ use serde::{Deserialize, Serialize};
 use crate::processors::field;
 use crate::root::Root;
 
-/// What stands between the machine and its hardware.
+/// The layers between the machine and its hardware.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Virtualization {
-    /// Whether it is a virtual machine; `None` where that does not show.
+    /// Whether the machine is virtual; `None` if this cannot be determined.
     pub is_virtual: Option<bool>,
-    /// The maker of the machine, as the firmware says: "QEMU Standard PC", "Amazon EC2 m7i.large".
+    /// The vendor and product of the machine, as the firmware reports them: "QEMU Standard PC",
+    /// "Amazon EC2 m7i.large".
     pub vendor: Option<String>,
-    /// The container this process is in, if it is in one: `docker`.
+    /// The container of this process, if there is one: `docker`.
     pub container: Option<String>,
 }
 
-/// Words in the firmware's names that real machines do not have.
+/// Words in the firmware's names that only virtual machines have.
 const VIRTUAL: [&str; 9] = [
     "QEMU",
     "KVM",
@@ -50,7 +51,7 @@ impl Virtualization {
     }
 }
 
-/// The number of the first namespace of processes: `PROC_PID_INIT_INO`, linux/proc_ns.h.
+/// The number of the first PID namespace: `PROC_PID_INIT_INO`, linux/proc_ns.h.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 fn container(root: &Root) -> Option<String> {

@@ -1,6 +1,6 @@
-//! Numbers in words.
+//! Numbers formatted as text.
 
-/// A size for reading: "23.5 GiB".
+/// Formats a size for people: "23.5 GiB".
 pub(crate) fn rounded(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let power = (u64::BITS - bytes.leading_zeros()).saturating_sub(1) / 10;
@@ -9,7 +9,7 @@ pub(crate) fn rounded(bytes: u64) -> String {
     format!("{scaled:.decimals$} {}", units[power as usize])
 }
 
-/// "1 core", "2 cores".
+/// Formats a number of things: "1 core", "2 cores".
 pub(crate) fn counted(number: impl Into<u64>, thing: &str) -> String {
     let number = number.into();
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })

@@ -1,4 +1,4 @@
-//! Machines that are trees of files: what is read from them, and what is found.
+//! Machines that are directory trees: the data read from them, and the findings.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test that fails should panic")]
 
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 struct Tree(TempDir);
 
 impl Tree {
-    /// A server of two cores, with nothing in the way and no disks.
+    /// Makes a server of two cores with good settings and no disks.
     fn new() -> Self {
         let tree = Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
         tree.file("proc/sys/kernel/osrelease", "6.18.1-generic\n")
@@ -47,7 +47,7 @@ impl Tree {
         self
     }
 
-    /// A link, `target` being a path of the machine.
+    /// Adds a link; `target` is a path of the machine.
     fn link(&self, path: &str, target: &str) -> &Self {
         let path = self.0.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -55,7 +55,7 @@ impl Tree {
         self
     }
 
-    /// An NVMe drive as it comes: 4 queues, no polling, a partition mounted at /.
+    /// Adds an NVMe drive with default settings: 4 queues, no polling, a partition mounted at /.
     fn nvme(&self) -> &Self {
         let pci = "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0";
         let disk = format!("{pci}/nvme/nvme0/nvme0n1");
@@ -386,7 +386,8 @@ fn numa() {
     assert!(commands(numa)[0].starts_with("numactl --cpunodebind=1"));
 }
 
-/// A SAS controller is told of with its disks; one whose disks are in use stays with the kernel, and says by which.
+/// A SAS controller is reported with its disks. A controller whose disks are in use stays with the
+/// kernel, and its users are named.
 #[test]
 fn sas_controllers() {
     let tree = Tree::new();

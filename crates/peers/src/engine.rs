@@ -1,7 +1,8 @@
-//! What the three peers have in common: tables of byte strings in order, and sessions with transactions over them, which block.
+//! The common interface of the three peers: ordered tables of byte strings, and blocking sessions
+//! with transactions over them.
 //!
-//! A session belongs to the thread that made it, and has at most one transaction at a time. A session that is dropped
-//! rolls its transaction back.
+//! A session belongs to the thread that made it, and has at most one transaction at a time.
+//! Dropping a session rolls its transaction back.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +11,9 @@ use crate::error::Result;
 /// How a store is opened.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its folder; made if it is not there.
+    /// The folder of the store; created if it does not exist.
     pub path: PathBuf,
-    /// Its tables; made if they are not there.
+    /// The tables of the store; created if they do not exist.
     pub tables: Vec<String>,
     /// Memory for everything that is kept of the store, bytes.
     pub memory_bytes: u64,
@@ -27,9 +28,9 @@ pub struct Settings {
 /// How a transaction is begun.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
-    /// It only reads, at one point of time.
+    /// Whether the transaction only reads, in a snapshot.
     pub read_only: bool,
-    /// Its commit returns when it survives a loss of power.
+    /// Whether the commit returns only when it survives a loss of power.
     pub sync: bool,
 }
 
@@ -44,7 +45,7 @@ pub struct Span<'a> {
     pub backward: bool,
 }
 
-/// What visits records: key and value; `false` to see no more.
+/// A visitor of records, which takes the key and the value. It returns `false` to stop.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
 /// A store of a peer, open. Clones are the same store; the last one closes it.

@@ -11,7 +11,7 @@ pub enum Error {
     Failed(String),
 }
 
-/// What the peers' operations give.
+/// The result of a peer's operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl fmt::Display for Error {

@@ -1,8 +1,10 @@
-//! A drive with a volatile cache, for a virtual machine: an NBD server over an image file. See docs/design/guest-lab.md.
+//! A drive with a volatile cache for a virtual machine: an NBD server over an image file. See
+//! docs/design/guest-lab.md.
 //!
-//! - What a guest writes is visible at once, and in the image once a flush or the write's own force-unit-access has come.
-//! - A client that goes without saying so is a machine that lost power: of each sector that was written and not flushed, chance
-//!   decides whether the image has it.
+//! - A write of the guest is visible at once. It reaches the image with the next flush, or at once
+//!   if it has force unit access.
+//! - A client that disconnects without a disconnect request counts as a loss of power. Each
+//!   unflushed sector then reaches the image or not, at random.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -17,21 +19,22 @@ use crate::nbd::{self, Medium, SECTOR_BYTES};
 /// Options of `cargo xtask drive`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Where to listen; one client is served
+    /// The socket to listen on; one client is served
     #[arg(long)]
     socket: PathBuf,
-    /// What the drive holds; its length is the drive's
+    /// The image file, whose length is the size of the drive
     #[arg(long)]
     image: PathBuf,
-    /// Decides what a power cut takes
+    /// Seed of the random choices at a power cut
     #[arg(long)]
     seed: u64,
-    /// Says that what is only in the cache is durable: a drive on which stores must lose commits
+    /// Acknowledge flushes without writing the cache to the image: a drive on which stores must
+    /// lose commits
     #[arg(long)]
     lies: bool,
 }
 
-/// Serves one client until it goes.
+/// Serves one client until it disconnects.
 #[allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command")]
 pub fn run(options: &Options) -> ExitCode {
     match serve(options) {
@@ -76,11 +79,11 @@ fn serve(options: &Options) -> io::Result<String> {
 struct Drive {
     image: File,
     bytes: u64,
-    /// Sectors that were written and are not in the image.
+    /// Sectors that were written and are not yet in the image.
     cache: BTreeMap<u64, [u8; SECTOR_BYTES as usize]>,
     lies: bool,
     writes: u64,
-    /// Writes that were forced to the medium (FUA).
+    /// The number of writes with force unit access (FUA).
     forced: u64,
     flushes: u64,
 }
@@ -126,7 +129,8 @@ impl Drive {
         self.keep(|_| true).map(|_| ())
     }
 
-    /// Puts those of the cached sectors into the image that `keeps` names; how many. The others are gone.
+    /// Writes those cached sectors to the image for which `keeps` returns true, and discards the
+    /// others. Returns the number of written sectors.
     fn keep(&mut self, mut keeps: impl FnMut(u64) -> bool) -> io::Result<usize> {
         let mut kept = 0;
         for (sector, content) in std::mem::take(&mut self.cache) {

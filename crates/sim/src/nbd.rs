@@ -1,13 +1,13 @@
-//! A server of NBD's protocol (fixed newstyle, simple replies) for one client.
+//! A server of the NBD protocol (fixed newstyle, simple replies) for one client.
 //!
-//! Requests are done in the order in which they arrive, each before the next one is read.
+//! Requests are executed in the order of their arrival, one at a time.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
 /// Bytes of a block, and the unit of requests.
 pub(crate) const SECTOR_BYTES: u64 = 512;
-/// Bytes of one request, at most.
+/// The most bytes of a request.
 const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
 const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
@@ -22,12 +22,13 @@ const EINVAL: u32 = 22;
 pub(crate) trait Medium {
     fn size_bytes(&self) -> u64;
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
-    /// `forced` asks that these bytes survive a loss of power (FUA).
+    /// Writes bytes. If `forced`, they must survive a loss of power (FUA).
     fn write(&mut self, offset: u64, bytes: &[u8], forced: bool) -> io::Result<()>;
     fn flush(&mut self) -> io::Result<()>;
 }
 
-/// Serves `client` until it goes; whether it took its leave (NBD_CMD_DISC).
+/// Serves `client` until it is gone, and returns whether it sent a disconnect request
+/// (NBD_CMD_DISC).
 pub(crate) fn serve(client: UnixStream, medium: &mut impl Medium) -> io::Result<bool> {
     Session { client, medium }.run()
 }
@@ -59,7 +60,7 @@ impl<M: Medium> Session<'_, M> {
         self.take().map(u64::from_be_bytes)
     }
 
-    /// Serves; whether the client took its leave.
+    /// Serves requests, and returns whether the client sent a disconnect request.
     fn run(mut self) -> io::Result<bool> {
         self.client.write_all(b"NBDMAGICIHAVEOPT")?;
         // NBD_FLAG_FIXED_NEWSTYLE, NBD_FLAG_NO_ZEROES.
@@ -73,7 +74,7 @@ impl<M: Medium> Session<'_, M> {
         }
     }
 
-    /// Takes one option; whether requests follow.
+    /// Handles one option, and returns whether requests follow.
     fn negotiate(&mut self) -> io::Result<bool> {
         let (magic, option, len) = (self.take_u64()?, self.take_u32()?, self.take_u32()?);
         if magic != OPTION_MAGIC || len > 64 << 10 {
@@ -117,7 +118,7 @@ impl<M: Medium> Session<'_, M> {
         self.client.write_all(&bytes)
     }
 
-    /// Does one request; whether there may be another.
+    /// Handles one request, and returns whether another may follow.
     fn request(&mut self) -> io::Result<bool> {
         let magic = self.take_u32()?;
         let flags = u16::from_be_bytes(self.take()?);

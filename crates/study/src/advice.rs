@@ -1,10 +1,13 @@
-//! Which interface to use here, from a study: the same study and question give the same answer.
+//! Advice on which interface to use on this machine, derived from a study. The same study and
+//! question always give the same answer.
 //!
 //! Always holds:
-//! - An interface is advised only if it was measured at the cores and the depth that the answer names.
+//! - An interface is advised only if it was measured at the cores and the depth that the answer
+//!   names.
 //! - A kernel thread (`+k`) is never advised with fewer than two cores for each drive.
-//! - A faster interface wins only if the interval of its lead is above 1 and the lead is 5 % or more; else one whose processor time
-//!   is lower by the same test does. Where neither is so, the answer says that no difference could be measured.
+//! - A faster interface is advised only if its lead is 5 % or more and the lead's interval is above
+//!   1. Otherwise one that costs less processor time by the same test is advised. If neither holds,
+//!   the answer says that no difference could be measured.
 
 use serde::Serialize;
 
@@ -13,58 +16,60 @@ use crate::lab::{INTERFACES, InterfaceReport};
 use crate::measure::Metric;
 use crate::report::StudyReport;
 
-/// What is asked.
+/// The conditions under which the advised interface will run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Question {
-    /// Cores there will be for all drives together; `None`: as many as were there in the study.
+    /// The number of cores that all drives together will have; `None`: as many as in the study.
     pub cores: Option<u32>,
-    /// Requests that will be in flight on a drive; `None`: as many as are best.
+    /// The number of requests that will be in flight on a drive; `None`: the best depth that was
+    /// measured.
     pub depth: Option<u32>,
-    /// The 99th percentile of latency must stay at or under so many microseconds.
+    /// The upper limit for the 99th percentile of latency, in microseconds.
     pub latency_us_max: Option<f64>,
-    /// The drive has a file system on it: interfaces that need the whole drive are out.
+    /// Whether the drive has a file system on it. If so, interfaces that need the whole drive are
+    /// excluded.
     pub filesystem: bool,
-    /// What the requests are.
+    /// The direction and size of the requests.
     pub mix: Mix,
 }
 
-/// An interface with what was measured of it.
+/// An interface with its measured figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choice {
-    /// As it is written after `--interface`.
+    /// The interface, as it is written after `--interface`.
     pub interface: String,
-    /// Requests in flight.
+    /// The number of requests in flight.
     pub depth: u32,
-    /// Cores of the measurement.
+    /// The number of cores of the measurement.
     pub cores: u32,
     /// Requests a second.
     pub ios_per_s: f64,
-    /// Ends of its 95 % interval, if there was more than one run.
+    /// The ends of the 95 % interval of [`Choice::ios_per_s`], if there was more than one run.
     pub ios_per_s_interval: Option<(f64, f64)>,
-    /// Median latency, microseconds.
+    /// Median latency in microseconds.
     pub p50_us: f64,
-    /// 99th percentile, microseconds.
+    /// 99th percentile of latency in microseconds.
     pub p99_us: f64,
-    /// Processor time of a request, microseconds.
+    /// Processor time of a request in microseconds.
     pub cpu_us_per_io: f64,
 }
 
-/// An answer.
+/// The answer to a [`Question`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// What to use; `None` if nothing measured meets the question.
+    /// The interface to use; `None` if nothing that was measured meets the question.
     pub choice: Option<Choice>,
-    /// Why.
+    /// The reasons for the choice.
     pub reasons: Vec<String>,
-    /// What to beware of.
+    /// Risks of the choice.
     pub warnings: Vec<String>,
-    /// What would change the answer.
+    /// Circumstances in which the answer would be different.
     pub changes: Vec<String>,
-    /// The others, best first.
+    /// The other interfaces, best first.
     pub others: Vec<Choice>,
 }
 
-/// A lead under this is none.
+/// The smallest ratio that counts as a lead.
 const LEAD: f64 = 1.05;
 
 /// Answers a question from a study.
@@ -114,7 +119,7 @@ struct Advisor<'a> {
 }
 
 impl Advisor<'_> {
-    /// Interfaces that answer the question if they are fast enough.
+    /// Returns the interfaces that may be chosen if they are fast enough.
     fn names(&self) -> impl Iterator<Item = &str> {
         self.study
             .interfaces
@@ -127,8 +132,9 @@ impl Advisor<'_> {
         self.question.filesystem && (name.starts_with("io_uring_cmd") || name == crate::USER_SPACE)
     }
 
-    /// Depths at which an interface was measured on so many cores, one thread and drive, and the others as well: what one alone
-    /// was measured at is no comparison.
+    /// Returns the depths at which both this interface and the others were measured on `cores`
+    /// cores, with one thread and one drive. A depth at which only one interface was measured
+    /// allows no comparison.
     fn depths(&self, name: &str, cores: u32) -> Vec<u32> {
         let mut depths: Vec<u32> = self
             .study
@@ -146,7 +152,7 @@ impl Advisor<'_> {
         depths
     }
 
-    /// One thread with the requests that the question is about.
+    /// Returns a configuration of one thread that issues the question's requests.
     fn config(&self, name: &str, cores: u32, depth: u32) -> Config {
         self.question.mix.of(Config::new(name, cores).depth(depth))
     }
@@ -166,7 +172,8 @@ impl Advisor<'_> {
         })
     }
 
-    /// An interface at the depth that the question wants, or that is best within its bounds.
+    /// Returns the interface at the depth of the question, or at the best depth that the question
+    /// allows.
     fn best(&self, name: &str, cores: u32) -> Option<Choice> {
         let mut depths = self.depths(name, cores);
         if let Some(wanted) = self.question.depth {
@@ -182,7 +189,8 @@ impl Advisor<'_> {
         choices.filter(fits).max_by(|a, b| a.ios_per_s.total_cmp(&b.ios_per_s))
     }
 
-    /// From a ranking by speed: the fastest, or of those that it does not lead one that is surely cheaper.
+    /// Chooses from a ranking by speed: the fastest interface, or a cheaper one that the fastest
+    /// does not lead.
     fn choose(&self, ranked: &[Choice]) -> Option<Choice> {
         let first = ranked.first()?;
         let as_fast = ranked.iter().skip(1).filter(|other| !self.leads(first, other));
@@ -193,7 +201,7 @@ impl Advisor<'_> {
         )
     }
 
-    /// Whether one costs less processor time than the other beyond doubt, and by more than a little.
+    /// Whether `choice` certainly costs less processor time than `other`, by [`LEAD`] or more.
     fn saves(&self, choice: &Choice, other: &Choice) -> bool {
         let of = |choice: &Choice| self.config(&choice.interface, choice.cores, choice.depth);
         self.study
@@ -201,7 +209,7 @@ impl Advisor<'_> {
             .is_some_and(|lead| lead.mid >= LEAD && lead.bounds.is_none_or(|(low, _)| low > 1.0))
     }
 
-    /// Whether one is faster than the other beyond doubt, and by more than a little.
+    /// Whether `first` is certainly faster than `other`, by [`LEAD`] or more.
     fn leads(&self, first: &Choice, other: &Choice) -> bool {
         let of = |choice: &Choice| self.config(&choice.interface, choice.cores, choice.depth);
         self.study
@@ -282,7 +290,7 @@ impl Advisor<'_> {
         reasons
     }
 
-    /// A kernel thread without a core of its own is the trap that S1 warns of.
+    /// Warns of a kernel thread that has no core of its own, the trap that S1 describes.
     fn warn(&self, choice: &Choice, warnings: &mut Vec<String>) {
         for name in self.names().filter(|name| has_kernel_thread(name)) {
             let plain = name.replace("+k", "");
@@ -370,7 +378,7 @@ fn missing(known: &InterfaceReport, reason: &str) -> String {
     format!("{} ({about}) was not there to be measured: {reason}{way_out}", known.name)
 }
 
-/// A number with its thousands apart.
+/// Formats a number with separated thousands.
 fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut out = String::new();

@@ -1,7 +1,7 @@
-//! What a point of an experiment is: a configuration that can be run, and is the same wherever it comes up.
+//! Points of an experiment. A point is one configuration that can be run.
 //!
-//! Experiments share points: what Figure 2 measures at a depth of 16, Figure 3 shows the system calls of. Equal
-//! configurations are run once.
+//! Experiments share points: Figure 3 shows the system calls of the points that Figure 2 measures
+//! at a depth of 16. Equal configurations are run once.
 
 use std::fmt;
 
@@ -10,32 +10,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::StoreUse;
 
-/// Which of several devices a thread uses.
+/// The assignment of several devices to threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Assignment {
-    /// Each thread one of its own, in turns.
+    /// Each thread uses one device; the devices are assigned in turn.
     #[default]
     Own,
-    /// Each thread all of them.
+    /// Each thread uses all devices.
     All,
 }
 
-/// Whose channels the threads submit to.
+/// The ownership of the channels that threads submit to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Channels {
-    /// Each thread its own.
+    /// Each thread has its own channels.
     #[default]
     Own,
-    /// All hand their requests to one thread, which has the channels: `iothread:`.
+    /// All threads send their requests to one I/O thread, which owns the channels: `iothread:`.
     OneThread,
-    /// Their own, under one lock: `onelock:`.
+    /// All threads share channels under one lock: `onelock:`.
     OneLock,
 }
 
 impl Channels {
-    /// The device that threads use so.
+    /// Wraps a device so that threads use its channels in this way.
     #[must_use]
     pub fn over(self, inner: DeviceSpec) -> DeviceSpec {
         let way = match self {
@@ -47,96 +47,98 @@ impl Channels {
     }
 }
 
-/// What requests are.
+/// The direction and size of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
-    /// Reads of 100; the rest are writes.
+    /// The percentage of reads; the rest are writes.
     pub read_percent: u8,
-    /// Bytes of each.
+    /// The size of a request in bytes.
     pub block_bytes: u32,
 }
 
 impl Default for Mix {
-    /// What the papers ask: reads of 4 KiB.
+    /// Returns the requests that the papers measure: reads of 4 KiB.
     fn default() -> Self {
         Self { read_percent: 100, block_bytes: 4096 }
     }
 }
 
 impl Mix {
-    /// A point with these requests.
+    /// Returns `config` with these requests.
     pub(crate) fn of(self, config: Config) -> Config {
         config.read_percent(self.read_percent).block_bytes(self.block_bytes)
     }
 }
 
-/// How requests are handed out.
+/// The rate at which requests are issued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pace {
-    /// As fast as the queue takes them.
+    /// Requests are issued as fast as the queue takes them.
     #[default]
     Full,
-    /// By another thread, with at least so many microseconds between two: S4's *msg*.
+    /// Another thread issues the requests at a minimum interval: S4's *msg*.
     Interval {
-        /// Shortest time between two requests, microseconds.
+        /// The shortest time between two requests, in microseconds.
         us: u32,
     },
-    /// As fast as the queue takes them, for as many seconds, watched second by second: S4's *stress*.
+    /// Requests are issued as fast as the queue takes them for the given time, and throughput is
+    /// recorded every second: S4's *stress*.
     Prolonged {
-        /// Seconds.
+        /// The duration in seconds.
         seconds: u32,
     },
 }
 
-/// One point.
+/// One point of an experiment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Config {
-    /// The interface, by the name it has in [`crate::INTERFACES`].
+    /// The interface, by its name in [`crate::INTERFACES`].
     pub interface: String,
-    /// Cores that all threads together may use.
+    /// The number of cores that all threads together may use.
     pub cores: u32,
-    /// Threads that submit.
+    /// The number of threads that submit.
     pub threads: u32,
-    /// Requests that each of them keeps in flight.
+    /// The number of requests that each thread keeps in flight.
     pub depth: u32,
-    /// Bytes of a request.
+    /// The size of a request in bytes.
     pub block_bytes: u32,
-    /// Reads of 100 requests; the rest are writes.
+    /// The percentage of reads; the rest are writes.
     pub read_percent: u8,
-    /// Devices, the first so many of those given.
+    /// The number of devices; the first ones of those given are used.
     pub drives: u32,
-    /// Which of them a thread uses.
+    /// The devices that each thread uses.
     pub assignment: Assignment,
-    /// How requests are handed out.
+    /// The rate at which requests are issued.
     pub pace: Pace,
-    /// Requests handed to the kernel at once, at most. The papers' tools hand over one.
+    /// The most requests that are submitted to the kernel in one call. The papers' tools submit
+    /// one.
     #[serde(default = "batch_of_version_1")]
     pub batch: u32,
-    /// Through the page cache, which is empty at the start.
+    /// Whether requests go through the page cache, which is empty at the start.
     #[serde(default)]
     pub cached: bool,
-    /// One address after the other.
+    /// Whether addresses are sequential and not random.
     #[serde(default)]
     pub sequential: bool,
-    /// Equal pieces of a request, handed to the kernel as a vector; 0: plain.
+    /// The number of equal pieces of a vectored request; 0: requests are not vectored.
     #[serde(default)]
     pub pieces: u16,
-    /// Whose channels are submitted to.
+    /// The channels that threads submit to.
     #[serde(default)]
     pub channels: Channels,
-    /// A store is asked, not the device.
+    /// The store that the point measures, in place of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreUse>,
 }
 
-/// What studies did before they said so.
+/// Returns the batch size of studies of version 1, whose reports do not state it.
 fn batch_of_version_1() -> u32 {
     32
 }
 
 impl Config {
-    /// 4 KiB random reads of one device by one thread, one at a time.
+    /// Returns 4 KiB random reads of one device by one thread, one request at a time.
     #[must_use]
     pub fn new(interface: impl Into<String>, cores: u32) -> Self {
         Self {
@@ -158,35 +160,35 @@ impl Config {
         }
     }
 
-    /// With this depth.
+    /// Sets the queue depth.
     #[must_use]
     pub fn depth(mut self, depth: u32) -> Self {
         self.depth = depth;
         self
     }
 
-    /// With so many threads.
+    /// Sets the number of threads.
     #[must_use]
     pub fn threads(mut self, threads: u32) -> Self {
         self.threads = threads;
         self
     }
 
-    /// With requests of so many bytes.
+    /// Sets the size of a request in bytes.
     #[must_use]
     pub fn block_bytes(mut self, bytes: u32) -> Self {
         self.block_bytes = bytes;
         self
     }
 
-    /// With so many of 100 requests reads.
+    /// Sets the percentage of reads.
     #[must_use]
     pub fn read_percent(mut self, percent: u8) -> Self {
         self.read_percent = percent;
         self
     }
 
-    /// On so many devices.
+    /// Sets the number of devices and their assignment to threads.
     #[must_use]
     pub fn drives(mut self, drives: u32, assignment: Assignment) -> Self {
         self.drives = drives;
@@ -194,49 +196,49 @@ impl Config {
         self
     }
 
-    /// At this pace.
+    /// Sets the rate at which requests are issued.
     #[must_use]
     pub fn pace(mut self, pace: Pace) -> Self {
         self.pace = pace;
         self
     }
 
-    /// With so many requests handed to the kernel at once.
+    /// Sets the most requests that are submitted to the kernel in one call.
     #[must_use]
     pub fn batch(mut self, requests: u32) -> Self {
         self.batch = requests;
         self
     }
 
-    /// Through the page cache.
+    /// Sends requests through the page cache.
     #[must_use]
     pub fn cached(mut self) -> Self {
         self.cached = true;
         self
     }
 
-    /// One address after the other.
+    /// Uses sequential addresses.
     #[must_use]
     pub fn sequential(mut self) -> Self {
         self.sequential = true;
         self
     }
 
-    /// As vectors of so many pieces.
+    /// Makes each request a vector of `pieces` pieces.
     #[must_use]
     pub fn pieces(mut self, pieces: u16) -> Self {
         self.pieces = pieces;
         self
     }
 
-    /// Over these channels.
+    /// Sets the channels that threads submit to.
     #[must_use]
     pub fn channels(mut self, channels: Channels) -> Self {
         self.channels = channels;
         self
     }
 
-    /// Whether it writes.
+    /// Whether the point issues writes.
     #[must_use]
     pub fn writes(&self) -> bool {
         self.read_percent < 100

@@ -1,4 +1,4 @@
-//! Two studies beside each other: of the same points, and of the same findings.
+//! Comparison of two studies: of their common points and of their verdicts.
 
 use serde::Serialize;
 
@@ -7,46 +7,48 @@ use crate::measure::{Metric, digits};
 use crate::report::StudyReport;
 use crate::statistics::{Interval, Outcome};
 
-/// What differs between two studies.
+/// The differences between two studies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diff {
-    /// Points that both have, whose throughput differs beyond both intervals, the largest difference first.
+    /// Points of both studies whose throughput intervals do not overlap, the largest difference
+    /// first.
     pub points: Vec<PointDiff>,
-    /// Points that both have, and that do not differ so.
+    /// The number of points of both studies whose intervals overlap.
     pub alike: usize,
-    /// Points of one study only.
+    /// The number of points that only one of the studies has.
     pub alone: usize,
-    /// Findings with another outcome.
+    /// Findings with different outcomes.
     pub verdicts: Vec<VerdictDiff>,
-    /// Why the studies may not be comparable.
+    /// Reasons why the studies may not be comparable.
     pub notes: Vec<String>,
 }
 
-/// A point.
+/// A point that differs between two studies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PointDiff {
-    /// In words.
+    /// The point, in words.
     pub point: String,
-    /// I/Os a second of the second study over those of the first.
+    /// The ratio of I/Os a second: second study over first.
     pub times: f64,
-    /// Those of the first.
+    /// I/Os a second in the first study.
     pub before: f64,
-    /// Those of the second.
+    /// I/Os a second in the second study.
     pub after: f64,
 }
 
-/// A finding.
+/// A finding whose outcome differs between two studies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VerdictDiff {
-    /// Its name.
+    /// The name of the finding.
     pub finding: String,
-    /// What the first study says.
+    /// The outcome in the first study.
     pub before: Outcome,
-    /// What the second says.
+    /// The outcome in the second study.
     pub after: Outcome,
 }
 
-/// Compares two studies. Their runs lie far apart in time, so nothing is paired: a point differs where its intervals have nothing in common.
+/// Compares two studies. Their runs lie far apart in time, so runs are not paired: a point differs
+/// if its two intervals do not overlap.
 #[must_use]
 pub fn diff(before: &StudyReport, after: &StudyReport) -> Diff {
     let mut all = Diff {
@@ -94,7 +96,7 @@ pub fn diff(before: &StudyReport, after: &StudyReport) -> Diff {
     all
 }
 
-/// Whether two intervals have nothing in common; one run has no interval, and differs from nothing.
+/// Whether two intervals do not overlap. A single run has no interval and never differs.
 fn apart(first: &Interval, second: &Interval) -> bool {
     let bounds = first.bounds.zip(second.bounds);
     bounds.is_some_and(|(first, second)| first.1 < second.0 || second.1 < first.0)

@@ -1,4 +1,4 @@
-//! From a configuration to the jobs that run it.
+//! Conversion of a configuration to the jobs that run it.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::config::{Assignment, Config, Pace};
 use crate::lab::{Lab, SOFT_DRIVE, mode, soft_drive};
 use crate::measure::SAMPLE_S;
 
-/// How long a point runs, seconds.
+/// The duration of a run in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Length {
-    /// Before anything counts.
+    /// The time before the measurement.
     pub ramp_s: f64,
-    /// Measured.
+    /// The time of the measurement.
     pub run_s: f64,
 }
 
-/// The jobs of a configuration, one for each thread.
+/// Returns the jobs of a configuration, one for each thread.
 ///
 /// # Errors
-/// `Invalid` if a name in it is that of no mode or device.
+/// `Invalid` if the configuration names an unknown mode or device.
 pub(crate) fn jobs(config: &Config, lab: &Lab, length: Length, seed: u64) -> Result<Vec<Job>> {
     (0..config.threads as usize).map(|thread| job(config, lab, length, seed, thread)).collect()
 }
@@ -91,10 +91,11 @@ fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> 
     Ok(job)
 }
 
-/// The processors of a thread, and that of its kernel thread.
+/// Returns the processors of a thread, and the processor of its kernel thread.
 ///
-/// Where there are two cores for each thread, a thread and its kernel thread have one each; else all share what there is.
-/// The kernel's thread does not follow the affinity of the thread it works for and must be told.
+/// If there are two cores for each thread, a thread and its kernel thread get one core each;
+/// otherwise all threads share all cores. The kernel thread does not follow the affinity of the
+/// thread it works for, so its processor is set explicitly.
 fn processors(config: &Config, lab: &Lab, thread: usize) -> (Vec<usize>, Option<usize>) {
     let cores = (config.cores as usize).min(lab.cpus.len()).max(1);
     let cpus = &lab.cpus[..cores.min(lab.cpus.len())];

@@ -1,4 +1,4 @@
-//! What an experiment has to work with: cores, devices, and the interfaces that open on them.
+//! The environment of an experiment: cores, devices, and the interfaces that open on these devices.
 
 use std::ops::Not;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Mix;
 
-/// How much is run.
+/// The effort of a study.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
@@ -27,13 +27,14 @@ pub enum Effort {
 /// An interface that experiments may compare.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
-    /// How it is written after `--interface`, and its name in every result.
+    /// The name, as it is written after `--interface` and in every result.
     pub name: &'static str,
-    /// What the papers call it, and what it is.
+    /// The papers' name for the interface, with a description.
     pub about: &'static str,
 }
 
-/// Those of the kernel, in the order of the papers. `posix` stands for one thread for each outstanding request.
+/// The kernel interfaces, in the order of the papers. `posix` stands for one thread for each
+/// request in flight.
 pub const INTERFACES: [Candidate; 7] = [
     Candidate { name: "posix", about: "S4's syncio: pread, a thread for each outstanding request" },
     Candidate { name: "libaio", about: "libaio: io_submit, completions from the mapped ring" },
@@ -44,44 +45,46 @@ pub const INTERFACES: [Candidate; 7] = [
     Candidate { name: "io_uring_cmd+p", about: "NVMe passthrough, polled" },
 ];
 
-/// The user-space driver, which the papers call SPDK: the name of its series.
+/// The name of the user-space driver's series. The papers call it SPDK.
 pub const USER_SPACE: &str = "nvme";
 
-/// The user-space driver over a drive made of software: the start of the name of its series.
+/// The start of the name of the series of the user-space driver over a soft drive.
 pub const SOFT_DRIVE: &str = "softnvme";
 
-/// Size of that drive, MiB: more than fits the processor's caches, little enough to fill at once.
+/// The size of a single soft drive in MiB: larger than the processor's caches, and small enough to
+/// fill quickly.
 const SOFT_DRIVE_MIB: usize = 256;
 
-/// Where there are several, the others are about that large, MiB.
+/// The size of each further soft drive in MiB, if there are several.
 const SOFT_DRIVES_MIB: usize = 64;
 
 /// libaio as the papers' tools use it: completions by a call of their own.
 pub(crate) const LIBAIO_CALLS: &str = "libaio:mapped=off";
 
-/// No I/O but a system call that does nothing.
+/// A system call that does nothing, in place of I/O.
 pub(crate) const BARE_CALL: &str = "call";
 
-/// Synchronous I/O: the thread that wants it makes the call and waits.
+/// Synchronous I/O: the submitting thread makes the call and waits.
 pub(crate) const SYNC: &str = "posix:threads=0";
 
 /// `io_uring` with nothing registered, for S4's comparison of what registering saves.
 pub const UNREGISTERED: &str = "io_uring:buffers=off,file=off,ring=off";
 
-/// An interface, and whether it runs on the devices of this study.
+/// An interface, and whether it can be used on the devices of the study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InterfaceReport {
-    /// Its name, as in [`Candidate::name`]; of a device that is not behind the kernel, the device's kind.
+    /// The name, as in [`Candidate::name`]. For a device that the kernel does not serve, the kind
+    /// of the device.
     pub name: String,
-    /// What it is.
+    /// A description of the interface.
     pub about: String,
-    /// What really ran: the mode in the words of the device.
+    /// The mode that was actually used, in the words of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran_as: Option<String>,
-    /// Why it cannot be used; `None`: it can.
+    /// The reason why the interface cannot be used; `None` if it can be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
-    /// How it could be used, if that is known.
+    /// The steps that would make the interface usable, if they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way_out: Option<String>,
 }
@@ -89,30 +92,31 @@ pub struct InterfaceReport {
 /// A device of the study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its specifier.
+    /// The specifier of the device.
     pub spec: String,
-    /// What it is, in one line.
+    /// A description in one line.
     pub about: String,
-    /// The study made it, and removes it again.
+    /// Whether the study made the device and will remove it.
     pub own: bool,
-    /// Whether the study may write to it.
+    /// Whether the study may write to the device.
     pub may_write: bool,
-    /// Smallest unit of addressing, bytes.
+    /// The smallest unit of addressing in bytes.
     pub logical_block_bytes: u32,
-    /// The disks it is on; devices that share one share its limits.
+    /// The disks below the device. Devices on the same disk share its limits.
     pub disks: Vec<String>,
-    /// What lies below it; a list, since a specifier may name several.
+    /// The devices below this one; a list, since a specifier may name several.
     pub below: Vec<qpair_machine::Device>,
-    /// Its specifier for this program's own driver, to which it goes for the points of that driver: [`crate::Lent`].
+    /// The specifier for this program's own driver, which drives the device for the points of that
+    /// driver: [`crate::Lent`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_driver_spec: Option<String>,
 }
 
 impl Device {
-    /// A device by its specifier.
+    /// Returns the device of a specifier.
     ///
     /// # Errors
-    /// `Invalid` if the specifier is none; what the kernel says of paths in it.
+    /// `Invalid` if the text is not a specifier; errors of the kernel for paths in it.
     pub fn of(text: &str, may_write: bool, own: bool) -> Result<Self> {
         let spec = DeviceSpec::parse(text)?;
         let look = |path: &std::path::Path| {
@@ -147,7 +151,8 @@ impl Device {
         })
     }
 
-    /// What is to be known of a file that was never written in part: reads of it never reach the drive.
+    /// Returns a note if the device is a file with unwritten parts, since reads of those never
+    /// reach the drive.
     #[must_use]
     pub fn unwritten(&self) -> Option<String> {
         let Ok(DeviceSpec::File(path)) = self.spec() else { return None };
@@ -155,12 +160,12 @@ impl Device {
         Some(format!("{note}; --prefill fills it first"))
     }
 
-    /// Its size, where it is a disk.
+    /// Returns the size of the disk, if the device is on one.
     pub(crate) fn size_bytes(&self) -> Option<u64> {
         self.below.first()?.disks.first()?.size_bytes
     }
 
-    /// What an interface opens it by.
+    /// Returns the specifier by which `interface` opens the device.
     pub(crate) fn spec_under(&self, interface: &str) -> Result<DeviceSpec> {
         match &self.own_driver_spec {
             Some(spec) if interface == USER_SPACE => DeviceSpec::parse(spec),
@@ -168,22 +173,23 @@ impl Device {
         }
     }
 
-    /// Whether its disk is a hypervisor's, or none at all: zram and loop devices.
+    /// Whether the disk is provided by a hypervisor, or is no hardware at all, such as zram and
+    /// loop devices.
     #[must_use]
     pub fn is_virtual(&self) -> bool {
         let names = ["vd", "xvd", "zram", "loop", "ram"];
         self.disks.iter().any(|disk| names.iter().any(|name| disk.starts_with(name)))
     }
 
-    /// The specifier.
+    /// Parses the specifier.
     ///
     /// # Errors
-    /// `Invalid` if it is none, which a stored report might have.
+    /// `Invalid` if it is malformed, which can happen in a stored report.
     pub fn spec(&self) -> Result<DeviceSpec> {
         DeviceSpec::parse(&self.spec)
     }
 
-    /// Which interfaces run on it.
+    /// Tries all interfaces on the device.
     #[must_use]
     pub fn interfaces(&self) -> Vec<InterfaceReport> {
         let about = |name: &str| {
@@ -231,7 +237,8 @@ impl Device {
     }
 }
 
-/// Those of several devices together: what does not run on one of them runs not at all.
+/// Returns the interfaces of several devices together. An interface that cannot be used on one of
+/// them cannot be used at all.
 #[must_use]
 pub fn interfaces(devices: &[Device]) -> Vec<InterfaceReport> {
     let mut all: Vec<InterfaceReport> = Vec::new();
@@ -265,38 +272,38 @@ fn is_kernel_s(name: &str) -> bool {
     INTERFACES.iter().any(|candidate| candidate.name == name)
 }
 
-/// What there is.
+/// The cores, devices and interfaces of a study, and its effort.
 #[derive(Clone, Debug)]
 pub struct Lab {
     /// Processors this process may run on.
     pub cpus: Vec<usize>,
-    /// This program's own drivers.
+    /// The drivers of this program.
     pub drivers: Drivers,
-    /// Devices, in the order given.
+    /// The devices, in the order given.
     pub devices: Vec<Device>,
-    /// Interfaces, those that cannot be used also.
+    /// All interfaces, including those that cannot be used.
     pub interfaces: Vec<InterfaceReport>,
-    /// How much is run.
+    /// The effort of the study.
     pub effort: Effort,
-    /// Whether there is a runner of stores.
+    /// Whether there is a [`crate::StoreRunner`].
     pub stores: bool,
-    /// The requests of Figure 2 of S1.
+    /// The requests of the points of Figure 2 of S1.
     pub mix: Mix,
 }
 
 impl Lab {
-    /// Cores.
+    /// Returns the number of cores.
     #[must_use]
     pub fn cores(&self) -> u32 {
         self.cpus.len() as u32
     }
 
-    /// Whether its drives go from one driver to another.
+    /// Whether drives are rebound from one driver to another during the study.
     pub(crate) fn rebinds(&self) -> bool {
         self.devices.iter().any(|device| device.own_driver_spec.is_some())
     }
 
-    /// Names of the interfaces that can be used.
+    /// Returns the names of the interfaces that can be used.
     pub fn usable(&self) -> impl Iterator<Item = &str> {
         self.interfaces
             .iter()
@@ -310,7 +317,8 @@ impl Lab {
         self.usable().any(|usable| usable == name)
     }
 
-    /// The interface for experiments that are about something else: `io_uring` where there is one.
+    /// Returns the interface for experiments that do not compare interfaces: `io_uring` if it can
+    /// be used.
     #[must_use]
     pub fn main_interface(&self) -> Option<&str> {
         ["io_uring", "libaio"]
@@ -319,14 +327,16 @@ impl Lab {
             .or_else(|| self.usable().next())
     }
 
-    /// Different disks under the devices; devices of which nothing is known count as one each.
+    /// Returns the number of different disks below the devices. A device whose disks are unknown
+    /// counts as one.
     #[must_use]
     pub fn disks(&self) -> usize {
         disks(&self.devices)
     }
 }
 
-/// Different disks under devices; devices of which nothing is known count as one each.
+/// Returns the number of different disks below `devices`. A device whose disks are unknown counts
+/// as one.
 pub(crate) fn disks(devices: &[Device]) -> usize {
     let mut known: Vec<&String> = devices.iter().flat_map(|device| &device.disks).collect();
     let unknown = devices.iter().filter(|device| device.disks.is_empty()).count();
@@ -335,10 +345,11 @@ pub(crate) fn disks(devices: &[Device]) -> usize {
     known.len() + unknown
 }
 
-/// The mode that runs an interface at a depth, and the processor of its kernel thread.
+/// Returns the mode that runs an interface at a depth. `kernel_thread_cpu` is the processor of its
+/// kernel thread.
 ///
 /// # Errors
-/// `Invalid` if the name is that of no mode, which a stored report might have.
+/// `Invalid` if there is no mode of that name, which can happen in a stored report.
 pub(crate) fn mode(interface: &str, depth: u32, kernel_thread_cpu: Option<usize>) -> Result<Mode> {
     let mut mode: Mode = match (interface, depth) {
         // A driver of this program's own: modes are the kernel's.
@@ -359,10 +370,10 @@ pub(crate) fn mode(interface: &str, depth: u32, kernel_thread_cpu: Option<usize>
     Ok(mode)
 }
 
-/// More threads than that are not started for `posix`, whatever the depth.
+/// The most threads that are started for `posix` at any depth.
 pub(crate) const POSIX_THREADS_MAX: u32 = 128;
 
-/// The soft drive of that number for `softnvme:OPTIONS`; `None` for other interfaces.
+/// Returns the soft drive number `drive` for `softnvme:OPTIONS`; `None` for other interfaces.
 #[must_use]
 pub(crate) fn soft_drive(interface: &str, drive: usize) -> Option<DeviceSpec> {
     let options = interface.strip_prefix(SOFT_DRIVE)?.replacen(':', ",", 1);
@@ -375,7 +386,8 @@ pub(crate) fn soft_drive(interface: &str, drive: usize) -> Option<DeviceSpec> {
     Some(DeviceSpec::Driven { driver: SOFT_DRIVE, name })
 }
 
-/// The device that an interface reaches a namespace through: `/dev/ng0n1` for `/dev/nvme0n1` with passthrough, else the same.
+/// Returns the device by which an interface reaches a namespace: `/dev/ng0n1` for `/dev/nvme0n1`
+/// with passthrough, otherwise the device itself.
 #[must_use]
 pub(crate) fn spec_for(spec: &DeviceSpec, interface: &str) -> DeviceSpec {
     let DeviceSpec::File(path) = spec else { return spec.clone() };
@@ -388,10 +400,10 @@ pub(crate) fn spec_for(spec: &DeviceSpec, interface: &str) -> DeviceSpec {
     spec.clone()
 }
 
-/// Processors this process may run on.
+/// Returns the processors that this process may run on.
 ///
 /// # Errors
-/// What the kernel says.
+/// The errors of the kernel.
 pub fn cpus() -> Result<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(None)
         .map_err(|error| Error::os(error.into(), "asking which processors may be used"))?;

@@ -1,8 +1,9 @@
-//! Drives of the kernel that are lent to this program's own driver for a part of a study.
+//! NVMe drives of the kernel that are lent to this program's own driver for parts of a study.
 //!
 //! Always holds:
-//! - While a point runs, the drives are with the driver of its interface. At the end they are with their own, however the study ended.
-//! - It is one drive that both drivers have: its serial number and its size are the same.
+//! - While a point runs, the drives are bound to the driver of its interface. At the end of the
+//!   study, even of a failed one, they are bound to their original driver.
+//! - Both drivers see the same drive: its serial number and its size are equal.
 
 use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
 use qpair_drivers::{Drivers, Loan, Named};
@@ -13,10 +14,10 @@ use crate::report::StudyReport;
 use crate::run::{Options, Watcher, run_on};
 use crate::store::StoreRunner;
 
-/// The kernel's driver of NVMe drives, and the one that lends a drive to this program.
+/// The kernel's VFIO driver, through which this program drives an NVMe drive.
 const VFIO: &str = "vfio-pci";
 
-/// Which driver has the devices while a point runs.
+/// The driver that the devices are bound to while a point runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
     Kernel,
@@ -24,7 +25,7 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
-    /// The driver that a point needs; `None`: it uses none of the devices.
+    /// Returns the driver that a point needs; `None` if it uses none of the devices.
     pub(crate) fn of(config: &Config) -> Option<Self> {
         match config.interface.as_str() {
             BARE_CALL => None,
@@ -41,15 +42,16 @@ impl Driver {
 pub struct Lent {
     drives: Vec<(Named, Loan)>,
     now: Driver,
-    /// Times that they went to another driver.
+    /// The number of times that the drives were rebound.
     changes: u32,
 }
 
 impl Lent {
-    /// Takes the devices of a lab, which must be NVMe drives that the kernel has, and shows to the lab that both drivers can be used.
+    /// Borrows the devices of a lab, and records in the lab that both drivers can be used.
     ///
     /// # Errors
-    /// `Invalid`: a device is no such drive. `Gone`: the two drivers do not see the same drive. As [`Loan::begin`] and [`Loan::to`] else.
+    /// `Invalid` if a device is not an NVMe drive of the kernel. `Gone` if the two drivers do not
+    /// see the same drive. Otherwise as [`Loan::begin`] and [`Loan::to`].
     pub fn begin(lab: &mut Lab) -> Result<Self> {
         let mut lent = Self { drives: Vec::new(), now: Driver::Kernel, changes: 0 };
         for device in &lab.devices {
@@ -75,10 +77,11 @@ impl Lent {
         Ok(lent)
     }
 
-    /// Runs a study, in which the drives go from one driver to the other and back, and gives them back.
+    /// Runs a study in which the drives are rebound between the two drivers, and returns the
+    /// drives.
     ///
     /// # Errors
-    /// As [`crate::run`]; what is in the way of giving back.
+    /// As [`crate::run`], and errors of returning the drives.
     pub fn run(
         mut self,
         lab: &Lab,
@@ -105,14 +108,14 @@ impl Lent {
         }
     }
 
-    /// Gives all drives back.
+    /// Returns all drives to their original driver.
     fn end(self) -> Result<()> {
         let ends = self.drives.into_iter().map(|(_, loan)| loan.end());
         // Each is tried, and the first failure is told.
         ends.fold(Ok(()), Result::and)
     }
 
-    /// Lets the driver of a point have the drives.
+    /// Binds the drives to the driver of a point.
     fn prepare(&mut self, config: &Config, lab: &mut Lab) -> Result<()> {
         match Driver::of(config) {
             Some(driver) if driver != self.now => self.change_to(driver, lab),
@@ -141,7 +144,7 @@ impl Lent {
     }
 }
 
-/// Fails if this program's driver sees another drive than the kernel's did.
+/// Fails if this program's driver sees a different drive than the kernel's driver did.
 fn check_same(
     drivers: &Drivers,
     named: &Named,

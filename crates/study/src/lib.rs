@@ -1,15 +1,19 @@
 //! The papers' experiments on this machine.
 //!
-//! - [`EXPERIMENTS`]: each repeats one figure; it plans [`Config`]s, which are run once however many experiments show them.
-//! - [`Lent`]: NVMe drives that go to this program's driver and back while a study runs.
-//! - [`run`]: runs them interleaved and repeated; gives a [`StudyReport`], which is stored as JSON.
-//! - [`Verdict`]: what each of the papers' findings is worth here, from the runs alone, by a test with a threshold.
-//! - [`advise`]: from a study, the interface to use, and what would change the answer.
-//! - [`diff`]: what differs between two studies.
-//! - [`to_html`]: the report for people: one file, plots inside, nothing fetched. [`page`] and [`charts`] make such files of other figures.
+//! - [`EXPERIMENTS`]: the experiments, each of which repeats one figure. An experiment plans
+//!   [`Config`]s; a configuration that several experiments show is run once.
+//! - [`Lent`]: NVMe drives that are rebound to this program's driver and back while a study runs.
+//! - [`run`]: runs the configurations, interleaved and repeated. It returns a [`StudyReport`],
+//!   which is stored as JSON.
+//! - [`Verdict`]: the verdict on each of the papers' findings, from the runs alone, by a test with
+//!   a threshold.
+//! - [`advise`]: recommends an interface from a study, and says what would change the answer.
+//! - [`diff`]: compares two studies.
+//! - [`to_html`]: the report for people: one file that contains its plots and loads no other.
+//!   [`page`] and [`charts`] make such files of other figures.
 //!
-//! Nothing is asserted from the papers' numbers: they are shown beside what was measured, and enter no test but as the
-//! threshold that is stated with it.
+//! The papers' numbers are shown beside the measured ones. They are used in tests only as the
+//! threshold that is stated with each test.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

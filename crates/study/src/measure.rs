@@ -1,62 +1,66 @@
-//! What one run of one configuration found, and the words for it.
+//! The results of one run of one configuration, and their names.
 
 use qpair_workload::{Direction, Latencies, RunReport};
 use serde::{Deserialize, Serialize};
 
 use crate::store::StoreFigures;
 
-/// One run.
+/// The results of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
-    /// The round it was part of, from 0: runs of a round are next to each other in time.
+    /// The round of the run, from 0. The runs of a round are close together in time.
     pub round: u32,
-    /// When it began, seconds after the study did.
+    /// The start of the run, in seconds after the start of the study.
     #[serde(default)]
     pub at_s: f64,
-    /// Time measured, seconds.
+    /// The measured time in seconds.
     pub seconds: f64,
-    /// Requests a second, all threads.
+    /// Requests a second of all threads.
     pub ios_per_s: f64,
-    /// Bytes a second, all threads.
+    /// Bytes a second of all threads.
     pub bytes_per_s: f64,
-    /// Median latency, submission to completion, microseconds.
+    /// Median latency from submission to completion, in microseconds.
     pub p50_us: f64,
-    /// 99th percentile of it, microseconds.
+    /// 99th percentile of that latency, in microseconds.
     pub p99_us: f64,
-    /// Processor time of a request, user and kernel, helpers included, microseconds.
+    /// Processor time of a request in user space, kernel and helper threads, in microseconds.
     pub cpu_us_per_io: f64,
-    /// The kernel's share of that time.
+    /// The kernel's share of [`Measure::cpu_us_per_io`].
     #[serde(default)]
     pub kernel_share: f64,
-    /// Cores that helpers kept busy: the kernel's thread of `+k`, the threads of `posix`.
+    /// The number of cores that helpers kept busy: the kernel thread of `+k`, the threads of
+    /// `posix`.
     #[serde(default)]
     pub helper_cores: f64,
-    /// Submission's share of a request's time; `None` where it was not asked.
+    /// The share of a request's time that submission took; `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submit_share: Option<f64>,
-    /// System calls of a request.
+    /// The number of system calls of a request.
     pub system_calls_per_io: f64,
-    /// Context switches of a request, voluntary or not, of the threads that submit.
+    /// The number of context switches of a request, voluntary and involuntary, of the submitting
+    /// threads.
     pub switches_per_io: f64,
-    /// Instructions of a byte, of the threads that submit; `None` where the machine does not count them.
+    /// The number of instructions of a byte, of the submitting threads; `None` if the machine does
+    /// not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions_per_byte: Option<f64>,
-    /// Bytes a second, piece by piece of [`Measure::sample_s`] seconds. Prolonged runs only.
+    /// Bytes a second for each interval of [`Measure::sample_s`] seconds, in prolonged runs only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub over_time: Vec<f64>,
-    /// Seconds of a piece of [`Measure::over_time`].
+    /// The length of an interval of [`Measure::over_time`] in seconds.
     #[serde(default)]
     pub sample_s: f64,
-    /// Latencies below which [`QUANTILES`] of the requests lie, microseconds. Not of comparisons, which are not plotted.
+    /// The latencies below which [`QUANTILES`] of the requests lie, in microseconds. Empty for
+    /// comparisons, which are not plotted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quantiles_us: Vec<f64>,
-    /// Of a store.
+    /// The figures of a store; `None` if the point is not of a store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreFigures>,
 }
 
 impl Measure {
-    /// From a run; `over_time`: with the time series.
+    /// Extracts the results of a run. `over_time`: keep the time series.
     #[must_use]
     pub fn of(report: &RunReport, round: u32, over_time: bool) -> Self {
         let mut latency = Latencies::default();
@@ -110,7 +114,7 @@ impl Measure {
         }
     }
 
-    /// One of its figures; `None` where it has none.
+    /// Returns one figure; `None` if the run does not have it.
     #[must_use]
     pub fn get(&self, metric: Metric) -> Option<f64> {
         Some(match metric {
@@ -152,14 +156,15 @@ impl Measure {
     }
 }
 
-/// Where distributions of latency are kept.
+/// The quantiles at which latencies are stored.
 pub const QUANTILES: [f64; 12] =
     [0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999];
 
-/// Seconds of a piece of a prolonged run.
+/// The length of an interval of a prolonged run in seconds.
 pub(crate) const SAMPLE_S: f64 = 1.0;
 
-/// Bytes a second of all jobs together, piece by piece; the last piece only if it is whole.
+/// Returns the bytes a second of all jobs together for each interval. An incomplete last interval
+/// is left out.
 fn series(report: &RunReport) -> Vec<f64> {
     let pieces = report.jobs.iter().map(|job| job.series.len()).max().unwrap_or(0);
     let mut sums = vec![0.0; pieces];
@@ -177,7 +182,7 @@ fn series(report: &RunReport) -> Vec<f64> {
     sums.into_iter().map(digits).collect()
 }
 
-/// Rounded to five digits, which is more than a run is worth.
+/// Rounds to five digits, which is more than the precision of a run.
 pub(crate) fn digits(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;
@@ -200,42 +205,43 @@ pub enum Metric {
     P99Us,
     /// Processor time of a request.
     CpuUsPerIo,
-    /// Requests for a second of processor time.
+    /// Requests per second of processor time.
     IosPerCpuS,
     /// The kernel's share of the processor time.
     KernelShare,
-    /// Cores that helpers kept busy.
+    /// The number of cores that helpers kept busy.
     HelperCores,
-    /// Submission's share of a request's time.
+    /// The share of a request's time that submission took.
     SubmitShare,
-    /// Processor time's share of the median latency.
+    /// The share of the median latency that is processor time.
     CpuShare,
-    /// System calls of a request.
+    /// The number of system calls of a request.
     SystemCallsPerIo,
-    /// Context switches of a request.
+    /// The number of context switches of a request.
     SwitchesPerIo,
     /// Processor time of a byte.
     CpuNsPerByte,
-    /// Instructions of a byte.
+    /// The number of instructions of a byte.
     InstructionsPerByte,
-    /// Processor time of a request to the device; of a store, of all it does.
+    /// Processor time of a request to the device. For a store, all of its processor time is
+    /// included.
     CpuUsPerDeviceIo,
     /// Bytes that the device moves for an operation of a store.
     DeviceBytesPerOp,
-    /// Reads of the device for an operation.
+    /// Reads of the device for an operation of a store.
     ReadsPerOp,
-    /// Writes of it for an operation.
+    /// Writes of the device for an operation of a store.
     WritesPerOp,
-    /// Writes among the requests to the device.
+    /// The share of writes among the requests to the device.
     WriteShare,
-    /// An operation's mean latency in terms of a read's.
+    /// The mean latency of an operation divided by the mean latency of a device read.
     LatencyOverRead,
-    /// Eviction's share of the time in which a store's workers did not wait.
+    /// The share of a store's working time that was spent on eviction.
     EvictionShare,
 }
 
 impl Metric {
-    /// Less than that is taken for that in ratios: counts per I/O may be zero, and a zero has no ratio.
+    /// Returns the least value used in ratios: counts per I/O may be zero, and a zero has no ratio.
     #[must_use]
     pub fn least(self) -> f64 {
         match self {
@@ -244,7 +250,8 @@ impl Metric {
         }
     }
 
-    /// Its name with the unit, for axes and tables, and what a value is divided by to be in that unit.
+    /// Returns the name of the figure with its unit, for axes and tables, and the divisor that
+    /// converts a value to that unit.
     #[must_use]
     pub fn unit(self) -> (&'static str, f64) {
         match self {

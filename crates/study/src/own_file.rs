@@ -1,4 +1,5 @@
-//! The file that a study makes for itself where no device is given: random data, removed when dropped.
+//! The file that a study creates if no device is given. It has random data and is removed when
+//! dropped.
 
 use std::path::{Path, PathBuf};
 
@@ -7,18 +8,18 @@ use qpair_drivers::Drivers;
 use qpair_kernel::{Interface, Mode};
 use qpair_workload::{Job, Observer};
 
-/// The file.
+/// A file of random data that is removed when dropped.
 #[derive(Debug)]
 pub struct OwnFile {
     path: PathBuf,
 }
 
 impl OwnFile {
-    /// Makes it in a folder, full of random bytes, around the page cache.
+    /// Creates a file in a folder and fills it with random bytes, bypassing the page cache.
     ///
     /// # Errors
-    /// `NoSpace` if less than twice its size is free, and what the file system says, or that the observer stopped it.
-    /// Nothing is left behind then.
+    /// `NoSpace` if less than twice its size is free. Errors of the file system, or the observer
+    /// stopped it. The file is removed after an error.
     pub fn make(folder: &Path, size_bytes: u64, observer: &dyn Observer) -> Result<Self> {
         let place = folder.display();
         let there = rustix::fs::statvfs(folder)
@@ -45,7 +46,7 @@ impl OwnFile {
         Ok(own)
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
     use qpair_workload::{Live, Unwatched};
 
-    /// Stops as soon as it is asked.
+    /// An observer that stops at once.
     struct Impatient;
 
     impl Observer for Impatient {

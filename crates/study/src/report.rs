@@ -1,4 +1,4 @@
-//! What a study found, as it is stored: all a report is drawn from, and all a verdict rests on.
+//! The stored results of a study. Reports are drawn and verdicts are made from these results alone.
 
 use qpair_block::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -10,112 +10,116 @@ use crate::lab::{Device, Effort, InterfaceReport};
 use crate::measure::{Measure, Metric, digits};
 use crate::statistics::{Confidence, Interval, median};
 
-/// The format's name, in every file.
+/// The name of the format, which every file states.
 const FORMAT: &str = "qpair-study";
-/// Its version. Those of version 1 submitted up to 32 requests a call and compared points of a round however far apart.
+/// The version of the format. Studies of version 1 submitted up to 32 requests a call, and compared
+/// all points of a round, however far apart in time.
 const VERSION: u32 = 2;
 
-/// A study.
+/// The results of a study.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StudyReport {
-    /// `qpair-study`.
+    /// The name of the format: `qpair-study`.
     pub format: String,
-    /// Of the format.
+    /// The version of the format.
     pub version: u32,
-    /// Version of the program that measured.
+    /// The version of the program that measured.
     pub program: String,
-    /// When it began, seconds since 1970.
+    /// The start of the study, in seconds since 1970.
     pub begun_s: u64,
-    /// How long it took, seconds.
+    /// The duration of the study in seconds.
     pub took_s: f64,
-    /// How it was run.
+    /// The settings of the study.
     pub settings: Settings,
     /// The machine.
     pub machine: qpair_machine::Machine,
-    /// Cores that could be used.
+    /// The number of cores that could be used.
     pub cores: u32,
-    /// Devices.
+    /// The devices of the study.
     pub devices: Vec<Device>,
-    /// Interfaces.
+    /// All interfaces, including those that cannot be used.
     pub interfaces: Vec<InterfaceReport>,
-    /// What people should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
-    /// The papers' findings here. Made from the rest; [`StudyReport::judge`] makes them anew.
+    /// The verdicts on the papers' findings. They are derived from the other fields;
+    /// [`StudyReport::judge`] derives them again.
     pub verdicts: Vec<Verdict>,
-    /// Experiments.
+    /// The experiments of the study.
     pub experiments: Vec<ExperimentReport>,
-    /// Points, each once.
+    /// The points of the study, each once.
     pub points: Vec<Point>,
-    /// Points that were run twice in a row, to be compared with themselves.
+    /// Points that were run twice in a row and compared with themselves.
     #[serde(default)]
     pub twins: Vec<Twins>,
 }
 
-/// Two runs of one point, one after the other: what they differ by is no difference.
+/// Two successive runs of one point. They show how much runs differ by chance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Twins {
-    /// What was run.
+    /// The configuration that was run.
     #[serde(flatten)]
     pub config: Config,
-    /// Requests a second, first and then.
+    /// Requests a second of the first and the second run.
     pub ios_per_s: (f64, f64),
 }
 
-/// What a study can tell apart, from points that were compared with themselves.
+/// The smallest difference that a study can detect, from points that were compared with themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Resolution {
-    /// Pairs of runs.
+    /// The number of pairs of runs.
     pub pairs: usize,
-    /// Two runs of one point differ by less, 95 times of 100: 0.04 for 4 %.
+    /// The bound below which two runs of one point differ 95 times of 100; 0.04 means 4 %.
     pub of_a_pair: f64,
-    /// The same of the mean of all pairs.
+    /// The same bound for the mean of all pairs.
     pub of_the_mean: f64,
-    /// A point differed from itself beyond chance: something is wrong with the study.
+    /// Whether a point differed from itself by more than chance, which means that something is
+    /// wrong with the study.
     pub differs: bool,
 }
 
-/// How a study was run.
+/// The settings of a study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// How much.
+    /// The effort of the study.
     pub effort: Effort,
-    /// Rounds of all points.
+    /// The number of rounds of all points.
     pub repeat: u32,
-    /// Rounds of what is compared, at least.
+    /// The least number of rounds of a comparison.
     #[serde(default)]
     pub compared_min: u32,
-    /// The same, at most.
+    /// The greatest number of rounds of a comparison.
     #[serde(default)]
     pub compared_max: u32,
-    /// No comparison begins after so many seconds.
+    /// The time in seconds after which no further comparison begins.
     #[serde(default)]
     pub budget_s: f64,
-    /// Seconds measured of each run.
+    /// The measured time of each run in seconds.
     pub seconds_per_point: f64,
-    /// Seconds of each run before.
+    /// The time before the measurement of each run in seconds.
     pub ramp_s: f64,
-    /// Seed of the order of runs, and of the requests.
+    /// The seed of the order of runs and of the requests.
     pub seed: u64,
 }
 
 /// An experiment as it was run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentReport {
-    /// Its name.
+    /// The name of the experiment.
     pub name: String,
     /// The figure it repeats.
     pub figure: String,
-    /// What it shows.
+    /// A description of the figure.
     pub shows: String,
-    /// What the paper found.
+    /// The result in the paper.
     pub found: String,
-    /// Its points, and what could not be done.
+    /// The points of the experiment, and the parts that could not be measured.
     #[serde(flatten)]
     pub plan: Plan,
 }
 
 impl ExperimentReport {
-    /// Whether its axis is a load, so that what more of it costs is a plot of its own.
+    /// Whether the axis of the experiment is a load, so that latency is also plotted against
+    /// throughput.
     pub(crate) fn latency_against_throughput(&self) -> bool {
         let shows = |metric| self.plan.shown.iter().any(|shown| shown.metric == metric);
         self.plan.x_label == "queue depth" && shows(Metric::IosPerS) && shows(Metric::P50Us)
@@ -125,18 +129,18 @@ impl ExperimentReport {
 /// A point: a configuration and its runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// What was run.
+    /// The configuration that was run.
     #[serde(flatten)]
     pub config: Config,
-    /// What the runs found.
+    /// The results of the runs.
     pub runs: Vec<Measure>,
-    /// Why runs failed; each reason once.
+    /// The reasons why runs failed, each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
 }
 
 impl Resolution {
-    /// In a sentence.
+    /// Describes the point in a sentence.
     #[must_use]
     pub fn words(&self) -> String {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
@@ -155,13 +159,13 @@ impl Resolution {
 }
 
 impl Point {
-    /// The runs' values of a figure.
+    /// Returns the values of a figure in all runs.
     #[must_use]
     pub fn values(&self, metric: Metric) -> Vec<f64> {
         self.runs.iter().filter_map(|run| run.get(metric)).collect()
     }
 
-    /// A figure: the runs' median, and where the truth may be.
+    /// Returns the median of a figure over the runs, and its interval.
     #[must_use]
     pub fn interval(&self, metric: Metric) -> Option<Interval> {
         Interval::of(&self.values(metric))
@@ -169,7 +173,7 @@ impl Point {
 }
 
 impl StudyReport {
-    /// Without results.
+    /// Returns a report without results.
     #[must_use]
     pub fn empty(settings: Settings) -> Self {
         Self {
@@ -191,10 +195,11 @@ impl StudyReport {
         }
     }
 
-    /// Reads a stored study, and judges it anew; one of an older version keeps its verdicts, since its runs answer other questions.
+    /// Reads a stored study and derives its verdicts again. A study of an older version keeps its
+    /// verdicts, because it was run by other rules.
     ///
     /// # Errors
-    /// `Invalid` if it is none, or of a version that this program does not know.
+    /// `Invalid` if the text is not a study, or has a version that this program does not know.
     pub fn from_json(text: &str) -> Result<Self> {
         let invalid = |why: String| {
             Error::new(ErrorKind::Invalid, format!("not a stored study: {why}"))
@@ -217,45 +222,46 @@ impl StudyReport {
         Ok(report)
     }
 
-    /// As JSON.
+    /// Serializes the study as JSON.
     ///
     /// # Errors
-    /// `Invalid` if a number in it is none; that would be a bug.
+    /// `Invalid` if a number is not finite; that would be a bug.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self)
             .map_err(|error| Error::new(ErrorKind::Invalid, "writing JSON").caused_by(error))
     }
 
-    /// Makes the verdicts from the points.
+    /// Derives the verdicts from the points.
     pub fn judge(&mut self) {
         self.verdicts = crate::finding::judge(self);
     }
 
-    /// The point of a configuration.
+    /// Returns the point of a configuration.
     #[must_use]
     pub fn point(&self, config: &Config) -> Option<&Point> {
         self.points.iter().find(|point| point.config == *config)
     }
 
-    /// An experiment.
+    /// Returns the experiment with this name.
     #[must_use]
     pub fn experiment(&self, name: &str) -> Option<&ExperimentReport> {
         self.experiments.iter().find(|experiment| experiment.name == name)
     }
 
-    /// Whether an interface was there to be used.
+    /// Whether an interface could be used in the study.
     #[must_use]
     pub fn has(&self, interface: &str) -> bool {
         self.interfaces.iter().any(|known| known.name == interface && known.unavailable.is_none())
     }
 
-    /// How many times `above` is `below` in a figure, from runs that lie seconds apart.
+    /// Returns the ratio of `above` to `below` in a figure, from runs that are seconds apart.
     #[must_use]
     pub fn ratio(&self, metric: Metric, above: &Config, below: &Config) -> Option<Interval> {
         Interval::of_ratios(&self.pairs(metric, above, below, 0))
     }
 
-    /// Values of two points from runs of the same round that lie seconds apart, from a round on.
+    /// Returns the values of two points in runs of the same round that are seconds apart. Rounds
+    /// before `from` are left out.
     pub(crate) fn pairs(
         &self,
         metric: Metric,
@@ -277,7 +283,8 @@ impl StudyReport {
         above.runs.iter().filter(|run| run.round >= from_round).filter_map(pair).collect()
     }
 
-    /// What the study can tell apart; `None` if no point was compared with itself, or once only.
+    /// Returns the smallest difference that the study can detect; `None` unless points were
+    /// compared with themselves more than once.
     #[must_use]
     pub fn resolution(&self) -> Option<Resolution> {
         let pairs: Vec<(f64, f64)> = self.twins.iter().map(|twins| twins.ios_per_s).collect();
@@ -293,14 +300,16 @@ impl StudyReport {
         })
     }
 
-    /// Requests a second in the rounds that all points have: by these points are chosen, by others they are judged.
+    /// Returns the requests a second in the rounds that all points have. Points are chosen by these
+    /// rounds and judged by later ones.
     pub(crate) fn first_speed(&self, config: &Config) -> Option<f64> {
         let first = self.point(config)?.runs.iter().filter(|run| run.round < self.settings.repeat);
         median(&first.map(|run| run.ios_per_s).collect::<Vec<_>>())
     }
 
-    /// Whether the device bounds a point: throughput is flat from the depth before, no configuration of its shape has more, and the cores
-    /// are not full. Such a point says nothing of the interface but what it costs.
+    /// Whether the device limits a point: throughput does not rise from the depth before, no
+    /// configuration of the same shape has more, and the cores are not fully busy. For an
+    /// interface, such a point shows only its processor time.
     #[must_use]
     pub fn device_bound(&self, config: &Config) -> bool {
         let Some(here) = self.first_speed(config) else { return false };
@@ -334,7 +343,7 @@ impl StudyReport {
         flat && !self.cores_full(config)
     }
 
-    /// Whether the cores that a point's threads can use are busy all of the time.
+    /// Whether the cores that a point's threads can use are always busy.
     #[must_use]
     pub fn cores_full(&self, config: &Config) -> bool {
         let mid = |metric| Some(self.point(config)?.interval(metric)?.mid);
@@ -346,11 +355,11 @@ impl StudyReport {
     }
 }
 
-/// Runs that lie further apart are not compared, seconds.
+/// The greatest distance in time, in seconds, of two runs that are compared.
 pub(crate) const NEAR_S: f64 = 10.0;
 
-/// Throughput within that share of the most is the most.
+/// The share of the highest throughput above which throughput counts as the highest.
 const CEILING: f64 = 0.95;
 
-/// Cores that are busy for that share of the time are full.
+/// The share of time above which a core counts as fully busy.
 const CORE_FULL: f64 = 0.9;

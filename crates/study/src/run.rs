@@ -1,12 +1,14 @@
-//! Running a study: first every configuration once a round, in an order that a seed decides; then what findings compare, until it is clear.
+//! The execution of a study. First every configuration runs once a round, in an order that a seed
+//! determines. Then the points that findings compare run until their verdicts are clear.
 //!
 //! Always holds:
-//! - A round has every point once, so a study that drifts drifts for all of them alike.
-//! - Points that a finding compares are run next to each other, in rounds of their own, as often as the spread that is seen needs, within
-//!   bounds. A round's points are compared if they lie seconds apart; see [`StudyReport::pairs`].
+//! - A round has every point once, so a drift of the machine affects all points alike.
+//! - Points that a finding compares run close together, in rounds of their own. The number of these
+//!   rounds depends on the observed spread, within bounds. Points of a round are compared if they
+//!   are seconds apart; see [`StudyReport::pairs`].
 //! - Between comparisons a point is compared with itself.
 //! - A point that fails does not end the study; its error is in the report.
-//! - Nothing is written to a device that does not say it may be.
+//! - Only devices that allow writes are written to.
 
 use std::borrow::Borrow;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -24,27 +26,29 @@ use crate::measure::{Measure, digits};
 use crate::report::{ExperimentReport, Point, Settings, StudyReport, Twins};
 use crate::store::StoreRunner;
 
-/// What to run, and how often.
+/// The experiments of a study, and the number and length of their runs.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Experiments.
+    /// The experiments to run.
     pub experiments: Vec<&'static Experiment>,
-    /// Rounds of all points, and of what is compared; `None`: planned by the spread that is seen.
+    /// The number of rounds of all points, and of comparisons; `None`: determined by the effort and
+    /// the observed spread.
     pub repeat: Option<u32>,
-    /// No comparison begins after so many seconds; `None`: as the effort says.
+    /// The time in seconds after which no further comparison begins; `None`: determined by the
+    /// effort.
     pub budget_s: Option<f64>,
-    /// Seconds measured of each run; `None`: as the effort says.
+    /// The measured time of each run in seconds; `None`: determined by the effort.
     pub seconds_per_point: Option<f64>,
-    /// Seed of the order of runs, and of requests.
+    /// The seed of the order of runs and of the requests.
     pub seed: u64,
 }
 
-/// Told how a study goes; asked whether it should stop.
+/// Receives the progress of a study, and can stop it.
 pub trait Watcher: Sync {
-    /// So many runs of so many are done, and this is next.
+    /// Called before each run: `done` runs of `total` are finished, and `next` begins.
     fn at(&self, done: u64, total: u64, next: &str);
 
-    /// Something people should know now.
+    /// Called with a note that people should see at once.
     fn note(&self, text: &str) {
         let _ = text;
     }
@@ -55,7 +59,7 @@ pub trait Watcher: Sync {
     }
 }
 
-/// Passes the wish to stop on to a run.
+/// An observer that stops a run when the watcher wants to stop.
 struct Stop<'a>(&'a dyn Watcher);
 
 impl Observer for Stop<'_> {
@@ -67,7 +71,7 @@ impl Observer for Stop<'_> {
 }
 
 impl Options {
-    /// What is run, where the caller leaves it open.
+    /// Returns the settings, with defaults of the effort for those that the caller leaves open.
     #[must_use]
     pub fn settings(&self, effort: Effort) -> Settings {
         let (rounds, seconds, budget_s) = match effort {
@@ -93,13 +97,13 @@ impl Options {
     }
 }
 
-/// Rounds after which a comparison may be clear.
+/// The number of rounds after which a comparison may be clear.
 const COMPARED_MIN: u32 = 4;
 
-/// Rounds after which a comparison that is not clear will hardly be.
+/// The number of rounds after which a comparison is not continued, even if it is not clear.
 const COMPARED_MAX: u32 = 24;
 
-/// What is to be known if others use the processors as well.
+/// Returns a note if other programs use the processors as well.
 fn busy(cores: u32) -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let load: f64 = text.split(' ').next()?.parse().ok()?;
@@ -111,11 +115,11 @@ fn busy(cores: u32) -> Option<String> {
     })
 }
 
-/// Load for each core above which a machine is called busy.
+/// The load per core above which a machine counts as busy.
 const BUSY: f64 = 0.5;
 
 impl Settings {
-    /// How long a plan of so many points takes about, seconds, without prolonged runs.
+    /// Estimates the duration of a plan of `points` points in seconds, without prolonged runs.
     #[must_use]
     pub fn estimate_s(&self, points: usize) -> f64 {
         // Opening devices and starting threads.
@@ -124,10 +128,11 @@ impl Settings {
     }
 }
 
-/// Runs a study; `stores` runs its points that are of a store.
+/// Runs a study. `stores` runs the points of a store.
 ///
 /// # Errors
-/// `Unsupported` if no interface can be used on the devices, with what is in the way; `Io` if the watcher stopped it.
+/// `Unsupported` if no interface can be used on the devices, with the reasons. `Io` if the watcher
+/// stopped the study.
 pub fn run(
     lab: &Lab,
     options: &Options,
@@ -137,10 +142,10 @@ pub fn run(
     run_on(lab, options, watcher, stores, &mut |_, _| Ok(()))
 }
 
-/// Makes the devices ready for a point.
+/// Prepares the devices for a point.
 pub(crate) type Prepare<'a> = &'a mut dyn FnMut(&Config, &mut Lab) -> Result<()>;
 
-/// Runs a study whose devices must be made ready for each point.
+/// Runs a study whose devices must be prepared for each point.
 pub(crate) fn run_on(
     lab: &Lab,
     options: &Options,
@@ -188,7 +193,8 @@ pub(crate) fn run_on(
     Ok(report)
 }
 
-/// Runs a study with whatever measures a point; `None`: it was stopped.
+/// Runs a study with any function that measures a point; the function returns `None` if the study
+/// was stopped.
 pub(crate) fn run_with(
     lab: &Lab,
     options: &Options,
@@ -236,7 +242,7 @@ pub(crate) fn run_with(
     Ok(report)
 }
 
-/// A study on its way.
+/// The state of a running study.
 struct Session<'a, F> {
     report: StudyReport,
     watcher: &'a dyn Watcher,
@@ -244,7 +250,7 @@ struct Session<'a, F> {
     clock: Instant,
     order: fastrand::Rng,
     settings: Settings,
-    /// Which driver has the drives, if they go from one driver to another.
+    /// The driver that the drives are bound to, if they are rebound.
     driver: Driver,
     rebinds: bool,
     done: u64,
@@ -255,7 +261,7 @@ impl<F> Session<'_, F>
 where
     F: FnMut(&Config, u32) -> Option<std::result::Result<Measure, String>>,
 {
-    /// Runs a point once; the requests a second, if it did not fail.
+    /// Runs a point once and returns its requests a second, unless it failed.
     fn run(&mut self, config: &Config, round: u32) -> Result<Option<f64>> {
         self.watcher.at(self.done, self.total.max(self.done), &config.to_string());
         let at_s = digits(self.clock.elapsed().as_secs_f64());
@@ -270,8 +276,9 @@ where
         Ok(ios_per_s)
     }
 
-    /// Puts first what the driver runs that has the drives now: they change it once. From one round to the next the order turns round, so a
-    /// drive that drifts favours neither.
+    /// Sorts configurations so that those of the currently bound driver run first: the drives are
+    /// rebound at most once. The order alternates from round to round, so a drive that drifts
+    /// favours neither driver.
     fn by_driver(&self, configs: &mut [impl Borrow<Config>]) {
         if self.rebinds {
             let waits = |one: &Config| Driver::of(one).is_some_and(|of| of != self.driver);
@@ -279,7 +286,8 @@ where
         }
     }
 
-    /// Runs what findings compare, each comparison a round of its own, until all are clear, the rounds are spent or the time is.
+    /// Runs the comparisons of findings, each in rounds of its own, until all are clear or the
+    /// rounds or the time are used up.
     fn compare(&mut self) -> Result<()> {
         let mut round = self.settings.repeat;
         for pass in 0..self.settings.compared_max {
@@ -329,7 +337,8 @@ where
     }
 }
 
-/// Points that are compared with themselves, in turns: those that most findings compare.
+/// Returns the points that are compared with themselves, in turns: those that most findings
+/// compare.
 fn twins(comparisons: &[Comparison]) -> Vec<Config> {
     let mut counts: Vec<(usize, &Config)> = Vec::new();
     for config in comparisons.iter().flat_map(|one| &one.configs) {
@@ -353,8 +362,9 @@ fn planned(experiment: &Experiment, lab: &Lab) -> ExperimentReport {
     }
 }
 
-/// The configurations, each once, in blocks that stay together: what an experiment has and none before it, and within that what stands
-/// at one place of its axis.
+/// Returns all configurations, each once, in blocks that stay together. A block has the
+/// configurations of an experiment that no earlier experiment has, grouped by their position on its
+/// axis.
 fn blocks(experiments: &[ExperimentReport]) -> Vec<Vec<Vec<Config>>> {
     let mut known = std::collections::HashSet::new();
     let mut all = Vec::new();
@@ -375,7 +385,7 @@ fn blocks(experiments: &[ExperimentReport]) -> Vec<Vec<Vec<Config>>> {
     all
 }
 
-/// Blocks in any order, and within each its places and their points in any order.
+/// Shuffles the blocks, the positions within each block, and the points of each position.
 fn shuffled<'a>(blocks: &'a [Vec<Vec<Config>>], order: &mut fastrand::Rng) -> Vec<&'a Config> {
     let mut blocks: Vec<Vec<&Vec<Config>>> =
         blocks.iter().map(|block| block.iter().collect()).collect();
@@ -392,7 +402,7 @@ fn shuffled<'a>(blocks: &'a [Vec<Vec<Config>>], order: &mut fastrand::Rng) -> Ve
     all
 }
 
-/// How often a configuration is run: long ones once.
+/// Returns how often a configuration is run; long ones run once.
 fn runs(config: &Config, settings: &Settings) -> u32 {
     match config.pace {
         Pace::Prolonged { .. } => 1,
@@ -424,10 +434,10 @@ fn keep(
     }
 }
 
-/// Runs that are too short for a device that slow, or a machine that busy.
+/// The error of runs that are too short for a slow device or a busy machine.
 const TOO_SHORT: &str = "no request completed in the time there was";
 
-/// Measures a point; `None`: it was stopped.
+/// Measures a point; returns `None` if it was stopped.
 fn measure(
     lab: &Lab,
     settings: &Settings,
@@ -463,7 +473,7 @@ fn measure(
     }
 }
 
-/// What a system call costs that does nothing.
+/// Measures the cost of a system call that does nothing.
 fn bare_call(round: u32, run_s: f64) -> Measure {
     let (clock, mut calls) = (Instant::now(), 0_u32);
     while clock.elapsed().as_secs_f64() < run_s {

@@ -1,39 +1,42 @@
-//! What few runs tell: medians, intervals, and whether a claim about them holds.
+//! Statistics of few runs: medians, intervals, and tests of claims.
 //!
 //! Always holds:
-//! - An interval is 95 % by Student's t, around the mean of the runs' logarithms, and never without the median. Runs are few
-//!   and about equally noisy, which is what t is for; a bootstrap of three values has only ten samples to draw. Logarithms
-//!   because what disturbs a run divides its speed and multiplies its latency. Where a run found zero, which has no
-//!   logarithm, around the mean.
-//! - Two configurations are compared by the ratio within each round, since runs of a round are next to each other in
-//!   time and the drift of a device cancels. The interval is that of the ratios' logarithms.
-//! - A claim is decided only where the whole interval is on one side of its threshold. One run decides nothing.
+//! - An interval is a 95 % interval by Student's t, around the mean of the runs' logarithms, and
+//!   always includes the median. Student's t suits few runs with about equal noise; a bootstrap of
+//!   three values has only ten samples to draw. Logarithms suit disturbances, which divide the
+//!   speed of a run and multiply its latency. If a run has the value zero, which has no logarithm,
+//!   the interval is around the mean.
+//! - Two configurations are compared by the ratio within each round. The runs of a round are close
+//!   together in time, so the drift of a device cancels. The interval is that of the ratios'
+//!   logarithms.
+//! - A claim is decided only if the whole interval is on one side of its threshold. One run decides
+//!   nothing.
 
 use serde::{Deserialize, Serialize};
 
-/// The middle of some runs, and where the truth may be.
+/// The middle of several runs, with an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Median; of ratios, the geometric mean.
+    /// The median; for ratios, the geometric mean.
     pub mid: f64,
-    /// Lower and upper end; `None` with fewer than two runs.
+    /// The lower and upper end; `None` with fewer than two runs.
     pub bounds: Option<(f64, f64)>,
 }
 
-/// How sure an interval is.
+/// The confidence of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Confidence {
-    /// 95 %: what is shown.
+    /// 95 %: intervals in reports.
     #[default]
     Shown,
-    /// 99 %: what is clear enough to run no more, though it is looked at again and again.
+    /// 99 %: a comparison that is clear enough to end, although it is tested repeatedly.
     Clear,
-    /// 99.9 %: what must not happen by chance in many studies.
+    /// 99.9 %: an alarm that must not occur by chance in many studies.
     Alarm,
 }
 
 impl Confidence {
-    /// The quantile of Student's t for so many degrees of freedom, at least one.
+    /// Returns the quantile of Student's t for `freedom` degrees of freedom, at least one.
     fn quantile(self, freedom: usize) -> f64 {
         // The quantiles of the normal distribution; a series takes them to Student's t. It is a few percent low below four degrees.
         let z: f64 = match self {
@@ -56,10 +59,10 @@ const STUDENT_T_975: [f64; 30] = [
     2.052, 2.048, 2.045, 2.042,
 ];
 
-/// The same for more degrees than the table has.
+/// The quantile for more degrees of freedom than the table has.
 const NORMAL_975: f64 = 1.960;
 
-/// The middle value; between the two middle ones, their mean. `None` of nothing.
+/// Returns the middle value, or the mean of the two middle values; `None` if `values` is empty.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -68,7 +71,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some((sorted[below] + sorted[above]) / 2.0)
 }
 
-/// The mean, and half the width of the interval around it.
+/// Returns the mean, and half the width of the interval around it.
 fn student(values: &[f64], confidence: Confidence) -> Option<(f64, f64)> {
     let count = values.len();
     if count < 2 {
@@ -82,13 +85,14 @@ fn student(values: &[f64], confidence: Confidence) -> Option<(f64, f64)> {
 }
 
 impl Interval {
-    /// Of the runs of one configuration, none of which can be below zero. `None` of nothing.
+    /// Returns the interval of the runs of one configuration, whose values must not be negative;
+    /// `None` if `values` is empty.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         Self::of_at(values, Confidence::Shown)
     }
 
-    /// The same, as sure as wanted.
+    /// Returns the interval of the runs of one configuration with this confidence.
     pub(crate) fn of_at(values: &[f64], confidence: Confidence) -> Option<Self> {
         let mid = median(values)?;
         let bounds = if values.iter().all(|value| *value > 0.0) {
@@ -101,14 +105,14 @@ impl Interval {
         Some(Self { mid, bounds: bounds.map(|(low, high)| (low.min(mid), high.max(mid))) })
     }
 
-    /// Of how many times the first is the second, each pair from one round. Pairs with a zero say nothing and are left
-    /// out; `None` if no pair is left.
+    /// Returns the interval of the ratios of first to second values, each pair from one round.
+    /// Pairs with a zero are left out; `None` if no pair is left.
     #[must_use]
     pub fn of_ratios(pairs: &[(f64, f64)]) -> Option<Self> {
         Self::of_ratios_at(pairs, Confidence::Shown)
     }
 
-    /// The same, as sure as wanted.
+    /// Returns the interval of ratios with this confidence.
     pub(crate) fn of_ratios_at(pairs: &[(f64, f64)], confidence: Confidence) -> Option<Self> {
         let logs: Vec<f64> = pairs
             .iter()
@@ -129,30 +133,30 @@ impl Interval {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Threshold {
-    /// This or more.
+    /// The value or more.
     AtLeast(f64),
-    /// This or less.
+    /// The value or less.
     AtMost(f64),
-    /// From this to that.
+    /// From the first to the second value.
     Between(f64, f64),
 }
 
-/// What runs say of a claim.
+/// The outcome of testing a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The whole interval is on the claim's side.
+    /// The whole interval meets the claim.
     Holds,
-    /// The whole interval is on the other side.
+    /// The whole interval contradicts the claim.
     DoesNotHold,
-    /// The interval has the threshold in it, or there was one run only.
+    /// The interval contains the threshold, or there was only one run.
     Undecided,
-    /// This machine or these devices cannot show it.
+    /// This machine or these devices cannot test the claim.
     NotTestable,
 }
 
 impl Outcome {
-    /// In words.
+    /// Returns the outcome in words.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -163,7 +167,7 @@ impl Outcome {
         }
     }
 
-    /// Of a claim that has several parts, all of which must hold.
+    /// Returns the outcome of a claim with several parts, all of which must hold.
     #[must_use]
     pub fn all(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut all = Self::Holds;
@@ -180,7 +184,7 @@ impl Outcome {
 }
 
 impl Threshold {
-    /// Whether an interval is on its side.
+    /// Compares an interval with the threshold.
     #[must_use]
     pub fn judge(self, interval: &Interval) -> Outcome {
         let Some((low, high)) = interval.bounds else { return Outcome::Undecided };
@@ -198,7 +202,7 @@ impl Threshold {
         }
     }
 
-    /// In words: "at least 1.1".
+    /// Returns the threshold in words: "at least 1.1".
     #[must_use]
     pub fn words(self) -> String {
         match self {

@@ -1,6 +1,6 @@
-//! Points of a storage engine: a workload of a store in place of a device's.
+//! Points of a storage engine: they measure a workload of a store and not of a device.
 //!
-//! A study has no engine. A caller that has one hands in a [`StoreRunner`].
+//! This crate has no engine. A caller that has one provides a [`StoreRunner`].
 
 use std::fmt;
 
@@ -10,35 +10,37 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::measure::Measure;
 
-/// What a store is asked for.
+/// The workload of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StoreWork {
-    /// Records of 128 bytes, looked up at random.
+    /// Random lookups of records of 128 bytes.
     Lookup,
     /// TPC-C's mix of transactions.
     Tpcc,
 }
 
-/// A store and its workload. [`Config::threads`] are its workers, [`Config::depth`] the tasks of each.
+/// A store and its workload. [`Config::threads`] is the number of workers, [`Config::depth`] the
+/// number of tasks of each worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StoreUse {
-    /// What it is asked for.
+    /// The workload.
     pub work: StoreWork,
-    /// Bytes of its pages.
+    /// The page size in bytes.
     pub page_bytes: u32,
-    /// Its data, in percent of its memory.
+    /// The amount of data in percent of the memory.
     pub data_percent: u32,
-    /// Operations arrive at random times, so many of 100 that it does when each task does one after the other; `None`: they do.
+    /// The arrival rate, in percent of the peak rate, of operations that arrive at random times;
+    /// `None`: each task runs one operation after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_percent: Option<u32>,
-    /// Parents of pages that leave memory are looked for from the root.
+    /// Whether eviction finds the parent of a page by a search from the root.
     #[serde(default)]
     pub parents_from_root: bool,
 }
 
 impl StoreUse {
-    /// Pages of 4 KiB, ten times as many as fit into memory.
+    /// Returns a store with pages of 4 KiB and ten times as much data as memory.
     #[must_use]
     pub fn new(work: StoreWork) -> Self {
         Self {
@@ -50,7 +52,7 @@ impl StoreUse {
         }
     }
 
-    /// As a point: an interface, and so many workers, each of which has a core.
+    /// Returns a point of this store: an interface, and `workers` workers with a core each.
     #[must_use]
     pub fn on(self, interface: &str, workers: u32) -> Config {
         let tasks = match self.work {
@@ -86,28 +88,30 @@ impl fmt::Display for StoreUse {
     }
 }
 
-/// What a store's run has beside what every run has. An operation is a lookup or a transaction.
+/// The figures of a store's run that other runs do not have. An operation is a lookup or a
+/// transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StoreFigures {
-    /// Mean latency of an operation, microseconds.
+    /// Mean latency of an operation in microseconds.
     pub mean_us: f64,
-    /// Reads of the device, of an operation.
+    /// Reads of the device for an operation.
     pub reads_per_op: f64,
-    /// Writes of the device, the log's among them, of an operation.
+    /// Writes of the device for an operation, including the log.
     pub writes_per_op: f64,
-    /// Bytes read and written, of an operation.
+    /// Bytes read and written for an operation.
     pub device_bytes_per_op: f64,
-    /// Mean latency of a read of a page, microseconds.
+    /// Mean latency of a page read in microseconds.
     pub device_read_us: f64,
-    /// Eviction's share of the time in which workers did not wait.
+    /// The share of the workers' working time that was spent on eviction.
     pub eviction_share: f64,
 }
 
-/// Runs what is asked of a store.
+/// Runs the points of a store.
 pub trait StoreRunner {
-    /// Runs a point, which has a [`Config::store`], for so many seconds after so many that do not count.
+    /// Runs a point that has a [`Config::store`] for `run_s` seconds, after `ramp_s` seconds that
+    /// do not count.
     ///
     /// # Errors
-    /// What the store says.
+    /// The errors of the store.
     fn run(&mut self, config: &Config, ramp_s: f64, run_s: f64) -> Result<Measure>;
 }

@@ -8,7 +8,7 @@ use crate::report::StudyReport;
 use crate::run::{Options, Watcher, run_with};
 use crate::store::StoreFigures;
 
-/// So many cores and devices, and these interfaces.
+/// Returns a lab with this number of cores and devices, and these interfaces.
 pub(crate) fn lab(cores: usize, devices: usize, interfaces: &[&str]) -> Lab {
     Lab {
         cpus: (0..cores).collect(),
@@ -38,7 +38,8 @@ impl Watcher for Silent {
     fn at(&self, _: u64, _: u64, _: &str) {}
 }
 
-/// All experiments, each point measured by a function; `None`: it fails.
+/// Returns a study of all experiments in which a function measures each point; `None`: the point
+/// fails.
 pub(crate) fn study(
     cores: usize,
     devices: usize,
@@ -48,7 +49,7 @@ pub(crate) fn study(
     study_of(EXPERIMENTS.iter().collect(), cores, devices, interfaces, measure)
 }
 
-/// Some experiments.
+/// Returns a study of some experiments.
 pub(crate) fn study_of(
     experiments: Vec<&'static Experiment>,
     cores: usize,
@@ -70,7 +71,7 @@ pub(crate) fn study_of(
     .unwrap()
 }
 
-/// Figure 2 of S1 with other requests, on two cores.
+/// Returns a study of Figure 2 of S1 with other requests, on two cores.
 pub(crate) fn study_of_mix(
     mix: Mix,
     interfaces: &[&str],
@@ -90,13 +91,14 @@ pub(crate) fn study_of_mix(
     .unwrap()
 }
 
-/// Makes a measure so many times as slow.
+/// Makes a measure `factor` times as slow.
 pub(crate) fn slower(measure: &mut Measure, factor: f64) {
     measure.ios_per_s /= factor;
     measure.bytes_per_s /= factor;
 }
 
-/// A measure with so many I/Os a second, a little different each round, and what follows from it.
+/// Returns a measure with about `ios_per_s` I/Os a second, varied slightly by round, and the
+/// figures that follow from it.
 pub(crate) fn speed(config: &Config, round: u32, ios_per_s: f64) -> Measure {
     // Alike for all points of a round, and a little not: as a real device drifts.
     let drift = 1.0 + 0.2 * f64::from(round % 3);

@@ -1,6 +1,8 @@
-//! Instructions of a lookup and an update in memory, counted by callgrind, beside those that were counted when the code was last found good.
+//! Counts the instructions of a lookup and an update in memory with callgrind, and compares them
+//! with recorded counts.
 //!
-//! What a compiler makes of the code is the compiler's: with another version of it than the one that counted nothing is compared.
+//! Counts of different compiler versions are not compared, since the generated code depends on the
+//! compiler.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -8,24 +10,24 @@ use std::process::{Command, ExitCode};
 /// Options of `cargo xtask instructions`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Write what is counted, in place of comparing
+    /// Record the counts instead of comparing them
     #[arg(long)]
     write: bool,
-    /// Percent more than before that pass
+    /// Permitted increase, percent
     #[arg(long, default_value_t = 0.5)]
     more_percent: f64,
-    /// What was counted before
+    /// File with the recorded counts
     #[arg(long, value_name = "FILE", default_value = "docs/measure/instructions.txt")]
     file: PathBuf,
-    /// Where examples were built with the profile `ci`
+    /// Folder of the examples that were built with the profile `ci`
     #[arg(long, value_name = "FOLDER")]
     examples: PathBuf,
 }
 
-/// Operations of both runs; the difference is what is counted.
+/// The numbers of operations of two runs. The difference of their instruction counts is used.
 const COUNTS: [u64; 2] = [10_000, 60_000];
 
-/// Compares, or writes.
+/// Compares the counts, or records them.
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a command")]
 pub(crate) fn run(options: &Options) -> ExitCode {
     match compare(options) {
@@ -91,7 +93,7 @@ fn compiler() -> Result<String, String> {
     Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
 }
 
-/// Instructions of a run, of all its threads.
+/// Returns the number of instructions of all threads in a run.
 fn count(options: &Options, what: &str, operations: u64) -> Result<u64, String> {
     let said = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use qpair_sim::{drive, isolation, powercut, stores};
 
-/// Tasks of the project's own.
+/// A task of the project.
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
@@ -19,15 +19,17 @@ enum Task {
     Sim(stores::Options),
     /// Serves a drive with a volatile cache to a virtual machine, over NBD
     Drive(drive::Options),
-    /// Lets hostile clients at the vfio-user server and hostile servers at the driver, and verifies a good driver's blocks in between
+    /// Lets hostile clients attack the vfio-user server and hostile servers attack the driver, and
+    /// verifies a good driver's blocks in between
     Hostile(qpair_hostile::Options),
-    /// Runs transactions on lists, in threads and tasks, and judges by what they read whether they were isolated
+    /// Runs transactions on lists, in threads and tasks, and judges by their reads whether they
+    /// were isolated
     Isolation(isolation::Options),
-    /// Cuts the power of stores on recorded disks at many moments, and judges what is left
+    /// Cuts the power of stores on recorded disks at many moments, and judges the remaining data
     Powercut(powercut::Options),
-    /// Counts the instructions of a lookup and an update, and compares with what they were
+    /// Counts the instructions of a lookup and an update, and compares them with recorded counts
     Instructions(instructions::Options),
-    /// Runs what takes hours, and writes what came of it into the documents
+    /// Runs the tests that take hours, and writes their results into the documents
     Nightly(nightly::Options),
 }
 

@@ -1,6 +1,7 @@
-//! What takes hours, one after the other: the parts of `.ci/run` that prove more the longer they run, a store behind a SAS controller that fails
-//! again and again, and a load that stops and starts before a controller that sleeps. What came of them is a table in docs/measure/nightly.md, with
-//! date and commit; it replaces the one before.
+//! Tests that take hours, one after the other: the parts of `.ci/run` that prove more the longer
+//! they run, a store behind a failing SAS controller, and a load that stops and starts before a
+//! sleeping controller. Their results replace the table in docs/measure/nightly.md, with date and
+//! commit.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader};
@@ -32,16 +33,17 @@ pub(crate) struct Options {
     /// Seconds of hostile clients and servers
     #[arg(long, default_value_t = 1200)]
     hostile_seconds: u64,
-    /// Lives of a store behind a SAS controller
+    /// Incarnations of a store behind a SAS controller
     #[arg(long, default_value_t = 500)]
     hba_lives: u64,
-    /// Seconds of a load that stops and starts at random, before an NVMe controller that sleeps meanwhile
+    /// Seconds of a load that stops and starts at random, before an NVMe controller that sleeps
+    /// meanwhile
     #[arg(long, default_value_t = 3600)]
     doorbell_seconds: u64,
     /// This part only; may be repeated
     #[arg(long = "only", value_name = "PART", value_parser = PARTS)]
     only: Vec<String>,
-    /// Where the table goes
+    /// File for the table
     #[arg(long, value_name = "FILE", default_value = "docs/measure/nightly.md")]
     out: PathBuf,
 }
@@ -58,17 +60,17 @@ const HBA_TEST: &str = "test -p qpair --profile ci --test qpair hba -- --nocaptu
 const DOORBELL_TEST: &str =
     "test -p qpair-serve --profile ci --test serve stops_and_starts -- --nocapture";
 
-/// What came of a part.
+/// The result of a part.
 struct Outcome {
     part: &'static str,
     extent: String,
     passed: bool,
     minutes: u64,
-    /// The lines of its output that say how much was done.
+    /// The lines of the output that state how much was done.
     said: Vec<String>,
 }
 
-/// Runs the parts and writes the table; a part that fails does not keep the others from running.
+/// Runs the parts and writes the table. If a part fails, the others still run.
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a command")]
 pub(crate) fn run(options: &Options) -> ExitCode {
     let mut outcomes = Vec::new();
@@ -194,7 +196,7 @@ fn echo(line: &str) {
     println!("{line}");
 }
 
-/// Whether a line of a part's output says how much was done, or what failed.
+/// Whether a line of a part's output states how much was done, or what failed.
 fn tells(part: &str, line: &str) -> bool {
     if line.starts_with("failed:") || line.starts_with("wrong:") || line.starts_with("skipped:") {
         return true;
@@ -233,7 +235,7 @@ fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// What a command says, or "?" where it cannot be run.
+/// Returns the output of a command, or "?" if it cannot be run.
 fn said_by(command: &str, arguments: &[&str]) -> String {
     let output = Command::new(command).args(arguments).output();
     let said = output.ok().and_then(|output| String::from_utf8(output.stdout).ok());

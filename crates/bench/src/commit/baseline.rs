@@ -1,4 +1,4 @@
-//! What the device does when nothing is above it: a write of 4 KiB around the page cache, and a flush.
+//! Measures the device alone: a write of 4 KiB that bypasses the page cache, followed by a flush.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -17,39 +17,39 @@ use crate::report::LatencyReport;
 /// Bytes of a write.
 const BLOCK: u32 = 4096;
 
-/// What to measure.
+/// The device to measure.
 #[derive(Clone, Debug)]
 pub struct BaselineOptions {
-    /// A file or block device that no process has open. What it holds stays as it is: each block is read, and the same bytes
-    /// are written back.
+    /// A file or block device that no process has open. Its content does not change: each block is
+    /// read, and the same bytes are written back.
     pub path: PathBuf,
-    /// Interface, and its mode.
+    /// The interface and its mode.
     pub io: Mode,
-    /// Go through the page cache.
+    /// Whether writes go through the page cache.
     pub buffered: bool,
-    /// For how long.
+    /// The duration in seconds.
     pub seconds: f64,
 }
 
-/// The device alone: one write and one flush after the other.
+/// The results of the device alone, with one write and one flush after the other.
 #[derive(Clone, Debug, Serialize)]
 pub struct Baseline {
-    /// The interface and mode that really ran.
+    /// The interface and mode that were used.
     pub io: String,
-    /// Pairs of a write and a flush.
+    /// The number of pairs of a write and a flush.
     pub writes: u64,
-    /// Latencies of such pairs; the reads between them are not counted.
+    /// Latencies of the pairs. The reads between them are not counted.
     pub latency_us: LatencyReport,
 }
 
-/// One channel with one request at a time.
+/// A channel with one request at a time.
 struct Lane {
     channel: Box<dyn IoChannel>,
     completions: Vec<qpair_block::Completion>,
 }
 
 impl Lane {
-    /// Does a request, and gives its buffer back.
+    /// Runs a request and returns its buffer.
     fn run(&mut self, request: Request) -> Result<Option<Buffer>> {
         let refused = |_| Error::new(ErrorKind::Io, "the channel refuses a single request");
         self.channel.submit(request).map_err(refused)?;
@@ -63,10 +63,10 @@ impl Lane {
     }
 }
 
-/// Measures writes with their flushes at random places of a file, changing nothing of what it holds.
+/// Measures writes and flushes at random places of a file without changing its content.
 ///
 /// # Errors
-/// What opening the file, reading from it or writing to it says.
+/// Errors of opening the file, reading from it or writing to it.
 pub fn baseline(options: &BaselineOptions, progress: &dyn Progress) -> Result<Baseline> {
     let doing = "measuring the device alone";
     let file = FileOptions { direct: !options.buffered, ..FileOptions::new(&options.path) };

@@ -1,4 +1,4 @@
-//! One client: transactions of some rows, one after the other.
+//! A client that runs small transactions one after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::kv::{Begin, Durability, KvError, KvResult, KvSession};
 
 use super::{CommitWork, ROWS};
 
-/// What the clients of a run share.
+/// The state that the clients of a run share.
 pub(crate) struct Common {
     pub(crate) work: CommitWork,
     pub(crate) durability: Durability,
@@ -19,7 +19,7 @@ pub(crate) struct Common {
     pub(crate) rows: u32,
     pub(crate) seed: u64,
     pub(crate) shuffle: Shuffle,
-    /// Records inserted, or about to be.
+    /// The number of records inserted, or about to be inserted.
     pub(crate) next: AtomicU64,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Client<S> {
     session: S,
     common: Arc<Common>,
     random: Rng,
-    /// Records of the transaction.
+    /// The records of the transaction.
     records: Vec<u64>,
 }
 

@@ -1,8 +1,8 @@
-//! Small transactions over any transactional key-value store: updates of single rows that wait until they are durable,
-//! and inserts in random order that do not wait.
+//! Small transactions over any transactional key-value store: updates of single rows that wait
+//! until they are durable, and inserts in random order that do not wait.
 //!
-//! What always holds: each client is a closed loop; it begins its next transaction when the last one was committed.
-//! Rows are those of the lookup benchmark: keys of 8 bytes, values of 120.
+//! Always holds: each client is a closed loop; it begins its next transaction when the last one is
+//! committed. Rows are those of the lookup benchmark: keys of 8 bytes, values of 120.
 
 mod baseline;
 mod client;
@@ -18,7 +18,7 @@ pub use run::{CommitOptions, CommitWork, run_commit};
 
 use crate::kv::TableId;
 
-/// Names of the tables, in the order of their [`TableId`]s: open the store with them.
+/// Names of the tables, in the order of their [`TableId`]s. The store must be opened with them.
 pub const COMMIT_TABLES: [&str; 1] = ["bench"];
 
 pub(crate) const ROWS: TableId = TableId(0);

@@ -1,4 +1,4 @@
-//! What a run of small transactions found.
+//! The results of a run of small transactions.
 
 use serde::Serialize;
 
@@ -6,67 +6,68 @@ use crate::report::{LatencyReport, PartReport};
 
 use super::Baseline;
 
-/// One run.
+/// The results of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct CommitReport {
     /// The store, and how it was opened.
     pub store: String,
-    /// Update or insert.
+    /// The work: update or insert.
     pub work: String,
-    /// Records in the store: those updated, or those inserted.
+    /// The number of records in the store; for inserts, the number of inserted records.
     pub records: u64,
-    /// Rows of a transaction.
+    /// The number of rows of a transaction.
     pub rows_per_tx: u32,
-    /// Clients, each a closed loop.
+    /// The number of clients, each a closed loop.
     pub clients: usize,
-    /// What commits wait for.
+    /// The durability that commits wait for.
     pub durability: String,
     /// Seconds measured.
     pub seconds: f64,
-    /// Transactions committed.
+    /// The number of committed transactions.
     pub commits: u64,
-    /// The same per second.
+    /// Committed transactions per second.
     pub commits_per_s: f64,
     /// Rows written per second.
     pub rows_per_s: f64,
     /// Attempts that ended with a conflict, and were made again.
     pub conflicts: u64,
-    /// Latencies of transactions, from their beginning to the end of their commit.
+    /// Attempts that ended with a conflict and were repeated. Latencies of transactions, from their
+    /// beginning to the end of their commit.
     pub latency_us: LatencyReport,
-    /// Commits that a flush of the log made durable, on average.
+    /// The mean number of commits that a flush of the log made durable.
     pub commits_per_flush: Option<f64>,
     /// Bytes written to the log per commit.
     pub log_bytes_per_commit: Option<f64>,
-    /// Requests that wrote the device, per commit.
+    /// Write requests to the device per commit.
     pub device_writes_per_commit: Option<f64>,
-    /// Requests that read the device, per commit.
+    /// Read requests to the device per commit.
     pub device_reads_per_commit: Option<f64>,
-    /// Processor time per commit, user and system, all threads, microseconds.
+    /// Processor time per commit of all threads, user and system, in microseconds.
     pub cpu_us_per_commit: f64,
-    /// Where the workers' time went, if it was asked for; an operation is a commit.
+    /// The breakdown of the workers' time, if it was requested. An operation is a commit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cycles: Vec<PartReport>,
-    /// Bytes the store takes.
+    /// The size of the store in bytes.
     pub store_bytes: Option<u64>,
-    /// Rows of each second of the run.
+    /// The rows written in each second of the run.
     pub rows_by_second: Vec<u64>,
-    /// The slowest whole second over the median one.
+    /// The ratio of the slowest whole second to the median one.
     pub slowest_second_over_median: Option<f64>,
-    /// Records loaded per second, where this run loaded.
+    /// Records loaded per second, if this run loaded the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_records_per_s: Option<f64>,
-    /// The device alone, where it was measured.
+    /// The results of the device alone, if it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
-    /// Median latency of a commit over that of a bare write with its flush.
+    /// The ratio of the median latency of a commit to that of a bare write with its flush.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_over_baseline: Option<f64>,
-    /// Kernel release.
+    /// The release of the kernel.
     pub kernel: String,
 }
 
 impl CommitReport {
-    /// Puts the device alone beside it.
+    /// Adds the results of the device alone.
     pub fn set_baseline(&mut self, baseline: Baseline) {
         let p50 = baseline.latency_us.p50;
         self.p50_over_baseline = (p50 > 0.0).then(|| self.latency_us.p50 / p50);
@@ -74,7 +75,7 @@ impl CommitReport {
     }
 }
 
-/// The slowest of the whole seconds over the median of them.
+/// Returns the ratio of the slowest whole second to the median one.
 pub(super) fn slowest_over_median(by_second: &[u64], seconds: f64) -> Option<f64> {
     // The last second counts only if it was a whole one.
     let whole = by_second.len().min((seconds + 0.001) as usize);

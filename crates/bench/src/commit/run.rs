@@ -17,12 +17,12 @@ use super::ROWS;
 use super::client::{Client, Common};
 use super::report::{CommitReport, slowest_over_median};
 
-/// What transactions do.
+/// The kind of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitWork {
-    /// Replace uniformly random rows of a table that is filled first.
+    /// Transactions replace uniformly random rows of a table that is filled first.
     Update,
-    /// Insert all rows in random order into an empty table.
+    /// Transactions insert all rows in random order into an empty table.
     Insert,
 }
 
@@ -35,24 +35,24 @@ impl fmt::Display for CommitWork {
     }
 }
 
-/// What to run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitOptions {
-    /// What transactions do.
+    /// The kind of transactions.
     pub work: CommitWork,
-    /// Records: those of the table, or those to insert.
+    /// The number of records: those of the table, or those to insert.
     pub records: u64,
-    /// Rows of a transaction.
+    /// The number of rows of a transaction.
     pub rows_per_tx: u32,
-    /// Clients.
+    /// The number of clients.
     pub clients: usize,
-    /// Seconds to measure; inserts run until all are in.
+    /// Seconds to measure. Inserts run until all records are inserted.
     pub seconds: f64,
-    /// Seconds to run before that; inserts have none.
+    /// Seconds to run before the measurement. Inserts have no warm-up.
     pub warm_up_seconds: f64,
-    /// What commits wait for.
+    /// The durability that commits wait for.
     pub durability: Durability,
-    /// What inputs follow from.
+    /// The seed of the inputs.
     pub seed: u64,
 }
 
@@ -71,11 +71,12 @@ impl Default for CommitOptions {
     }
 }
 
-/// Runs small transactions over a store that was opened with [`COMMIT_TABLES`](super::COMMIT_TABLES).
+/// Runs small transactions over a store that was opened with
+/// [`COMMIT_TABLES`](super::COMMIT_TABLES).
 ///
 /// # Errors
-/// `Exists` if the table holds another number of records, or any at all for inserts; `Closed` if it was interrupted;
-/// what the store says.
+/// `Exists` if the table has another number of records, or any records in the case of inserts;
+/// `Closed` if the run was interrupted; errors of the store.
 pub fn run_commit<K: Kv>(
     kv: &K,
     options: &CommitOptions,
@@ -167,7 +168,7 @@ fn other_records(there: u64, options: &CommitOptions) -> Error {
     }
 }
 
-/// How many records the table has, by its last key.
+/// Returns the number of records in the table, computed from its last key.
 fn records_there<K: Kv>(kv: &K) -> Result<u64> {
     let counts = kv
         .start(1, |_, mut session| async move {
@@ -186,7 +187,7 @@ fn records_there<K: Kv>(kv: &K) -> Result<u64> {
     Ok(counts.into_iter().sum())
 }
 
-/// Fills the table; records per second.
+/// Fills the table, and returns the records per second.
 fn fill<K: Kv>(kv: &K, records: u64, progress: &dyn Progress) -> Result<f64> {
     let began = Instant::now();
     let phase = ("filling (sorted load)", records);
@@ -195,7 +196,7 @@ fn fill<K: Kv>(kv: &K, records: u64, progress: &dyn Progress) -> Result<f64> {
 }
 
 async fn load<S: KvSession>(mut session: S, errand: Arc<Errand>, records: u64) -> KvResult<()> {
-    /// Records between two looks at the wish to stop.
+    /// Records between two checks whether to stop.
     const RECORDS: u64 = 1024;
     let mut value = [0; VALUE_BYTES];
     let mut loader = session.loader(ROWS).await?;

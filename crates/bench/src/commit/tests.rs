@@ -1,4 +1,4 @@
-//! Updates and inserts over the simplest store, and the device alone over a file.
+//! Updates and inserts over the in-memory store, and the baseline over a file.
 
 use qpair::{ErrorKind, Mode};
 

@@ -1,5 +1,5 @@
-//! Long work of clients that is not measured: loading, checking, reading into memory. It shows how far it is, and can
-//! be stopped.
+//! Long work of clients that is not measured, such as loading, checking and reading into memory. It
+//! reports progress and can be stopped.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use crate::kv::{Kv, KvResult};
 use crate::progress::Progress;
 use crate::run::{interrupted, watch};
 
-/// What the clients of an errand share with the thread that watches it.
+/// The state that the clients share with the thread that watches them.
 #[derive(Debug, Default)]
 pub(crate) struct Errand {
     done: AtomicU64,
     stop: AtomicBool,
     running: AtomicUsize,
-    /// Which piece of the work is next.
+    /// The next piece of the work.
     next: AtomicUsize,
 }
 
 impl Errand {
-    /// Adds to what is done.
+    /// Adds to the finished records.
     ///
     /// # Errors
-    /// If the work is to stop.
+    /// An error if the work is to stop.
     pub(crate) fn advance(&self, records: u64) -> KvResult<()> {
         self.done.fetch_add(records, Ordering::Relaxed);
         match self.stop.load(Ordering::Relaxed) {
@@ -34,7 +34,7 @@ impl Errand {
         }
     }
 
-    /// Takes the next piece of the work, from 0.
+    /// Takes the next piece of the work and returns its number, from 0.
     pub(crate) fn take(&self) -> usize {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -48,8 +48,8 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Runs `work` on so many clients, and answers what each answered; the first error stops the others. `total` is the
-/// number of records there are to do, about.
+/// Runs `work` on `clients` clients and returns their results; the first error stops the others.
+/// `total` is the approximate number of records.
 pub(crate) fn run_errand<K, F, Fut, T>(
     kv: &K,
     clients: usize,

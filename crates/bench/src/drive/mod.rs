@@ -1,10 +1,11 @@
-//! Clients of a key-value store that do one operation after the other, for a while, and what they count.
+//! Clients of a key-value store that run one operation after the other for a given time, and their
+//! counts.
 //!
-//! What always holds:
-//! - An operation counts if it ended while the run measured; its time is from its beginning, or from when it was due, to its end, with
-//!   all its attempts.
+//! Always holds:
+//! - An operation counts if it ends while the run measures. Its latency is the time from its
+//!   beginning, or from the time it was due, to its end, with all its attempts.
 //! - The clients of a thread count into one tally without locks.
-//! - The first error of a client stops all of them, and is what the run answers.
+//! - The first error of a client stops all clients, and the run returns it.
 
 mod errand;
 mod tally;
@@ -23,56 +24,57 @@ use crate::span::Span;
 pub(crate) use errand::{Errand, run_errand};
 pub(crate) use tally::{KindTally, Tally};
 
-/// What one client does, over and over.
+/// The operations of one client.
 pub(crate) trait Operate {
-    /// Does one operation; `None`: nothing is left to do.
+    /// Runs one operation; returns `None` if there is nothing left to do.
     async fn operate(&mut self) -> KvResult<Option<Done>>;
 }
 
-/// An operation that was done.
+/// A finished operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
-    /// Which kind of operation, from 0.
+    /// The kind of the operation, from 0.
     pub(crate) kind: usize,
-    /// What it counts for in throughput: 1, or rows.
+    /// The amount that the operation adds to the throughput: 1, or its rows.
     pub(crate) weight: u32,
     /// Attempts that ended with a conflict.
     pub(crate) conflicts: u32,
-    /// It ended as the workload meant it to: without a commit.
+    /// Whether the operation ended without a commit, as the workload intended.
     pub(crate) rolled_back: bool,
 }
 
-/// How long to run.
+/// The clients and duration of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Clients, all at once.
+    /// The number of concurrent clients.
     pub(crate) clients: usize,
-    /// Kinds of operations.
+    /// The number of kinds of operations.
     pub(crate) kinds: usize,
-    /// Seconds before it measures.
+    /// Seconds before the measurement.
     pub(crate) warm_up_s: f64,
-    /// Seconds measured; none: until the clients have nothing left to do.
+    /// Seconds measured; `None`: until the clients have nothing left to do.
     pub(crate) seconds: Option<f64>,
-    /// Operations that arrive a second, at random times; none: each client does one after the other.
+    /// The mean number of operations that arrive a second, at random times; `None`: each client
+    /// runs one operation after the other.
     pub(crate) rate_per_s: Option<f64>,
-    /// Weight of all operations there are, for progress of a run without an end in time.
+    /// The weight of all operations, for the progress of a run without a time limit.
     pub(crate) total: u64,
-    /// What is said while it runs.
+    /// The name of the phase for progress messages.
     pub(crate) phase: String,
 }
 
-/// What a run counted.
+/// The counts of a run.
 pub(crate) struct Driven {
     pub(crate) wall_s: f64,
     pub(crate) cpu_s: f64,
     pub(crate) kinds: Vec<KindTally>,
-    /// Weight of each second.
+    /// The weight of the operations of each second.
     pub(crate) by_second: Vec<u64>,
-    /// What the store counted while it ran. `store_bytes` is what it takes at the end.
+    /// The counts of the store during the run. `store_bytes` is the size at the end.
     pub(crate) store: KvStatistics,
 }
 
-/// Live counters: each has a cache line of its own.
+/// A live counter in a cache line of its own.
 #[repr(align(128))]
 #[derive(Default)]
 struct Live(AtomicU64);
@@ -91,7 +93,7 @@ impl Window {
     }
 }
 
-/// Ends a client's part in the run, whatever way it ends.
+/// Marks a client as finished when dropped, whether it succeeded or failed.
 struct Running(Arc<Window>);
 
 impl Drop for Running {
@@ -100,7 +102,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs clients over a store; `make` makes the client with this number.
+/// Runs clients over a store; `make` makes the client with a given number.
 pub(crate) fn drive<K, C, M>(
     kv: &K,
     plan: &Plan,
@@ -130,7 +132,7 @@ where
     finish(kv, clients, outcome, plan, progress)
 }
 
-/// What was measured when the window closed.
+/// The measurements at the ends of the measured time.
 struct Watched {
     stretch: Stretch,
     before: KvStatistics,
@@ -251,7 +253,7 @@ fn rounded(rate: f64) -> String {
     }
 }
 
-/// Runs one client; the tally of its thread, if it is the last one there.
+/// Runs one client. The last client of a thread returns the thread's tally.
 async fn run_client<C: Operate>(
     mut client: C,
     number: usize,
@@ -286,7 +288,7 @@ async fn run_client<C: Operate>(
     Ok(tally::taken_by_the_last(tally))
 }
 
-/// The error of a plan without clients or time.
+/// Returns an error if a plan has no clients or no time.
 pub(crate) fn check_plan(clients: usize, seconds: f64) -> Result<()> {
     if clients == 0 || seconds <= 0.0 {
         return Err(Error::new(

@@ -1,4 +1,4 @@
-//! What the clients of one thread count together.
+//! The common tally of the clients of one thread.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -8,16 +8,16 @@ use qpair::{Error, ErrorKind, Result};
 
 use super::Done;
 
-/// Longest time a histogram tells apart, nanoseconds.
+/// The longest latency that a histogram distinguishes, in nanoseconds.
 const LONGEST_NS: u64 = 100_000_000_000;
 
-/// What was counted of one kind of operations.
+/// The counts of one kind of operations.
 pub(crate) struct KindTally {
     /// Operations.
     pub(crate) count: u64,
-    /// What they count for in throughput.
+    /// The sum of the operations' weights.
     pub(crate) weight: u64,
-    /// Operations that ended without a commit because the workload means some to.
+    /// Operations that ended without a commit, as the workload intended.
     pub(crate) rolled_back: u64,
     /// Attempts that ended with a conflict.
     pub(crate) conflicts: u64,
@@ -27,10 +27,10 @@ pub(crate) struct KindTally {
     pub(crate) histogram: Histogram<u64>,
 }
 
-/// What was counted.
+/// The counts of one thread.
 pub(crate) struct Tally {
     pub(crate) kinds: Vec<KindTally>,
-    /// Weight of each second.
+    /// The weight of the operations of each second.
     pub(crate) by_second: Vec<u64>,
 }
 
@@ -90,7 +90,7 @@ thread_local! {
     static TALLY: RefCell<Weak<RefCell<Tally>>> = const { RefCell::new(Weak::new()) };
 }
 
-/// The tally that the clients of this thread share; made for the first of them.
+/// Returns the tally of this thread, which its first client makes.
 pub(super) fn of_this_thread(kinds: usize) -> Result<Rc<RefCell<Tally>>> {
     TALLY.with(|shared| {
         let mut shared = shared.borrow_mut();
@@ -105,7 +105,7 @@ pub(super) fn of_this_thread(kinds: usize) -> Result<Rc<RefCell<Tally>>> {
     })
 }
 
-/// What was counted, if no other client of this thread goes on counting.
+/// Returns the counts if no other client of this thread is still counting.
 pub(super) fn taken_by_the_last(tally: Rc<RefCell<Tally>>) -> Option<Tally> {
     Rc::try_unwrap(tally).ok().map(RefCell::into_inner)
 }

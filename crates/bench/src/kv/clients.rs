@@ -1,4 +1,4 @@
-//! Clients under way, and those that have a thread each.
+//! Running clients, and clients that have a thread each.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,7 +10,7 @@ use super::{KvError, KvResult};
 
 type Join<T> = Box<dyn FnOnce() -> KvResult<T> + Send>;
 
-/// Clients that were started. Dropping this lets them go on.
+/// Running clients. Dropping this does not stop them.
 pub struct Clients<T> {
     joins: Vec<Join<T>>,
 }
@@ -22,16 +22,16 @@ impl<T> std::fmt::Debug for Clients<T> {
 }
 
 impl<T> Clients<T> {
-    /// Clients that end when these functions return; each waits for one of them.
+    /// Makes clients from functions that each wait for one client.
     #[must_use]
     pub fn new(joins: Vec<Box<dyn FnOnce() -> KvResult<T> + Send>>) -> Self {
         Self { joins }
     }
 
-    /// Waits for all of them, and then gives what each answered, in order.
+    /// Waits for all clients, and returns their results in order.
     ///
     /// # Errors
-    /// The first error, once all have ended.
+    /// The first error, after all clients have ended.
     pub fn join(self) -> KvResult<Vec<T>> {
         let answers: Vec<KvResult<T>> = self.joins.into_iter().map(|join| join()).collect();
         answers.into_iter().collect()
@@ -66,7 +66,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 /// Starts clients on a thread each. `session` makes a client's session, on the client's thread.
 ///
 /// # Errors
-/// If the system has no more threads; those that were started end by themselves.
+/// An error if the system cannot start a thread. Clients that were started before end by
+/// themselves.
 pub fn start_threads<S, M, F, Fut, T>(clients: usize, session: M, client: F) -> KvResult<Clients<T>>
 where
     M: Fn() -> KvResult<S> + Send + Sync + 'static,

@@ -1,14 +1,15 @@
-//! Why an operation of a key-value store failed.
+//! Errors of the operations of a key-value store.
 
 use std::fmt;
 
-/// What the operations of a key-value store answer.
+/// The result of an operation of a key-value store.
 pub type KvResult<T> = Result<T, KvError>;
 
-/// Why an operation failed.
+/// The error of an operation.
 #[derive(Clone, Debug)]
 pub enum KvError {
-    /// Another transaction was in the way: to be rolled back and tried again.
+    /// Another transaction was in the way. The transaction must be rolled back and may be tried
+    /// again.
     Conflict,
     /// An error of a qpair store.
     Store(qpair::Error),
@@ -17,7 +18,7 @@ pub enum KvError {
 }
 
 impl KvError {
-    /// Whether trying again makes sense.
+    /// Whether another attempt may succeed.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict)

@@ -5,11 +5,11 @@ use super::{Begin, Durability, KvLoader, KvResult, KvSession, TableId};
 /// Records of one transaction of a load.
 const BATCH: usize = 1000;
 
-/// Fills a table by transactions of 1000 inserts that wait for nothing.
+/// Fills a table by transactions of 1000 inserts that do not wait to be durable.
 pub struct TransactionLoader<'session, S: KvSession> {
     session: &'session mut S,
     table: TableId,
-    /// Records of the transaction that is open; 0: none is.
+    /// Records of the open transaction; 0: there is none.
     pending: usize,
 }
 

@@ -1,7 +1,7 @@
-//! The simplest store there can be, for tests of workloads: maps under one lock.
+//! The simplest possible store, for tests of workloads: maps under one lock.
 //!
-//! Transactions run one after the other: a session holds the whole store from its first operation to its commit, and
-//! undoes from a list what it did.
+//! Transactions run one after the other. A session holds the whole store from its first operation
+//! to its commit, and rolls back from a list of its changes.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,10 +18,10 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Debug, Default)]
 struct State {
     tables: Vec<Map>,
-    /// A transaction is open.
+    /// Whether a transaction is open.
     taken: bool,
     commits: u64,
-    /// Each such commit that writes fails with a conflict, to test retries; 0: none does.
+    /// One of this many commits that write fails with a conflict, to test retries; 0: none fails.
     conflict_every: u64,
 }
 
@@ -40,24 +40,24 @@ pub struct MemoryKv(Arc<Inner>);
 pub struct MemorySession {
     inner: Arc<Inner>,
     open: Option<Begin>,
-    /// What stood where this transaction wrote, oldest first.
+    /// The old values where this transaction wrote, oldest first.
     undo: Vec<(TableId, Vec<u8>, Option<Vec<u8>>)>,
 }
 
 impl MemoryKv {
-    /// An empty store with so many tables.
+    /// Makes an empty store with `tables` tables.
     #[must_use]
     pub fn new(tables: usize) -> Self {
         let state = State { tables: vec![Map::new(); tables], ..State::default() };
         Self(Arc::new(Inner { state: Mutex::new(state), free: Condvar::new() }))
     }
 
-    /// Lets one of so many commits that write fail with a conflict; 0: none.
+    /// Makes one of every `commits` commits that write fail with a conflict; 0: none fails.
     pub fn conflict_every(&self, commits: u64) {
         self.0.lock().conflict_every = commits;
     }
 
-    /// A session.
+    /// Returns a new session.
     #[must_use]
     pub fn session(&self) -> MemorySession {
         MemorySession { inner: self.0.clone(), open: None, undo: Vec::new() }

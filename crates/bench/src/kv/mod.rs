@@ -1,11 +1,14 @@
-//! Any ordered transactional key-value store, as the workloads see it.
+//! An ordered transactional key-value store, as the workloads see it.
 //!
-//! What always holds:
-//! - A workload names tables by their place in a list of names ([`TableId`]); the store was opened with that list.
-//! - Each client has a [`KvSession`] of its own, which never changes threads. It has at most one transaction at a time.
-//! - Methods are async so that a store with tasks can wait in them. A store that blocks answers with futures that are
-//!   ready at once; [`start_threads`] gives each of its clients a thread, and [`block_on`] runs the future there.
-//! - Nothing is boxed and nothing is `dyn` on the way of an operation.
+//! Always holds:
+//! - A workload names tables by their position in a list of names ([`TableId`]). The store was
+//!   opened with that list.
+//! - Each client has its own [`KvSession`], which stays on one thread. A session has at most one
+//!   transaction at a time.
+//! - Methods are async so that a store with tasks can wait in them. A store that blocks returns
+//!   futures that are ready at once; [`start_threads`] gives each of its clients a thread, and
+//!   [`block_on`] runs the future there.
+//! - An operation neither boxes a future nor calls through `dyn`.
 
 mod clients;
 mod error;
@@ -24,27 +27,28 @@ pub use error::{KvError, KvResult};
 pub use loader::TransactionLoader;
 pub use memory::{MemoryKv, MemorySession};
 
-/// A table: its place in the list of names that the store was opened with.
+/// A table: its position in the list of names that the store was opened with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableId(pub u8);
 
 impl TableId {
-    /// The table's place.
+    /// Returns the table's position.
     #[must_use]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// What a commit waits for.
+/// The durability that a commit waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// It returns when it survives a loss of power.
+    /// A commit returns when it survives a loss of power.
     #[default]
     Sync,
-    /// The same, awaited together with others. A store without such a thing does as for [`Durability::Sync`].
+    /// As [`Durability::Sync`], awaited together with other commits. A store without group commit
+    /// treats it as [`Durability::Sync`].
     Group,
-    /// It returns when others see it; durable some time later.
+    /// A commit returns when other transactions see it, and is durable some time later.
     Async,
 }
 
@@ -79,44 +83,44 @@ impl FromStr for Durability {
     }
 }
 
-/// What a transaction is begun with.
+/// The options of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Begin {
-    /// It will only read, at one point of time: a snapshot. Nothing it does conflicts.
+    /// Whether the transaction only reads. It reads a snapshot and never conflicts.
     pub read_only: bool,
-    /// What its commit waits for.
+    /// The durability that the commit waits for.
     pub durability: Durability,
 }
 
 impl Begin {
-    /// A snapshot.
+    /// Returns the options of a snapshot.
     #[must_use]
     pub fn read_only() -> Self {
         Self { read_only: true, durability: Durability::Async }
     }
 
-    /// A transaction that writes.
+    /// Returns the options of a transaction that writes.
     #[must_use]
     pub fn read_write(durability: Durability) -> Self {
         Self { read_only: false, durability }
     }
 }
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the least key on.
+    /// Ascending, from the least key.
     Forward,
-    /// From the greatest key on.
+    /// Descending, from the greatest key.
     Backward,
 }
 
-/// The keys `from..to`: `from` is in it, `to` is not. Both directions scan the same keys.
+/// The keys `from..to`, including `from` and excluding `to`. Both directions scan the same keys.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRange<'a> {
-    /// The least key. Empty: from the table's beginning.
+    /// The least key; empty: the beginning of the table.
     pub from: &'a [u8],
-    /// The first key beyond. Empty: to the table's end.
+    /// The first key beyond the range; empty: the end of the table.
     pub to: &'a [u8],
 }
 
@@ -125,16 +129,16 @@ impl KeyRange<'_> {
     pub const ALL: KeyRange<'static> = KeyRange { from: &[], to: &[] };
 }
 
-/// What a store counted since it was opened. `None`: it does not know.
+/// The counts of a store since it was opened. `None`: the store does not count this.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KvStatistics {
-    /// Requests that read the device.
+    /// Read requests to the device.
     pub device_reads: Option<u64>,
-    /// Bytes that these and those moved.
+    /// Bytes that read and write requests moved.
     pub device_bytes: Option<u64>,
-    /// Reads that were timed, and how long they took together, microseconds.
+    /// The number of timed reads, and their total duration in microseconds.
     pub device_reads_timed: Option<(u64, u64)>,
-    /// Requests that wrote it, of pages and of the log.
+    /// Write requests to the device, of pages and of the log.
     pub device_writes: Option<u64>,
     /// Flushes of the log, or writes that are durable by themselves.
     pub log_flushes: Option<u64>,
@@ -142,14 +146,14 @@ pub struct KvStatistics {
     pub log_commits: Option<u64>,
     /// Bytes written to the log.
     pub log_bytes: Option<u64>,
-    /// Bytes the store takes on the device now.
+    /// The current size of the store on the device in bytes.
     pub store_bytes: Option<u64>,
-    /// Where its workers' time went.
+    /// The breakdown of the workers' time.
     pub cycles: WorkerCycles,
 }
 
 impl KvStatistics {
-    /// Commits that a flush of the log made durable, on average.
+    /// Returns the mean number of commits that a flush of the log made durable.
     #[must_use]
     pub fn commits_per_flush(&self) -> Option<f64> {
         let flushes = self.log_flushes.filter(|flushes| *flushes > 0)?;
@@ -157,65 +161,68 @@ impl KvStatistics {
     }
 }
 
-/// A store. Cheap to clone; clones are the same store.
+/// A store. Clones are cheap and refer to the same store.
 pub trait Kv: Clone + Send + Sync + 'static {
-    /// What a client works with.
+    /// The session of a client.
     type Session: KvSession + 'static;
 
-    /// The store's name and how it was opened, in a few words, for reports.
+    /// Describes the store and how it was opened in a few words, for reports.
     fn describe(&self) -> String;
 
-    /// Starts clients `0..clients`, and returns at once. Each gets its number and a session, and runs where the store
-    /// runs its clients: tasks on workers, or a thread for each ([`start_threads`]).
+    /// Starts clients `0..clients`, and returns at once. Each client gets its number and a session,
+    /// and runs where the store runs its clients: in tasks on workers, or on a thread for each
+    /// client ([`start_threads`]).
     ///
     /// # Errors
-    /// If threads or sessions cannot be had.
+    /// An error if threads or sessions cannot be created.
     fn start<F, Fut, T>(&self, clients: usize, client: F) -> KvResult<Clients<T>>
     where
         F: Fn(usize, Self::Session) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = KvResult<T>> + 'static,
         T: Send + 'static;
 
-    /// What it counted since it was opened.
+    /// Returns the counts since the store was opened.
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     fn statistics(&self) -> KvResult<KvStatistics>;
 }
 
-/// One client's way to the store.
+/// A client's session with the store.
 ///
-/// Reads and writes belong to the transaction that was begun last. After an error of any kind the transaction is to be
-/// ended with [`KvSession::rollback`]; after `Conflict` it may then be tried again from its beginning.
+/// Reads and writes belong to the transaction that was begun last. After any error the transaction
+/// must be ended with [`KvSession::rollback`]; after `Conflict` it may then be tried again from its
+/// beginning.
 pub trait KvSession {
-    /// Fills a table; see [`KvSession::loader`].
+    /// The loader of a table; see [`KvSession::loader`].
     type Loader<'session>: KvLoader
     where
         Self: 'session;
 
-    /// Whether [`KvSession::fetch`] does something that is of use: not where all of the store may be in memory.
+    /// Whether [`KvSession::fetch`] is useful. It is not if all of the store may be in memory.
     fn fetches(&self) -> bool {
         false
     }
 
-    /// Brings the pages of keys into memory. An open transaction will read them next, in this order: called before its first read and its
-    /// first lock, it holds no other transaction up while it waits for the device. Stores whose clients are threads do nothing.
+    /// Brings the pages of keys into memory. An open transaction will read these keys next, in this
+    /// order. Called before the transaction's first read and first lock, it delays no other
+    /// transaction while it waits for the device. Stores whose clients are threads do nothing.
     fn fetch(&mut self, keys: &[(TableId, &[u8])]) -> impl Future<Output = KvResult<()>> {
         let _ = keys;
         std::future::ready(Ok(()))
     }
 
-    /// Says which keys the open transaction will read next, in this order: a hint, for stores that can bring them into the
-    /// processor's caches all at the same time.
+    /// Announces the keys that the open transaction will read next, in this order. This is a hint
+    /// for stores that can bring all of them into the processor's caches at the same time.
     fn expect(&mut self, keys: &[(TableId, &[u8])]) -> KvResult<()> {
         let _ = keys;
         Ok(())
     }
 
-    /// Begins a transaction. One that was left open is rolled back.
+    /// Begins a transaction. A transaction that is still open is rolled back.
     fn begin(&mut self, begin: Begin) -> impl Future<Output = KvResult<()>>;
 
-    /// Reads a key: `value` is replaced by what is found, and empty if the answer is `false`.
+    /// Reads a key into `value` and returns whether it exists. `value` is empty if it does not.
     fn get_into(
         &mut self,
         table: TableId,
@@ -223,8 +230,9 @@ pub trait KvSession {
         value: &mut Vec<u8>,
     ) -> impl Future<Output = KvResult<bool>>;
 
-    /// As [`KvSession::get_into`], for a key that will be written: takes the key's lock first where the store has such
-    /// locks, also if there is no such key. Before the first read of a transaction it does not conflict, it waits.
+    /// As [`KvSession::get_into`], for a key that will be written. A store with locks locks the key
+    /// first, even if it does not exist. Before the first read of a transaction, this waits instead
+    /// of conflicting.
     fn get_for_update(
         &mut self,
         table: TableId,
@@ -232,8 +240,8 @@ pub trait KvSession {
         value: &mut Vec<u8>,
     ) -> impl Future<Output = KvResult<bool>>;
 
-    /// Takes a key's lock ahead of time, where the store has such locks, and reads nothing: a transaction that takes
-    /// the locks of all hot keys before its first read is in no other transaction's way later. Stores without locks do nothing.
+    /// Locks a key ahead of time and reads nothing. A transaction that locks all hot keys before
+    /// its first read delays no other transaction later. Stores without locks do nothing.
     fn lock(&mut self, table: TableId, key: &[u8]) -> impl Future<Output = KvResult<()>> {
         let _ = (table, key);
         std::future::ready(Ok(()))
@@ -247,8 +255,8 @@ pub trait KvSession {
         value: &[u8],
     ) -> impl Future<Output = KvResult<()>>;
 
-    /// Adds a record whose key the caller knows to be new. A store may take a cheaper way than for `put`, and need not
-    /// notice that the key was there.
+    /// Inserts a record whose key the caller knows to be new. A store may do this more cheaply than
+    /// `put`, and need not notice that the key exists.
     fn insert(
         &mut self,
         table: TableId,
@@ -256,11 +264,11 @@ pub trait KvSession {
         value: &[u8],
     ) -> impl Future<Output = KvResult<()>>;
 
-    /// Removes a record; whether there was one.
+    /// Removes a record, and returns whether it existed.
     fn delete(&mut self, table: TableId, key: &[u8]) -> impl Future<Output = KvResult<bool>>;
 
-    /// Hands the records of a range to `each` in order, at most `limit` of them, until it breaks. What the transaction
-    /// wrote itself is seen.
+    /// Passes the records of a range to `each` in order, at most `limit` of them, until it breaks.
+    /// The scan sees the transaction's own writes.
     fn scan<F>(
         &mut self,
         table: TableId,
@@ -272,25 +280,26 @@ pub trait KvSession {
     where
         F: FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 
-    /// Commits. After an error nothing of the transaction is there, unless the error was one of durability.
+    /// Commits the transaction. After an error none of its changes are stored, unless the error
+    /// concerns durability.
     fn commit(&mut self) -> impl Future<Output = KvResult<()>>;
 
-    /// Ends the transaction without a trace; nothing happens if there is none.
+    /// Rolls the transaction back; does nothing if there is none.
     fn rollback(&mut self) -> impl Future<Output = KvResult<()>>;
 
-    /// Begins to fill a table that is empty, by keys that ascend. No transaction may be open. A store without a sorted
-    /// load of its own uses [`TransactionLoader`].
+    /// Begins to fill an empty table with ascending keys. No transaction may be open. A store
+    /// without a sorted load of its own uses [`TransactionLoader`].
     fn loader(&mut self, table: TableId) -> impl Future<Output = KvResult<Self::Loader<'_>>>;
 }
 
 /// Fills an empty table.
 pub trait KvLoader {
-    /// Adds a record; its key is greater than the one before.
+    /// Adds a record. Its key must be greater than the previous one.
     fn push(&mut self, key: &[u8], value: &[u8]) -> impl Future<Output = KvResult<()>>;
 
-    /// Ends the load; only then the records count.
+    /// Ends the load. The records are stored only after this.
     fn finish(self) -> impl Future<Output = KvResult<()>>;
 
-    /// Gives the load up. What was pushed may be there or not.
+    /// Abandons the load. The records pushed so far may be stored or not.
     fn abandon(self) -> impl Future<Output = ()>;
 }

@@ -1,4 +1,4 @@
-//! Sorted load.
+//! Sorted load of a qpair store.
 
 use qpair::task::BulkLoader;
 

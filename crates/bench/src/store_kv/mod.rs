@@ -1,7 +1,8 @@
 //! A qpair store behind the trait of the workloads.
 //!
-//! What always holds: clients are tasks on the store's workers, dealt out in turn; a session's transaction is one of
-//! the worker's tasks, and waits by giving the worker to others. Nothing is allocated for a row where buffers have room.
+//! Always holds: clients are tasks that are assigned to the store's workers in turn. A session's
+//! transaction belongs to such a task, and its waits yield the worker to other tasks. Nothing is
+//! allocated for a row if the buffers are large enough.
 
 mod loader;
 mod options;
@@ -31,7 +32,8 @@ pub struct StoreKv {
     commits: Arc<[Commits]>,
 }
 
-/// Refuses a store with tables that are not among a workload's own: the user who named it may have meant another one.
+/// Returns an error if the store has tables that a workload does not use: the user may have named
+/// the wrong store.
 pub(crate) fn check_tables(store: &Store, path: &Path, own: &[&str]) -> Result<()> {
     let there = store.table_names()?;
     let Some(other) = there.iter().find(|name| !own.contains(&name.as_str())) else {
@@ -48,24 +50,24 @@ pub(crate) fn check_tables(store: &Store, path: &Path, own: &[&str]) -> Result<(
     ))
 }
 
-/// Commits that a worker's clients made; a cache line of its own.
+/// The number of commits of a worker's clients, in a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Commits(AtomicU64);
 
 impl StoreKv {
-    /// Opens a store, or makes it, with these tables.
+    /// Opens a store with these tables, or creates it.
     ///
     /// # Errors
-    /// As [`qpair::Options::open`] and [`Store::table`]; `Invalid` if the store has other tables: it is not for a benchmark, or
-    /// for another one.
+    /// As [`qpair::Options::open`] and [`Store::table`]; `Invalid` if the store has other tables,
+    /// since it is then not a store of this benchmark.
     pub fn open(options: &StoreKvOptions, tables: &[&str]) -> Result<Self> {
         let store = options.open()?;
         check_tables(&store, &options.store, tables)?;
         Ok(Self { isolation: options.isolation, ..Self::new(store, tables, options.log)? })
     }
 
-    /// An open store; `log`: whether it writes a log.
+    /// Uses an open store. `log`: whether the store writes a log.
     ///
     /// # Errors
     /// As [`Store::table`].
@@ -75,13 +77,13 @@ impl StoreKv {
         Ok(Self { store, tables, log, isolation: Isolation::default(), commits })
     }
 
-    /// The store.
+    /// Returns the store.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// What the store runs on.
+    /// Reports the interface, workers and memory of the store.
     #[must_use]
     pub fn report(&self, tasks: usize) -> StoreKvReport {
         let (info, store) = (self.store.device_info(), self.store.report());

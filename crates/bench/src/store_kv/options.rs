@@ -1,4 +1,4 @@
-//! How a store is opened for a benchmark, and what it then runs on.
+//! Options of a store for a benchmark, and a report of those in effect.
 
 use std::path::PathBuf;
 
@@ -8,34 +8,36 @@ use serde::Serialize;
 
 use crate::warm::Warmed;
 
-/// How to open a store.
+/// Options of a store.
 #[derive(Clone, Debug)]
 pub struct StoreKvOptions {
-    /// Where it is; it is made if it is not there.
+    /// The path of the store; a store that does not exist is created.
     pub store: PathBuf,
-    /// Drivers of a store on devices that bypass the kernel.
+    /// The drivers of a store on devices that bypass the kernel.
     pub drivers: Drivers,
-    /// Memory for pages, bytes.
+    /// Memory for pages in bytes.
     pub memory_bytes: u64,
-    /// Take all of it when opening.
+    /// Whether opening the store allocates all of this memory.
     pub prefault: bool,
-    /// Interface, and its mode.
+    /// The interface and its mode.
     pub io: Mode,
-    /// Workers; 0: as many as there are cores.
+    /// The number of workers; 0: one for each core.
     pub workers: usize,
-    /// Page size of a new store, bytes.
+    /// The page size of a new store in bytes.
     pub page_size: usize,
-    /// Go through the page cache.
+    /// Whether I/O goes through the page cache.
     pub buffered: bool,
-    /// Write a log. Without one a crash leaves the store as it was at its last checkpoint.
+    /// Whether the store writes a log. Without a log, a crash returns the store to its last
+    /// checkpoint.
     pub log: bool,
-    /// Count where the workers' time goes.
+    /// Whether the workers' time is broken down.
     pub cycles: bool,
-    /// Find the parents of pages that leave by what their frames say, and not from the root.
+    /// Whether eviction finds the parent of a page by a hint in its frame, and not by a search from
+    /// the root.
     pub parent_hints: bool,
-    /// The device of its own that the log is on, if it is to be.
+    /// A separate device for the log.
     pub log_device: Option<PathBuf>,
-    /// What transactions that write see of each other.
+    /// The isolation of transactions that write.
     pub isolation: Isolation,
 }
 
@@ -80,27 +82,27 @@ impl StoreKvOptions {
     }
 }
 
-/// What a store runs on.
+/// The interface, workers and memory that a store uses.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreKvReport {
-    /// Interface really in use.
+    /// The interface that is used.
     pub io: String,
-    /// Its details.
+    /// The mode of the interface.
     pub io_mode: String,
-    /// Workers.
+    /// The number of workers.
     pub workers: usize,
-    /// Tasks of each worker.
+    /// The number of tasks of each worker.
     pub tasks: usize,
-    /// Memory for pages, bytes.
+    /// Memory for pages in bytes.
     pub memory_bytes: u64,
-    /// Whether it writes a log.
+    /// Whether the store writes a log.
     pub log: bool,
-    /// The device of its own that the log is on, if it is.
+    /// The separate device of the log, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_device: Option<String>,
-    /// Whether transactions that write are serializable; a snapshot each otherwise.
+    /// Whether transactions that write are serializable; otherwise they have snapshot isolation.
     pub serializable: bool,
-    /// What was read into memory before the run.
+    /// The pages that were read into memory before the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warmed: Option<Warmed>,
 }

@@ -19,9 +19,9 @@ pub struct StoreSession {
     options: TransactionOptions,
     commits: Arc<[Commits]>,
     worker: usize,
-    /// The store is larger than its memory.
+    /// Whether the store is larger than its memory.
     fetches: bool,
-    /// A record of a scan.
+    /// The key of a scanned record.
     key: Vec<u8>,
     value: Vec<u8>,
 }

@@ -1,4 +1,5 @@
-//! The workloads over real stores in memory: transactions of many tasks on two workers, with evictions.
+//! The workloads over real stores in memory: transactions of many tasks on two workers, with
+//! evictions.
 
 use super::*;
 use crate::commit::{COMMIT_TABLES, CommitOptions, CommitWork, run_commit};
@@ -13,7 +14,7 @@ fn store(tables: &[&str], memory_bytes: u64) -> StoreKv {
     StoreKv::open(&options, tables).unwrap()
 }
 
-/// Some megabytes, checked afterwards.
+/// Options for a database of a few megabytes that is checked afterwards.
 fn small_tpcc(seconds: f64, warm_up_seconds: f64) -> TpccOptions {
     TpccOptions {
         scale: Scale { warehouses: 2, items: 1000, customers: 100 },

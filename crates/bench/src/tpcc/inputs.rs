@@ -1,11 +1,11 @@
-//! What terminals enter: the inputs of each transaction (TPC-C 2.4.1 to 2.8.1).
+//! The inputs of each transaction, as terminals enter them (TPC-C 2.4.1 to 2.8.1).
 
 use fastrand::Rng;
 
 use super::random;
 use super::scale::{DISTRICTS, Scale};
 
-/// Order lines of an order at most.
+/// The most order lines of an order.
 pub(crate) const LINES_MAX: usize = 15;
 
 /// The five transactions.
@@ -32,7 +32,8 @@ impl Type {
         }
     }
 
-    /// One of the mix: 45 new orders, 43 payments, and 4 of each other in 100.
+    /// Draws a type from the mix: 45 of 100 are new orders, 43 are payments, and 4 are of each
+    /// of the other types.
     pub(crate) fn random(random: &mut Rng) -> Self {
         match random.u8(0..100) {
             0..45 => Self::NewOrder,
@@ -44,11 +45,11 @@ impl Type {
     }
 }
 
-/// Which customer is meant.
+/// The selection of a customer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Who {
     Id(u16),
-    /// The customer in the middle of those of this last name.
+    /// The middle customer of those with this last name.
     Name([u8; 16]),
 }
 
@@ -66,7 +67,7 @@ pub(crate) struct NewOrder {
     pub(crate) c: u16,
     pub(crate) line_count: u8,
     pub(crate) lines: [Line; LINES_MAX],
-    /// The last item is one that no table has: the transaction is to be rolled back.
+    /// Whether the last item is one that does not exist, so that the transaction is rolled back.
     pub(crate) rolled_back: bool,
 }
 
@@ -77,7 +78,7 @@ pub(crate) struct Payment {
     pub(crate) customer_w: u32,
     pub(crate) customer_d: u8,
     pub(crate) who: Who,
-    /// Cents.
+    /// The amount in cents.
     pub(crate) amount: i32,
 }
 
@@ -109,7 +110,7 @@ fn district(random: &mut Rng) -> u8 {
     random.u8(1..=DISTRICTS)
 }
 
-/// Another warehouse, if there is one.
+/// Returns another warehouse, if there is one.
 fn other_warehouse(random: &mut Rng, scale: &Scale, w: u32) -> u32 {
     if scale.warehouses == 1 {
         return w;
@@ -118,7 +119,7 @@ fn other_warehouse(random: &mut Rng, scale: &Scale, w: u32) -> u32 {
     if other >= w { other + 1 } else { other }
 }
 
-/// Of 100 customers 60 are named by their last name.
+/// Selects a customer; 60 of 100 are selected by last name.
 fn who(random: &mut Rng, scale: &Scale) -> Who {
     if random.u8(0..100) < 60 {
         let mut name = [0; 16];

@@ -96,7 +96,7 @@ pub(crate) fn customer_by_name(
     join(&[&two(w), &[d], last, first, &c.to_be_bytes()])
 }
 
-/// Where the customers of a name begin, and the first key beyond them.
+/// Returns the first key of the customers of a name, and the first key beyond them.
 #[inline]
 pub(crate) fn customers_of_name(w: u32, d: u8, last: &[u8; NAME_BYTES]) -> ([u8; 19], [u8; 20]) {
     // Names have no byte above 0x7f, so that the first byte of a first name never is 0xff.

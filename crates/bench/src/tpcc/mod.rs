@@ -1,12 +1,14 @@
-//! TPC-C over any transactional key-value store: all nine tables, all five transactions in the standard's mix, and the
-//! twelve consistency conditions. No think time, no terminals, not audited; docs/design/benchmarks.md says what is kept
-//! of the standard and what is left out.
+//! TPC-C over any transactional key-value store: all nine tables, all five transactions in the
+//! standard's mix, and the twelve consistency conditions. There is no think time and there are no
+//! terminals; results are not audited. docs/design/benchmarks.md lists what follows the standard
+//! and what does not.
 //!
-//! What always holds:
-//! - Keys are their columns big-endian, in the order of the primary key (`keys.rs`). Rows are fixed columns at fixed
-//!   offsets (`rows.rs`); they are changed in place, in the bytes that were read.
-//! - What is loaded follows from the seed and the scale alone (`load/`).
-//! - A transaction takes the locks of the rows that many want before its first read, and in one order.
+//! Always holds:
+//! - Keys are their columns big-endian, in the order of the primary key (`keys.rs`). Rows are fixed
+//!   columns at fixed offsets (`rows.rs`); they are changed in place, in the bytes that were read.
+//! - The loaded data depends only on the seed and the scale (`load/`).
+//! - A transaction locks the rows that many transactions want before its first read, and always in
+//!   the same order.
 
 mod check;
 mod inputs;
@@ -29,7 +31,7 @@ pub use scale::Scale;
 
 use crate::kv::TableId;
 
-/// Names of the tables, in the order of their [`TableId`]s: open the store with them.
+/// Names of the tables, in the order of their [`TableId`]s. The store must be opened with them.
 pub const TPCC_TABLES: [&str; 12] = [
     "warehouse",
     "district",
@@ -56,5 +58,5 @@ pub(crate) const ITEM: TableId = TableId(7);
 pub(crate) const STOCK: TableId = TableId(8);
 pub(crate) const CUSTOMER_BY_NAME: TableId = TableId(9);
 pub(crate) const ORDERS_BY_CUSTOMER: TableId = TableId(10);
-/// One record: what was loaded.
+/// The table of the one record that describes the load.
 pub(crate) const META: TableId = TableId(11);

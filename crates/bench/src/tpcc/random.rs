@@ -2,14 +2,14 @@
 
 use fastrand::Rng;
 
-/// What shifts the hot names, customers and items (TPC-C 2.1.6.1). The names' constant of a run differs from that of
-/// the load by 86, which the standard allows.
+/// The constants that shift the hot names, customers and items (TPC-C 2.1.6.1). The names' constant
+/// of a run differs from that of the load by 86, which the standard allows.
 const C_LAST_LOAD: u32 = 123;
 const C_LAST_RUN: u32 = 209;
 const C_ID: u32 = 259;
 const OL_I_ID: u32 = 7911;
 
-/// Non-uniform: `((random(0, a) | random(x, y)) + c) % (y - x + 1) + x`.
+/// Returns a non-uniform number: `((random(0, a) | random(x, y)) + c) % (y - x + 1) + x`.
 fn nurand(random: &mut Rng, a: u32, c: u32, x: u32, y: u32) -> u32 {
     ((random.u32(0..=a) | random.u32(x..=y)) + c) % (y - x + 1) + x
 }
@@ -29,7 +29,7 @@ pub(crate) fn last_name_number(random: &mut Rng, names: u16) -> u16 {
     nurand(random, 255, C_LAST_RUN, 0, u32::from(names) - 1) as u16
 }
 
-/// The number of a last name of a customer that is loaded and is none of the first `names`.
+/// Returns the number of a last name for a loaded customer that is not one of the first `names`.
 pub(crate) fn loaded_name_number(random: &mut Rng, names: u16) -> u16 {
     nurand(random, 255, C_LAST_LOAD, 0, u32::from(names) - 1) as u16
 }
@@ -48,7 +48,7 @@ pub(crate) fn last_name(number: u16, target: &mut [u8; 16]) -> usize {
     len
 }
 
-/// Fills a column with random letters and digits: between `min` and all of its bytes, zeroes behind.
+/// Fills a column with random letters and digits: at least `min` bytes, followed by zeroes.
 pub(crate) fn text(random: &mut Rng, min: usize, column: &mut [u8]) {
     const LETTERS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz.-";
     let len = random.usize(min..=column.len());
@@ -71,7 +71,7 @@ pub(crate) fn digits(random: &mut Rng, column: &mut [u8]) {
     }
 }
 
-/// An address: two streets, city, state, zip code.
+/// Fills an address: two streets, city, state, zip code.
 pub(crate) fn address(random: &mut Rng, column: &mut [u8]) {
     for street_or_city in column[..60].chunks_mut(20) {
         text(random, 10, street_or_city);
@@ -83,7 +83,7 @@ pub(crate) fn address(random: &mut Rng, column: &mut [u8]) {
     column[66..71].copy_from_slice(b"11111");
 }
 
-/// Data of an item or stock: random text, in which one of ten has the word ORIGINAL.
+/// Fills the data of an item or stock with random text; one of ten has the word ORIGINAL in it.
 pub(crate) fn data(random: &mut Rng, column: &mut [u8]) {
     const WORD: &[u8] = b"ORIGINAL";
     text(random, 26, column);
@@ -93,7 +93,8 @@ pub(crate) fn data(random: &mut Rng, column: &mut [u8]) {
     }
 }
 
-/// The generator of one row or group of rows: what is loaded does not depend on the order of loading.
+/// Returns the generator of one row or group of rows, so that the loaded data does not depend on
+/// the order of loading.
 pub(crate) fn row(seed: u64, table: u64, a: u64, b: u64) -> Rng {
     // Each number goes through a mixer of 64 bits (splitmix64), so that neighbours have nothing in common.
     let mix = |mut word: u64| {

@@ -1,4 +1,4 @@
-//! What a run of TPC-C found.
+//! The results of a run of TPC-C.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use serde::Serialize;
 use super::CheckReport;
 use crate::report::PartReport;
 
-/// Latencies of a type of transaction, with all attempts, microseconds.
+/// Latencies of a type of transaction, with all attempts, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct TpccLatency {
-    /// Mean.
+    /// The mean.
     pub mean: f64,
-    /// Median.
+    /// The median.
     pub p50: f64,
-    /// 95 of 100 were at most this.
+    /// The 95th percentile.
     pub p95: f64,
-    /// 99 of 100 were at most this.
+    /// The 99th percentile.
     pub p99: f64,
-    /// The slowest.
+    /// The maximum.
     pub max: f64,
 }
 
@@ -37,82 +37,84 @@ impl TpccLatency {
     }
 }
 
-/// One type of transaction.
+/// The counts of one type of transaction.
 #[derive(Clone, Debug, Serialize)]
 pub struct TpccType {
-    /// Transactions that ended.
+    /// The number of transactions that ended.
     pub count: u64,
-    /// Those of them that were rolled back because they were meant to be: 1 of 100 new orders.
+    /// Transactions that were rolled back as intended: 1 of 100 new orders.
     pub rolled_back: u64,
-    /// Attempts that ended with a conflict, and were made again.
+    /// Attempts that ended with a conflict and were repeated.
     pub conflicts: u64,
     /// Transactions that needed more than one attempt.
     pub retried: u64,
 }
 
-/// One run.
+/// The results of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct TpccReport {
     /// The store, and how it was opened.
     pub store: String,
-    /// Warehouses.
+    /// The number of warehouses.
     pub warehouses: u32,
-    /// Terminals: clients that run one transaction after the other, without think time.
+    /// The number of terminals: clients that run one transaction after the other, without think
+    /// time.
     pub terminals: usize,
-    /// What commits wait for.
+    /// The durability that commits wait for.
     pub durability: String,
     /// Seconds measured.
     pub seconds: f64,
-    /// Transactions that were to arrive a second, at random times; latencies count from when each was due. None: each terminal does one
-    /// after the other.
+    /// The rate at which transactions were to arrive, per second, at random times; latencies count
+    /// from the time a transaction was due. `None`: each terminal runs one transaction after the
+    /// other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
     /// Transactions of all types that ended, per second.
     pub tx_per_s: f64,
-    /// New orders committed per minute. No think time, not audited.
+    /// New orders committed per minute, without think time and not audited.
     pub tpmc: f64,
-    /// What `tpmc` is not.
+    /// The reservation that must be shown with `tpmc`.
     pub tpmc_note: &'static str,
-    /// By type.
+    /// Counts by type of transaction.
     pub types: BTreeMap<&'static str, TpccType>,
-    /// By type.
+    /// Latencies by type of transaction.
     pub latency_us: BTreeMap<&'static str, TpccLatency>,
-    /// Transactions of each second of the run.
+    /// The transactions of each second of the run.
     pub tx_by_second: Vec<u64>,
-    /// Commits that a flush of the log made durable, on average.
+    /// The mean number of commits that a flush of the log made durable.
     pub commits_per_flush: Option<f64>,
     /// Bytes written to the log.
     pub log_bytes: Option<u64>,
-    /// The same per transaction.
+    /// Bytes written to the log per transaction.
     pub log_bytes_per_tx: Option<f64>,
-    /// Requests that read the device, per transaction.
+    /// Read requests to the device per transaction.
     pub device_reads_per_tx: Option<f64>,
-    /// Requests that wrote it, per transaction.
+    /// Write requests to the device per transaction.
     pub device_writes_per_tx: Option<f64>,
-    /// Bytes that the device moved, per transaction.
+    /// Bytes that the device moved per transaction.
     pub device_bytes_per_tx: Option<f64>,
-    /// Mean latency of the reads of pages that were timed, microseconds.
+    /// Mean latency of the timed page reads in microseconds.
     pub device_read_us: Option<f64>,
-    /// Requests that read the device, per second.
+    /// Read requests to the device per second.
     pub device_reads_per_s: Option<f64>,
-    /// Requests that wrote it, per second.
+    /// Write requests to the device per second.
     pub device_writes_per_s: Option<f64>,
-    /// Processor time per transaction, user and system, all threads, microseconds.
+    /// Processor time per transaction of all threads, user and system, in microseconds.
     pub cpu_us_per_tx: f64,
-    /// Where the workers' time went, if it was asked for; an operation is a transaction.
+    /// The breakdown of the workers' time, if it was requested. An operation is a transaction.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cycles: Vec<PartReport>,
-    /// Bytes the store takes.
+    /// The size of the store in bytes.
     pub store_bytes: Option<u64>,
-    /// Seconds that loading took, where this run loaded.
+    /// Seconds that loading took, if this run loaded the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_seconds: Option<f64>,
-    /// Records loaded per second, where this run loaded.
+    /// Records loaded per second, if this run loaded the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_records_per_s: Option<f64>,
-    /// The twelve conditions after the run, where they were checked.
+    /// The twelve conditions after the run, if they were checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check: Option<CheckReport>,
-    /// Kernel release.
+    /// The release of the kernel.
     pub kernel: String,
 }

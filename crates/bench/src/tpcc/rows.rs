@@ -3,7 +3,7 @@
 //! Money is in cents, rates are in hundredths of a percent, times in microseconds since 1970. Columns that are in the
 //! key are not in the row. A row is changed in the bytes that were read.
 
-/// A number in a row.
+/// Defines the type of a numeric column.
 macro_rules! number {
     ($name:ident, $type:ty) => {
         #[doc = concat!("A column of type ", stringify!($type), ", and where it is.")]
@@ -26,7 +26,7 @@ macro_rules! number {
                 row[self.0..self.0 + Self::BYTES].copy_from_slice(&value.to_le_bytes());
             }
 
-            /// Adds to the number; a counter that overflows begins anew.
+            /// Adds to the number; an overflow wraps around.
             #[inline]
             pub(crate) fn add(self, row: &mut [u8], more: $type) {
                 self.set(row, self.get(row).wrapping_add(more));
@@ -42,7 +42,7 @@ number!(I32, i32);
 number!(I64, i64);
 number!(U64, u64);
 
-/// A column of text: where it is, and its width. Shorter text has zeroes behind it.
+/// A text column: its offset and its width. Shorter text is padded with zeroes.
 #[derive(Clone, Copy)]
 pub(crate) struct Text(pub(crate) usize, pub(crate) usize);
 
@@ -64,7 +64,7 @@ impl Text {
     }
 }
 
-/// Columns of an address: two streets, city, state and zip code, 71 bytes from this offset on.
+/// The bytes of an address: two streets, city, state and zip code.
 pub(crate) const ADDRESS_BYTES: usize = 20 + 20 + 20 + 2 + 9;
 
 pub(crate) mod warehouse {
@@ -127,11 +127,11 @@ pub(crate) mod order {
 
     pub(crate) const C_ID: U16 = U16(0);
     pub(crate) const ENTRY_D: U64 = U64(2);
-    /// 0: none, the order was not delivered.
+    /// The carrier; 0: the order is not delivered.
     pub(crate) const CARRIER_ID: U8 = U8(10);
     pub(crate) const OL_CNT: U8 = U8(11);
     pub(crate) const ALL_LOCAL: U8 = U8(12);
-    /// With its key of 6 bytes a row is about as wide as the standard has it.
+    /// The bytes of a row. With its key of 6 bytes a row is about as wide as in the standard.
     pub(crate) const BYTES: usize = 16;
 }
 
@@ -140,7 +140,7 @@ pub(crate) mod order_line {
 
     pub(crate) const I_ID: U32 = U32(0);
     pub(crate) const SUPPLY_W_ID: U32 = U32(4);
-    /// 0: not delivered.
+    /// The time of the delivery; 0: not delivered.
     pub(crate) const DELIVERY_D: U64 = U64(8);
     pub(crate) const QUANTITY: U8 = U8(16);
     pub(crate) const AMOUNT: I32 = I32(17);
@@ -168,7 +168,7 @@ pub(crate) mod stock {
     pub(crate) const DATA: Text = Text(16, 50);
     pub(crate) const BYTES: usize = 306;
 
-    /// What the stock says of a district, from 1 to 10.
+    /// Returns the column with the stock's information for a district, from 1 to 10.
     pub(crate) const fn dist(district: u8) -> Text {
         Text(66 + 24 * (district as usize - 1), 24)
     }
@@ -190,7 +190,8 @@ const _: () = {
 mod tests {
     use super::*;
 
-    /// Every number of a row keeps its value while all others are set, so that no two share a byte.
+    /// Every number of a row keeps its value while all others are set, so no two columns share a
+    /// byte.
     #[test]
     fn columns_do_not_overlap() {
         let mut row = [0; customer::BYTES];

@@ -16,29 +16,30 @@ use super::scale::{Loaded, Scale};
 use super::transactions::{Common, Terminal};
 use super::{CheckReport, TPCC_TABLES, keys};
 
-/// What `tpmc` is marked with wherever it is shown.
+/// The reservation that is shown wherever `tpmc` is shown.
 pub(crate) const TPMC_NOTE: &str = "no think time, not audited";
 
-/// What to run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct TpccOptions {
-    /// How large the database is.
+    /// The size of the database.
     pub scale: Scale,
-    /// Terminals.
+    /// The number of terminals.
     pub terminals: usize,
     /// Seconds to measure; 0: load only.
     pub seconds: f64,
-    /// Seconds to run before that.
+    /// Seconds to run before the measurement.
     pub warm_up_seconds: f64,
-    /// Transactions that arrive a second, at random times; none: each terminal does one after the other.
+    /// The mean number of transactions that arrive a second, at random times; `None`: each terminal
+    /// runs one transaction after the other.
     pub rate_per_s: Option<f64>,
-    /// What commits wait for.
+    /// The durability that commits wait for.
     pub durability: Durability,
-    /// Read all tables once before the run: for a store that fits into memory.
+    /// Whether all tables are read once before the run, for a store that fits into memory.
     pub read_first: bool,
-    /// Check the twelve conditions afterwards.
+    /// Whether the twelve conditions are checked afterwards.
     pub check: bool,
-    /// Seed of the data and the inputs.
+    /// The seed of the data and the inputs.
     pub seed: u64,
 }
 
@@ -58,19 +59,20 @@ impl Default for TpccOptions {
     }
 }
 
-/// How large the database is that a store was loaded with, if it was.
+/// Returns the size of the database that the store was loaded with; `None` if it was not loaded.
 ///
 /// # Errors
-/// `Exists` if a load did not come to its end; what the store says.
+/// `Exists` if a load is incomplete; errors of the store.
 pub fn loaded_scale<K: Kv>(kv: &K) -> Result<Option<Scale>> {
     Ok(load::loaded(kv)?.map(|loaded| loaded.scale))
 }
 
-/// Runs TPC-C over a store that was opened with [`TPCC_TABLES`]; an empty one is loaded first.
+/// Runs TPC-C over a store that was opened with [`TPCC_TABLES`]; an empty store is loaded first.
 ///
 /// # Errors
-/// `Exists` if the store has another number of warehouses, or a load that did not come to its end; `Closed` if it was
-/// interrupted; what the store says. A broken condition is no error: the report has it.
+/// `Exists` if the store has another number of warehouses or an incomplete load; `Closed` if the
+/// run was interrupted; errors of the store. A violated condition is not an error; it is in the
+/// report.
 pub fn run_tpcc<K: Kv>(
     kv: &K,
     options: &TpccOptions,
@@ -103,7 +105,7 @@ pub fn run_tpcc<K: Kv>(
     report(kv, options, driven, load, check)
 }
 
-/// Loads an empty store, and gives this run its number.
+/// Loads the store if it is empty, and gives this run its number.
 fn prepare<K: Kv>(
     kv: &K,
     options: &TpccOptions,
@@ -141,9 +143,9 @@ fn other_scale(loaded: &Loaded, options: &TpccOptions) -> Error {
     )
 }
 
-/// Brings a store that fits into memory there.
+/// Reads all tables into memory.
 fn read_all<K: Kv>(kv: &K, progress: &dyn Progress) -> Result<()> {
-    /// Rows between two looks at the wish to stop.
+    /// Rows between two checks whether to stop.
     const ROWS: usize = 4096;
     let phase = ("reading the store into memory", TPCC_TABLES.len() as u64);
     run_errand(kv, 4, phase, progress, |mut session, errand| async move {

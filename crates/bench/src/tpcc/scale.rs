@@ -1,54 +1,57 @@
-//! How large the database is, and the record in it that says so.
+//! The size of the database, and the record in the store that states it.
 
 use crate::kv::{Begin, Durability, KvError, KvResult, KvSession};
 
 use super::META;
 
-/// Key of the record that says what was loaded.
+/// The key of the record that describes the load.
 const LOADED: &[u8] = b"loaded";
-/// Its first bytes.
+/// The first bytes of the record.
 const MAGIC: &[u8; 8] = b"tpcc 2\0\0";
 const RECORD_BYTES: usize = 32;
 
-/// Cardinalities. All but the warehouses are the standard's, except in tests.
+/// Cardinalities of the database. Except in tests, all but the number of warehouses are the
+/// standard's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// Warehouses.
+    /// The number of warehouses.
     pub warehouses: u32,
-    /// Items; a warehouse has stock of each. The standard's: 100,000.
+    /// The number of items; a warehouse has stock of each. The standard has 100,000.
     pub items: u32,
-    /// Customers of a district, and orders at first. The standard's: 3000.
+    /// The number of customers of a district, and of its orders at first. The standard has 3000.
     pub customers: u16,
 }
 
-/// Districts of a warehouse (TPC-C 1.2.1).
+/// The number of districts of a warehouse (TPC-C 1.2.1).
 pub(crate) const DISTRICTS: u8 = 10;
 
 impl Scale {
-    /// The standard's cardinalities.
+    /// Returns the standard's cardinalities.
     #[must_use]
     pub fn standard(warehouses: u32) -> Self {
         Self { warehouses, items: 100_000, customers: 3000 }
     }
 
-    /// Orders of a district that are delivered when it is loaded: 7 of 10, as 2100 of the standard's 3000.
+    /// Returns the number of orders of a district that are delivered when it is loaded: 7 of 10, as
+    /// 2100 of the standard's 3000.
     #[must_use]
     pub fn delivered_orders(&self) -> u32 {
         u32::from(self.customers) * 7 / 10
     }
 
-    /// Names of customers: the standard's 1000, or as many as customers have.
+    /// Returns the number of last names: the standard's 1000, or the number of customers if that is
+    /// less.
     pub(crate) fn last_names(&self) -> u16 {
         self.customers.min(1000)
     }
 }
 
-/// What a store says of itself.
+/// The store's description of its load and its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loaded {
     pub(crate) scale: Scale,
     pub(crate) seed: u64,
-    /// Runs so far: each gives its rows of history keys of their own.
+    /// The number of runs so far. Each run has its own keys for rows of history.
     pub(crate) runs: u32,
 }
 
@@ -82,7 +85,7 @@ impl Loaded {
         Ok(Self { scale, seed, runs: word(20) })
     }
 
-    /// What the store says, if it was loaded to the end.
+    /// Reads the description; `None` unless the store was loaded completely.
     pub(crate) async fn read<S: KvSession>(session: &mut S) -> KvResult<Option<Self>> {
         let mut record = Vec::new();
         session.begin(Begin::read_only()).await?;
@@ -91,7 +94,7 @@ impl Loaded {
         found.then(|| Self::decode(&record)).transpose()
     }
 
-    /// Writes it.
+    /// Writes the description.
     pub(crate) async fn write<S: KvSession>(&self, session: &mut S) -> KvResult<()> {
         session.begin(Begin::read_write(Durability::Sync)).await?;
         session.put(META, LOADED, &self.encode()).await?;

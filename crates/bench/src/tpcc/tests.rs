@@ -1,5 +1,5 @@
-//! The workload over the simplest store: it loads what it says, its transactions keep the twelve conditions, and each
-//! condition sees a database that breaks it.
+//! The workload over the in-memory store: the load is complete, the transactions keep the twelve
+//! conditions, and each condition detects a database that violates it.
 
 use std::ops::ControlFlow;
 
@@ -27,7 +27,7 @@ fn loaded_store() -> MemoryKv {
     kv
 }
 
-/// Runs transactions of random types, some hundred on each of four terminals.
+/// Runs some hundred transactions of random types on each of four terminals.
 fn run_some(kv: &MemoryKv, transactions: usize) -> Vec<[u64; 3]> {
     let common = Common { scale: SMALL, durability: Durability::Async, run: 1, seed: 9 };
     kv.start(4, move |number, session| async move {

@@ -14,10 +14,10 @@ use super::keys::{key, noise};
 use super::mix::{Kind, YcsbWorkload};
 use super::zipfian::{Scrambled, Zipfian};
 
-/// Records of a scan at most.
+/// The most records of a scan.
 const SCAN_MAX: usize = 100;
 
-/// What the clients of a run share.
+/// The state that the clients of a run share.
 pub(crate) struct Common {
     pub(crate) workload: YcsbWorkload,
     pub(crate) durability: Durability,
@@ -25,11 +25,11 @@ pub(crate) struct Common {
     pub(crate) field_bytes: usize,
     pub(crate) clients: usize,
     pub(crate) seed: u64,
-    /// Operations of each client; none: no bound.
+    /// The number of operations of each client; `None`: unlimited.
     pub(crate) operations: Option<u64>,
     /// The number of the next record that is inserted.
     pub(crate) next: AtomicU64,
-    /// Reads of records that were not there.
+    /// Reads of records that did not exist.
     pub(crate) missed: AtomicU64,
 }
 
@@ -38,14 +38,15 @@ pub(crate) struct Client<S> {
     common: Arc<Common>,
     random: Rng,
     scrambled: Scrambled,
-    /// For workload D.
+    /// The distribution of workload D.
     latest: Option<Zipfian>,
     left: Option<u64>,
     value: Vec<u8>,
 }
 
 impl<S: KvSession> Client<S> {
-    /// `latest`: the distribution over all records, for the workload that reads what was inserted last.
+    /// Makes a client. `latest`: the distribution over all records, for the workload that reads the
+    /// newest records.
     pub(crate) fn new(
         session: S,
         number: usize,
@@ -58,7 +59,8 @@ impl<S: KvSession> Client<S> {
         Self { session, common, random, scrambled, latest, left, value }
     }
 
-    /// A record that was inserted, most likely: others may still be at work on the last ones.
+    /// Draws a record that has most likely been inserted. Other clients may still be inserting the
+    /// last ones.
     fn record(&mut self) -> u64 {
         let inserted = self.common.next.load(Ordering::Relaxed);
         match &mut self.latest {

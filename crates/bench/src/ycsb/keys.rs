@@ -5,7 +5,8 @@ use fastrand::Rng;
 /// Bytes of a key: "user" and 20 digits.
 pub(crate) const KEY_BYTES: usize = 24;
 
-/// A number of 64 bits for each number of 64 bits, far from its neighbours' (splitmix64's finalizer).
+/// Maps each 64-bit number to a different one, far from the images of its neighbours (splitmix64's
+/// finalizer).
 pub(crate) fn mixed(number: u64) -> u64 {
     let mut word = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -13,7 +14,7 @@ pub(crate) fn mixed(number: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// The key with this mixed number.
+/// Returns the key for a mixed number.
 pub(crate) fn key_of_mixed(mixed: u64) -> [u8; KEY_BYTES] {
     let mut key = *b"user00000000000000000000";
     let mut rest = mixed;
@@ -29,7 +30,7 @@ pub(crate) fn key(record: u64) -> [u8; KEY_BYTES] {
     key_of_mixed(mixed(record))
 }
 
-/// Fills bytes with printable noise.
+/// Fills bytes with random printable characters.
 pub(crate) fn noise(random: &mut Rng, target: &mut [u8]) {
     for chunk in target.chunks_mut(10) {
         let mut bits = random.u64(..);

@@ -14,7 +14,7 @@ pub enum YcsbWorkload {
     B,
     /// Read only.
     C,
-    /// Read latest: 95 % reads of what was inserted last, 5 % inserts.
+    /// Read latest: 95 % reads of the newest records, 5 % inserts.
     D,
     /// Short ranges: 95 % scans of up to 100 records, 5 % inserts.
     E,
@@ -22,7 +22,7 @@ pub enum YcsbWorkload {
     F,
 }
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
@@ -48,7 +48,8 @@ impl Kind {
 }
 
 impl YcsbWorkload {
-    /// The kinds of its operations: the first this often in 100, the second otherwise.
+    /// Returns the two kinds of operations of the workload, and how many of 100 are of the first
+    /// kind.
     fn kinds(self) -> (u8, Kind, Kind) {
         match self {
             Self::A => (50, Kind::Read, Kind::Update),

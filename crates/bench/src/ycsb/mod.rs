@@ -1,10 +1,12 @@
 //! YCSB's core workloads A to F over any transactional key-value store.
 //!
-//! What always holds:
-//! - A record's key is "user" and 20 digits, which mix the record's number; so records that are near in number are far
-//!   apart in the table. Its value is all fields one behind the other.
+//! Always holds:
+//! - The key of a record is "user" and 20 digits, which are a mix of the record's number. Records
+//!   with close numbers are therefore far apart in the table. The value of a record is the
+//!   concatenation of its fields.
 //! - Each operation is a transaction of its own. Reads and scans are snapshots.
-//! - Which records are hot follows from the standard's scrambled zipfian distribution, or from what was inserted last.
+//! - The choice of hot records follows the standard's scrambled zipfian distribution, or prefers
+//!   the newest records.
 
 mod client;
 mod keys;
@@ -22,9 +24,9 @@ pub use run::{YcsbOptions, run_ycsb};
 
 use crate::kv::TableId;
 
-/// Names of the tables, in the order of their [`TableId`]s: open the store with them.
+/// Names of the tables, in the order of their [`TableId`]s. The store must be opened with them.
 pub const YCSB_TABLES: [&str; 2] = ["usertable", "ycsb"];
 
 pub(crate) const USERS: TableId = TableId(0);
-/// One record: what was loaded.
+/// The table of the one record that describes the load.
 pub(crate) const META: TableId = TableId(1);

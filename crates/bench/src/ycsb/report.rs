@@ -1,4 +1,4 @@
-//! What a run of YCSB found.
+//! The results of a run of YCSB.
 
 use std::collections::BTreeMap;
 
@@ -6,62 +6,63 @@ use serde::Serialize;
 
 use crate::report::{LatencyReport, PartReport};
 
-/// One kind of operation.
+/// The results of one kind of operation.
 #[derive(Clone, Debug, Serialize)]
 pub struct YcsbKind {
-    /// Operations.
+    /// The number of operations.
     pub count: u64,
-    /// Attempts that ended with a conflict, and were made again.
+    /// Attempts that ended with a conflict and were repeated.
     pub conflicts: u64,
     /// Latencies, with all attempts.
     pub latency_us: LatencyReport,
 }
 
-/// One run.
+/// The results of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct YcsbReport {
     /// The store, and how it was opened.
     pub store: String,
-    /// A to F.
+    /// The workload, A to F.
     pub workload: String,
-    /// Records at the beginning of the run.
+    /// The number of records at the beginning of the run.
     pub records: u64,
-    /// Bytes of a record with its key.
+    /// Bytes of a record including its key.
     pub record_bytes: usize,
-    /// Clients that do one operation after the other.
+    /// The number of clients, which run one operation after the other.
     pub clients: usize,
-    /// What commits wait for.
+    /// The durability that commits wait for.
     pub durability: String,
     /// Seconds measured.
     pub seconds: f64,
-    /// Operations.
+    /// The number of operations.
     pub ops: u64,
     /// Operations per second.
     pub ops_per_s: f64,
-    /// Reads of records that were not there: of workload D some that are still being inserted.
+    /// Reads of records that did not exist. Workload D reads some that are still being inserted.
     pub missed: u64,
-    /// By kind of operation.
+    /// The results by kind of operation.
     pub kinds: BTreeMap<&'static str, YcsbKind>,
-    /// Operations of each second of the run.
+    /// The operations of each second of the run.
     pub ops_by_second: Vec<u64>,
-    /// Commits that a flush of the log made durable, on average.
+    /// The mean number of commits that a flush of the log made durable.
     pub commits_per_flush: Option<f64>,
     /// Bytes written to the log.
     pub log_bytes: Option<u64>,
-    /// Requests that read the device, per operation.
+    /// Read requests to the device per operation.
     pub device_reads_per_op: Option<f64>,
-    /// Requests that wrote it, per operation.
+    /// Write requests to the device per operation.
     pub device_writes_per_op: Option<f64>,
-    /// Processor time per operation, user and system, all threads, microseconds.
+    /// Processor time per operation of all threads, user and system, in microseconds.
     pub cpu_us_per_op: f64,
-    /// Where the workers' time went, if it was asked for; an operation is one of these.
+    /// The breakdown of the workers' time, if it was requested. An operation is an operation of the
+    /// workload.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cycles: Vec<PartReport>,
-    /// Bytes the store takes.
+    /// The size of the store in bytes.
     pub store_bytes: Option<u64>,
-    /// Records loaded per second, where this run loaded.
+    /// Records loaded per second, if this run loaded the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_records_per_s: Option<f64>,
-    /// Kernel release.
+    /// The release of the kernel.
     pub kernel: String,
 }

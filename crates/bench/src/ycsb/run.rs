@@ -21,28 +21,28 @@ use super::{META, USERS};
 
 const LOADED: &[u8] = b"loaded";
 
-/// What to run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct YcsbOptions {
     /// The workload.
     pub workload: YcsbWorkload,
-    /// Records that are loaded.
+    /// The number of records to load.
     pub records: u64,
-    /// Fields of a record.
+    /// The number of fields of a record.
     pub fields: usize,
-    /// Bytes of a field.
+    /// The size of a field in bytes.
     pub field_bytes: usize,
-    /// Clients.
+    /// The number of clients.
     pub clients: usize,
     /// Seconds to measure; 0: load only.
     pub seconds: f64,
-    /// Operations to do instead, all clients together.
+    /// The number of operations of all clients together, which replaces the time limit.
     pub operations: Option<u64>,
-    /// Seconds to run before measuring; with a number of operations none.
+    /// Seconds to run before measuring; not used with a number of operations.
     pub warm_up_seconds: f64,
-    /// What commits wait for.
+    /// The durability that commits wait for.
     pub durability: Durability,
-    /// What inputs follow from.
+    /// The seed of the inputs.
     pub seed: u64,
 }
 
@@ -63,12 +63,12 @@ impl Default for YcsbOptions {
     }
 }
 
-/// What a store says of itself.
+/// The store's description of its load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Loaded {
     records: u64,
     value_bytes: u64,
-    /// Records with those that runs inserted; at least as far as the last run came to its end.
+    /// The number of records, including those that completed runs inserted.
     inserted: u64,
 }
 
@@ -100,10 +100,12 @@ impl Loaded {
     }
 }
 
-/// Runs a workload over a store that was opened with [`YCSB_TABLES`](super::YCSB_TABLES); an empty one is loaded first.
+/// Runs a workload over a store that was opened with [`YCSB_TABLES`](super::YCSB_TABLES); an empty
+/// store is loaded first.
 ///
 /// # Errors
-/// `Exists` if the store has other records than were asked for; `Closed` if it was interrupted; what the store says.
+/// `Exists` if the store has other records than were requested; `Closed` if the run was
+/// interrupted; errors of the store.
 pub fn run_ycsb<K: Kv>(
     kv: &K,
     options: &YcsbOptions,
@@ -185,7 +187,7 @@ async fn load<S: KvSession>(
     loaded: Loaded,
     seed: u64,
 ) -> KvResult<()> {
-    /// Records between two looks at the wish to stop.
+    /// Records between two checks whether to stop.
     const RECORDS: usize = 256;
     // 8 bytes of memory a record, so that keys come in order.
     let mut order = Vec::new();

@@ -1,4 +1,4 @@
-//! The workloads over the simplest store.
+//! The workloads over the in-memory store.
 
 use qpair::ErrorKind;
 

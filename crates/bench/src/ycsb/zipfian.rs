@@ -1,21 +1,23 @@
-//! Distributions of requests over records, as YCSB has them.
+//! YCSB's distributions of requests over records.
 
 use fastrand::Rng;
 
 /// Skew of the standard's distribution.
 const THETA: f64 = 0.99;
-/// The scrambled distribution is drawn over this many items, whatever the number of records is.
+/// The number of items over which the scrambled distribution is drawn, independent of the number of
+/// records.
 const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
-/// The sum of `1 / i^THETA` over those.
+/// The sum of `1 / i^THETA` over the [`SCRAMBLED_ITEMS`].
 const SCRAMBLED_ZETA: f64 = 26.469_028_201_783_02;
 
-/// `1 / i^THETA`, summed over `i` from `from + 1` to `to`.
+/// Returns the sum of `1 / i^THETA` for `i` from `from + 1` to `to`.
 fn zeta(from: u64, to: u64) -> f64 {
     (from..to).map(|i| ((i + 1) as f64).powf(-THETA)).sum()
 }
 
-/// Numbers from 0 on, the least the most often: number `i` with a chance of about `1 / (i + 1)^THETA` (Gray et al.,
-/// "Quickly generating billion-record synthetic databases", 1994).
+/// A distribution of numbers from 0, in which smaller ones are more frequent: number `i` has a
+/// probability proportional to about `1 / (i + 1)^THETA` (Gray et al., "Quickly generating
+/// billion-record synthetic databases", 1994).
 #[derive(Clone, Debug)]
 pub(crate) struct Zipfian {
     items: u64,
@@ -40,7 +42,7 @@ impl Zipfian {
         self.eta = share / (1.0 - two / self.zeta);
     }
 
-    /// Draws from so many items from now on; no fewer than before.
+    /// Extends the distribution to `items` items, which must not be fewer than before.
     pub(crate) fn grow(&mut self, items: u64) {
         if items > self.items {
             self.zeta += zeta(self.items, items);
@@ -64,7 +66,7 @@ impl Zipfian {
     }
 }
 
-/// The standard's scrambled distribution: hot records are spread over all of them.
+/// The standard's scrambled distribution, which spreads hot records over all records.
 #[derive(Clone, Debug)]
 pub(crate) struct Scrambled(Zipfian);
 
@@ -73,13 +75,13 @@ impl Scrambled {
         Self(Zipfian::with_zeta(SCRAMBLED_ITEMS, SCRAMBLED_ZETA))
     }
 
-    /// A record below `records`.
+    /// Draws a record below `records`.
     pub(crate) fn draw(&self, random: &mut Rng, records: u64) -> u64 {
         fnv(self.0.draw(random)) % records
     }
 }
 
-/// FNV-1a of a number's bytes, the hash that the standard scrambles with.
+/// Returns the FNV-1a hash of a number's bytes, which the standard uses for scrambling.
 fn fnv(number: u64) -> u64 {
     number.to_le_bytes().into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -108,7 +108,7 @@ impl Advise {
         Ok(if advice.choice.is_some() { Exit::Done } else { Exit::Negative })
     }
 
-    /// What cannot be measured is refused before anything is.
+    /// Refuses options that cannot be measured, before the measurement begins.
     fn check(&self) -> Result<()> {
         let there = qpair_study::cpus()?.len();
         if let Some(cores) =

@@ -36,7 +36,7 @@ pub(crate) struct Backup {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// Where the copy goes: a file, a block device, or a device specifier
+    /// Target of the copy: a file, a block device, or a device specifier
     target: PathBuf,
 
     /// Overwrite the target; its content is lost

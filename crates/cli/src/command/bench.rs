@@ -172,7 +172,7 @@ pub(crate) fn parse_rate(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// What is said of a run whose operations arrive by themselves.
+/// Describes the rate of a run whose operations arrive at random times.
 pub(crate) fn arrivals(rate_per_s: f64, done_per_s: f64) -> String {
     let late = match done_per_s < 0.95 * rate_per_s {
         true => "; the store does NOT keep up, and latency grows with the run",

@@ -1,4 +1,5 @@
-//! What `bench tpcc`, `ycsb` and `commit` have in common: which store, how to open it, and how reports look.
+//! Common parts of `bench tpcc`, `ycsb` and `commit`: the store, how to open it, and the form of
+//! reports.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ use crate::text::{count, counted, size};
 
 use super::bench::{WORKERS_MAX, parse_count, parse_run_seconds, parse_seconds};
 
-/// What is measured besides, and switches that are for measuring only.
+/// Additional measurements, and switches that are for measuring only.
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct MeasuringArgs {
     /// Show the workers' time in each part of their loop
@@ -138,14 +139,15 @@ impl RunArgs {
         Ok(StoreKv::open(&options, tables)?)
     }
 
-    /// What an open store runs on, with as many tasks for each worker; reads it into memory first, if asked to.
+    /// Reports the interface, workers and memory of an open store with `tasks` tasks for each
+    /// worker. Reads the store into memory first, if requested.
     pub(super) fn begin(&self, kv: &StoreKv, tasks: usize, bar: &Bar) -> Result<StoreKvReport> {
         let warmed = if self.warm { Some(warm(kv.store(), bar)?) } else { None };
         Ok(StoreKvReport { warmed, ..kv.report(tasks) })
     }
 }
 
-/// What reading a store into memory came to, in words.
+/// Describes the result of reading a store into memory.
 pub(super) fn of_warmed(warmed: &Warmed) -> String {
     let mut words = format!(
         "{}, {} in {:.2} s: {}/s",
@@ -217,7 +219,7 @@ impl Lines {
         }
     }
 
-    /// What the log did, if anybody knows.
+    /// Adds the figures of the log, if they are known.
     pub(super) fn add_log(&mut self, bytes_per_commit: Option<f64>, per_flush: Option<f64>) {
         let bytes = bytes_per_commit.map(|bytes| format!("{bytes:.0} bytes per transaction"));
         let per_flush = per_flush.map(|commits| format!("{commits:.1} commits per flush"));

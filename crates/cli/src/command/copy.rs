@@ -30,7 +30,7 @@ pub(crate) struct Copy {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// Where the copy goes: a file, a block device, or a device specifier
+    /// Target of the copy: a file, a block device, or a device specifier
     target: PathBuf,
 
     /// Page size of the new store: 4KiB for records read one by one, 16KiB for long scans [default: as the store has it]

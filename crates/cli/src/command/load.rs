@@ -108,7 +108,7 @@ pub(crate) struct Load {
     create: CreateArgs,
 }
 
-/// What is told at the end.
+/// The figures that are reported at the end.
 struct Summary<'a> {
     loaded: &'a Loaded,
     skipped: u64,

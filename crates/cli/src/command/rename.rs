@@ -23,7 +23,7 @@ pub(crate) struct Rename {
     /// Table
     table: String,
 
-    /// Its new name
+    /// New name of the table
     new_name: String,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Repair {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// Where the new store goes: a file, a block device, or a device specifier
+    /// Target of the new store: a file, a block device, or a device specifier
     target: PathBuf,
 
     /// Overwrite the target; its content is lost

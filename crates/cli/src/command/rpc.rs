@@ -32,7 +32,7 @@ pub(crate) struct Rpc {
     /// The method
     method: String,
 
-    /// Its parameters
+    /// Parameters of the method
     #[arg(value_name = "NAME=VALUE", value_parser = parse_parameter)]
     parameters: Vec<(String, Value)>,
 
@@ -78,7 +78,8 @@ impl Rpc {
         Ok(Exit::Done)
     }
 
-    /// What SPDK's client asks to save a configuration, which no method does.
+    /// Collects a configuration from several methods, as SPDK's client does, since no method
+    /// returns all of it.
     fn saved(&self) -> Result<Value> {
         let names = self.call("framework_get_subsystems", Map::new())?;
         let config = |it: &Value| {

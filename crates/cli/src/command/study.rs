@@ -375,7 +375,7 @@ impl Study {
     }
 }
 
-/// What `--list` prints.
+/// The output of `--list`.
 #[derive(Serialize)]
 struct List {
     experiments: Vec<Listed>,
@@ -421,7 +421,7 @@ struct ListedFinding {
     claim: &'static str,
     /// The experiment that tests it.
     experiment: Option<&'static str>,
-    /// What a test would need.
+    /// The requirements of a test.
     needs: &'static [Need],
     here: String,
 }

@@ -17,7 +17,7 @@ const LOGGED: u64 = 10;
 /// Fields that name a peer. Events without one come from no peer that could make many of them, or of whoever runs the target.
 const PEERS: [&str; 4] = ["disk", "device", "socket", "controller"];
 
-/// What there was of a kind and a peer in a while.
+/// The number of events of one kind and peer in a period.
 struct Span {
     since: Instant,
     events: u64,

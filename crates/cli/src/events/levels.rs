@@ -19,7 +19,7 @@ const CRATES: [&str; 8] = [
 /// As `info,qpair_nvme=debug` says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Levels {
-    /// Of crates that are not named.
+    /// The level of crates that are not named.
     pub(crate) all: Level,
     of_crates: Vec<(&'static str, Level)>,
 }

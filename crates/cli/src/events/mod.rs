@@ -1,5 +1,6 @@
-//! What the crates below tell by `tracing`, for people and programs. `qpair target` logs it: lines on standard error, or JSON objects on
-//! standard output. Of other commands people hear what makes a device slow.
+//! Events that the crates report by `tracing`, for people and programs. `qpair target` logs them as
+//! lines on standard error, or as JSON objects on standard output. Other commands show only notes
+//! about what makes a device slow.
 
 mod flood;
 mod json;

@@ -102,7 +102,7 @@ impl<R: Read> CsvReader<R> {
     }
 }
 
-/// What a quote does that is not closed.
+/// Describes the effect of a quote that is not closed.
 fn unclosed(lines_after: u64) -> String {
     let after = match lines_after {
         0 => String::new(),

@@ -32,7 +32,7 @@ fn fields(line: &[u8], delimiter: u8) -> impl Iterator<Item = &[u8]> + Clone {
     line.split(move |byte| *byte == delimiter)
 }
 
-/// What is wrong if a line lacks a column.
+/// Describes the error of a line that lacks a column.
 pub(super) fn too_few(index: usize, count: usize) -> String {
     let columns = if count == 1 { "column" } else { "columns" };
     format!("column {} is wanted, the line has {count} {columns}", index + 1)

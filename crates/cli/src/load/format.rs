@@ -35,7 +35,7 @@ impl Format {
     }
 }
 
-/// Which columns, or fields, are key and value, as people name them.
+/// The columns or fields for key and value, as the user names them.
 #[derive(Clone, Debug)]
 pub(crate) struct Columns {
     pub(crate) key: Option<String>,
@@ -48,7 +48,7 @@ pub(crate) struct Columns {
 pub(crate) struct Layout {
     pub(crate) format: Format,
     pub(crate) columns: Columns,
-    /// Whether the first line names the columns; `None` for what is usual.
+    /// Whether the first line names the columns; `None`: the default of the format.
     pub(crate) header: Option<bool>,
     pub(crate) delimiter: Option<u8>,
     /// TSV without escapes.
@@ -170,7 +170,7 @@ impl Wanted {
     }
 }
 
-/// Where the only column with this name is.
+/// Returns the position of the only column with this name.
 fn place<'a>(
     name: &str,
     header: impl Iterator<Item = &'a [u8]> + Clone,

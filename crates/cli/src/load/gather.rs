@@ -40,7 +40,7 @@ fn failure(error: ReadError, input_name: &str) -> Failure {
     }
 }
 
-/// What is asked of records, and of their order.
+/// Limits on records and their order.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pub(crate) key_len_max: usize,
@@ -109,7 +109,7 @@ impl Gather {
         }
     }
 
-    /// Where bad lines are counted.
+    /// Returns the counts of bad lines.
     pub(crate) fn skipped(&self) -> Arc<Mutex<Skipped>> {
         self.skipped.clone()
     }

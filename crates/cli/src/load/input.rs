@@ -1,4 +1,4 @@
-//! Where lines come from, and how far reading has got.
+//! The source of lines, and the progress of reading.
 
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read};
@@ -14,7 +14,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// An open input.
 pub(crate) struct Input {
     pub(crate) name: String,
-    /// Its size, if it is known before it is read, bytes.
+    /// The size in bytes, if it is known before reading.
     pub(crate) size_bytes: Option<u64>,
     /// Bytes read so far.
     pub(crate) read_bytes: Arc<AtomicU64>,

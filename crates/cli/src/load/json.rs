@@ -111,7 +111,7 @@ impl<'de> Deserialize<'de> for Object<'de> {
 struct Field<'a> {
     name: String,
     value: &'a RawValue,
-    /// Its bytes are written as hexadecimal digits.
+    /// Whether the field's bytes are written as hexadecimal digits.
     is_hex: bool,
 }
 
@@ -170,7 +170,7 @@ fn inner<'a>(outer: &'a RawValue, name: &str) -> Result<Option<&'a RawValue>, St
 }
 
 impl Field<'_> {
-    /// What is in a string; of all else the bytes as they stand.
+    /// Appends the content of a string, or the bytes of any other value as they are.
     fn write_bytes(&self, out: &mut Vec<u8>) -> Result<(), String> {
         let text = self.value.get();
         if !text.starts_with('"') {

@@ -9,7 +9,7 @@ use super::round::{Lane, Round};
 use crate::failure::Failure;
 use crate::text::{count, counted, escape};
 
-/// What a load did.
+/// The results of a load.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     /// Records put, keys and values.
@@ -24,7 +24,7 @@ pub(crate) struct Loaded {
     pub(crate) unfinished: Option<(u64, u64)>,
 }
 
-/// What one task did.
+/// The results of one task.
 struct LaneOutcome {
     records: u64,
     replaced: u64,
@@ -88,7 +88,7 @@ fn start(store: &Store, table: &Table, round: Round) -> Vec<JoinHandle<LaneOutco
 }
 
 impl Loaded {
-    /// Which records of the input are in the store, in words; after an error.
+    /// Describes the records of the input that are in the store after an error.
     pub(crate) fn kept(&self) -> String {
         match self.unfinished {
             None => format!("{} before that are in the store", counted(self.records, "record")),

@@ -1,4 +1,4 @@
-//! What every format gives: records, or what is wrong with a line.
+//! The output of every format: records, or the errors of a line.
 
 use std::io;
 use std::ops::Range;

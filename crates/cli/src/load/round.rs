@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     bytes: Vec<u8>,
-    /// Where each record's key and value end.
+    /// The ends of each record's key and value.
     ends: Vec<(usize, usize)>,
 }
 

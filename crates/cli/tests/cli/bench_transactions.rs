@@ -62,7 +62,8 @@ fn tpcc_tells_of_what_is_broken() {
     assert!(broken.out.contains("order 1/1/30"), "{}", broken.out);
 }
 
-/// What fits into memory is there before the run; what does not is read as far as there is room.
+/// A store that fits into memory is read completely before the run; a larger one as far as there is
+/// room.
 #[test]
 fn a_store_is_read_before_the_run() {
     let directory = Directory::new();
@@ -118,7 +119,7 @@ fn tpcc_is_interrupted() {
     assert!(directory.run("check t").done().contains("no damage found"));
 }
 
-/// What is refused makes no store: one was left behind, empty.
+/// Refused arguments create no store. An empty one was once left behind.
 #[test]
 fn wrong_arguments_leave_no_store() {
     let directory = Directory::new();

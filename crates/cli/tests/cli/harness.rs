@@ -9,7 +9,7 @@ use tempfile::TempDir;
 /// A directory that goes away with the test.
 pub(crate) struct Directory(TempDir);
 
-/// What a run of the command said.
+/// The output of a run of the command.
 pub(crate) struct Run {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
@@ -72,14 +72,14 @@ impl Run {
         }
     }
 
-    /// It did what it was asked; its output.
+    /// Asserts that the command succeeded, and returns its output.
     #[track_caller]
     pub(crate) fn done(self) -> String {
         assert_eq!(self.code, Some(0), "{}{}", self.out, self.err);
         self.out
     }
 
-    /// It failed with this code, and said all of `words` on standard error.
+    /// Asserts that the command failed with this code and named all `words` on standard error.
     #[track_caller]
     pub(crate) fn failed(self, code: i32, words: &[&str]) {
         assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);

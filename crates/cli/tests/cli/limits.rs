@@ -168,7 +168,8 @@ fn an_old_backup_stays_until_the_new_one_is_whole() {
     assert_eq!(directory.run("get copy other").done(), "store");
 }
 
-/// Where addresses are few, the defaults leave enough of them for all else that a store maps.
+/// With a small address space, the defaults leave enough of it for everything else that a store
+/// maps.
 #[test]
 fn defaults_fit_into_few_addresses() {
     let directory = Directory::new();

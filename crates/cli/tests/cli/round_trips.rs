@@ -1,4 +1,4 @@
-//! What `scan` prints, `load` reads back, byte for byte; and what `load` reads, it does not change.
+//! `load` reads back the output of `scan` byte for byte, and does not change its input.
 
 use qpair::Options;
 

@@ -29,7 +29,7 @@ impl Drive {
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("no event: {line:?}"))
     }
 
-    /// Its last words, when it is asked to end.
+    /// Interrupts the process and returns its last output.
     fn end(mut self) -> Value {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();

@@ -47,7 +47,7 @@ impl Drop for Target {
     }
 }
 
-/// What the target tells systemd next, but for signs of life.
+/// Returns the target's next message to systemd that is not a watchdog message.
 fn told(socket: &UnixDatagram) -> String {
     let mut bytes = [0; 256];
     loop {

@@ -42,7 +42,8 @@ planted!(
     torn_by_a_crash
 );
 
-/// Where the history has reads of at least so many elements, others' at the end.
+/// Returns the positions of reads of at least `least` elements, none of which the reading
+/// transaction appended before.
 fn long_reads(history: &History, least: usize) -> Vec<(usize, usize)> {
     let mut reads = Vec::new();
     for (number, transaction) in history.transactions.iter().enumerate() {
@@ -117,7 +118,7 @@ fn swapped(history: &mut History, rng: &mut Rng) -> Option<IsFound> {
         .then_some(|verdict| verdict.has(Kind::IncompatibleOrder) || verdict.has(Kind::Internal))
 }
 
-/// What the store did when a range left out records in silence.
+/// Makes a range silently omit records.
 fn hole(history: &mut History, rng: &mut Rng) -> Option<IsFound> {
     let read = some_read(history, rng, 3)?;
     let elements = elements_of(history, read)?;
@@ -282,7 +283,7 @@ fn durable_lost(history: &mut History, _: &mut Rng) -> Option<IsFound> {
     Some(|verdict| verdict.has(Kind::LostAppend))
 }
 
-/// Of a commit that was never answered one half is there.
+/// Makes a commit that was never answered survive by one half.
 fn torn_by_a_crash(history: &mut History, _: &mut Rng) -> Option<IsFound> {
     add(history, vec![vec![append(A, ONE), append(B, ONE)]]);
     history.transactions.last_mut()?.outcome = Outcome::Unknown;

@@ -18,14 +18,14 @@ pub(crate) enum Level {
     Mixed,
 }
 
-/// What a store does not do.
+/// A fault of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// It lets two commit that appended to the same list.
+    /// Two transactions that appended to the same list both commit.
     LostUpdate,
-    /// It does not compare what was read.
+    /// Reads are not validated at commit.
     UncheckedReads,
-    /// It gives snapshots that lack the last commits.
+    /// Snapshots lack the last commits.
     StaleSnapshot,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn crashed(rng: &mut Rng, level: Level, transactions: u32) -> History
 }
 
 impl Store {
-    /// What the lists had after so many commits.
+    /// Returns the lists after `commits` commits.
     fn state(&self, commits: usize) -> State {
         let mut state = self.history.base.clone();
         for (list, element) in self.commits[..commits].iter().flatten() {

@@ -1,23 +1,23 @@
-//! Commands that mend, as the user of this process would have to type them.
+//! Commands that fix a finding, as the user of this process would have to type them.
 
 use crate::finding::Finding;
 use crate::machine::Machine;
 
-/// What a setting lasts that is written to the running kernel.
+/// The duration of a setting that is written to the running kernel.
 pub(super) const UNTIL_RESTART: &str = "now, until the next start";
 
-/// A command that needs root.
+/// Formats a command that needs root.
 pub(super) fn as_root(machine: &Machine, command: &str) -> String {
     if machine.process.is_root() { command.to_owned() } else { format!("sudo {command}") }
 }
 
-/// Several commands that need root, one after the other.
+/// Formats several commands that need root, to be run one after the other.
 pub(super) fn all_as_root(machine: &Machine, commands: &[String]) -> String {
     let line = commands.join(" && ");
     if machine.process.is_root() { line } else { format!("sudo sh -c '{line}'") }
 }
 
-/// Writes a word into a file of root's.
+/// Formats a command that writes a word to a file of root.
 pub(super) fn write(machine: &Machine, word: &str, path: &str) -> String {
     if machine.process.is_root() {
         format!("echo {word} > {path}")
@@ -26,7 +26,7 @@ pub(super) fn write(machine: &Machine, word: &str, path: &str) -> String {
     }
 }
 
-/// Sets a variable of sysctl, now and for good.
+/// Adds commands that set a sysctl variable now and permanently.
 pub(super) fn sysctl(machine: &Machine, finding: Finding, name: &str, value: &str) -> Finding {
     let file = format!("/etc/sysctl.d/90-{}.conf", name.replace('.', "-"));
     finding
@@ -34,7 +34,7 @@ pub(super) fn sysctl(machine: &Machine, finding: Finding, name: &str, value: &st
         .mend(write(machine, &format!("'{name} = {value}'"), &file), "from the next start")
 }
 
-/// Adds words to the kernel's command line.
+/// Adds a command that extends the kernel's command line.
 pub(super) fn at_boot(machine: &Machine, finding: Finding, words: &str) -> Finding {
     let grub = format!(
         "sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{words} /' /etc/default/grub && {}",
@@ -46,7 +46,7 @@ pub(super) fn at_boot(machine: &Machine, finding: Finding, words: &str) -> Findi
         .mend(as_root(machine, &grubby), "Fedora, RHEL: from the next start")
 }
 
-/// Raises a limit of processes: of the shell, and of the user.
+/// Adds commands that raise a process limit, for the shell and for the user.
 pub(super) fn limit(
     machine: &Machine,
     finding: Finding,

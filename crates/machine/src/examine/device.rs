@@ -1,4 +1,4 @@
-//! A device: its file system, the layers under it, and each disk's queue.
+//! Findings about a device: its file system, the layers below, and each disk's queue.
 
 use super::command::{UNTIL_RESTART, all_as_root, at_boot, write};
 use crate::cpu_list::CpuList;
@@ -9,7 +9,8 @@ use crate::machine::Machine;
 use crate::mount::Mount;
 use crate::words::{counted, rounded};
 
-/// A largest request below this cuts sequential I/O into small pieces, bytes.
+/// The smallest acceptable limit on the size of requests, in bytes. A lower one splits sequential
+/// I/O into small pieces.
 const TRANSFER_BYTES: u64 = 128 << 10;
 
 pub(super) fn examine(machine: &Machine, device: &Device) -> Vec<Finding> {
@@ -88,7 +89,7 @@ fn file_system(area: Area, device: &Device, mount: &Mount) -> Vec<Finding> {
     findings
 }
 
-/// A word as the shell takes it.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
     if word.chars().all(plain) {
@@ -121,7 +122,7 @@ impl Examined<'_> {
         Finding::new(Area::Device(self.device.path.clone()), &subject, state, severity, why)
     }
 
-    /// A command that writes to a file of the queue.
+    /// Formats a command that writes to a file of the queue.
     fn set(&self, leaf: &str, word: impl std::fmt::Display) -> String {
         let path = format!("/sys/block/{}/queue/{leaf}", self.disk.name);
         write(self.machine, &word.to_string(), &path)

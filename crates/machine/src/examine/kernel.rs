@@ -1,4 +1,5 @@
-//! The kernel: its version, whether io_uring and libaio are let be, and what it runs in.
+//! Findings about the kernel: its version, whether it permits io_uring and libaio, and its
+//! virtualization.
 
 use super::command::{as_root, at_boot, sysctl};
 use super::not_available;
@@ -6,7 +7,7 @@ use crate::finding::{Area, Finding, Severity};
 use crate::machine::Machine;
 use crate::release::Release;
 
-/// What came to io_uring with which version, as far as qpair uses it.
+/// The features of io_uring that qpair uses, by kernel version.
 const FEATURES: [(Release, &str); 9] = [
     (Release { major: 5, minor: 1 }, "io_uring itself"),
     (Release { major: 5, minor: 13 }, "submission threads (+k) without privilege"),
@@ -19,10 +20,10 @@ const FEATURES: [(Release, &str); 9] = [
     (Release { major: 6, minor: 15 }, "vectors in registered memory"),
 ];
 
-/// With it io_uring finishes completions when asked: the ring that qpair prefers.
+/// The first version in which io_uring completes requests on demand, which qpair prefers.
 const RECOMMENDED: Release = Release { major: 6, minor: 1 };
 
-/// Requests of libaio that a worker may want in flight.
+/// The most libaio requests that a worker may want in flight.
 const AIO_REQUESTS_PER_WORKER: u64 = 1024;
 
 pub(super) fn examine(machine: &Machine) -> Vec<Finding> {

@@ -1,4 +1,4 @@
-//! Memory that can be locked, huge pages, swap, open files, and the bounds on what a store can have.
+//! Findings about locked memory, huge pages, swap, open files, and the bounds on a store.
 
 use super::command::{UNTIL_RESTART, limit, sysctl, write};
 use super::not_available;
@@ -7,7 +7,7 @@ use crate::finding::{Area, Finding, Severity};
 use crate::machine::Machine;
 use crate::words::rounded;
 
-/// Descriptors that many workers on many drives need.
+/// The number of file descriptors that many workers on many drives need.
 const OPEN_FILES: u64 = 1024;
 
 pub(super) fn examine(machine: &Machine) -> Vec<Finding> {
@@ -147,7 +147,7 @@ fn swap(machine: &Machine) -> Finding {
     finding.mend(super::command::as_root(machine, "swapoff -a"), UNTIL_RESTART)
 }
 
-/// The bounds on what this process can use, and what a store takes by default.
+/// Returns findings about the bounds of this process, and the resulting defaults of a store.
 fn bounds(machine: &Machine) -> Vec<Finding> {
     let mut findings = Vec::new();
     for bound in &machine.bounds.memory {

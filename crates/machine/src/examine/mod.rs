@@ -1,7 +1,7 @@
-//! What is well, what could be better, and the command that mends it.
+//! Findings about a machine: good settings, possible improvements, and the commands that make them.
 //!
-//! Findings are made from what was read, and from nothing else: no command runs, no setting changes. A setting that could
-//! not be read gives a finding that says so, not a guess.
+//! Findings depend only on the data that was read: no command runs, and no setting changes. If a
+//! setting could not be read, a finding says so, without a guess.
 
 mod command;
 mod device;
@@ -25,7 +25,7 @@ pub fn examine(machine: &Machine, devices: &[Device]) -> Vec<Finding> {
     findings
 }
 
-/// What could not be read, and what that means.
+/// Returns a finding about something that could not be read, with the consequences.
 fn not_available(area: crate::finding::Area, subject: &str, why: &str) -> Finding {
     Finding::new(area, subject, "not available", Severity::Info, why)
 }

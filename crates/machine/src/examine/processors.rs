@@ -1,4 +1,4 @@
-//! Processors: how many can be kept busy, and how fast they run.
+//! Findings about processors: how many can be kept busy, and how fast they run.
 
 use super::command::{UNTIL_RESTART, as_root};
 use super::not_available;

@@ -1,4 +1,4 @@
-//! What drivers in user space need. Interfaces of the kernel do without all of it.
+//! Findings about the requirements of user-space drivers. Kernel interfaces need none of them.
 
 use super::command::{as_root, at_boot};
 use super::not_available;
@@ -15,7 +15,8 @@ pub(super) fn examine(machine: &Machine) -> Vec<Finding> {
     findings
 }
 
-/// A SAS controller: which driver has it, and whether it could be taken.
+/// Returns a finding about a SAS controller: its driver, and whether a user-space driver could use
+/// it.
 fn controller(machine: &Machine, adapter: &Adapter) -> Finding {
     let Adapter { address, driver, disks, in_use } = adapter;
     let subject = format!("SAS controller {address}");

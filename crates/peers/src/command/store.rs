@@ -1,4 +1,4 @@
-//! Which peer, where its store is, and how it is opened: arguments of every workload.
+//! The peer, the path of its store and how it is opened: arguments of every workload.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use qpair_peers::rocksdb::Rocks;
 use qpair_peers::wiredtiger::WiredTiger;
 use serde::Serialize;
 
-/// What a process that keeps nothing of its store needs for itself, bytes.
+/// The memory in bytes that a process needs in addition to its store.
 const PROCESS_BYTES: u64 = 32 << 20;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -34,7 +34,7 @@ enum Promise {
     None,
 }
 
-/// Which store.
+/// The store and how to open it.
 #[derive(Args, Debug)]
 pub(crate) struct StoreArgs {
     /// The peer
@@ -49,7 +49,7 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
 
-    /// What commits promise
+    /// Durability of commits
     #[arg(long, default_value = "sync")]
     durability: Promise,
 
@@ -84,7 +84,7 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
 
 /// A workload that runs over any store.
 pub(crate) trait Job {
-    /// What it finds.
+    /// The report of the workload.
     type Report: Serialize;
 
     /// Runs it.
@@ -92,7 +92,7 @@ pub(crate) trait Job {
 }
 
 impl StoreArgs {
-    /// What the workload's commits wait for.
+    /// Returns the durability that the workload's commits wait for.
     pub(crate) fn durability(&self) -> Durability {
         match self.durability {
             Promise::Sync => Durability::Sync,

@@ -25,7 +25,7 @@ pub(crate) struct Ycsb {
     #[arg(long, value_name = "N")]
     operations: Option<u64>,
 
-    /// What inputs follow from
+    /// Seed of the inputs
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }

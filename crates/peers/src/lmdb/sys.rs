@@ -36,7 +36,7 @@ pub(super) const CREATE: c_uint = 0x4_0000;
 
 pub(super) const NOTFOUND: c_int = -30798;
 
-/// Of `MDB_cursor_op`.
+/// Values of `MDB_cursor_op`.
 pub(super) const OP_FIRST: c_int = 0;
 pub(super) const OP_LAST: c_int = 6;
 pub(super) const OP_NEXT: c_int = 8;

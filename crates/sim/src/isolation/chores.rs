@@ -1,4 +1,5 @@
-//! What else is done to a store while transactions run: checkpoints, compactions, tables that come and go, backups that are read.
+//! Maintenance of a store while transactions run: checkpoints, compactions, tables that are created
+//! and dropped, backups that are read.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,17 +12,18 @@ use qpair_engine::{Error, ErrorKind, Result, Store, StoreOptions};
 use super::plan::Plan;
 use crate::lists::{Lists, TABLES};
 
-/// The process that reads backups.
+/// The number of the process that reads backups.
 const READER: u32 = u32::MAX - 1;
-/// Backups of a run: each opens a store of its own.
+/// The most backups of a run. Each opens a store of its own.
 const BACKUPS_MAX: u64 = 3;
 
-/// What a list's table is called for a moment.
+/// Returns the temporary name of a list's table.
 fn other_name(name: &str) -> String {
     format!("{name}, renamed")
 }
 
-/// Undoes what a process that was killed left half done: names of lists' tables, and tables that it would have dropped.
+/// Undoes the incomplete work of a killed process: names of lists' tables, and tables that it would
+/// have dropped.
 pub(super) fn tidy_up(store: &Store) -> Result<()> {
     for name in store.table_names()? {
         if let Some(of_list) = TABLES.iter().find(|one| other_name(one) == name) {
@@ -33,13 +35,13 @@ pub(super) fn tidy_up(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Chores of one run.
+/// The maintenance of one run.
 pub(super) struct Chores<'s> {
     store: &'s Store,
     lists: Arc<Lists>,
     page_size: usize,
     rng: Rng,
-    /// Tables that were made, by number.
+    /// The number of created tables.
     made: u32,
     pub(super) backups: u64,
 }
@@ -49,7 +51,7 @@ impl<'s> Chores<'s> {
         Self { store, lists, page_size: plan.page_size, rng, made: 0, backups: 0 }
     }
 
-    /// Does one of them.
+    /// Does one randomly chosen piece of maintenance.
     pub(super) fn some(&mut self) {
         let (doing, outcome) = match self.rng.u8(0..16) {
             0..3 => ("a checkpoint", self.store.checkpoint()),
@@ -67,7 +69,7 @@ impl<'s> Chores<'s> {
         }
     }
 
-    /// A full pool, and a store that has few pages free, may refuse a chore.
+    /// Accepts errors for which maintenance may be refused: a full pool, and a lack of free pages.
     fn refused(&self, doing: &str, error: &Error) {
         if !matches!(error.kind(), ErrorKind::Limit | ErrorKind::NoSpace) {
             self.lists.take_error(doing, error);
@@ -89,7 +91,7 @@ impl<'s> Chores<'s> {
         self.store.drop_table(&name)
     }
 
-    /// Handles of the table go on.
+    /// Renames a table and back, while handles of the table stay in use.
     fn rename(&mut self) -> Result<()> {
         let name = TABLES[self.rng.usize(0..TABLES.len())];
         self.store.rename_table(name, &other_name(name))?;
@@ -97,7 +99,7 @@ impl<'s> Chores<'s> {
         self.store.rename_table(&other_name(name), name)
     }
 
-    /// Makes a backup, and reads all that is in it, as a transaction of that time.
+    /// Makes a backup, and reads all its data as a transaction of that time.
     fn backup(&mut self) -> Result<()> {
         let device = |options| -> Result<Arc<dyn BlockDevice>> {
             let device = RamDevice::new(options);

@@ -1,5 +1,6 @@
-//! A process that runs transactions is killed at any moment, again and again: what it acknowledged is judged together with what is
-//! found when the store is opened again, and the history goes on from there.
+//! Kills a process that runs transactions at random moments, again and again. Its acknowledged
+//! transactions are judged together with the data found when the store is opened again; the history
+//! continues from there.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -14,10 +15,11 @@ use super::plan::{On, Plan, file};
 use super::text::Line;
 use super::{Options, Runs};
 
-/// Kills of one store; then another is made.
+/// The number of kills of one store before another store is made.
 const KILLS_OF_A_STORE: u64 = 20;
 
-/// What the nth life of a store is like: its lists and its pages stay as they are.
+/// Returns the plan of incarnation `life` of a store. The lists and pages of the store do not
+/// change.
 pub(super) fn plan_of(seed: u64, life: u64) -> Plan {
     let options = Options {
         seed,
@@ -42,7 +44,7 @@ pub(super) fn plan_of(seed: u64, life: u64) -> Plan {
     plan
 }
 
-/// What a life said before it ended.
+/// The output of a process before it ended.
 #[derive(Default)]
 struct Said {
     state: Option<State>,
@@ -130,7 +132,7 @@ fn make(seed: u64, path: &Path) -> Result<(), String> {
     store.close().map_err(|error| format!("closing a new store: {error}"))
 }
 
-/// One life: what it said, once it is over. The last one ends by itself.
+/// Runs one process, and returns its output after its end. The last process ends by itself.
 fn live(
     (seed, life): (u64, u64),
     path: &Path,

@@ -1,5 +1,5 @@
-//! The process that is killed: opens a store, says what is in it, runs transactions for ever, and says of each what it asks and what
-//! it was told, before it does anything else.
+//! The process that is killed. It opens a store, reports its content, and runs transactions without
+//! end. It reports each request and each answer before it continues.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -18,10 +18,11 @@ use super::plan::{Plan, file};
 use super::text::Line;
 use crate::lists::{Actor, Lists, Recorder, Sink, Threads, ready};
 
-/// How long a killed process may hold its files; the kernel takes its rings apart in the background.
+/// The longest time that a killed process may hold its files. The kernel releases its rings in the
+/// background.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Says everything at once. A pipe keeps what was written into it when the writer is killed.
+/// Writes everything at once. A pipe keeps its data when the writer is killed.
 struct Pipe;
 
 impl Pipe {
@@ -41,7 +42,8 @@ impl Sink for Pipe {
     }
 }
 
-/// Runs until it is killed, or with no transactions wanted until it has said what is in the store.
+/// Runs transactions until the process is killed. If no transactions are wanted, only reports the
+/// content of the store.
 pub(super) fn run(options: &Options, store: &Path) -> ExitCode {
     match live(options, store) {
         Ok(()) => ExitCode::SUCCESS,

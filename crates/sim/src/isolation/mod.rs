@@ -1,8 +1,9 @@
-//! Histories of transactions on lists, from real threads and tasks, judged by one who knows nothing of the engine. See
-//! docs/design/isolation.md.
+//! Histories of transactions on lists, from real threads and tasks, judged by a checker that knows
+//! nothing of the engine. See docs/design/isolation.md.
 //!
-//! A seed decides what a run is like and what its processes ask for. In which order they get it the machine decides: the same seed may
-//! show a fault once and not again. `cargo xtask sim` has what follows from a seed alone.
+//! A seed determines the configuration of a run and the requests of its processes. The order of the
+//! requests depends on the machine, so the same seed may show a fault once and not again. `cargo
+//! xtask sim` has runs that follow from a seed alone.
 
 mod chores;
 mod kills;
@@ -28,7 +29,7 @@ pub struct Options {
     /// First seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many seeds, one after the other
+    /// Number of seeds, one after the other
     #[arg(long, default_value_t = 64)]
     runs: u64,
     /// Transactions of each run
@@ -43,7 +44,7 @@ pub struct Options {
     /// Plant this bug in the store; a run must be bad
     #[arg(long, value_parser = parse_canary)]
     canary: Option<Canary>,
-    /// Tell what each run is like, and what it did
+    /// Describe each run and its results
     #[arg(long)]
     verbose: bool,
     /// Folder for stores in files; they are removed again [default: beside this program]
@@ -52,7 +53,7 @@ pub struct Options {
     /// Be the process that is killed, on this store
     #[arg(long, hide = true)]
     life_of: Option<PathBuf>,
-    /// Its number, which its elements begin with
+    /// Number of the process, with which its elements begin
     #[arg(long, hide = true, default_value_t = 0)]
     life: u64,
 }
@@ -64,7 +65,7 @@ fn parse_canary(name: &str) -> Result<Canary, String> {
     })
 }
 
-/// What came of the runs so far.
+/// The results of the runs so far.
 #[derive(Debug, Default)]
 struct Counts {
     runs: u64,
@@ -76,7 +77,7 @@ struct Counts {
     backups: u64,
 }
 
-/// The runs under way.
+/// The state of all runs: their results and the output.
 struct Runs {
     counts: Counts,
     began: Instant,
@@ -111,7 +112,8 @@ impl Runs {
     }
 }
 
-/// Runs it; the exit code is 1 if something was wrong, or a planted bug was not found, and 130 after Ctrl-C.
+/// Runs all seeds. The exit code is 1 if something was wrong or a planted bug was not found, and
+/// 130 after Ctrl-C.
 pub fn run(options: &Options) -> ExitCode {
     if let Some(store) = &options.life_of {
         return life::run(options, store);

@@ -1,4 +1,4 @@
-//! What one run is like: decided by its seed alone.
+//! The plan of a run, determined by its seed alone.
 
 use std::fmt;
 use std::path::Path;
@@ -12,21 +12,21 @@ use qpair_kernel::{FileOptions, Interface};
 use super::Options;
 use crate::lists::{Habits, Layout, Level};
 
-/// What a store lies on.
+/// The kind of device of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum On {
     Ram,
-    /// Memory whose requests take their time.
+    /// Memory whose requests are delayed.
     Delay,
     File,
 }
 
-/// One run.
+/// The plan of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) habits: Habits,
-    /// Processes are tasks on the workers; else threads beside them.
+    /// Whether processes are tasks on the workers, and not separate threads.
     pub(super) tasks: bool,
     pub(super) processes: u32,
     pub(super) transactions: usize,
@@ -37,9 +37,9 @@ pub(super) struct Plan {
     pub(super) versions_bytes_max: Option<u64>,
     pub(super) history_bytes_max: u64,
     pub(super) on: On,
-    /// Checkpoints, compactions, tables and backups beside the transactions.
+    /// Whether checkpoints, compactions, tables and backups run beside the transactions.
     pub(super) has_chores: bool,
-    /// Open the store again in the end, and read all once more.
+    /// Whether the store is opened again at the end, and everything is read once more.
     pub(super) reopens: bool,
     pub(super) canary: Option<Canary>,
 }
@@ -98,7 +98,7 @@ impl Plan {
         }
     }
 
-    /// An empty device.
+    /// Makes an empty device.
     pub(super) fn device(&self, folder: &Path) -> Result<Arc<dyn BlockDevice>, String> {
         let said = |error: qpair_block::Error| format!("making a device: {error}");
         let ram = || RamDevice::new(RamOptions { size_bytes: 8 << 20, ..RamOptions::default() });
@@ -113,7 +113,7 @@ impl Plan {
     }
 }
 
-/// A file as a device, through the page cache: so it works on every file system.
+/// Opens a file as a device through the page cache, so that it works on every file system.
 pub(super) fn file(path: &Path, create: bool) -> Result<Arc<dyn BlockDevice>, String> {
     let options =
         FileOptions { create: create.then_some(8 << 20), direct: false, ..FileOptions::new(path) };

@@ -14,14 +14,14 @@ use super::chores::Chores;
 use super::plan::{On, Plan};
 use crate::lists::{Actor, Lists, Recorder, Threads, ready};
 
-/// The process that reads everything when the others have ended.
+/// The number of the process that reads everything after the others have ended.
 const LAST: u32 = u32::MAX;
 
 fn said(doing: &str) -> impl Fn(qpair_engine::Error) -> String {
     move |error| format!("{doing}: {:?}: {error}", error.kind())
 }
 
-/// Runs it; a verdict, or what was wrong without one.
+/// Runs a plan; returns a verdict, or an error that occurred without one.
 pub(super) fn run(
     plan: &Plan,
     folder: &Path,
@@ -55,7 +55,8 @@ pub(super) fn run(
     }
 }
 
-/// Lets the processes run until there are as many transactions as the plan wants; the number of backups that were made meanwhile.
+/// Lets the processes run until they have run as many transactions as the plan wants. Returns the
+/// number of backups made in that time.
 fn work(
     plan: &Plan,
     store: &Store,

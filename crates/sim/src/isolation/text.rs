@@ -82,7 +82,7 @@ fn operation(text: &str) -> Option<Operation> {
 }
 
 impl Line {
-    /// The line, with its end.
+    /// Returns the line with its end.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         match self {
@@ -116,7 +116,7 @@ impl Line {
         text
     }
 
-    /// A line, without its end.
+    /// Parses a line without its end.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         match words.next()? {

@@ -1,4 +1,5 @@
-//! One way to call a store for threads and for tasks: what a thread calls is ready at once.
+//! A common interface to a store for threads and tasks. A thread's calls return futures that are
+//! ready at once.
 
 use std::future::Future;
 use std::ops::Range;
@@ -38,24 +39,24 @@ pub(crate) trait Writes: Reads + Sized {
     fn give_up(self);
 }
 
-/// Where transactions come from.
+/// The source of transactions.
 pub(crate) trait Session {
     type Transaction: Writes;
     type Snapshot: Reads;
 
     fn begin(&self, options: &TransactionOptions) -> Self::Transaction;
     fn snapshot(&self) -> Result<Self::Snapshot>;
-    /// Lets others go on.
+    /// Yields to other tasks.
     async fn pause(&self);
 }
 
-/// A thread that is no worker.
+/// A thread that is not a worker.
 pub(crate) struct Threads<'s>(pub(crate) &'s Store);
 
-/// Runs what never waits as a future: the calls of a thread.
+/// Returns the result of a future that is ready at once: the calls of a thread.
 ///
 /// # Panics
-/// If it waits.
+/// If the future is not ready.
 pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
@@ -63,7 +64,7 @@ pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// In the order of keys.
+/// Restores the order of keys.
 fn in_order(mut records: Vec<Record>, reverse: bool) -> Vec<Record> {
     if reverse {
         records.reverse();

@@ -1,4 +1,4 @@
-//! One process: its transactions, one after the other, and a snapshot that it keeps for a while.
+//! A process: its transactions, one after the other, and a snapshot that it keeps for some time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::access::{Session, Writes};
 use super::kept::{Level, Lists};
 use super::layout::Layout;
 
-/// A process.
+/// A process that runs transactions on lists.
 pub(crate) struct Actor<S: Session> {
     lists: Arc<Lists>,
     session: S,
@@ -20,11 +20,11 @@ pub(crate) struct Actor<S: Session> {
     held: Option<Held<S::Snapshot>>,
 }
 
-/// A snapshot that is kept, and what it was asked.
+/// A kept snapshot, and the reads from it.
 struct Held<S> {
     snapshot: S,
     transaction: Transaction,
-    /// Transactions until it is given back.
+    /// The number of transactions until the snapshot is dropped.
     left: u32,
 }
 
@@ -33,7 +33,7 @@ impl<S: Session> Actor<S> {
         Self { lists, session, process, rng, held: None }
     }
 
-    /// Runs transactions until all processes together had so many.
+    /// Runs transactions until all processes together have run `transactions`.
     pub(crate) async fn run(mut self, transactions: usize) {
         while !self.lists.is_over() && self.lists.recorder.len() < transactions {
             match self.rng.u8(0..8) {
@@ -56,7 +56,7 @@ impl<S: Session> Actor<S> {
         }
     }
 
-    /// Reads some lists at the snapshot that is kept, or takes one.
+    /// Reads some lists in the kept snapshot, or takes a snapshot.
     async fn read_the_past(&mut self) {
         if self.held.is_none() {
             let mut transaction = self.record(Isolation::Snapshot, false);

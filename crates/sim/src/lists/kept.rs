@@ -1,4 +1,4 @@
-//! The lists of one store: which there are, and how they are read and written.
+//! The lists of one store, and how they are read and written.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,12 +12,12 @@ use super::access::{Reads, Session, Writes, ready};
 use super::layout::{self, Layout, Row, TABLES};
 use super::recorder::Recorder;
 
-/// Lists that are appended to at the same time.
+/// The number of lists that are appended to at the same time.
 const OPEN_LISTS: u32 = 8;
-/// Elements of a list after which another takes its place.
+/// The length of a list at which another list replaces it.
 const LIST_LEN_MAX: usize = 40;
 
-/// What transactions are promised.
+/// The isolation of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     Snapshot,
@@ -25,23 +25,23 @@ pub(crate) enum Level {
     Mixed,
 }
 
-/// What transactions of a run are like.
+/// The properties of a run's transactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Habits {
     pub(crate) layout: Layout,
     pub(crate) level: Level,
-    /// None: any.
+    /// The durability of commits; `None`: any.
     pub(crate) durability: Option<Durability>,
-    /// Whether records of a list have a record of their number beside them. Without, nothing but what was found by a range tells
-    /// two appends of each other; that needs serializable transactions.
+    /// Whether each list also has a record of its length. Without it, only the records that a range
+    /// finds make two appends conflict, which needs serializable transactions.
     pub(crate) has_heads: bool,
-    /// Whether what is called durable survives a crash.
+    /// Whether durable commits survive a crash.
     pub(crate) is_durable: bool,
-    /// Bytes of a record beside what it must have, at most.
+    /// The most bytes of padding in a record.
     pub(crate) padding_max: u16,
 }
 
-/// An error that is to be expected, or what is wrong.
+/// Judges an error: `None` if it is expected, otherwise the reason why it is wrong.
 type TakeError = Box<dyn Fn(&Error) -> Option<String> + Send + Sync>;
 
 /// The lists of a store.
@@ -49,7 +49,7 @@ pub(crate) struct Lists {
     pub(crate) habits: Habits,
     pub(crate) recorder: Recorder,
     tables: Vec<Table>,
-    /// How many lists each of the open ones has had before it.
+    /// The number of previous lists at the place of each open list.
     generations: Vec<AtomicU32>,
     take_error: TakeError,
     wrong: Mutex<Vec<String>>,
@@ -57,7 +57,7 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// The lists of a store, on tables that are made if they are missing.
+    /// Opens the lists of a store. Missing tables are created.
     pub(crate) fn open(
         store: &Store,
         habits: Habits,
@@ -75,12 +75,12 @@ impl Lists {
         })
     }
 
-    /// The tables of a store, made if they are missing.
+    /// Opens the tables of a store. Missing tables are created.
     pub(crate) fn tables(store: &Store) -> Result<Vec<Table>> {
         TABLES.iter().map(|name| store.table(name)).collect()
     }
 
-    /// Conflicts, and the store's own bounds.
+    /// Whether an error is a conflict or a limit of the store.
     pub(crate) fn is_refusal(error: &Error) -> bool {
         [ErrorKind::Conflict, ErrorKind::TimedOut, ErrorKind::TooLarge, ErrorKind::SnapshotLost]
             .contains(&error.kind())
@@ -94,18 +94,18 @@ impl Lists {
         }
     }
 
-    /// Notes that something is wrong; the tasks end.
+    /// Records a fault, and stops the tasks.
     pub(crate) fn wrong(&self, what: String) {
         self.wrong.lock().unwrap_or_else(PoisonError::into_inner).push(what);
         self.stop();
     }
 
-    /// The first that was wrong.
+    /// Returns the first fault.
     pub(crate) fn first_wrong(&self) -> Option<String> {
         self.wrong.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
     }
 
-    /// Lets the tasks end.
+    /// Stops the tasks.
     pub(crate) fn stop(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -114,13 +114,13 @@ impl Lists {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// One of the lists that are appended to.
+    /// Returns one of the lists that are appended to.
     pub(crate) fn some_list(&self, rng: &mut Rng) -> List {
         let slot = rng.u32(0..OPEN_LISTS);
         List(self.generations[slot as usize].load(Ordering::Relaxed) * OPEN_LISTS + slot)
     }
 
-    /// One of all, most often one that is appended to.
+    /// Returns one of all lists, most often one that is appended to.
     pub(crate) fn some_old_list(&self, rng: &mut Rng) -> List {
         let list = self.some_list(rng);
         match rng.u8(0..8) {
@@ -129,7 +129,7 @@ impl Lists {
         }
     }
 
-    /// Takes in how long a list is.
+    /// Records the length of a list.
     fn has_len(&self, list: List, len: usize) {
         if len >= LIST_LEN_MAX {
             let next = list.0 / OPEN_LISTS + 1;
@@ -137,7 +137,7 @@ impl Lists {
         }
     }
 
-    /// Takes in what there was at the beginning.
+    /// Records the lists at the beginning.
     pub(crate) fn begin_with(&self, state: &State) {
         for (list, elements) in state {
             let generations = &self.generations[(list.0 % OPEN_LISTS) as usize];
@@ -146,7 +146,7 @@ impl Lists {
         }
     }
 
-    /// The records of one list, or of all, in the order of their numbers.
+    /// Returns the records of one list, or of all lists, in the order of their numbers.
     async fn rows(
         &self,
         (from, tables): (&mut impl Reads, &[Table]),
@@ -171,7 +171,7 @@ impl Lists {
         Ok(rows)
     }
 
-    /// Reads a list, and writes down what it has.
+    /// Reads a list, and records its elements.
     pub(crate) async fn read(
         &self,
         from: &mut impl Reads,
@@ -240,14 +240,14 @@ impl Lists {
         Ok(())
     }
 
-    /// A record for an element, anywhere among those of its list.
+    /// Returns a record for an element, at a random place among those of its list.
     fn row(&self, list: List, element: Element, index: u32, rng: &mut Rng) -> Row {
         let table = rng.usize(0..self.habits.layout.tables());
         let padding = rng.u16(0..=self.habits.padding_max);
         Row { table, list, slot: rng.u16(..), element, index, padding }
     }
 
-    /// The number of an element that is appended to a list of records.
+    /// Returns the index of an element that is appended to a list of records.
     async fn next_index(
         &self,
         to: &mut impl Writes,
@@ -272,7 +272,7 @@ impl Lists {
         Ok(index)
     }
 
-    /// Deletes records of a list, and writes them again under other keys: the list stays as it is.
+    /// Deletes records of a list and writes them again under other keys. The list does not change.
     pub(crate) async fn shift(
         &self,
         to: &mut impl Writes,
@@ -316,7 +316,7 @@ impl Lists {
         Ok(())
     }
 
-    /// All lists that are not empty, as a snapshot of this store or of a copy of it has them.
+    /// Returns all lists that are not empty in a snapshot of this store or of a copy of it.
     pub(crate) async fn state(
         &self,
         (from, tables): (&mut impl Reads, &[Table]),
@@ -338,13 +338,13 @@ impl Lists {
         Ok(state)
     }
 
-    /// All lists that are not empty, as they are now.
+    /// Returns the current state of all lists that are not empty.
     pub(crate) async fn state_now(&self, session: &impl Session, rng: &mut Rng) -> Result<State> {
         let mut snapshot = session.snapshot()?;
         self.state((&mut snapshot, &self.tables), rng).await
     }
 
-    /// Reads all lists at one moment, and writes that down as a transaction.
+    /// Reads all lists at one moment, and records this as a transaction.
     pub(crate) async fn read_all(
         &self,
         session: &impl Session,
@@ -359,7 +359,7 @@ impl Lists {
         Ok(state)
     }
 
-    /// Reads all lists of a store that was opened again, or of a copy whose moment was between two others.
+    /// Reads all lists of a reopened store, or of a copy whose moment was between two others.
     pub(crate) fn read_copy(
         &self,
         copy: &Store,
@@ -376,7 +376,7 @@ impl Lists {
         Ok(state)
     }
 
-    /// Writes down that all lists were read at a moment between two others.
+    /// Records that all lists were read at a moment between two others.
     pub(crate) fn has_read(&self, process: u32, (began, ended): (u64, u64), mut state: State) {
         let most =
             self.generations.iter().map(|one| one.load(Ordering::Relaxed)).max().unwrap_or(0);

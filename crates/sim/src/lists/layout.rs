@@ -1,25 +1,25 @@
-//! How lists are kept in tables.
+//! The layout of lists in tables.
 
 use std::ops::Range;
 
 use qpair_isolation::{By, Element, List};
 
-/// Names of the tables: records of lists, more of them, and how long lists are.
+/// Names of the tables: two with records of lists, and one with the lengths of lists.
 pub(crate) const TABLES: [&str; 3] = ["lists", "lists-too", "lists-heads"];
 
-/// How lists are kept.
+/// The layout of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// Each list is one record, written anew by each append.
+    /// Each list is one record, which each append replaces.
     Row,
     /// Each element is a record, which transactions delete and write again under other keys.
     Rows,
-    /// The same, and records move between two tables.
+    /// Each element is a record, and records also move between two tables.
     TwoTables,
 }
 
 impl Layout {
-    /// How many tables have records of lists.
+    /// Returns the number of tables that have records of lists.
     pub(crate) fn tables(self) -> usize {
         if self == Self::TwoTables { 2 } else { 1 }
     }
@@ -29,12 +29,12 @@ impl Layout {
     }
 }
 
-/// A record of one element: where it is, and its number in its list.
+/// A record of one element: its place, and its index in its list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) table: usize,
     pub(crate) list: List,
-    /// Decides where among the list's records it lies.
+    /// The position of the record among the records of its list.
     pub(crate) slot: u16,
     pub(crate) element: Element,
     /// Position in the list.
@@ -75,7 +75,7 @@ impl Row {
         value
     }
 
-    /// A record of a table, if it is one of an element.
+    /// Parses a record of a table; `None` if it is not a record of an element.
     pub(crate) fn parse(table: usize, (key, value): &(Vec<u8>, Vec<u8>)) -> Option<Self> {
         Some(Self {
             table,

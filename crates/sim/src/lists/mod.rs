@@ -1,5 +1,6 @@
-//! Lists that transactions append to, kept in a store, and the history of who asked what: for the judge of isolation. Threads and tasks
-//! ask for the same things, on workers with threads and in the simulation.
+//! Lists in a store that transactions append to, and a history of all requests and answers, for the
+//! checker of isolation. Threads and tasks make the same requests, on workers with threads and in
+//! the simulation.
 //!
 //! Every element is appended once, and a list only grows. See docs/design/isolation.md.
 

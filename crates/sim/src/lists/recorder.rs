@@ -1,21 +1,21 @@
-//! Writes down who asked what, and what the answer was.
+//! Records all requests and their answers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use qpair_isolation::{Element, Outcome, Transaction};
 
-/// Is told of transactions as they happen, for one who may not live to see the end.
+/// Receives transactions as they happen, for a process that may be killed.
 pub(crate) trait Sink: Send {
-    /// A commit is about to be asked for, or reads were made.
+    /// Called before a commit is requested, or after reads were made.
     fn asks(&mut self, number: usize, transaction: &Transaction);
-    /// It was answered.
+    /// Called when the commit was answered.
     fn ends(&mut self, number: usize, outcome: Outcome, ended: u64);
 }
 
 /// The history so far.
 pub(crate) struct Recorder {
-    /// Counts events, in an order that all processes agree on.
+    /// A counter of events, in an order that all processes agree on.
     clock: AtomicU64,
     elements: AtomicU64,
     written: Mutex<Written>,
@@ -27,7 +27,7 @@ struct Written {
 }
 
 impl Recorder {
-    /// A recorder whose elements begin with this one.
+    /// Makes a recorder whose elements begin with `first_element`.
     pub(crate) fn new(first_element: u64, sink: Option<Box<dyn Sink>>) -> Self {
         Self {
             clock: AtomicU64::new(0),
@@ -36,17 +36,17 @@ impl Recorder {
         }
     }
 
-    /// A moment after all moments that were asked for before.
+    /// Returns a moment after all moments returned before.
     pub(crate) fn now(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// An element that nobody has appended.
+    /// Returns an element that nobody has appended.
     pub(crate) fn fresh_element(&self) -> Element {
         Element(self.elements.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Takes in a transaction that is about to be answered; its number.
+    /// Records a transaction before its answer, and returns its number.
     pub(crate) fn asks(&self, transaction: Transaction) -> usize {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let number = written.transactions.len();
@@ -57,7 +57,7 @@ impl Recorder {
         number
     }
 
-    /// Takes in how it ended.
+    /// Records the outcome of a transaction.
     pub(crate) fn ends(&self, number: usize, outcome: Outcome) {
         let ended = self.now();
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,12 +68,12 @@ impl Recorder {
         (transaction.outcome, transaction.ended) = (outcome, ended);
     }
 
-    /// How many transactions there are.
+    /// Returns the number of transactions.
     pub(crate) fn len(&self) -> usize {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).transactions.len()
     }
 
-    /// What was written down; from here on nothing is.
+    /// Returns the recorded transactions. Nothing is recorded afterwards.
     pub(crate) fn take(&self) -> Vec<Transaction> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut written.transactions)

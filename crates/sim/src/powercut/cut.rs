@@ -1,14 +1,14 @@
-//! The loss of power at one moment of a record: what the devices hold then.
+//! The data on devices after a loss of power at one moment of a record.
 //!
-//! What was flushed before is there. Each write after its device's last flush is lost, kept, or torn between two blocks. Writes that
-//! are kept take place in the order in which they were recorded.
+//! Writes before the last flush are kept. Each write after its device's last flush is lost, kept,
+//! or torn between two blocks. Kept writes are applied in the order in which they were recorded.
 
 use fastrand::Rng;
 
 use super::image::Image;
 use super::record::{Record, Step};
 
-/// How chance treats what was not flushed.
+/// The fate of unflushed writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     AllLost,
@@ -37,12 +37,13 @@ const FATES: [Fate; 8] = [
 /// Builds the images of moments that come one after the other.
 pub(super) struct Cutter<'r> {
     record: &'r Record,
-    /// What survives for certain, device by device.
+    /// The data of each device that certainly survives.
     durable: Vec<Image>,
-    /// For each device, the steps that a loss of power may take, and those among them that it cannot.
+    /// For each device, the steps that a loss of power may lose, and the forced writes among them,
+    /// which it cannot lose.
     pending: Vec<Vec<usize>>,
     done: usize,
-    /// Plants the fault that flushes count for nothing.
+    /// Whether to plant the fault that flushes have no effect.
     ignores_flushes: bool,
 }
 
@@ -171,7 +172,8 @@ mod tests {
         (Record::of(logs, steps), vec![Image::blank(shape); 2])
     }
 
-    /// What each of the first two blocks of both devices can be after a cut behind so many steps.
+    /// Returns the possible contents of the first two blocks of both devices after a cut behind
+    /// `steps` steps.
     fn states(steps: usize, ignores_flushes: bool) -> BTreeSet<[u8; 4]> {
         let (record, base) = record();
         let mut cutter = Cutter::new(&record, &base, ignores_flushes);

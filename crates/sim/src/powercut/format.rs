@@ -34,7 +34,7 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,
-    /// Where on the device, and which bytes of the log are there now.
+    /// A write: its place on the device, and the bytes of the log that it wrote.
     Write {
         at: u64,
         from: Range<usize>,

@@ -1,7 +1,8 @@
-//! The operations that writers asked for, and the states of a store that they allow.
+//! The operations of writers, and the states of a store that they permit.
 //!
-//! Each writer has keys of its own, and asks for one operation after the other. So of each writer's keys a store holds the state after
-//! some number of its operations; which numbers are allowed follows from the marks before the loss of power.
+//! Each writer has its own keys, and requests one operation after the other. The writer's keys in a
+//! store are therefore in the state after some number of its operations. The marks before the loss
+//! of power determine which numbers are permitted.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +15,10 @@ pub(super) struct Place {
     pub(super) key: String,
 }
 
-/// What is written: its bytes follow from this and the key.
+/// A written value. Its bytes follow from this and the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Value {
-    /// Another one for each operation of a run.
+    /// A number that differs for each operation of a run.
     pub(super) stamp: u64,
     pub(super) len: usize,
 }
@@ -35,15 +36,16 @@ impl Value {
     }
 }
 
-/// What the keys of a writer hold.
+/// The values of a writer's keys.
 pub(super) type State = BTreeMap<Place, Value>;
-/// What was found in a store.
+/// The data found in a store.
 pub(super) type Found = BTreeMap<Place, Vec<u8>>;
 
 /// One operation of a writer.
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
-    /// It takes place as a whole or not at all. Otherwise each of its keys by itself.
+    /// Whether the operation takes effect as a whole or not at all. Otherwise each key changes
+    /// separately.
     pub(super) is_atomic: bool,
     pub(super) sets: BTreeMap<Place, Option<Value>>,
 }
@@ -55,7 +57,7 @@ pub(super) struct Writer {
     pub(super) operations: Vec<Operation>,
 }
 
-/// What all writers asked for in one life of a store.
+/// The operations of all writers in one incarnation of a store.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     pub(super) writers: Vec<Writer>,
@@ -73,7 +75,7 @@ impl History {
         Self { writers: vec![Writer::default(); writers] }
     }
 
-    /// What the marks before a loss of power say of each writer.
+    /// Returns the bounds of each writer that follow from the marks before a loss of power.
     pub(super) fn bounds(&self, marks: impl Iterator<Item = Mark>) -> Vec<Bounds> {
         let mut bounds = vec![Bounds::default(); self.writers.len()];
         for mark in marks {
@@ -113,7 +115,7 @@ impl History {
 }
 
 impl Writer {
-    /// What the keys hold after so many operations.
+    /// Returns the values of the keys after `operations` operations.
     pub(super) fn state(&self, operations: usize) -> State {
         let mut state = self.base.clone();
         for operation in self.operations.iter().take(operations) {

@@ -13,7 +13,7 @@ use super::record::Shape;
 
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// What a device holds. Where there is no chunk there are zeroes.
+/// The content of a device. Missing chunks are zeroes.
 #[derive(Clone)]
 pub(super) struct Image {
     pub(super) shape: Shape,
@@ -72,7 +72,7 @@ impl Image {
         Ok(Arc::new(device))
     }
 
-    /// Writes it to a file of the device's size, sparse where nothing is.
+    /// Writes the image to a sparse file of the device's size.
     pub(super) fn save(&self, path: &Path) -> io::Result<File> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
         file.set_len(self.shape.size_bytes)?;

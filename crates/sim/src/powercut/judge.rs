@@ -1,4 +1,5 @@
-//! The judgement of a state that a loss of power left: a store that opens, is sound, and has what it must have.
+//! The judgement of a state after a loss of power: the store must open, be sound, and have the data
+//! that it must have.
 
 use std::sync::Arc;
 
@@ -10,11 +11,11 @@ use super::image::Image;
 use super::load::{read_all, said};
 use super::plan::Plan;
 
-/// What a store must hold.
+/// The permitted contents of a store.
 pub(super) struct Expected<'a> {
     pub(super) history: &'a History,
     pub(super) bounds: &'a [Bounds],
-    /// It must be there; otherwise it may have been in the making.
+    /// Whether the store must exist. Otherwise it may have been incomplete.
     pub(super) is_made: bool,
 }
 
@@ -61,7 +62,8 @@ pub(super) fn judge_made(images: &[Image], expected: &Expected<'_>) -> Result<()
     check(members, &StoreOptions { read_only: true, ..options })
 }
 
-/// Whether a store that was in the making is refused as what it is: no store, or one that was never whole.
+/// Whether an incomplete store is refused correctly: as no store, or as one that was never
+/// complete.
 fn is_nobodys(error: &Error) -> bool {
     matches!(
         error.kind(),

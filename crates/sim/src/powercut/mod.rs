@@ -1,8 +1,8 @@
-//! Losses of power of the real build: stores on disks whose every write and flush is recorded, and what is left if the record ends at
-//! any moment. See docs/design/powercut.md.
+//! Losses of power of the real build: stores on disks that record every write and flush, and the
+//! remaining data if the record ends at any moment. See docs/design/powercut.md.
 //!
-//! A seed decides what a run is like, where its record is cut and what becomes of each write. How requests follow one another the
-//! machine decides: so the images of a state that failed are kept.
+//! A seed determines the configuration of a run, the cuts of its record and the fate of each write.
+//! The order of requests depends on the machine, so the images of a failed state are kept.
 
 mod commands;
 mod cut;
@@ -59,7 +59,7 @@ pub struct Options {
     /// of the engine's as in `sim --list-canaries`. A run must fail
     #[arg(long, value_parser = Fault::parse, value_name = "FAULT")]
     canary: Option<Fault>,
-    /// Print what each run is like
+    /// Print the plan of each run
     #[arg(long)]
     verbose: bool,
     /// Folder for sockets, files of devices, and states that failed [default: beside this program]
@@ -148,7 +148,7 @@ fn run_all(
     summary
 }
 
-/// What came of the runs so far.
+/// The results of the runs so far.
 struct Summary {
     runs: u64,
     bad: u64,

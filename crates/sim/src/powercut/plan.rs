@@ -1,4 +1,4 @@
-//! What a run is like, from its seed.
+//! The plan of a run, determined by its seed.
 
 use std::fmt;
 use std::sync::Arc;

@@ -36,7 +36,7 @@ pub(super) enum Step {
     Mark(Mark),
 }
 
-/// What was recorded of one load.
+/// The record of one load.
 pub(super) struct Record {
     logs: Vec<Vec<u8>>,
     pub(super) steps: Vec<Step>,

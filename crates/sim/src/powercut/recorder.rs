@@ -29,7 +29,7 @@ pub(super) enum Mark {
     Made,
 }
 
-/// What arrived.
+/// An event that arrived at the recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// Bytes at a place of a device's log. Most are an entry.

@@ -37,7 +37,7 @@ pub(super) fn name(socket: &Path) -> String {
 pub(super) struct Rig {
     pub(super) recorder: Recorder,
     shapes: Vec<Shape>,
-    /// Where the devices are reached.
+    /// The sockets of the devices.
     pub(super) sockets: Vec<PathBuf>,
     // Dropped in this order: the target before what is below it.
     target: Option<Process>,

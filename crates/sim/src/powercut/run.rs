@@ -21,7 +21,7 @@ use super::rig::Rig;
 /// One state in so many is judged as files too, by commands.
 const FILES_EACH: u64 = 8;
 
-/// What came of a run.
+/// The counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) lives: u64,
@@ -50,7 +50,7 @@ pub(super) struct Run<'a> {
     pub(super) interrupted: &'a AtomicBool,
 }
 
-/// What is known when a life begins.
+/// The state at the beginning of an incarnation.
 struct Before {
     images: Vec<Image>,
     history: History,
@@ -58,7 +58,7 @@ struct Before {
     bounds: Option<Vec<Bounds>>,
 }
 
-/// What a life did.
+/// The results of an incarnation.
 struct Lived {
     base: Vec<Image>,
     record: Record,

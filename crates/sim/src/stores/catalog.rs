@@ -33,7 +33,7 @@ pub(crate) fn key_of(slot: u16) -> Key {
     Key { table: CATALOG, index: slot }
 }
 
-/// What is known of a name.
+/// The knowledge about a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Slot {
     #[default]
@@ -145,22 +145,23 @@ impl Catalog {
         self.handles.get(&number).cloned()
     }
 
-    /// Whether a table's drop was asked for.
+    /// Whether the drop of a table was requested.
     pub(crate) fn may_be_gone(&self, number: u16) -> bool {
         self.dropping.contains(&number)
     }
 
-    /// Whether the drop of any was asked for in this life.
+    /// Whether the drop of any table was requested in this incarnation.
     pub(crate) fn has_dropped(&self) -> bool {
         !self.dropping.is_empty()
     }
 
-    /// Whether a table's drop was acknowledged.
+    /// Whether the drop of a table was acknowledged.
     pub(crate) fn is_gone(&self, number: u16) -> bool {
         self.dropped.contains(&number)
     }
 
-    /// Which table was found under a name, with this one of its keys, if it has any.
+    /// Identifies the table that was found under a name by one of its keys; an empty table by its
+    /// tree.
     pub(crate) fn identify(&self, slot: u16, table: &Table, first: Option<Key>) -> Option<u16> {
         match first {
             Some(key) => Some(key.table).filter(|number| self.value(slot, *number).is_some()),
@@ -193,7 +194,7 @@ impl Catalog {
     }
 }
 
-/// What the store calls the tree of a table.
+/// Returns the store's own name for the tree of a table.
 fn tree_of(table: &Table) -> String {
     format!("{table:?}")
 }

@@ -1,10 +1,12 @@
-//! Damage: what is on the devices is not what was written. Each read says so, or is right.
+//! Damage: the data on the devices differs from the data written. Every read must report this or be
+//! correct.
 //!
-//! - A store that was closed is damaged and opened: each record is as it was, or an error; and what an error names, the check
-//!   of every page names too.
-//! - A store is damaged while it is worked with, and the process ends: it is recovered, or opening it is refused. Of what can
-//!   be read the oracle knows what it must be.
-//! - Then it is repaired: see [`super::salvage`].
+//! - A closed store is damaged and opened. Each record must be unchanged, or an error. Pages that
+//!   errors name must also be named by the check of every page.
+//! - A store is damaged while it is in use, and the process ends. The store must be recovered, or
+//!   opening it must be refused. The oracle knows the permitted values of everything that can be
+//!   read.
+//! - Then the store is repaired: see [`super::salvage`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +20,7 @@ use super::salvage::Condition;
 use super::scenario::{Damage, Life};
 use super::value::{Key, Value};
 
-/// What could be read of a damaged store.
+/// The readable data of a damaged store.
 #[derive(Default)]
 struct Readable {
     found: BTreeMap<Key, Value>,
@@ -245,7 +247,7 @@ impl Readable {
         Ok(())
     }
 
-    /// What a scan finds is what single reads find, as far as it comes.
+    /// Compares a scan with the results of single reads.
     fn scan(
         &mut self,
         table: &Table,

@@ -1,7 +1,7 @@
-//! What is done to a store beside its tasks, by a thread that is no worker: the tasks go on meanwhile.
+//! Management operations of a store that a separate thread runs while tasks continue.
 //!
-//! Tables are made, renamed and dropped, also while transactions use them and while they are loaded; checkpoints are asked for; the store is read
-//! into memory, and compacted.
+//! Tables are created, renamed and dropped, also while transactions use them and while they are
+//! loaded. Checkpoints are requested; the store is read into memory and compacted.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,17 +14,17 @@ use super::lives::{Cut, Run};
 use super::oracle::Outcome;
 use super::workload::Load;
 
-/// How the errands of a life go.
+/// The state of the management operations of an incarnation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Errands {
-    /// The store, or its devices, failed: there are no more.
+    /// Whether the store or its devices failed, so that no further operations follow.
     over: bool,
     /// Tables made: each keeps a frame to the end of the life, also when it was dropped.
     tables: u64,
 }
 
 impl Run {
-    /// Does something that no task does.
+    /// Runs a management operation.
     pub(super) fn errand(
         &mut self,
         store: &Store,
@@ -51,7 +51,7 @@ impl Run {
         }
     }
 
-    /// Takes in an error of an errand: tasks may go on.
+    /// Handles an error of a management operation. Tasks may continue.
     pub(super) fn errand_failed(&mut self, doing: &str, error: &Error) -> Result<(), Cut> {
         self.say(format!("{doing}: {error}"));
         match self.judge_error(doing, error) {

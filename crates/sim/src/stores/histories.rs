@@ -1,8 +1,9 @@
-//! Lists that tasks append to, in some runs, beside all that others do: the judge of isolation, who knows nothing of the engine, is
-//! told what was read. See docs/design/isolation.md.
+//! Lists that tasks append to in some runs, in addition to all other work. The checker of
+//! isolation, which knows nothing of the engine, receives their reads. See
+//! docs/design/isolation.md.
 //!
-//! Whether a run has lists is drawn apart, and so is what their tasks do: a run without them is the story that it would be if there
-//! were none.
+//! Whether a run has lists, and what their tasks do, is drawn from a separate generator. The other
+//! work of a run is therefore the same as without lists.
 
 use std::sync::{Arc, PoisonError};
 
@@ -30,7 +31,7 @@ pub(super) struct Histories {
     lists: Option<Arc<Lists>>,
     /// The life that ended last, until it is known what it left.
     pending: Option<History>,
-    /// What the lists had when the life began.
+    /// The lists at the beginning of the incarnation.
     base: qpair_isolation::State,
     lives: u64,
 }

@@ -1,4 +1,5 @@
-//! The lives of one store: opened, worked with, ended, judged, and opened again on what survived.
+//! The incarnations of one store: opened, used, ended, judged, and opened again with the data that
+//! survived.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -48,10 +49,10 @@ pub(crate) struct Run {
     pub(super) histories: Option<Histories>,
     /// Lists are all that its tasks work with.
     only_lists: bool,
-    /// What the devices had before each life, if that is of use.
+    /// The contents of the devices before each incarnation, if they are needed.
     pub(super) older: Vec<Vec<Vec<u8>>>,
     pub(crate) counts: Counts,
-    /// What happened, for people.
+    /// The events of the run, for people.
     pub(crate) log: Vec<String>,
 }
 
@@ -156,7 +157,7 @@ impl Run {
         }
     }
 
-    /// Whether the planted panic struck; one that was not planted is wrong.
+    /// Whether the planted panic occurred. Any other panic is an error.
     fn judge_panics(&mut self) -> Result<bool, String> {
         let panics = super::runner::take_panics();
         let is_planted = |panic: &String| self.planted.is_some() && panic.contains("planted: ");

@@ -38,13 +38,13 @@ pub struct Options {
     /// First seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many seeds, one after the other
+    /// Number of seeds, one after the other
     #[arg(long, default_value_t = 100)]
     runs: u64,
     /// Runs at a time; 0: as many as there are cores
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// What stores lie on: simulated devices, or disks behind a soft HBA with its driver
+    /// Kind of devices: simulated devices, or disks behind a soft HBA with its driver
     #[arg(long, value_enum, default_value_t = Devices::Sim)]
     device: Devices,
     /// Plant this bug in the store, or in the SCSI stack; the simulation must catch it

@@ -1,10 +1,10 @@
-//! What a simulation is asked for, beside seeds.
+//! The plan of a simulation, in addition to its seeds.
 
 use std::fmt;
 
 use qpair_engine::Canary;
 
-/// What stores lie on.
+/// The kind of devices of stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Devices {
     /// Simulated devices.
@@ -24,7 +24,7 @@ pub(crate) enum Planted {
 }
 
 impl Planted {
-    /// What is planted in devices of a kind, or in the engine on them.
+    /// Returns the bugs that can be planted in a kind of devices, or in the engine on them.
     pub(crate) fn all(devices: Devices) -> Box<dyn Iterator<Item = Self>> {
         match devices {
             Devices::Sim => Box::new(Canary::ALL.into_iter().map(Self::Engine)),

@@ -12,7 +12,7 @@ use super::lives::Run;
 use super::plan::Plan;
 use super::summary::Counts;
 
-/// What came of one seed.
+/// The result of one seed.
 pub(crate) struct Report {
     pub(crate) seed: u64,
     /// A hash of all that happened, or what was wrong.
@@ -58,7 +58,7 @@ fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// What a thread sends, if it does so in time.
+/// Receives a thread's result, unless the thread exceeds its time.
 fn receive<T>(receiver: &mpsc::Receiver<T>) -> Result<T, mpsc::RecvTimeoutError> {
     let (begun, cpu_begun) = (Instant::now(), cpu_time());
     loop {

@@ -18,7 +18,7 @@ use super::state::{Unread, read_table};
 use super::value::{Key, Value};
 use super::world::World;
 
-/// What is known of a store that is to be repaired.
+/// The known condition of a store that is to be repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     /// Nothing is wrong with it.
@@ -31,7 +31,7 @@ pub(super) enum Condition {
     Stale,
 }
 
-/// What goes wrong while a store is repaired.
+/// The fault during the repair of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     Nothing,
@@ -235,7 +235,7 @@ impl Run {
     }
 }
 
-/// Whether a key is said to be lost, or out of date.
+/// Whether a key is reported as lost or out of date.
 fn is_lost(told: &RepairedTable, key: Key) -> bool {
     let bytes = key.bytes();
     let mut ranges = told.lost.iter().chain(&told.stale);

@@ -1,4 +1,4 @@
-//! What one run is like: decided by its seed alone.
+//! The configuration of one run, determined by its seed alone.
 
 use fastrand::Rng;
 use qpair_block::sim::{SimFaults, SimLatency};
@@ -45,7 +45,7 @@ pub(crate) struct Scenario {
     pub(crate) blocks: bool,
     /// One errand in so many steps: see [`super::errands`].
     pub(crate) errands: Option<u32>,
-    /// What becomes of the store in the end.
+    /// The damage to the store at the end.
     pub(crate) damage: Option<Damage>,
 }
 
@@ -98,10 +98,10 @@ impl End {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub(crate) end: End,
-    /// Of the devices, from the open or from after it on.
+    /// The faults of the devices, from the opening or from after it on.
     pub(crate) faults: SimFaults,
     pub(crate) faults_at_open: bool,
-    /// Whether things go wrong behind an HBA, if there is one; at the same times.
+    /// Whether faults occur behind the HBA, if there is one, at the same times.
     pub(crate) troubled: bool,
     pub(crate) tasks: u32,
     pub(crate) steps_per_task: u32,
@@ -257,7 +257,7 @@ impl Scenario {
         }
     }
 
-    /// Whether a commit that was asked for so survives a crash once it is acknowledged.
+    /// Whether a commit requested with this durability survives a crash after it is acknowledged.
     pub(crate) fn is_durable(&self, durability: Durability) -> bool {
         self.log && self.log_flushed && durability != Durability::Async
     }
@@ -267,13 +267,14 @@ impl Scenario {
         self.size_bytes_max < 8 << 20
     }
 
-    /// Whether a commit may be refused since it is too large.
+    /// Whether a commit may be refused because it is too large.
     pub(crate) fn bounds_transactions(&self) -> bool {
         self.transaction_bytes_max.is_some() || self.log_device_bytes_max.is_some()
     }
 
-    /// Whether a snapshot may be given up since it needs too much: large values that were replaced soon have what they may of the device,
-    /// and on a full device they make room for changes.
+    /// Whether a snapshot may be invalidated because it needs too much space. Recently replaced
+    /// large values have a limited share of the device, and on a full device they make room for
+    /// changes.
     pub(crate) fn bounds_snapshots(&self) -> bool {
         self.versions_bytes_max.is_some()
             || (1..=1 << 20).contains(&self.history_bytes_max)

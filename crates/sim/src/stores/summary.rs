@@ -1,4 +1,4 @@
-//! What many runs did, for people.
+//! A summary of many runs for people.
 
 use std::fmt;
 use std::ops::AddAssign;

@@ -16,7 +16,7 @@ pub(crate) struct World {
     pub(crate) power: SimPower,
     /// The members of the store, and then the log device if there is one.
     devices: Vec<SimDevice>,
-    /// What has them instead.
+    /// The HBA that has the devices instead, if there is one.
     hba: Option<Hba>,
     rng: fastrand::Rng,
     /// A thread that waits for several devices lets time pass by looking at them.
@@ -124,7 +124,7 @@ impl World {
         self.plug(self.contents())
     }
 
-    /// What reads of the devices see.
+    /// Returns the contents of the devices as reads see them.
     pub(crate) fn contents(&self) -> Vec<Vec<u8>> {
         self.devices.iter().map(SimDevice::content).collect()
     }
@@ -203,12 +203,12 @@ impl World {
         }
     }
 
-    /// What was met behind the HBA.
+    /// Returns the faults behind the HBA.
     pub(crate) fn met(&self) -> Met {
         self.hba.as_ref().map_or(Met::default(), Hba::met)
     }
 
-    /// What the driver of the HBA has done that none may do.
+    /// Returns an error if the driver of the HBA did something that no driver may do.
     pub(crate) fn judge(&self) -> Result<(), String> {
         self.hba.as_ref().map_or(Ok(()), Hba::judge)
     }
@@ -221,7 +221,7 @@ impl World {
         members.map(|device| Arc::new(device.clone()) as Arc<dyn BlockDevice>).collect()
     }
 
-    /// Where the store has its log.
+    /// Returns the place of the store's log.
     pub(crate) fn log_place(&self) -> LogPlace {
         if let Some(log) = self.hba.as_ref().and_then(|hba| hba.disks().get(self.scenario.members))
         {
@@ -249,7 +249,7 @@ pub(crate) struct Watch {
     errors: u64,
     /// The devices may be full.
     is_small: bool,
-    /// What is on the devices is being damaged.
+    /// Whether the data on the devices is being damaged.
     pub(crate) damaged: bool,
     /// A panic of the engine is planted.
     pub(crate) panics: bool,
@@ -261,7 +261,8 @@ impl Watch {
         self.power.is_cut() || self.count() > self.errors || self.has_lost()
     }
 
-    /// Whether a disk has lost what it had taken and not flushed, under a store that goes on: that finds its own pages missing.
+    /// Whether a disk has lost unflushed data under a store that continues to run and finds its own
+    /// pages missing.
     fn has_lost(&self) -> bool {
         self.bench.as_ref().is_some_and(|bench| bench.has_lost())
     }
@@ -272,7 +273,7 @@ impl Watch {
         errors + self.bench.as_ref().map_or(0, |bench| bench.errors())
     }
 
-    /// Whether what happened to the devices explains an error of the store.
+    /// Whether the events of the devices explain an error of the store.
     pub(crate) fn excuses(&self, error: &Error) -> bool {
         match error.kind() {
             ErrorKind::NoSpace => self.is_small || self.power.is_cut(),

@@ -1,4 +1,5 @@
-//! S3's figures of a storage engine, on this project's own: one store, in a file of the study's folder.
+//! S3's figures of storage engines, repeated with this project's own engine. The store is one file
+//! in the study's folder.
 
 use super::{Experiment, Plan, Scale, series};
 use crate::config::{Channels, Config};
@@ -53,25 +54,25 @@ pub(super) const ARRIVALS: Experiment = Experiment {
 
 /// Bytes of the larger pages.
 pub(crate) const LARGE_PAGE: u32 = 16 << 10;
-/// Of the peak, where latencies are compared.
+/// The load at which latencies are compared, in percent of the peak throughput.
 pub(crate) const HALF: u32 = 50;
 
-/// Data in percent of the memory where all of it fits.
+/// The amount of data that fits into memory, in percent of the memory.
 pub(crate) const FITS: u32 = 50;
-/// Where there is ten and forty times more.
+/// Ten times as much data as memory, in percent of the memory.
 pub(crate) const TEN: u32 = 1000;
-/// See [`TEN`].
+/// Forty times as much data as memory, in percent of the memory.
 pub(crate) const FORTY: u32 = 4000;
 
-/// Why a quick study leaves TPC-C out, but where pages of two sizes are compared.
+/// The reason why a quick study leaves TPC-C out, except where page sizes are compared.
 const NOT_QUICK: &str = "TPC-C takes a while to load, and a quick study leaves it out";
 
-/// The interface that findings about something else go by.
+/// Returns the point over the interface that is used where the interface is not compared.
 pub(crate) fn at(lab_cores: u32, interface: &str, of: StoreUse) -> Config {
     of.on(interface, lab_cores.min(2))
 }
 
-/// A plan, or why there is none.
+/// Completes a plan with the main interface, or notes why the plan has no points.
 fn plan_of(lab: &Lab, plan: Plan, with: impl FnOnce(Plan, &str) -> Plan) -> Plan {
     if !lab.stores {
         return plan.skip("a store is made in a file of --dir, where no device is given");

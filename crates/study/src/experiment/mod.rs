@@ -1,6 +1,7 @@
-//! The experiments, each by the figure it repeats: which configurations, and how they are shown.
+//! The experiments. Each one repeats a figure of a paper: it states the configurations and how they
+//! are plotted.
 //!
-//! An experiment only plans. What several of them need is run once; see [`Config`].
+//! An experiment only plans. Points that several experiments share are run once; see [`Config`].
 
 pub(crate) mod engine;
 mod s1;
@@ -16,25 +17,25 @@ use crate::config::Config;
 use crate::lab::Lab;
 use crate::measure::Metric;
 
-/// An experiment.
+/// An experiment, which repeats one figure of a paper.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// Its name.
+    /// The name of the experiment.
     pub name: &'static str,
     /// The figure it repeats.
     pub figure: &'static str,
-    /// What it shows.
+    /// A description of the figure.
     pub shows: &'static str,
-    /// What the paper found there.
+    /// The result in the paper.
     pub found: &'static str,
-    /// What it needs besides a device.
+    /// The requirements other than a device.
     pub needs: &'static str,
-    /// Its points here.
+    /// Returns the points for a lab.
     plan: fn(&Lab) -> Plan,
 }
 
 impl Experiment {
-    /// Its points here, and what cannot be done.
+    /// Returns the points for `lab`, and notes what cannot be measured.
     #[must_use]
     pub fn plan(&self, lab: &Lab) -> Plan {
         let mut plan = (self.plan)(lab);
@@ -46,7 +47,7 @@ impl Experiment {
     }
 }
 
-/// All of them, in the order of the report.
+/// All experiments, in the order of the report.
 pub const EXPERIMENTS: [Experiment; 31] = [
     s1::QUEUE_DEPTH,
     s1::SYSTEM_CALLS,
@@ -81,13 +82,13 @@ pub const EXPERIMENTS: [Experiment; 31] = [
     user_space::SCALE_UP,
 ];
 
-/// The experiment of that name.
+/// Returns the experiment with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Experiment> {
     EXPERIMENTS.iter().find(|experiment| experiment.name == name)
 }
 
-/// How values lie along an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {
@@ -100,16 +101,16 @@ pub enum Scale {
 /// One line of a plot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// What the legend says.
+    /// The label in the legend.
     pub label: String,
-    /// Along the axis, and the configuration there.
+    /// Positions along the horizontal axis, each with its configuration.
     pub points: Vec<(f64, Config)>,
 }
 
 /// Series that share a plot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// What they have in common: "one core". Empty where there is nothing to say.
+    /// The property that the series share, such as "one core"; empty if there is none to state.
     pub title: String,
     /// The series.
     pub series: Vec<Series>,
@@ -118,28 +119,28 @@ pub struct Group {
 /// The vertical axis of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
-    /// What.
+    /// The figure that is plotted.
     pub metric: Metric,
-    /// How.
+    /// The scale of the axis.
     pub scale: Scale,
 }
 
 /// The points of an experiment and how they are shown: one plot for each of `shown` and each of `groups`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What the horizontal axis is.
+    /// The label of the horizontal axis.
     pub x_label: String,
-    /// How values lie along it.
+    /// The scale of the horizontal axis.
     pub x_scale: Scale,
     /// The vertical axes.
     pub shown: Vec<Shown>,
     /// The series.
     pub groups: Vec<Group>,
-    /// Throughput second by second, with time along the axis instead of `x_label`.
+    /// Whether throughput is plotted over time, in seconds, and not over `x_label`.
     pub over_time: bool,
-    /// What cannot be done here, and why.
+    /// Parts that cannot be measured here, each with the reason.
     pub skipped: Vec<String>,
-    /// What a reader must know to read it right.
+    /// Remarks that a reader needs to interpret the plots.
     pub remarks: Vec<String>,
 }
 
@@ -166,7 +167,7 @@ impl Plan {
         self
     }
 
-    /// All its configurations.
+    /// Returns all configurations of the plan.
     pub fn configs(&self) -> impl Iterator<Item = &Config> {
         self.groups
             .iter()
@@ -176,7 +177,7 @@ impl Plan {
     }
 }
 
-/// A series of an interface: for each x, the configuration that `of` gives, if any.
+/// Returns the series of an interface. `of` gives the configuration for each x, if there is one.
 fn series(
     label: &str,
     xs: impl IntoIterator<Item = u32>,
@@ -186,12 +187,12 @@ fn series(
     Series { label: label.to_owned(), points }
 }
 
-/// A series for each interface that can be used.
+/// Returns a series for each interface that can be used.
 fn by_interface(lab: &Lab, xs: &[u32], of: impl Fn(&str, u32) -> Option<Config>) -> Vec<Series> {
     lab.usable().map(|name| series(name, xs.iter().copied(), |x| of(name, x))).collect()
 }
 
-/// How two cores are written.
+/// Formats a number of cores.
 fn cores_words(cores: u32) -> String {
     match cores {
         1 => "one core".to_owned(),
@@ -200,7 +201,7 @@ fn cores_words(cores: u32) -> String {
     }
 }
 
-/// Whether there is more than one device; if not, the plan says why an experiment on several cannot be done.
+/// Whether there is more than one device. If not, the plan notes why the experiment cannot be run.
 fn several_devices(lab: &Lab, plan: &mut Plan) -> bool {
     let (devices, disks) = (lab.devices.len(), lab.disks());
     if devices < 2 {
@@ -217,7 +218,7 @@ fn several_devices(lab: &Lab, plan: &mut Plan) -> bool {
     devices >= 2
 }
 
-/// 1, 2, ... up to `most`; only powers of two and `most` itself if there are many.
+/// Returns 1, 2, ... up to `most`, or only the powers of two and `most` if there are many.
 fn counts(most: u32) -> Vec<u32> {
     (1..=most).filter(|n| most <= 8 || n.is_power_of_two() || *n == most).collect()
 }

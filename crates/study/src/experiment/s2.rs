@@ -1,4 +1,4 @@
-//! S2: what lies between a program and its drive.
+//! S2: the cost of the layers between a program and its drive.
 
 use super::{Experiment, Plan, Scale, counts, series};
 use crate::config::Config;

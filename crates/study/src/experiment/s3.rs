@@ -1,4 +1,4 @@
-//! S3: what an array of NVMe drives gives, and how to get it.
+//! S3: the throughput of an array of NVMe drives, and how to reach it.
 
 use super::{Experiment, Plan, Scale, by_interface, cores_words, counts, series, several_devices};
 use crate::config::{Assignment, Channels, Config};
@@ -87,7 +87,7 @@ pub(super) const PAGE_CACHE: Experiment = Experiment {
     plan: page_cache,
 };
 
-/// Requests that each drive gets where an experiment is about something else.
+/// Requests in flight on each drive where the depth is not compared.
 const DEPTH: u32 = 128;
 
 fn drive_scaling(lab: &Lab) -> Plan {
@@ -158,7 +158,8 @@ fn outstanding(lab: &Lab) -> Plan {
     plan.group(&title, vec![series])
 }
 
-/// So many requests in all, over two threads on all cores where there are so many requests.
+/// Returns a configuration with `total` requests in flight, distributed over at most one thread for
+/// each core.
 fn outstanding_config(lab: &Lab, name: &str, total: u32) -> Config {
     let drives = lab.devices.len() as u32;
     let threads = lab.cores().min(total).next_power_of_two().min(total);
@@ -202,7 +203,7 @@ fn threads(lab: &Lab) -> Plan {
     plan.group(&format!("44 % writes, {title}"), mixed)
 }
 
-/// What S3's TPC-C reads of 100 requests.
+/// The percentage of reads in S3's TPC-C workload.
 pub(crate) const TPCC_READ_PERCENT: u8 = 56;
 
 fn batches(lab: &Lab) -> Plan {
@@ -234,7 +235,8 @@ fn page_cache(lab: &Lab) -> Plan {
     plan.group("", all)
 }
 
-/// A point of it: all threads that there are cores for, at the depth that others have.
+/// Returns a point of the one-for-all experiment: all threads that there are cores for, at the
+/// depth of the other experiments.
 pub(crate) fn one_for_all_config(lab_cores: u32, name: &str, drives: u32) -> Config {
     Config::new(name, lab_cores).threads(lab_cores).depth(DEPTH).drives(drives, Assignment::All)
 }

@@ -69,8 +69,9 @@ pub(super) const SPARE: Experiment = Experiment {
     plan: spare,
 };
 
-/// A soft drive that is full, with so many percent of spare flash. It is small, so that a short run collects garbage, and has dies as small, so
-/// that each has blocks to choose from.
+/// Returns a full soft drive with this percentage of spare flash. The drive is small, so that a
+/// short run triggers garbage collection. Its dies are small too, so that each has several blocks
+/// to choose from.
 pub(crate) fn full_drive(spare_percent: u32) -> Config {
     let name = format!(
         "softnvme:size=32MiB,profile=tlc,channels=2,dies=2,pages_per_block=32,dram_cache=256KiB,filled=1,over_provisioning=0.{spare_percent:02}"
@@ -87,7 +88,7 @@ pub(crate) fn prolonged_s(effort: Effort) -> u32 {
     }
 }
 
-/// Requests outstanding where they are handed over one by one: as many as come.
+/// The number of requests in flight where they are issued one by one: as many as arrive.
 const DEPTH_HANDED: u32 = 128;
 
 fn threads_and_outstanding(lab: &Lab) -> Plan {
@@ -135,7 +136,7 @@ fn interval(lab: &Lab) -> Plan {
     plan.group(&cores_words(cores), series)
 }
 
-/// Requests of each thread where interfaces are set against synchronous I/O.
+/// Requests in flight of each thread where interfaces are compared with synchronous I/O.
 pub(crate) const DEPTH_ASYNC: u32 = 64;
 
 fn sync(lab: &Lab) -> Plan {

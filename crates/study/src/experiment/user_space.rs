@@ -1,4 +1,4 @@
-//! The user-space driver where every user can run it: on drives made of software.
+//! Experiments with the user-space driver on soft drives, which every user can run.
 
 use super::{Experiment, Plan, Scale, s1, series};
 use crate::config::{Assignment, Config};
@@ -24,10 +24,11 @@ pub(super) const SCALE_UP: Experiment = Experiment {
     plan: scale_up,
 };
 
-/// The drive of that experiment: one with a latency, so that one drive does not fill a core.
+/// The drive of the scale-up experiment. It has a latency, so that one drive does not keep a core
+/// busy.
 pub(crate) const SCALE_UP_DRIVE: &str = "softnvme:profile=optane";
 
-/// Requests outstanding on each of its drives.
+/// Requests in flight on each drive of the scale-up experiment.
 pub(crate) const SCALE_UP_DEPTH: u32 = 1;
 
 fn scale_up(lab: &Lab) -> Plan {
@@ -51,7 +52,7 @@ fn scale_up(lab: &Lab) -> Plan {
     plan
 }
 
-/// Options of the drive, and what they stand for.
+/// Options of the drive, each with the feature it stands for.
 const DRIVES: [(&str, &str); 3] = [
     ("", "memory, no delays"),
     (":profile=optane", "like 3D XPoint"),

@@ -1,4 +1,4 @@
-//! Verdicts that were wrong once: on the same made-up study the old test says one thing, the finding says another.
+//! Verdicts that were once wrong. On the same made-up study the old test and the finding disagree.
 
 use super::*;
 use crate::config::{Assignment, Pace};
@@ -8,7 +8,8 @@ use crate::synthetic::{slower, speed, study};
 
 const KERNEL: [&str; 5] = ["posix", "libaio", "io_uring", "io_uring+p", "io_uring+k"];
 
-/// Two cores and a device, all interfaces alike but for what `change` says.
+/// Returns a study of two cores and one device in which all interfaces are equal except for
+/// `change`.
 fn made(change: impl Fn(&Config, &mut Measure)) -> StudyReport {
     study(2, 1, &KERNEL, |config, round| {
         let mut measure = speed(config, round, 100e3);
@@ -22,7 +23,7 @@ fn outcome(report: &StudyReport, name: &str) -> Outcome {
     report.verdicts.iter().find(|verdict| verdict.finding == name).unwrap().outcome
 }
 
-/// What a threshold on a ratio said.
+/// Returns the outcome of the old test, a threshold on a ratio.
 fn old(
     report: &StudyReport,
     metric: Metric,

@@ -1,4 +1,4 @@
-//! What S3 found of storage engines, tested on this project's own.
+//! S3's findings about storage engines, tested on this project's own engine.
 
 use super::{Finding, Judged, View};
 use crate::config::{Channels, Config};
@@ -218,12 +218,14 @@ pub(super) const LATENCY_TX: Finding = Finding {
     },
 };
 
-/// Lookups with ten times more data than memory, as many workers as cores.
+/// Returns the point of lookups with ten times more data than memory, with one worker for each
+/// core.
 fn lookups(view: &View<'_>, interface: &str) -> Config {
     StoreUse::new(Lookup).on(interface, view.report.cores.min(2))
 }
 
-/// A store's point in an experiment, over the interface that this was run with.
+/// Returns the point of a store in an experiment, over the interface that the experiment was run
+/// with.
 fn of(view: &View<'_>, experiment: &str, store: StoreUse) -> Result<Config, String> {
     let interface = view.main_interface(experiment)?;
     Ok(store.on(interface, view.report.cores.min(2)))

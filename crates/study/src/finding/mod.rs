@@ -1,10 +1,11 @@
-//! The papers' findings, and what each is worth here.
+//! The papers' findings, each with a verdict for this machine.
 //!
 //! Always holds:
-//! - Every finding of the papers has a row, with a test or with what a test would need.
-//! - A test is there in words and in code, with its threshold; a verdict has the intervals it rests on.
-//! - What cannot be tested says why: the interface that does not open, the devices that were not given, the runs that failed.
-//!   It is never taken for granted and never counted as failed.
+//! - Every finding of the papers has a row, with a test or with the requirements of a test.
+//! - A test is stated in words and in code, with its threshold. A verdict has the intervals it
+//!   rests on.
+//! - A finding that cannot be tested says why: the interface that does not open, the devices that
+//!   were not given, the runs that failed. It is never assumed to hold and never counted as failed.
 
 mod catalogue;
 #[cfg(test)]
@@ -34,55 +35,55 @@ pub(crate) use s4::cliff;
 /// A finding of a paper.
 #[derive(Clone, Copy, Debug)]
 pub struct Finding {
-    /// Its name here.
+    /// The name of the finding in this project.
     pub name: &'static str,
-    /// Paper and figure.
+    /// The paper and figure.
     pub source: &'static str,
     /// The experiment that shows it.
     pub experiment: &'static str,
-    /// What the paper claims.
+    /// The claim of the paper.
     pub claim: &'static str,
-    /// What is tested here, with the threshold.
+    /// The test made here, with the threshold.
     pub test: &'static str,
     judge: fn(&View<'_>) -> Judged,
 }
 
-/// What a finding is worth here.
+/// The verdict of a study on a finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The finding's name.
+    /// The name of the finding.
     pub finding: String,
-    /// Paper and figure.
+    /// The paper and figure.
     pub source: String,
-    /// The experiment that shows it; empty: none does.
+    /// The experiment that shows the finding; empty if there is none.
     pub experiment: String,
-    /// What the paper claims.
+    /// The claim of the paper.
     pub claim: String,
-    /// What was tested.
+    /// The test that was made.
     pub test: String,
-    /// What came of it.
+    /// The outcome of the test.
     pub outcome: Outcome,
-    /// Why it could not be tested, or what else is to be known.
+    /// The reason why the finding could not be tested, or another note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// What it rests on; all parts must hold.
+    /// The numbers that the verdict rests on. All of them must meet their thresholds.
     pub evidence: Vec<Evidence>,
 }
 
 /// One number that a verdict rests on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// What it is.
+    /// A description of the number.
     pub what: String,
-    /// Median; of ratios, the geometric mean.
+    /// The median; for ratios, the geometric mean.
     pub mid: f64,
-    /// Lower end of the 95 % interval; none with one run.
+    /// The lower end of the 95 % interval; `None` with one run.
     pub low: Option<f64>,
-    /// Upper end.
+    /// The upper end of the 95 % interval; `None` with one run.
     pub high: Option<f64>,
-    /// What the finding wants; `None`: for information.
+    /// The threshold of the finding; `None`: the number is for information only.
     pub wanted: Option<Threshold>,
-    /// Whether it is so.
+    /// The outcome for this number.
     pub outcome: Outcome,
 }
 
@@ -108,10 +109,10 @@ impl Evidence {
     }
 }
 
-/// Evidence, or why there can be none.
+/// Evidence, or the reason why there is none.
 type Judged = Result<Vec<Evidence>, String>;
 
-/// Verdicts on all findings, in the order of the papers.
+/// Returns the verdicts on all findings, in the order of the papers.
 #[must_use]
 pub fn judge(report: &StudyReport) -> Vec<Verdict> {
     let of = |row: &Row| {
@@ -120,16 +121,16 @@ pub fn judge(report: &StudyReport) -> Vec<Verdict> {
     catalogue().map(of).collect()
 }
 
-/// What a finding compares.
+/// The points that a finding compares.
 #[derive(Debug)]
 pub(crate) struct Comparison {
-    /// Its points here, each once.
+    /// The points of the finding that can be run here, each once.
     pub(crate) configs: Vec<Config>,
-    /// Whether more runs would hardly change the verdict.
+    /// Whether more runs are unlikely to change the verdict.
     pub(crate) clear: bool,
 }
 
-/// What the findings that can be tested here compare, as far as the runs up to now tell.
+/// Returns the comparisons of all findings that can be tested here, judged by the runs so far.
 pub(crate) fn comparisons(report: &StudyReport) -> Vec<Comparison> {
     catalogue()
         .filter_map(Row::tested)
@@ -143,7 +144,7 @@ pub(crate) fn comparisons(report: &StudyReport) -> Vec<Comparison> {
         .collect()
 }
 
-/// Of a finding that no study tests.
+/// Returns the verdict on a finding that no study tests.
 fn untested(row: &Row) -> Verdict {
     Verdict {
         finding: row.name().to_owned(),
@@ -195,12 +196,12 @@ fn undecided(evidence: &[Evidence]) -> String {
     "the interval includes the threshold".to_owned()
 }
 
-/// A study as findings look at it.
+/// A study, as the tests of findings read it.
 struct View<'a> {
     report: &'a StudyReport,
-    /// How sure a verdict must be.
+    /// The confidence that a verdict needs.
     confidence: Confidence,
-    /// The points that the verdict rests on.
+    /// The points that the verdict rests on, collected while it is made.
     asked: RefCell<Vec<Config>>,
 }
 
@@ -211,7 +212,7 @@ impl<'a> View<'a> {
 }
 
 impl View<'_> {
-    /// Two cores, or the one there is.
+    /// Returns 2; fails on a machine with one core.
     fn two_cores(&self) -> Result<u32, String> {
         match self.report.cores {
             0 | 1 => Err("one core only may be used".to_owned()),
@@ -223,7 +224,7 @@ impl View<'_> {
         self.report.has(interface)
     }
 
-    /// Fails unless the interface was there to be used.
+    /// Fails unless the interface could be used in the study.
     fn need(&self, interface: &str) -> Result<(), String> {
         let known = self.report.interfaces.iter().find(|known| known.name == interface);
         match known {
@@ -235,7 +236,7 @@ impl View<'_> {
         }
     }
 
-    /// The interface of experiments that are about something else.
+    /// Returns the interface of experiments that do not compare interfaces.
     fn main_interface(&self, experiment: &str) -> Result<&str, String> {
         let ran = self.report.experiment(experiment).ok_or_else(|| not_run(experiment))?;
         match ran.plan.configs().next() {
@@ -244,7 +245,7 @@ impl View<'_> {
         }
     }
 
-    /// Why an experiment has no points.
+    /// Returns the reason why an experiment has no points.
     fn skipped(&self, experiment: &str) -> String {
         match self.report.experiment(experiment) {
             None => not_run(experiment),
@@ -253,7 +254,7 @@ impl View<'_> {
         }
     }
 
-    /// More than one device, on disks of their own.
+    /// Returns the number of devices, or fails unless there are several on different disks.
     fn need_drives(&self, experiment: &str) -> Result<u32, String> {
         let devices = &self.report.devices;
         if devices.len() < 2 {
@@ -266,7 +267,7 @@ impl View<'_> {
         Ok(devices.len() as u32)
     }
 
-    /// Why a point has no runs.
+    /// Returns the reason why a point has no runs.
     fn missing(&self, config: &Config) -> String {
         if let Err(why) = self.need(config.interface.split(':').next().unwrap_or_default()) {
             return why;
@@ -292,7 +293,8 @@ impl View<'_> {
         Ok(Evidence::new(what, interval, wanted))
     }
 
-    /// A ratio of points that were chosen by what the first rounds found: those rounds don't count.
+    /// Compares points that were chosen by the results of the first rounds. Those rounds do not
+    /// count, since the choice favours them.
     fn chosen_ratio(
         &self,
         what: impl Into<String>,
@@ -305,7 +307,8 @@ impl View<'_> {
         Ok(Evidence::new(what, interval, wanted))
     }
 
-    /// A ratio of speeds; where the device bounds both points, of I/Os for a second of processor time.
+    /// Compares speeds. If the device limits both points, I/Os per second of processor time are
+    /// compared.
     fn speed(
         &self,
         what: &str,
@@ -382,7 +385,7 @@ impl View<'_> {
         Ok(Evidence::told(what, self.interval(metric, config)?))
     }
 
-    /// Of configurations that were measured, the one with the most I/Os a second in the first rounds.
+    /// Returns the measured configuration with the most I/Os a second in the first rounds.
     fn fastest<'c>(&self, configs: impl IntoIterator<Item = &'c Config>) -> Option<&'c Config> {
         configs
             .into_iter()
@@ -391,31 +394,31 @@ impl View<'_> {
             .map(|(config, _)| config)
     }
 
-    /// The usable interfaces of the kernel.
+    /// Returns the kernel interfaces that can be used.
     fn kernel_interfaces(&self) -> impl Iterator<Item = &'static str> {
         INTERFACES.iter().map(|candidate| candidate.name).filter(|name| self.has(name))
     }
 }
 
-/// Distinct configurations of one interface in an experiment.
+/// Returns the distinct configurations of one interface in an experiment.
 fn configs<'a>(view: &View<'a>, experiment: &str, interface: &str) -> Vec<&'a Config> {
     let mut all = all_configs(view, experiment);
     all.retain(|config| config.interface == interface);
     all
 }
 
-/// Whether an interface is the kernel's, with whatever switches.
+/// Whether an interface is a kernel interface, with any options.
 fn is_kernel_s(interface: &str) -> bool {
     let name = interface.split(':').next().unwrap_or_default();
     INTERFACES.iter().any(|candidate| candidate.name == name)
 }
 
-/// Those of all interfaces.
+/// Returns the distinct configurations of all interfaces in an experiment.
 fn all_configs<'a>(view: &View<'a>, experiment: &str) -> Vec<&'a Config> {
     view.report.experiment(experiment).map(|ran| ran.plan.configs().collect()).unwrap_or_default()
 }
 
-/// How the reason of a point that was not planned begins.
+/// The beginning of the reason for a point that was not planned.
 const NOT_MEASURED: &str = "not measured";
 
 fn not_run(experiment: &str) -> String {

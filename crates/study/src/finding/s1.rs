@@ -1,4 +1,4 @@
-//! What S1 found.
+//! The findings of S1.
 
 use super::{Evidence, Finding, Judged, View, all_configs};
 use crate::config::{Assignment, Config};
@@ -499,12 +499,12 @@ fn at(interface: &str, cores: u32) -> Config {
     Config::new(interface, cores).depth(DEEP)
 }
 
-/// A thread for each of several drives.
+/// Returns a configuration with one thread for each of several drives.
 fn array(interface: &str, cores: u32, drives: u32) -> Config {
     at(interface, cores).threads(drives).drives(drives, Assignment::Own)
 }
 
-/// Every configuration that reads 4 KiB of the first drive at full speed.
+/// Returns all configurations that read 4 KiB of the first drive at full speed.
 fn one_drive<'a>(view: &View<'a>) -> Vec<&'a Config> {
     let plain = |one: &&Config| {
         **one == Config::new(&*one.interface, one.cores).threads(one.threads).depth(one.depth)
@@ -518,7 +518,8 @@ fn one_drive<'a>(view: &View<'a>) -> Vec<&'a Config> {
     all
 }
 
-/// An interface at the greatest depth at which it has no more than a share of the user-space driver's peak, and that driver there.
+/// Returns an interface at the greatest depth at which it reaches at most a share of the user-space
+/// driver's peak, and the user-space driver at that depth.
 fn below_peak(
     view: &View<'_>,
     name: &str,
@@ -538,17 +539,18 @@ fn below_peak(
     Ok((of(name, depth), of(USER_SPACE, depth)))
 }
 
-/// Where system calls are counted: on two cores, if there are two.
+/// Returns the point at which system calls are counted: on two cores, or on one if there is only
+/// one.
 fn calls(view: &View<'_>, interface: &str, depth: u32) -> Config {
     Config::new(interface, view.report.cores.min(2)).depth(depth)
 }
 
-/// Every usable interface of the kernel at load.
+/// Returns every usable kernel interface at the depth of S1's comparisons.
 fn kernel(view: &View<'_>, cores: u32) -> Vec<Config> {
     view.kernel_interfaces().map(|name| at(name, cores)).collect()
 }
 
-/// The depth, from one on, at which an interface was fastest in the first rounds.
+/// Returns the depth, `from` or more, at which an interface was fastest in the first rounds.
 fn best(view: &View<'_>, interface: &str, cores: u32, from: u32) -> Result<Config, String> {
     let point = |depth: &u32| Config::new(interface, cores).depth(*depth);
     let depths: Vec<Config> = (from..=DEEP)
@@ -558,7 +560,7 @@ fn best(view: &View<'_>, interface: &str, cores: u32, from: u32) -> Result<Confi
     view.fastest(&depths).cloned().ok_or_else(|| view.missing(&at(interface, cores)))
 }
 
-/// Evidence of each interface that can be used.
+/// Collects evidence for each interface that can be used.
 fn each(
     view: &View<'_>,
     names: &[&str],

@@ -1,4 +1,4 @@
-//! What S2 found.
+//! The findings of S2.
 
 use super::{Finding, all_configs};
 use crate::config::Config;

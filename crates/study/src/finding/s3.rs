@@ -1,4 +1,4 @@
-//! What S3 found.
+//! The findings of S3.
 
 use super::{Evidence, Finding, View, all_configs, configs};
 use crate::config::{Assignment, Channels, Config};
@@ -303,7 +303,8 @@ pub(super) const BYPASS: Finding = Finding {
     },
 };
 
-/// The number of threads at which an interface was fastest in the first rounds.
+/// Returns the configuration with the number of threads at which an interface was fastest in the
+/// first rounds.
 fn best<'a>(view: &View<'a>, name: &str, read_percent: u8) -> Result<&'a Config, String> {
     let mut own = configs(view, "s3-fig6", name);
     own.retain(|config| config.read_percent == read_percent);

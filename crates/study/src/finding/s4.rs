@@ -1,4 +1,4 @@
-//! What S4 found.
+//! The findings of S4.
 
 use super::{Evidence, Finding, Judged, View, configs};
 use crate::config::{Config, Pace};
@@ -128,7 +128,7 @@ pub(super) const INTERVAL_COSTS: Finding = Finding {
     },
 };
 
-/// What comes every 10 us.
+/// The I/Os a second at an interval of 10 us.
 const OFFERED_IOS_PER_S: f64 = 1e5;
 
 pub(super) const INTERVAL_LEVELS: Finding = Finding {
@@ -161,7 +161,7 @@ pub(super) const CLIFF: Finding = Finding {
     judge: judge_cliff,
 };
 
-/// Seconds of writes without a cliff after which there is none to be expected.
+/// Seconds of writes after which a cliff is no longer expected.
 const CLIFF_FREE_S: f64 = 60.0;
 
 fn judge_cliff(view: &View<'_>) -> Judged {
@@ -209,25 +209,26 @@ fn judge_cliff(view: &View<'_>) -> Judged {
     })
 }
 
-/// Throughput after a cliff is at most so many times that before.
+/// The largest ratio of throughput after a cliff to throughput before it.
 const CLIFF_RATIO: f64 = 0.7;
 
-/// Where throughput fell, and from what to what.
+/// A lasting fall of throughput.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Cliff {
-    /// Pieces before it.
+    /// The number of samples before the fall.
     pub(crate) at: usize,
-    /// Median before, bytes a second.
+    /// The median before the fall, in bytes a second.
     pub(crate) before: f64,
-    /// Median after, bytes a second.
+    /// The median after the fall, in bytes a second.
     pub(crate) after: f64,
 }
 
-/// The lasting fall that explains a series best; `None` if there is none.
+/// Returns the lasting fall that explains a series best; `None` if there is none.
 ///
-/// A fall lasts if at least three pieces and a tenth of the series are on each side, and it is one if of the pieces before at
-/// most a tenth are as slow as the fastest tenth after. A single slow second is none, and a slow decline is none. Of several
-/// places, it is where the pieces differ least from the medians on their side.
+/// A fall lasts if at least three samples and a tenth of the series are on each side. At most a
+/// tenth of the samples before it may be as slow as the fastest tenth after it. A single slow
+/// second or a slow decline is therefore not a fall. Of several candidate positions, the one whose
+/// samples differ least from the median of their side is returned.
 pub(crate) fn cliff(series: &[f64]) -> Option<Cliff> {
     let margin = (series.len() / 10).max(3);
     let mut best: Option<(f64, Cliff)> = None;
@@ -251,17 +252,18 @@ pub(crate) fn cliff(series: &[f64]) -> Option<Cliff> {
     best.map(|(_, cliff)| cliff)
 }
 
-/// io_uring, or what an experiment ran where there is none.
+/// Returns `io_uring`, or the interface of the experiment if `io_uring` was not measured.
 fn io_uring_or<'a>(view: &'a View<'_>, experiment: &str) -> Result<&'a str, String> {
     if view.has("io_uring") { Ok("io_uring") } else { view.main_interface(experiment) }
 }
 
-/// A point of the experiment on costs.
+/// Returns a point of the experiment on costs.
 fn cost(view: &View<'_>, interface: &str, block_bytes: u32) -> Config {
     Config::new(interface, view.report.cores.min(2)).depth(128).block_bytes(block_bytes)
 }
 
-/// What a byte's cost is counted in, in the words of the evidence.
+/// Returns the unit in which the cost of a byte is compared, with its name in the evidence:
+/// instructions if they were counted, else processor time.
 fn per_byte(view: &View<'_>, config: &Config) -> (Metric, &'static str) {
     let point = view.report.point(config);
     match point.is_some_and(|point| !point.values(InstructionsPerByte).is_empty()) {
@@ -270,12 +272,12 @@ fn per_byte(view: &View<'_>, config: &Config) -> (Metric, &'static str) {
     }
 }
 
-/// A point of the experiment on intervals.
+/// Returns a point of the experiment on intervals.
 fn handed(view: &View<'_>, interface: &str, us: u32) -> Config {
     calm(view, interface).pace(Pace::Interval { us })
 }
 
-/// The same with a full queue.
+/// Returns the point of the experiment on intervals with a full queue.
 fn calm(view: &View<'_>, interface: &str) -> Config {
     Config::new(interface, view.report.cores.min(2)).depth(128)
 }

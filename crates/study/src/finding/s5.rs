@@ -1,4 +1,4 @@
-//! What S5 found.
+//! The findings of S5.
 
 use super::{Finding, all_configs, configs};
 use crate::config::{Assignment, Config};

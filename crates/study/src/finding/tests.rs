@@ -1,4 +1,4 @@
-//! Every finding over made-up studies: one in which it holds, one in which it does not.
+//! Tests of every finding with made-up studies: one in which it holds, one in which it does not.
 
 use super::*;
 use crate::config::{Assignment, Channels, Pace};
@@ -12,7 +12,8 @@ type Change = fn(&Config, &mut Measure);
 
 const ALL: [&str; 6] = ["posix", "libaio", "io_uring", "io_uring+p", "io_uring+k", USER_SPACE];
 
-/// Four cores and three drives, all interfaces alike but for what `change` says.
+/// Returns the verdict on a study of four cores and three drives in which all interfaces are equal
+/// except for `change`.
 fn verdict_of(name: &str, change: Change) -> Verdict {
     let finding = tested().find(|finding| finding.name == name).unwrap();
     let mut experiments = vec![finding.experiment, "s1-fig2"];
@@ -35,13 +36,13 @@ fn is(config: &Config, interface: &str) -> bool {
     config.interface == interface
 }
 
-/// Fewer I/Os the more is outstanding under `full`.
+/// Lowers the I/Os a second in proportion if fewer than `full` requests are in flight.
 fn needs(config: &Config, measure: &mut Measure, full: u32) {
     let total = config.threads * config.depth;
     slower(measure, f64::from(full) / f64::from(total.min(full)));
 }
 
-/// Changes what a store's point found.
+/// Changes the figures of a store's point.
 fn of_store(c: &Config, m: &mut Measure, change: fn(&StoreUse, &mut StoreFigures)) {
     if let (Some(store), Some(figures)) = (&c.store, &mut m.store) {
         change(store, figures);

@@ -1,4 +1,4 @@
-//! Axes: where a value is, which ticks there are, and how they are written.
+//! Axes: the position of a value, the choice of ticks and their labels.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 
 use crate::experiment::Scale;
 
-/// An axis from one value to another, with ticks of its own choice.
+/// An axis between two values, which chooses its own ticks.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     scale: Scale,
@@ -14,14 +14,15 @@ pub(super) struct Axis {
     ticks: Vec<f64>,
 }
 
-/// More ticks than that crowd.
+/// The most ticks that fit on an axis.
 const TICKS_MAX: usize = 9;
 
-/// Ticks nearer than that share of the axis have texts that touch.
+/// The smallest distance of two ticks as a share of the axis. Labels of closer ticks would touch.
 const TICK_DISTANCE_MIN: f64 = 0.08;
 
 impl Axis {
-    /// An axis on which these values were chosen, with a tick at each, or at as many as there is room for.
+    /// Returns an axis for chosen values, with a tick at each of them, or at as many as there is
+    /// room for.
     pub(super) fn of_chosen(scale: Scale, values: &[f64]) -> Self {
         let mut ticks = values.to_vec();
         ticks.sort_by(f64::total_cmp);
@@ -50,7 +51,8 @@ impl Axis {
         Self { scale, range, ticks }
     }
 
-    /// An axis of values that were found, with ticks at round numbers. Linear ones begin at zero.
+    /// Returns an axis for measured values, with ticks at round numbers. A linear axis begins at
+    /// zero.
     pub(super) fn of_found(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
         let most = values.clone().fold(0.0, f64::max);
         let least = values.filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
@@ -78,7 +80,8 @@ impl Axis {
         Self { scale, range: low..high, ticks: apart(ticks, (high / low).ln() * TICK_DISTANCE_MIN) }
     }
 
-    /// A value moved a little to the side, so that the intervals of several series at one place can be told apart.
+    /// Moves a value slightly to the side, so that the intervals of several series at one position
+    /// stay distinct.
     pub(super) fn beside(&self, value: f64, place: usize, places: usize) -> f64 {
         let share = 0.008 * (place as f64 - (places.max(1) - 1) as f64 / 2.0);
         match self.scale {
@@ -87,13 +90,13 @@ impl Axis {
         }
     }
 
-    /// A value moved to the nearer end if it is outside.
+    /// Moves a value that is outside the axis to the nearer end.
     pub(super) fn clamp(&self, value: f64) -> f64 {
         value.clamp(self.range.start, self.range.end)
     }
 }
 
-/// Those of `ticks` whose logarithms are at least `distance` apart, powers of ten before others.
+/// Returns the ticks whose logarithms are at least `distance` apart, preferring powers of ten.
 fn apart(ticks: Vec<f64>, distance: f64) -> Vec<f64> {
     let is_decade = |tick: &f64| (tick.log10() - tick.log10().round()).abs() < 1e-9;
     let (decades, others): (Vec<f64>, Vec<f64>) = ticks.into_iter().partition(is_decade);
@@ -107,7 +110,7 @@ fn apart(ticks: Vec<f64>, distance: f64) -> Vec<f64> {
     kept
 }
 
-/// A round distance for about five ticks.
+/// Returns a round distance for about five ticks.
 fn step(most: f64) -> f64 {
     let rough = most / 5.0;
     let decade = 10_f64.powf(rough.log10().floor());
@@ -144,7 +147,7 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
-/// A tick's text: short, exact, binary units for large powers of two.
+/// Formats a tick: short, exact, with binary units for large powers of two.
 fn tick(value: f64) -> String {
     let whole = value.round();
     if (value - whole).abs() < 1e-9 && value.abs() < 1e15 {

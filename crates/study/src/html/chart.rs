@@ -1,4 +1,4 @@
-//! Plots of figures that are no study's, in the same look.
+//! Plots for other reports, in the style of the study's report.
 
 use std::fmt::Write as _;
 
@@ -13,20 +13,20 @@ use crate::statistics::Interval;
 /// A plot: curves over one axis.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it shows.
+    /// The title of the plot.
     pub title: String,
-    /// What was chosen, from left to right; equal ratios lie equally far apart.
+    /// The label of the horizontal axis, which is logarithmic.
     pub x_label: String,
-    /// What was found.
+    /// The curves of the plot.
     pub curves: Vec<Curve>,
 }
 
 /// A line of a [`Chart`].
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Its name, the same in all charts.
+    /// The name of the curve. A name has the same look in all charts.
     pub name: String,
-    /// What was chosen, and what was found there.
+    /// The points: the position along the horizontal axis, and the measured value.
     pub points: Vec<(f64, Interval)>,
 }
 

@@ -13,7 +13,7 @@ use crate::measure::{Metric, QUANTILES};
 use crate::report::{ExperimentReport, Point, StudyReport};
 use crate::statistics::Interval;
 
-/// What is shown of an experiment.
+/// Returns the section about one experiment as HTML.
 pub(super) fn section(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> {
     let mut out = String::new();
     let _ = write!(
@@ -50,7 +50,8 @@ fn capitalized(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// What of an experiment's metrics was measured at all: machines without counters count no instructions.
+/// Returns the figures of an experiment that were measured. Machines without counters, for example,
+/// have no instruction counts.
 fn shown<'a>(
     report: &'a StudyReport,
     experiment: &'a ExperimentReport,
@@ -67,7 +68,7 @@ fn interval(report: &StudyReport, config: &crate::Config, metric: Metric) -> Opt
     report.point(config).and_then(|point| point.interval(metric))
 }
 
-/// The highest or lowest of each plot, in a sentence.
+/// Summarizes the highest or lowest value of each plot in a sentence.
 fn summary(report: &StudyReport, experiment: &ExperimentReport) -> String {
     let Some(first) = shown(report, experiment).next() else { return String::new() };
     let less_is_more = !matches!(first.metric, Metric::IosPerS | Metric::BytesPerS);
@@ -142,7 +143,7 @@ fn plots(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> 
     Ok(out)
 }
 
-/// A line for each series of a group, in its look.
+/// Returns a line for each series of a group, each with its own look.
 fn lines(group: &Group, points: impl Fn(usize, &Series) -> Vec<Dot>) -> Vec<Line> {
     let line = |(place, series): (usize, &Series)| Line {
         look: Look::of(&series.label, place),
@@ -152,7 +153,8 @@ fn lines(group: &Group, points: impl Fn(usize, &Series) -> Vec<Dot>) -> Vec<Line
     group.series.iter().enumerate().map(line).collect()
 }
 
-/// What more load costs: the median latency by the throughput that was had with it, along the axis of the experiment.
+/// Plots the median latency against the throughput that was reached with it, along the axis of the
+/// experiment.
 fn latency_against_throughput(
     report: &StudyReport,
     experiment: &ExperimentReport,
@@ -180,7 +182,8 @@ fn latency_against_throughput(
     Ok(out)
 }
 
-/// How latency is distributed at the least and at the most load: the share of requests that took at most so long.
+/// Plots the distribution of latency at the lowest and the highest load: the share of requests that
+/// took at most a given time.
 fn distributions(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> {
     let mut out = String::new();
     for group in &experiment.plan.groups {
@@ -217,7 +220,7 @@ fn distributions(report: &StudyReport, experiment: &ExperimentReport) -> Result<
     Ok(out)
 }
 
-/// For each of the quantiles, the median of the runs.
+/// Returns the median of the runs for each quantile.
 fn distribution(report: &StudyReport, config: &crate::Config) -> Vec<Dot> {
     let Some(point) = report.point(config) else { return Vec::new() };
     let dot = |(at, share): (usize, &f64)| {
@@ -247,7 +250,8 @@ fn figure(
     Ok(format!("<figure><figcaption>{}</figcaption>{svg}</figure>\n", escape(&caption)))
 }
 
-/// Where a point's interval ends, unless it is so wide that it would squash the rest.
+/// Returns the ends of a point's interval, limited so that a wide interval does not compress the
+/// plot.
 fn reach(dot: Dot) -> [f64; 3] {
     let (low, high) = dot.bounds.unwrap_or((dot.mid, dot.mid));
     [low.max(dot.mid / 2.0), dot.mid, high.min(dot.mid * 1.5)]
@@ -287,7 +291,7 @@ fn legend(experiment: &ExperimentReport) -> Result<String> {
     Ok(out)
 }
 
-/// All numbers, for those who want them.
+/// Returns a table of all numbers.
 fn table(report: &StudyReport, experiment: &ExperimentReport) -> String {
     let metrics: Vec<Shown> = shown(report, experiment).collect();
     let mut out = "<details><summary>Numbers: median and 95 % interval</summary><div class=\"wide\"><table>\n<tr>".to_owned();
@@ -391,7 +395,7 @@ fn over_time(report: &StudyReport, experiment: &ExperimentReport) -> Result<Stri
     Ok(out)
 }
 
-/// Runs that failed, with their reasons.
+/// Lists failed runs with their reasons.
 fn failures(report: &StudyReport, experiment: &ExperimentReport) -> String {
     let failed = |config: &crate::Config| {
         report.point(config).filter(|point| !point.errors.is_empty()).map(|point| {

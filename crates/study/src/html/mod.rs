@@ -1,6 +1,8 @@
-//! The report: one HTML file with its style and plots inside, which fetches nothing and runs nothing.
+//! The report: one HTML file that contains its style and plots. It loads no other file and has no
+//! scripts.
 //!
-//! - `page`: what is on it; `experiment`: the part of one experiment; `plot`, `axis`: the pictures; `chart`: those of other reports.
+//! - `page`: the whole page; `experiment`: the section of one experiment; `plot`, `axis`: the
+//!   plots; `chart`: plots for other reports.
 
 mod axis;
 mod chart;
@@ -11,7 +13,7 @@ mod plot;
 pub use chart::{Chart, Curve, charts};
 pub use page::{page, to_html};
 
-/// Text as HTML.
+/// Escapes text for HTML.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -27,7 +29,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// A number with three digits that count, and its thousands apart.
+/// Formats a number with three significant digits and separated thousands.
 #[must_use]
 pub fn number(value: f64) -> String {
     if value == 0.0 {
@@ -73,7 +75,8 @@ mod tests {
         })
     }
 
-    /// Elements are closed in the order they were opened, but for those that HTML never closes.
+    /// Asserts that elements are closed in the reverse order of their opening, except those that
+    /// HTML never closes.
     fn assert_nested(html: &str) {
         let mut open: Vec<&str> = Vec::new();
         let body = html.split("</style>").last().unwrap();

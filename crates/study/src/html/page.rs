@@ -1,4 +1,4 @@
-//! The page as a whole.
+//! The whole page of the report.
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,8 @@ pub fn to_html(report: &StudyReport, begun: &str) -> Result<String> {
     Ok(page("Storage interfaces on this machine", &out))
 }
 
-/// A page with the report's style, which fetches nothing and runs nothing. `body` is HTML.
+/// Returns a page in the style of the report. The page loads no other file and has no scripts.
+/// `body` is HTML.
 #[must_use]
 pub fn page(title: &str, body: &str) -> String {
     let mut out = String::with_capacity(body.len() + (8 << 10));

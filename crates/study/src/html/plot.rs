@@ -1,7 +1,8 @@
-//! Plots as SVG, to be put into a page.
+//! Plots as SVG, to be embedded in a page.
 //!
-//! Text and lines that are not data take the page's colour, so that they can be read on light and dark. Series differ by mark
-//! as well as by colour, and the colours are those of Okabe and Ito, told apart by colour-blind people.
+//! Text and lines that are not data take the page's colour, so that they can be read on light and
+//! dark backgrounds. Series differ in mark and in colour. The colours are those of Okabe and Ito,
+//! which colour-blind people can tell apart.
 
 use plotters::coord::Shift;
 use plotters::coord::cartesian::Cartesian2d;
@@ -19,7 +20,7 @@ const MARK_SIZE: (u32, u32) = (34, 14);
 pub(super) struct Line {
     pub(super) look: Look,
     pub(super) points: Vec<Dot>,
-    /// Marks at the points.
+    /// Whether there are marks at the points.
     pub(super) marked: bool,
 }
 
@@ -31,7 +32,7 @@ pub(super) struct Dot {
     pub(super) bounds: Option<(f64, f64)>,
 }
 
-/// What tells a series from others.
+/// The colour and mark of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Look {
     color: RGBColor,
@@ -39,7 +40,8 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// That of an interface, the same in every plot; of others, by their place.
+    /// Returns the look of a series. An interface looks the same in every plot; the look of other
+    /// series depends on their position.
     pub(super) fn of(label: &str, place: usize) -> Self {
         const INTERFACES: [(&str, usize); 8] = [
             ("posix", 6),
@@ -71,7 +73,7 @@ const COLORS: [RGBColor; 8] = [
     RGBColor(160, 120, 60),
 ];
 
-/// Outlines of marks around their middle. The first is a circle.
+/// Outlines of marks around their centre. The first is a circle.
 const MARKS: [&[(i32, i32)]; 8] = [
     &[],
     &[(-4, -4), (4, -4), (4, 4), (-4, 4)],
@@ -113,7 +115,7 @@ pub(super) fn plot(
     Ok(in_page_colors(&svg, label))
 }
 
-/// A series' mark on a piece of its line, for a legend.
+/// Draws a series' mark on a short piece of its line, for a legend.
 pub(super) fn legend_mark(look: Look) -> Result<String> {
     let mut svg = String::new();
     {
@@ -139,7 +141,7 @@ fn failed(error: &dyn std::fmt::Display) -> Error {
     Error::new(ErrorKind::Invalid, format!("drawing a plot: {error}"))
 }
 
-/// What is black takes the page's colour; what it shows is said for those who do not see it.
+/// Replaces black with the page's colour, and adds `label` for readers who cannot see the plot.
 fn in_page_colors(svg: &str, label: &str) -> String {
     let hidden = "<svg aria-hidden=\"true\" ".to_owned();
     let role = if label.is_empty() {

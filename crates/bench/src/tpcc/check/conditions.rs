@@ -1,11 +1,11 @@
-//! The conditions, and where they do not hold.
+//! The consistency conditions and their violations.
 
 use serde::Serialize;
 
-/// Rows that are named for a condition that does not hold.
+/// The most rows that are named for a violated condition.
 const EXAMPLES_MAX: usize = 5;
 
-/// What each condition says, in the order of their numbers.
+/// The statements of the conditions, in the order of their numbers.
 const CONDITIONS: [&str; 12] = [
     "W_YTD is the sum of D_YTD of the warehouse's districts",
     "D_NEXT_O_ID - 1 is the greatest O_ID, and the greatest NO_O_ID, of the district",
@@ -21,25 +21,25 @@ const CONDITIONS: [&str; 12] = [
     "C_BALANCE + C_YTD_PAYMENT is the sum of the customer's delivered lines",
 ];
 
-/// One condition.
+/// The result of one condition.
 #[derive(Clone, Debug, Serialize)]
 pub struct Condition {
-    /// Its number in TPC-C 3.3.2.
+    /// The number of the condition in TPC-C 3.3.2.
     pub number: usize,
-    /// What it says.
+    /// The statement of the condition.
     pub says: &'static str,
-    /// Rows, or groups of rows, for which it was looked at.
+    /// The number of rows, or groups of rows, that were checked.
     pub looked_at: u64,
-    /// Those for which it does not hold.
+    /// The number of rows, or groups of rows, that violate the condition.
     pub broken: u64,
-    /// The first of those.
+    /// The first violations.
     pub examples: Vec<String>,
 }
 
-/// What a check found.
+/// The results of a check.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckReport {
-    /// All twelve.
+    /// All twelve conditions.
     pub conditions: Vec<Condition>,
 }
 
@@ -55,20 +55,20 @@ impl CheckReport {
         Self { conditions: CONDITIONS.iter().enumerate().map(condition).collect() }
     }
 
-    /// Whether all of them hold.
+    /// Whether all conditions hold.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.conditions.iter().all(|condition| condition.broken == 0)
     }
 
-    /// The numbers of those that do not.
+    /// Returns the numbers of the violated conditions.
     #[must_use]
     pub fn broken(&self) -> Vec<usize> {
         let broken = self.conditions.iter().filter(|condition| condition.broken > 0);
         broken.map(|condition| condition.number).collect()
     }
 
-    /// Says that a condition was looked at, and whether it holds.
+    /// Records one check of a condition, and whether it holds.
     pub(super) fn expect(&mut self, number: usize, holds: bool, example: impl FnOnce() -> String) {
         self.conditions[number - 1].looked_at += 1;
         if !holds {
@@ -76,7 +76,8 @@ impl CheckReport {
         }
     }
 
-    /// As [`Self::expect`], of two numbers; `names` has what they belong to, and what each is.
+    /// As [`Self::expect`], for the equality of two numbers. `names` says what they belong to and
+    /// what each of them is.
     pub(super) fn expect_equal<T: PartialEq + std::fmt::Display>(
         &mut self,
         number: usize,

@@ -6,7 +6,7 @@ use crate::tpcc::{CUSTOMER, NEW_ORDER, ORDER_LINE, ORDERS, keys};
 
 use super::{Checker, District, ORDERS_AT_ONCE, Paid};
 
-/// An order with what was found beside it.
+/// An order, with the counts of its lines.
 struct Order {
     o: u32,
     c: u16,
@@ -28,11 +28,11 @@ struct Sums {
     last_new: u32,
     line_counts: u64,
     lines: u64,
-    /// What each customer's delivered lines cost; the customer's number is the place.
+    /// The total cost of each customer's delivered lines, indexed by the customer's number.
     delivered: Vec<i64>,
 }
 
-/// Finds orders by number, where numbers only grow.
+/// A position in a list of orders that are looked up by ascending numbers.
 struct Pointer(usize);
 
 impl Pointer {
@@ -80,7 +80,7 @@ impl<S: KvSession> Checker<S> {
         Ok(())
     }
 
-    /// Goes through the orders of a district, with new orders and lines beside them.
+    /// Reads the orders of a district together with their new orders and lines.
     async fn orders(&mut self, w: u32, d: u8) -> KvResult<Sums> {
         let delivered = vec![0; usize::from(self.scale.customers) + 1];
         let mut sums = Sums { delivered, ..Sums::default() };
@@ -165,7 +165,7 @@ impl<S: KvSession> Checker<S> {
             .await
     }
 
-    /// Conditions of each order, now that its lines are counted.
+    /// Checks the conditions of each order, after its lines are counted.
     fn of_orders(&mut self, (w, d): (u32, u8), orders: &[Order], sums: &mut Sums) {
         for order in orders {
             let name = || format!("order {w}/{d}/{}", order.o);
@@ -190,7 +190,8 @@ impl<S: KvSession> Checker<S> {
         }
     }
 
-    /// Conditions of the customers of a district; the sum of their `C_DELIVERY_CNT`.
+    /// Checks the conditions of the customers of a district, and returns the sum of their
+    /// `C_DELIVERY_CNT`.
     async fn customers(&mut self, w: u32, d: u8, sums: &Sums, paid: &Paid) -> KvResult<u64> {
         let mut deliveries = 0;
         let (from, to) = (keys::customer(w, d, 0), keys::customer(w, d + 1, 0));

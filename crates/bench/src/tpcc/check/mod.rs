@@ -1,10 +1,12 @@
-//! The twelve consistency conditions (TPC-C 3.3.2), over one snapshot and within bounded memory.
+//! The twelve consistency conditions (TPC-C 3.3.2), checked in one snapshot and within bounded
+//! memory.
 //!
-//! What always holds:
-//! - All is read in one read-only transaction, by scans that keep nothing but sums.
-//! - Sums of customers are kept for [`WAREHOUSES_AT_ONCE`] warehouses at a time; a larger database is gone through
-//!   several times as far as its history goes, which has no order by warehouse.
-//! - Orders of a district are looked at [`ORDERS_AT_ONCE`] at a time, with their lines and new orders beside them.
+//! Always holds:
+//! - Everything is read in one read-only transaction, by scans that keep only sums.
+//! - Sums of customers are kept for [`WAREHOUSES_AT_ONCE`] warehouses at a time. History has no
+//!   order by warehouse, so it is scanned several times for a larger database.
+//! - Orders of a district are checked [`ORDERS_AT_ONCE`] at a time, together with their lines and
+//!   new orders.
 
 mod conditions;
 mod district;
@@ -26,16 +28,16 @@ use super::{DISTRICT, HISTORY, WAREHOUSE, keys};
 pub use conditions::{CheckReport, Condition};
 use scan::Scanner;
 
-/// Warehouses whose customers' sums are in memory: 256 of them take 61 MB.
+/// The number of warehouses whose customers' sums are in memory: 256 of them take 61 MB.
 const WAREHOUSES_AT_ONCE: u32 = 256;
-/// Orders looked at together.
+/// The number of orders that are checked together.
 const ORDERS_AT_ONCE: usize = 4096;
 
 /// Checks the twelve conditions.
 ///
 /// # Errors
-/// `NotFound` if the store has no TPC-C data; what the store says; `Closed` if it was interrupted. A condition that does
-/// not hold is no error: the report has it.
+/// `NotFound` if the store has no TPC-C data; errors of the store; `Closed` if the check was
+/// interrupted. A violated condition is not an error; it is in the report.
 pub fn check<K: Kv>(kv: &K, progress: &dyn Progress) -> Result<CheckReport> {
     let loaded = super::load::loaded(kv)?.ok_or_else(|| {
         Error::with_hint(
@@ -67,20 +69,20 @@ async fn check_all<S: KvSession>(
     Ok(checker.report)
 }
 
-/// What a district says of itself.
+/// The columns of a district's row that the conditions use.
 #[derive(Clone, Copy, Debug, Default)]
 struct District {
     ytd: i64,
     next_o_id: u32,
 }
 
-/// Payments as history has them, for some warehouses.
+/// Sums of the payments in history, for some warehouses.
 struct Paid {
     first_warehouse: u32,
     customers: u16,
-    /// By warehouse and district.
+    /// Sums by warehouse and district.
     districts: Vec<i64>,
-    /// By warehouse, district and customer.
+    /// Sums by warehouse, district and customer.
     by_customer: Vec<i64>,
 }
 
@@ -155,7 +157,7 @@ impl<S: KvSession> Checker<S> {
         Ok(())
     }
 
-    /// `W_YTD` by warehouse.
+    /// Returns `W_YTD` by warehouse.
     async fn warehouses(&mut self) -> KvResult<HashMap<u32, i64>> {
         let mut warehouses = HashMap::new();
         self.scanner
@@ -182,7 +184,7 @@ impl<S: KvSession> Checker<S> {
         Ok(districts)
     }
 
-    /// What history says was paid to these warehouses, and by their customers.
+    /// Returns the payments in history to these warehouses and by their customers.
     async fn paid(&mut self, first: u32, last: u32) -> KvResult<Paid> {
         let mut paid = Paid::new(first, last - first + 1, self.scale.customers);
         self.scanner

@@ -7,10 +7,10 @@ use crate::drive::Errand;
 use crate::kv::{Direction, KeyRange, KvError, KvResult, KvSession, TableId};
 use crate::tpcc::TPCC_TABLES;
 
-/// Rows between two looks at the wish to stop.
+/// Rows between two checks whether to stop.
 const ROWS: usize = 4096;
 
-/// A session with a transaction that only reads.
+/// A session with a read-only transaction.
 pub(super) struct Scanner<S> {
     session: S,
     errand: Arc<Errand>,
@@ -25,7 +25,7 @@ impl<S: KvSession> Scanner<S> {
         self.session.commit().await
     }
 
-    /// Hands the rows of a range to `each`. A row of another width is an error.
+    /// Passes the rows of a range to `each`. A row of another width is an error.
     pub(super) async fn rows(
         &mut self,
         table: TableId,
@@ -36,7 +36,7 @@ impl<S: KvSession> Scanner<S> {
         self.some_rows(table, range, bytes, usize::MAX, each).await
     }
 
-    /// The same, of the first `limit` rows.
+    /// Passes the first `limit` rows of a range to `each`.
     pub(super) async fn some_rows(
         &mut self,
         table: TableId,

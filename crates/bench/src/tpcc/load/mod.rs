@@ -1,6 +1,6 @@
-//! Filling a store: every table by keys that ascend, several tables at once.
+//! Loading a store: every table by ascending keys, several tables at once.
 //!
-//! The record that says what was loaded is written last, so that a load that was interrupted shows.
+//! The record that describes the load is written last, so that an interrupted load can be detected.
 
 mod sink;
 mod tables;
@@ -21,10 +21,10 @@ use super::{
 };
 use sink::Sink;
 
-/// Tables that are filled at the same time at most.
+/// The most tables that are filled at the same time.
 const AT_ONCE: usize = 4;
 
-/// What is filled, the longest first.
+/// The tables to fill, the longest first.
 const JOBS: [TableId; 11] = [
     ORDER_LINE,
     STOCK,
@@ -39,14 +39,14 @@ const JOBS: [TableId; 11] = [
     WAREHOUSE,
 ];
 
-/// How a load went.
+/// The figures of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoadFigures {
     pub(crate) records: u64,
     pub(crate) seconds: f64,
 }
 
-/// Records of a load, about.
+/// Returns the approximate number of records of a load.
 pub(crate) fn records(scale: &Scale) -> u64 {
     let customers = u64::from(scale.customers);
     // Each has a name, a payment and an order with its place in an index; an order has 10 lines.
@@ -55,7 +55,7 @@ pub(crate) fn records(scale: &Scale) -> u64 {
     warehouse * u64::from(scale.warehouses) + u64::from(scale.items)
 }
 
-/// What a store says was loaded into it.
+/// Returns the store's description of its load; `None` if the store is empty.
 pub(crate) fn loaded<K: Kv>(kv: &K) -> Result<Option<Loaded>> {
     let clients = kv.start(1, |_, mut session| async move {
         let loaded = Loaded::read(&mut session).await?;
@@ -67,7 +67,7 @@ pub(crate) fn loaded<K: Kv>(kv: &K) -> Result<Option<Loaded>> {
     Ok(clients.join()?.into_iter().next().flatten())
 }
 
-/// A store with data of which nothing says that it is all there.
+/// Returns an error if the store has data of an incomplete load.
 async fn refuse_leftovers<S: KvSession>(session: &mut S) -> KvResult<()> {
     session.begin(Begin::read_only()).await?;
     let mut left = None;
@@ -105,7 +105,7 @@ pub(crate) fn load<K: Kv>(kv: &K, loaded: Loaded, progress: &dyn Progress) -> Re
     Ok(LoadFigures { records: counts.into_iter().sum(), seconds: began.elapsed().as_secs_f64() })
 }
 
-/// Fills tables until none is left; records put into them.
+/// Fills tables until none is left, and returns the number of their records.
 async fn work<S: KvSession>(
     loaded: &Loaded,
     errand: &Arc<Errand>,

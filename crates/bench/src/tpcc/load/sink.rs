@@ -1,11 +1,11 @@
-//! Where the rows of a load go: a table's loader, with progress and the wish to stop.
+//! The sink of the rows of a load: a table's loader that reports progress and can be stopped.
 
 use std::sync::Arc;
 
 use crate::drive::Errand;
 use crate::kv::{KvLoader, KvResult};
 
-/// Rows between two looks at the wish to stop.
+/// Rows between two checks whether to stop.
 const ROWS: u64 = 1024;
 
 pub(super) struct Sink<L> {
@@ -30,7 +30,7 @@ impl<L: KvLoader> Sink<L> {
         Ok(())
     }
 
-    /// Ends the load; rows pushed.
+    /// Ends the load, and returns the number of rows.
     pub(super) async fn finish(self) -> KvResult<u64> {
         self.loader.finish().await?;
         Ok(self.pushed)

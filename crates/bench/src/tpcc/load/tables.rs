@@ -1,4 +1,4 @@
-//! The rows of each table (TPC-C 4.3.3.1), by keys that ascend.
+//! The rows of each table (TPC-C 4.3.3.1), by ascending keys.
 
 use fastrand::Rng;
 
@@ -8,12 +8,13 @@ use super::sink::Sink;
 use crate::tpcc::scale::{DISTRICTS, Scale};
 use crate::tpcc::{keys, random, rows};
 
-/// When everything was loaded, as rows say it; microseconds since 1970. A constant: the same seed gives the same bytes.
+/// The time of the load in all rows, in microseconds since 1970. It is a constant, so that the same
+/// seed gives the same bytes.
 const LOADED_AT_US: u64 = 1_700_000_000_000_000;
-/// What each customer has paid and each district has taken per customer, cents.
+/// The amount that each customer has paid and each district has received per customer, in cents.
 const PAID: i64 = 1000;
 
-/// Which rows a generator is for.
+/// The kind of rows that a generator is for.
 #[derive(Clone, Copy)]
 enum Rows {
     Warehouse,
@@ -27,7 +28,7 @@ enum Rows {
     Stock,
 }
 
-/// The generator of a row of a district, or of all rows of one if `row` is 0.
+/// Returns the generator of a row of a district, or of all rows of a district if `row` is 0.
 fn generator(seed: u64, rows: Rows, w: u32, d: u8, row: u32) -> Rng {
     random::row(seed, rows as u64, u64::from(w) << 8 | u64::from(d), u64::from(row))
 }
@@ -71,7 +72,8 @@ pub(super) async fn districts<L: KvLoader>(
     Ok(())
 }
 
-/// Last and first name of a customer: the first that its generator is asked for.
+/// Returns the last and first name of a customer. They are the first values drawn from the
+/// customer's generator.
 fn names(random: &mut Rng, c: u16, scale: &Scale) -> ([u8; 16], [u8; 16]) {
     let (mut last, mut first) = ([0; 16], [0; 16]);
     let number = match c <= scale.last_names() {
@@ -169,14 +171,14 @@ pub(super) async fn history<L: KvLoader>(
     Ok(())
 }
 
-/// Whose the orders of a district are: a permutation of its customers.
+/// Assigns the orders of a district to customers: a permutation of its customers.
 fn order_customers(seed: u64, w: u32, d: u8, scale: &Scale, target: &mut Vec<u16>) {
     target.clear();
     target.extend(1..=scale.customers);
     generator(seed, Rows::OrderCustomers, w, d, 0).shuffle(target);
 }
 
-/// Lines of an order: the first that its generator is asked for.
+/// Returns the number of lines of an order. It is the first value drawn from the order's generator.
 fn line_count(random: &mut Rng) -> u8 {
     random.u8(5..=15)
 }

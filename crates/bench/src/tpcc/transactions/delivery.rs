@@ -29,7 +29,8 @@ impl<S: KvSession> Terminal<S> {
         Ok(Outcome::Committed)
     }
 
-    /// The oldest order of each district that was not delivered. A district without new orders is skipped (TPC-C 2.7.4.2).
+    /// Returns the oldest undelivered order of each district. A district without new orders is
+    /// skipped (TPC-C 2.7.4.2).
     async fn oldest_orders(&mut self, w: u32) -> KvResult<Vec<(u8, u32)>> {
         let session = &mut self.session;
         if session.fetches() {
@@ -51,7 +52,7 @@ impl<S: KvSession> Terminal<S> {
         Ok(orders)
     }
 
-    /// Brings what belongs to these orders into memory.
+    /// Brings the rows of these orders into memory.
     async fn fetch_orders(&mut self, w: u32, orders: &[(u8, u32)]) -> KvResult<()> {
         let Self { session, row, .. } = self;
         let keys: Vec<_> = orders.iter().map(|(d, o)| keys::order(w, *d, *o)).collect();

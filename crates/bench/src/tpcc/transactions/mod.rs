@@ -1,12 +1,14 @@
 //! The five transactions, as one terminal runs them.
 //!
-//! What always holds:
-//! - Inputs are drawn once. An attempt that ends with a conflict is rolled back and tried again with the same inputs.
-//! - Rows are read into buffers of the terminal, and changed there; keys are made on the stack.
-//! - A transaction locks what is hot before its first read: the snapshot is then as new as the locks, and only what is
-//!   rarely shared can conflict.
-//! - What may have to be read from the device is fetched together, where the store can, and before the lock of a row that is hot:
-//!   no other transaction waits for it while its holder waits for the device.
+//! Always holds:
+//! - Inputs are drawn once. An attempt that ends with a conflict is rolled back and tried again
+//!   with the same inputs.
+//! - Rows are read into buffers of the terminal and changed there; keys are made on the stack.
+//! - A transaction locks hot rows before its first read. Its snapshot is then as new as the locks,
+//!   and only rarely shared rows can conflict.
+//! - If the store can fetch, rows that may have to be read from the device are fetched together,
+//!   before a hot row is locked. So no transaction waits for a lock whose holder waits for the
+//!   device.
 
 mod delivery;
 mod new_order;
@@ -25,34 +27,35 @@ use super::inputs::{Delivery, NewOrder, OrderStatus, Payment, StockLevel, Type, 
 use super::scale::Scale;
 use super::{CUSTOMER_BY_NAME, TPCC_TABLES, keys};
 
-/// Attempts after which a transaction is given up: something is wrong with the store's conflicts then.
+/// The number of attempts after which a transaction fails, since the store's conflicts must then be
+/// wrong.
 const ATTEMPTS_MAX: u32 = 10_000;
 
-/// What all terminals of a run have in common.
+/// The state that all terminals of a run share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Common {
     pub(crate) scale: Scale,
     pub(crate) durability: Durability,
-    /// Number of the run in this store; part of the keys of history.
+    /// The number of the run in this store, which is part of the keys of history.
     pub(crate) run: u32,
     pub(crate) seed: u64,
 }
 
-/// How a transaction ended.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Committed,
-    /// By its own wish.
+    /// The transaction rolled back as intended.
     RolledBack,
 }
 
-/// One terminal.
+/// A terminal.
 pub(crate) struct Terminal<S> {
     session: S,
     random: Rng,
     common: Common,
     number: u32,
-    /// Rows of history written, or tried to.
+    /// The number of rows of history written, or tried to be written.
     histories: u32,
     row: Vec<u8>,
     other: Vec<u8>,
@@ -136,7 +139,7 @@ impl<S: KvSession> Terminal<S> {
         self.session.begin(Begin::read_write(self.common.durability)).await
     }
 
-    /// The customer that is meant.
+    /// Returns the selected customer.
     async fn customer(&mut self, w: u32, d: u8, who: Who) -> KvResult<u16> {
         let name = match who {
             Who::Id(id) => return Ok(id),
@@ -167,7 +170,7 @@ impl<S: KvSession> Operate for Terminal<S> {
     }
 }
 
-/// Reads a row that has to be there.
+/// Reads a row that must exist.
 #[inline]
 async fn read<S: KvSession>(
     session: &mut S,
@@ -182,7 +185,7 @@ async fn read<S: KvSession>(
     Err(missing(table, key))
 }
 
-/// Reads a row that has to be there and will be written.
+/// Reads a row that must exist and will be written.
 #[inline]
 async fn read_for_update<S: KvSession>(
     session: &mut S,

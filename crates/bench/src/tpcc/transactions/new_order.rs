@@ -12,13 +12,14 @@ use crate::tpcc::{
     keys,
 };
 
-/// Whether data says that a product is an original: with it in item and stock the line's brand is "B", else "G".
+/// Whether data marks a product as an original. If both item and stock do so, the line's brand is
+/// "B", otherwise "G".
 fn is_original(data: &[u8]) -> bool {
     data.windows(8).any(|window| window == b"ORIGINAL")
 }
 
 impl<S: KvSession> Terminal<S> {
-    /// Says what the transaction will read.
+    /// Announces the keys that the transaction will read.
     async fn announce(&mut self, input: &NewOrder) -> KvResult<()> {
         let &NewOrder { w, d, c, .. } = input;
         let customer = keys::customer(w, d, c);

@@ -72,7 +72,7 @@ impl<S: KvSession> Terminal<S> {
         Ok(Outcome::Committed)
     }
 
-    /// The customer that is meant, looked up before the transaction begins.
+    /// Looks up the selected customer before the transaction begins.
     async fn customer_before(&mut self, w: u32, d: u8, who: Who) -> KvResult<u16> {
         let name = match who {
             Who::Id(c) => return Ok(c),
@@ -87,7 +87,8 @@ impl<S: KvSession> Terminal<S> {
     }
 }
 
-/// Puts the payment in front of what is noted of a customer of bad credit; what no longer fits falls off the end.
+/// Inserts the payment at the front of the notes on a customer with bad credit. Text that no longer
+/// fits is cut off at the end.
 fn note(data: &mut [u8], c: u16, input: &Payment) {
     let mut text = [0; 64];
     let mut rest = &mut text[..];

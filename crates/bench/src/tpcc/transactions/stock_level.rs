@@ -1,4 +1,5 @@
-//! Stock level (TPC-C 2.8): how many items of the last 20 orders of a district are short.
+//! Stock level (TPC-C 2.8): the number of items of a district's last 20 orders that are low on
+//! stock.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
@@ -10,9 +11,9 @@ use crate::tpcc::inputs::StockLevel;
 use crate::tpcc::rows::{district, order_line, stock};
 use crate::tpcc::{DISTRICT, ORDER_LINE, STOCK, keys};
 
-/// Stocks of which it is said together that they will be read.
+/// The number of stock rows that are announced together.
 const AT_ONCE: usize = 16;
-/// Orders that are looked at.
+/// The number of orders that are examined.
 const ORDERS: u32 = 20;
 
 impl<S: KvSession> Terminal<S> {

@@ -229,7 +229,8 @@ impl Io {
         Ok(exit(&report, interrupt.is_requested()))
     }
 
-    /// Whether the report can be written at the end, before hours are spent on it; and not over what is measured.
+    /// Checks, before hours are spent on a run, that its report can be written and does not
+    /// overwrite a measured file.
     fn check_output(&self, jobs: &[qpair_workload::Job]) -> Result<()> {
         let logs = jobs.iter().flat_map(|job| &job.logs).map(|(_, prefix)| prefix);
         for prefix in logs.chain(&self.own.hgrm) {

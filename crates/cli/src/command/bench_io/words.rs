@@ -127,7 +127,7 @@ pub(super) fn refuse_others(words: &[(&'static str, String)]) -> Result<()> {
     Err(if instead.is_empty() { failure } else { failure.hint(*instead) })
 }
 
-/// What an option means.
+/// Explains an option.
 pub(super) fn explain(name: &str) -> Result<Exit> {
     let mut out = Output::new();
     match find(name) {

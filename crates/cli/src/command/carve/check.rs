@@ -19,7 +19,7 @@ pub(super) struct Check {
     target: Target,
 }
 
-/// What is wrong with a map on a device of that size.
+/// Returns the errors of a map for a device of this size.
 fn misplaced(map: &CarveMap, device: &dyn BlockDevice) -> Vec<String> {
     let (end, block) = (device.size_bytes(), u64::from(device.info().logical_block_bytes));
     let wrong = map.slices.iter().filter_map(|slice| {

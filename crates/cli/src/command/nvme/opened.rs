@@ -7,7 +7,7 @@ use qpair_nvme::Controller;
 
 use crate::failure::{Failure, Result};
 
-/// Which controller.
+/// A controller, as arguments name it.
 #[derive(Args, Debug)]
 pub(super) struct Opened {
     /// An address such as 0000:3b:00.0, vfio-user:PATH, or softnvme:size=1GiB

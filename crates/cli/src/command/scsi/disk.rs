@@ -1,4 +1,4 @@
-//! Which disk.
+//! The argument that names a disk.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Its name behind `scsi:`.
+    /// Returns the name behind `scsi:`.
     pub(super) fn name(&self) -> &str {
         self.disk.strip_prefix("scsi:").unwrap_or(&self.disk)
     }

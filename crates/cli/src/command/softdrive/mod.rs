@@ -213,7 +213,8 @@ impl SoftDrive {
         Ok(Exit::Done)
     }
 
-    /// Of a host bus adapter: its disks are all alike, or as many as there are sizes.
+    /// Returns the options of a host bus adapter. Its disks are all alike, or there is one for each
+    /// size.
     fn hba_options(&self) -> Result<SoftHbaOptions> {
         let mut options = SoftHbaOptions::default();
         let profile = match &self.profile {
@@ -257,7 +258,7 @@ impl SoftDrive {
         Ok(options)
     }
 
-    /// Of drive `number`, from 1.
+    /// Returns the options of drive `number`, from 1.
     fn options_of(&self, number: u16) -> Result<SoftNvmeOptions> {
         let list = |values: &[u64]| values.iter().map(u64::to_string).collect::<Vec<_>>().join("+");
         let mut words = Vec::new();

@@ -1,4 +1,4 @@
-//! What is served: an NVMe drive, or a host bus adapter with disks.
+//! The devices that are served: an NVMe drive, or a host bus adapter with disks.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use qpair_softdev::{SoftHba, SoftNvme};
 
 /// A device that the command serves, as far as it speaks of it.
 pub(super) trait Model: PciDevice {
-    /// What its parts are called.
+    /// The word for its parts.
     const PARTS: &'static str;
 
     fn serial(&self) -> &str;
@@ -22,7 +22,8 @@ pub(super) trait Model: PciDevice {
     /// The last of its disks is pulled, or plugged in again. `None`: it has none that can be.
     fn pull_or_plug(&self) -> Option<&'static str>;
 
-    /// What drivers did wrong, where that is checked: how often, and the first of it in words.
+    /// Returns the number of violations by drivers, with a description of the first, if they are
+    /// checked.
     fn violations(&self) -> Violations {
         Violations::default()
     }

@@ -1,4 +1,5 @@
-//! What the command prints: how to use the drives, which clients come and go, and what it counted.
+//! The output of the command: how to use the drives, connecting and disconnecting clients, and
+//! counters.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ pub(super) struct Reporter {
     json: bool,
     status_every: Option<Duration>,
     status_at: Instant,
-    /// What was told of each drive last.
+    /// The last report on each drive.
     known: Vec<Known>,
 }
 

@@ -1,4 +1,4 @@
-//! Where the sockets of drives are.
+//! The paths of the drives' sockets.
 
 use std::path::{Path, PathBuf};
 

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::events::Levels;
 
-/// What `[target]` says; what it does not say is as it is without.
+/// The settings in `[target]`; `None` for settings that are not given.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Settings {
     pub(super) folder: Option<PathBuf>,
@@ -163,7 +163,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether there was something to put.
+/// Stores a value, and returns whether there was one.
 fn put<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     *place = value;
     place.is_some()

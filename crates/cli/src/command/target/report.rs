@@ -1,4 +1,4 @@
-//! What the command says at its begin and its end: where disks are, and what was done.
+//! The command's output at its beginning and end: the disks' sockets, and counters.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

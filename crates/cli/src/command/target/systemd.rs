@@ -1,4 +1,5 @@
-//! What a service tells systemd (sd_notify(3)): a datagram to the socket that the environment names. Without one, nothing is told.
+//! Notifications to systemd (sd_notify(3)): datagrams to the socket that the environment names.
+//! Without a socket, nothing is sent.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

@@ -17,7 +17,7 @@ use crate::text::{count, size};
 const INCIDENTS: [(&str, &str); 2] =
     [("resets", "resets of the device"), ("timeouts", "requests that it did not answer in time")];
 
-/// What was told: values by the metric's name and its labels.
+/// The reported values, by the metric's name and its labels.
 pub(super) struct Look {
     at: Instant,
     values: BTreeMap<String, BTreeMap<String, f64>>,
@@ -69,7 +69,8 @@ impl Look {
         of.copied().unwrap_or_default()
     }
 
-    /// What a counter went up by in a second since `before`; without, what it is.
+    /// Returns the increase of a counter per second since `before`, or its value if there is no
+    /// `before`.
     fn rate(&self, before: Option<&Self>, name: &str, labels: &str) -> f64 {
         let now = self.value(name, labels);
         before.map_or(now, |before| {

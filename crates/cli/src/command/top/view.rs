@@ -11,7 +11,7 @@ const FORGOTTEN_S: f64 = 10.0;
 /// Transactions that are listed.
 const LISTED: usize = 20;
 
-/// What a published store told.
+/// The report of a published store.
 #[derive(Debug, Default)]
 pub(super) struct View {
     store: String,
@@ -107,7 +107,7 @@ impl View {
         0
     }
 
-    /// What people are shown of it, beside the look before.
+    /// Formats the report for people, with rates since the report before.
     pub(super) fn text(&self, before: Option<&Self>) -> String {
         let mut lines = Vec::new();
         let rate = |name: &str| count(self.rate(before, name).round() as u64);

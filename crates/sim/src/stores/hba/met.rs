@@ -1,9 +1,9 @@
-//! What has gone wrong behind an HBA, counted.
+//! Counts of faults behind an HBA.
 
 use std::fmt;
 use std::ops::AddAssign;
 
-/// What can be met.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     LostCommand,
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     DiskReset,
     Pull,
     Stall,
-    /// Of the controller, by any of these: the ladder, the watch, the control plane.
+    /// A reset of the controller, by error recovery, the watchdog or the control plane.
     Reset,
     FailedFlush,
     FailedRequest,
@@ -50,7 +50,7 @@ const KINDS: [(Kind, &str); 19] = [
     (Kind::FailedRequest, "other requests failed"),
 ];
 
-/// How often.
+/// The number of faults of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Met([u64; KINDS.len()]);
 
@@ -63,7 +63,7 @@ impl Met {
         *self == Self::default()
     }
 
-    /// What was never met.
+    /// Returns the kinds that never occurred.
     #[cfg(test)]
     pub(crate) fn missing(&self) -> Vec<Kind> {
         KINDS.iter().map(|(kind, _)| *kind).filter(|kind| self.0[*kind as usize] == 0).collect()

@@ -28,7 +28,7 @@ use trouble::Trouble;
 /// Sizes of disks are multiples of it.
 const BLOCK_BYTES: u64 = 4096;
 
-/// A card with its disks, and what drives it now.
+/// A card with its disks, and its current driver.
 pub(crate) struct Hba {
     bench: Arc<Bench>,
     options: ScsiOptions,
@@ -48,14 +48,14 @@ struct Plugged {
     members: Vec<Arc<dyn BlockDevice>>,
 }
 
-/// What the disks' channels share.
+/// The state that the disks' channels share.
 pub(crate) struct Bench {
     pub(super) card: Arc<SoftHba>,
     pub(super) clock: SimClock,
     state: Mutex<State>,
 }
 
-/// What has happened, and what is to.
+/// Past and planned events.
 struct State {
     trouble: Trouble,
     trace: TraceHash,
@@ -226,7 +226,7 @@ impl Hba {
         self.bench.state().trace.value()
     }
 
-    /// What was met so far.
+    /// Returns the faults so far.
     pub(crate) fn met(&self) -> Met {
         let mut met = self.bench.state().met;
         let now = self.plugged.as_ref().map_or(0, |plugged| plugged.driver.resets());
@@ -234,7 +234,7 @@ impl Hba {
         met
     }
 
-    /// What the driver has done that none may do.
+    /// Returns an error if the driver did something that no driver may do.
     pub(crate) fn judge(&self) -> Result<(), String> {
         let violations = self.bench.card.violations();
         match violations.count {

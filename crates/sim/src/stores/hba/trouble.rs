@@ -1,4 +1,5 @@
-//! What goes wrong behind an HBA, and when: at a request's number, counted from when the trouble began.
+//! Planned faults behind an HBA. Each occurs at a request number, counted from the beginning of the
+//! plan.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -23,9 +24,9 @@ const HANGS_MAX: u64 = 4;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// To so many commands.
+    /// A fault that this many commands meet.
     Fault(Kind, Fault, u64),
-    /// Of all disks; the replies to so many commands after it are lost.
+    /// A loss of power of all disks; the replies to this many commands after it are lost.
     PowerLoss(u64),
     IgnoreTasks(bool),
     HangResets(u64),

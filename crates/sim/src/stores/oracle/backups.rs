@@ -1,7 +1,8 @@
-//! Whether a backup is the store as it was at one commit.
+//! Checks that a backup is the store as it was at one commit.
 //!
-//! It has all commits up to its timestamp and none above, all that was acknowledged before it was asked for, and nothing that was
-//! asked for after it was made. It is judged when the timestamps of those that were under way are known.
+//! A backup has all commits up to its timestamp and none above, all commits acknowledged before it
+//! was requested, and none requested after it was made. It is judged when the timestamps of
+//! concurrent commits are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,7 @@ pub(crate) struct Backup {
     pub(crate) asked: u64,
     pub(crate) made: u64,
     pub(crate) timestamp: u64,
-    /// What is in it.
+    /// The content of the backup.
     pub(crate) found: BTreeMap<Key, Value>,
 }
 

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::value::{Key, Value};
 pub(crate) use backups::Backup;
 
-/// What is wrong.
+/// The error of a violation.
 pub(crate) type Verdict = Result<(), String>;
 
 /// How far a commit got.
@@ -37,7 +37,8 @@ pub(crate) struct Record {
     began: u64,
     asked: u64,
     ended: u64,
-    /// What it found that it had not written itself. Nothing: it was not checked against others.
+    /// The values it read that it had not written itself. Empty: the reads are not checked against
+    /// other transactions.
     pub(crate) reads: Vec<(Key, Option<Value>)>,
     pub(crate) writes: BTreeMap<Key, Option<Value>>,
     pub(crate) serializable: bool,
@@ -52,7 +53,7 @@ impl Record {
         }
     }
 
-    /// Whether it is known to come before another that writes the same.
+    /// Whether this record is known to precede another that writes the same key.
     fn is_before(&self, other: &Self) -> bool {
         match (self.timestamp(), other.timestamp()) {
             (Some(one), Some(another)) => one < another,
@@ -70,7 +71,7 @@ pub(crate) struct RecordId(usize);
 pub(crate) struct Oracle {
     base: BTreeMap<Key, Value>,
     records: Vec<Record>,
-    /// Which record wrote a value, by the value's number.
+    /// The record that wrote a value, by the value's number.
     written: BTreeMap<u64, usize>,
     events: u64,
     values: u64,
@@ -170,7 +171,7 @@ impl Oracle {
         self.backups.clear();
     }
 
-    /// Which writer wrote a value to a key.
+    /// Returns the writer of a key's value.
     fn writer_of(&self, key: Key, value: Value) -> Option<Writer> {
         if self.base.get(&key) == Some(&value) {
             return Some(Writer::Base);
@@ -181,7 +182,7 @@ impl Oracle {
     }
 }
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writer {
     Base,

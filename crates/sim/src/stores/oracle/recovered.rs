@@ -1,13 +1,15 @@
-//! Whether a state that was found after a crash is one that may be.
+//! Checks that a state found after a crash is permitted.
 //!
-//! The commits that must have happened: the durable ones, those with smaller timestamps, those whose values are seen, and
-//! those whose values any of them has read. For each key the value found must then be the last of one of these, or the base's.
-//! A commit in doubt of which only a deletion would be seen is assumed where nothing else explains an absence. What was
-//! acknowledged before one that happened was asked for has happened too: no commit is lost from the midst of them.
+//! These commits must have happened: durable ones, those with smaller timestamps, those whose
+//! values are found, and those whose values any of them has read. For each key the value found must
+//! then be the last of one of these commits, or the base's. A commit in doubt that would only show
+//! by a deletion is assumed where nothing else explains an absence. If a commit happened, all
+//! commits acknowledged before it was requested happened too: no commit is lost from the middle.
 //!
-//! Of a table that is not there nothing is asked but whether it may be gone.
+//! For a table that does not exist, the only check is whether it may be gone.
 //!
-//! Not looked for: cycles of orders over several keys between commits in doubt, which have no timestamps.
+//! Not checked: cycles of orders over several keys between commits in doubt, which have no
+//! timestamps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,11 +25,11 @@ const GUESSES_MAX: u32 = 4096;
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "its debug form is read, by people")]
 pub(super) enum Reason {
-    /// It was acknowledged as durable.
+    /// The commit was acknowledged as durable.
     Durable,
-    /// It was acknowledged before this commit, which happened, was asked for.
+    /// The commit was acknowledged before this other commit, which happened, was requested.
     Earlier(usize),
-    /// Its value was found in this key.
+    /// The commit's value was found in this key.
     Seen(Key),
     /// A commit that happened has this greater timestamp.
     Before(u64),
@@ -39,14 +41,14 @@ pub(super) enum Reason {
 
 pub(super) type Happened = BTreeMap<usize, Reason>;
 
-/// What a state is held to, beside what holds always.
+/// The assumptions and exceptions for judging a state.
 #[derive(Debug, Default)]
 pub(super) struct Terms {
     /// These happened, by what is known beside the state.
     pub(super) happened: Happened,
     /// These cannot have happened.
     pub(super) excluded: BTreeSet<usize>,
-    /// Of these keys nothing is known.
+    /// Keys whose values are unknown.
     pub(super) unknown: BTreeSet<Key>,
 }
 
@@ -170,7 +172,7 @@ impl Oracle {
         }
     }
 
-    /// Whether these commits, and more in doubt if need be, explain what was found.
+    /// Checks that these commits, and further ones in doubt if necessary, explain the data found.
     fn explain(
         &self,
         found: &BTreeMap<Key, Value>,
@@ -219,7 +221,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// What was found of the writers that changed a key.
+    /// Describes the evidence for the writers that changed a key.
     fn evidence(&self, key: Key, found: &BTreeMap<Key, Value>, happened: &Happened) -> String {
         let mut text = String::new();
         let id = |value: Option<Value>| value.map(|value| value.id);
@@ -245,7 +247,7 @@ impl Oracle {
         text
     }
 
-    /// Whether a key may have this value when these commits have happened.
+    /// Checks that a key may have this value if these commits have happened.
     fn explain_key(&self, key: Key, value: Option<Value>, happened: &Happened) -> Verdict {
         let writers: Vec<usize> = happened
             .keys()

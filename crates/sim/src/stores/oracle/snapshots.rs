@@ -1,8 +1,9 @@
-//! Whether what transactions read is what isolation allows.
+//! Checks that isolation permits the reads of transactions.
 //!
-//! A transaction read at a snapshot: there is a timestamp S, no less than any commit acknowledged before it began, at which all
-//! that it read was the newest. No other commit with a timestamp between S and its own wrote what it wrote. A
-//! serializable one could as well have read everything just before its own commit.
+//! A transaction reads a snapshot: there is a timestamp S, not below any commit acknowledged before
+//! the transaction began, at which all values it read were the newest. No other commit with a
+//! timestamp between S and its own wrote a key that it wrote. A serializable transaction could also
+//! have read everything just before its own commit.
 
 use std::collections::BTreeMap;
 
@@ -117,7 +118,7 @@ impl Oracle {
         }
     }
 
-    /// Whether a key may have had this value at a timestamp.
+    /// Whether a key may have this value at a timestamp.
     fn is_at(&self, key: Key, value: Option<Value>, at: u64, versions: &Versions) -> bool {
         let known = versions.get(&key).and_then(|v| v.range(..=at).next_back());
         if known.map_or(self.base(key), |(_, value)| *value) == value {

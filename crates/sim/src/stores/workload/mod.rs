@@ -1,4 +1,4 @@
-//! What tasks do with a store, and what they tell the oracle.
+//! The tasks that use a store, and their reports to the oracle.
 
 mod load;
 mod single;
@@ -20,13 +20,13 @@ pub(crate) use load::Load;
 pub(crate) use single::Single;
 pub(crate) use transaction::Transactions;
 
-/// What the tasks of a life share.
+/// The state that the tasks of an incarnation share.
 pub(crate) struct Notes {
     pub(crate) oracle: Oracle,
     pub(crate) catalog: Catalog,
-    /// What was wrong, in the order in which it was noticed.
+    /// The faults, in the order in which they were noticed.
     pub(crate) wrong: Vec<String>,
-    /// What the tasks saw, in the order in which they did.
+    /// A hash of everything that the tasks saw, in order.
     pub(crate) trace: TraceHash,
     /// Tells whether errors of the store are to be expected.
     pub(crate) watch: Watch,
@@ -35,7 +35,7 @@ pub(crate) struct Notes {
     pub(crate) timed_out: u64,
 }
 
-/// What a task is given.
+/// The context of a task.
 #[derive(Clone)]
 pub(crate) struct TaskContext {
     pub(crate) notes: Arc<Mutex<Notes>>,

@@ -14,7 +14,7 @@ pub(crate) struct Single {
     table: u16,
     share: u16,
     shares: u16,
-    /// What its keys may have: one value, or several after a change that failed.
+    /// The possible values of the task's keys: one value, or several after a change that failed.
     known: BTreeMap<Key, Vec<Option<Value>>>,
 }
 

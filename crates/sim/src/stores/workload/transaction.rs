@@ -24,7 +24,7 @@ pub(crate) struct Transactions {
     pub(crate) store: TaskStore,
 }
 
-/// What one transaction has seen and done.
+/// The reads and writes of one transaction.
 #[derive(Default)]
 pub(super) struct View {
     seen: Values,
@@ -33,7 +33,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// What a key must have for this transaction, if that is known.
+    /// Returns the value that a key must have for this transaction, if it is known.
     fn known(&self, key: Key) -> Option<Option<Value>> {
         self.written.get(&key).or_else(|| self.seen.get(&key)).copied()
     }

@@ -1,6 +1,8 @@
-//! Every finding of the papers, one row each: the test that a study makes of it, or what such a test would need.
+//! All findings of the papers, one row each: the test that a study makes, or the requirements of
+//! such a test.
 //!
-//! Always holds: a row's name is that of one finding, and `docs/design/study.md` has the same rows, by a test.
+//! Always holds: the name of a row is unique, and `docs/design/study.md` has the same rows, which a
+//! test checks.
 
 mod s1;
 mod s2;
@@ -15,9 +17,9 @@ use super::Finding;
 /// A finding of a paper.
 #[derive(Clone, Copy, Debug)]
 pub enum Row {
-    /// A study can test it.
+    /// A finding that a study tests.
     Tested(Finding),
-    /// None can.
+    /// A finding that no study can test.
     Untested(Untested),
 }
 
@@ -30,31 +32,31 @@ pub struct Untested {
     needs: &'static [Need],
 }
 
-/// What a study lacks.
+/// A requirement that a study does not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Need {
-    /// Drives.
+    /// More or other drives.
     Drives,
-    /// Cores.
+    /// More cores.
     Cores,
     /// Polled completions in the kernel.
     PollQueues,
-    /// Counters.
+    /// Performance counters.
     Counters,
-    /// Both drivers on one drive.
+    /// Both drivers on the same drive.
     SameDrive,
-    /// The floor.
+    /// The floor, a kernel module.
     Module,
-    /// Competitors.
+    /// Competing engines.
     Peers,
-    /// The store.
+    /// The storage engine.
     Engine,
     /// A SCSI card.
     HostAdapter,
-    /// Guests.
+    /// Virtual machines.
     VirtualMachines,
-    /// Kernel options.
+    /// Other kernel options, which need a reboot.
     Reboot,
     /// ext4, btrfs and their journals.
     FileSystems,
@@ -62,16 +64,16 @@ pub enum Need {
     FilledDrive,
     /// Another load generator.
     Fio,
-    /// What the vendor promises.
+    /// The vendor's data sheet.
     DataSheet,
-    /// What the paper found.
+    /// A stated result: the paper considers the question and gives no result.
     Outcome,
-    /// Nothing but work.
+    /// An experiment that nobody has written yet.
     Experiment,
 }
 
 impl Need {
-    /// In words, after "it needs".
+    /// Returns the requirement in words, to follow "it needs".
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -100,13 +102,13 @@ impl Need {
     }
 }
 
-/// All rows, in the order of the papers.
+/// Returns all rows, in the order of the papers.
 pub fn catalogue() -> impl Iterator<Item = &'static Row> {
     [s1::ROWS, s2::ROWS, s3::ROWS, s4::ROWS, s5::ROWS].into_iter().flatten()
 }
 
 impl Row {
-    /// Its name.
+    /// Returns the name of the finding.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -115,7 +117,7 @@ impl Row {
         }
     }
 
-    /// Paper and place in it.
+    /// Returns the paper and the place in the paper.
     #[must_use]
     pub fn source(&self) -> &'static str {
         match self {
@@ -124,7 +126,7 @@ impl Row {
         }
     }
 
-    /// What the paper claims.
+    /// Returns the claim of the paper.
     #[must_use]
     pub fn claim(&self) -> &'static str {
         match self {
@@ -133,7 +135,7 @@ impl Row {
         }
     }
 
-    /// The test, if there is one.
+    /// Returns the test, if there is one.
     #[must_use]
     pub fn tested(&self) -> Option<&Finding> {
         match self {
@@ -142,7 +144,7 @@ impl Row {
         }
     }
 
-    /// What a test would need; nothing if there is one.
+    /// Returns the requirements of a test; empty if the finding is tested.
     #[must_use]
     pub fn needs(&self) -> &'static [Need] {
         match self {
@@ -151,14 +153,14 @@ impl Row {
         }
     }
 
-    /// Why there is no test; `None` if there is one.
+    /// Returns the reason why there is no test; `None` if there is one.
     #[must_use]
     pub fn because(&self) -> Option<String> {
         let words: Vec<&str> = self.needs().iter().map(|need| need.words()).collect();
         (!words.is_empty()).then(|| format!("it needs {}", words.join(", and ")))
     }
 
-    /// What a study makes of it, in a sentence.
+    /// Describes in a sentence how a study treats the finding.
     #[must_use]
     pub fn here(&self) -> String {
         match self {
@@ -185,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// The design page's table between its marks.
+    /// The mark before the table in the design page.
     const BEGIN: &str = "<!-- findings: begin -->\n";
     const END: &str = "<!-- findings: end -->";
 
@@ -234,7 +236,7 @@ mod tests {
         }
     }
 
-    /// The paper considers it and gives no result.
+    /// Whether the paper considers the question and gives no result.
     fn is_our_own(row: &Row) -> bool {
         row.name() == "s4-registering-saves"
     }
