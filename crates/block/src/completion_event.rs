@@ -7,11 +7,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::device::ChannelStatistics;
 use crate::error::{Error, Result};
 
-/// An event that polls readable while requests are in flight: a device that is polled says nothing of its completions.
+/// An event that polls readable while requests are in flight, for polled devices, which do not
+/// announce their completions.
 ///
-/// It is made when a caller first asks for it, so that others pay no system call. It stays readable after the last completion, until
-/// a poll finds nothing ([`IoChannel::completion_fd`](crate::IoChannel::completion_fd)): a thread that looks for completions sets it once,
-/// and not for each request.
+/// The event is created when a caller first asks for the descriptor, so that other callers pay for
+/// no system call. The event stays readable after the last completion, until a poll finds nothing
+/// ([`IoChannel::completion_fd`](crate::IoChannel::completion_fd)). A thread that looks for
+/// completions therefore sets it once, and not for each request.
 #[derive(Debug, Default)]
 pub struct CompletionEvent {
     event: Option<OwnedFd>,

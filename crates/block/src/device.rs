@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, IoError, Result};
 use crate::request::{Completion, Op, Request};
 use crate::wake::WakeEvent;
 
-/// What a device is and can do; read once, when it is opened.
+/// The properties and capabilities of a device, read once, when the device is opened.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
     /// The specifier that names it, as given.
@@ -30,17 +30,19 @@ pub struct DeviceInfo {
     pub atomic_write_bytes: u32,
     /// Whether completed writes need a flush to survive power loss.
     pub volatile_write_cache: bool,
-    /// Whether it can be written.
+    /// Whether the device rejects writes.
     pub read_only: bool,
-    /// Whether it knows discards. What is below may refuse one all the same: a file system, say.
+    /// Whether the device accepts discards. The layer below, such as a file system, may still
+    /// refuse one.
     pub discards: bool,
-    /// Whether it knows write-zeroes, likewise.
+    /// Whether the device accepts write-zeroes requests. The layer below may still refuse one.
     pub writes_zeroes: bool,
     /// Whether [`BlockDevice::grow`] can work.
     pub growable: bool,
     /// Requests one channel can have in flight.
     pub depth_max: u32,
-    /// Whether requests are faster from memory that other processes can map (a device in another process reaches no other).
+    /// Whether requests are faster from memory that other processes can map. A device in another
+    /// process can use no other memory without a copy.
     pub shared_memory: bool,
 }
 
@@ -51,7 +53,8 @@ impl DeviceInfo {
         ArenaOptions { shared: self.shared_memory, ..ArenaOptions::default() }
     }
 
-    /// That of a layer before the device: the layer's specifier, with its options, and what it does come before what the device says.
+    /// Returns the info of a layer on top of this device. The layer's specifier, options and mode
+    /// are put in front of the device's own.
     pub(crate) fn behind(&self, kind: &str, options: &str, does: &str) -> Self {
         Self {
             name: format!("{kind}:{options}{}", self.name),
@@ -61,11 +64,13 @@ impl DeviceInfo {
         }
     }
 
-    /// Whether a device of `size_bytes` can take `request`: what every device asks first, so that all answer alike.
+    /// Checks that a device of `size_bytes` can take `request`. Every device calls this first, so
+    /// that all devices answer alike.
     ///
     /// # Errors
-    /// `Invalid` off the grid, past the end, over the transfer limit, or with a buffer that is missing, misaligned
-    /// or too short; `ReadOnly` for anything that changes a device that cannot be written.
+    /// `Invalid` off the grid, past the end, over the transfer limit, or with a buffer that is
+    /// missing, misaligned or too short; `ReadOnly` for any request that would change a read-only
+    /// device.
     #[inline]
     pub fn check(&self, request: &Request, size_bytes: u64) -> std::result::Result<(), IoError> {
         if request.op == Op::Flush {
@@ -94,8 +99,9 @@ impl DeviceInfo {
         Ok(())
     }
 
-    /// Whether a part of a buffer lies as the device wants it: it begins on the alignment of memory, and so does each segment of a list, which
-    /// holds whole logical blocks. What does not is copied into a block by its holder.
+    /// Whether a part of a buffer has the alignment that the device needs: it begins on the
+    /// alignment of memory, and so does each segment of a list, which holds whole logical blocks.
+    /// The caller copies any other buffer into an aligned block.
     #[must_use]
     #[inline]
     pub fn takes(&self, buffer: &Buffer, offset_bytes: u32, len_bytes: u32) -> bool {
@@ -113,7 +119,7 @@ impl DeviceInfo {
         })
     }
 
-    /// Whether a channel can be opened with `options`.
+    /// Checks that a channel can be opened with `options`.
     ///
     /// # Errors
     /// `Invalid` if the depth is 0, `Limit` if it is over [`DeviceInfo::depth_max`].
@@ -134,10 +140,10 @@ impl DeviceInfo {
 
 /// The control plane of a device. Usable from any thread; calls may block.
 pub trait BlockDevice: Send + Sync + fmt::Debug {
-    /// What it is and can do.
+    /// Returns the properties and capabilities of the device.
     fn info(&self) -> &DeviceInfo;
 
-    /// Its size in bytes now.
+    /// Returns the current size in bytes.
     fn size_bytes(&self) -> u64;
 
     /// Makes it at least `size_bytes` large, with the space really reserved: writes below the new size do not
@@ -147,7 +153,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// `NoSpace` if there is none, or the device has a fixed size.
     fn grow(&self, size_bytes: u64) -> Result<()>;
 
-    /// Whether [`BlockDevice::shrink`] makes it smaller.
+    /// Whether [`BlockDevice::shrink`] makes the device smaller.
     fn shrinks(&self) -> bool {
         false
     }
@@ -161,8 +167,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Its name, or that of a part of it, if it was removed meanwhile: a file without a name goes when the last process that has it open closes
-    /// it, and all that is in it with it.
+    /// Returns the name of the device, or of a part of it, if its file was deleted while open. The
+    /// content of a deleted file is lost when the last process that has it open closes it.
     fn removed(&self) -> Option<String> {
         None
     }
@@ -369,13 +375,15 @@ pub trait IoChannel {
     /// Counters since the channel was opened.
     fn statistics(&self) -> ChannelStatistics;
 
-    /// A descriptor that polls readable when completions may be there, so that a channel made of several can
-    /// sleep for all of them. Call it before the first request. `None` if completions never need waiting for.
+    /// Returns a descriptor that polls readable when there may be completions, so that a channel
+    /// made of several can sleep for all of them. Call it before the first request. Returns `None`
+    /// if completions never need waiting for.
     ///
-    /// It may stay readable after the last completion was taken, until a [`poll`](Self::poll) finds nothing: a thread that sleeps
-    /// for it polls once more before, also with nothing in flight.
+    /// The descriptor may stay readable after the last completion was taken, until a
+    /// [`poll`](Self::poll) finds nothing. A thread that is about to sleep therefore polls once
+    /// more, even with nothing in flight.
     ///
     /// # Errors
-    /// What the interface says when asked for one.
+    /// Returns the error of the interface if no descriptor can be created.
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>>;
 }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 /// Result of control-plane calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong, for programs.
+/// The kind of an error, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -106,7 +106,8 @@ impl Error {
         self
     }
 
-    /// Whether there is no direct I/O, and what does without would be served.
+    /// Whether the error says that direct I/O is missing, and the request would work without direct
+    /// I/O.
     #[must_use]
     pub fn is_of_direct_io(&self) -> bool {
         let below = self.source.as_ref().and_then(|source| source.downcast_ref::<Self>());
@@ -166,7 +167,7 @@ impl std::error::Error for Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind:?} (errno {errno})")]
 pub struct IoError {
-    /// What went wrong, for programs.
+    /// The kind of the error, for programs.
     pub kind: ErrorKind,
     /// The kernel's number, or the nearest one for devices without a kernel.
     pub errno: i32,
@@ -197,14 +198,15 @@ impl IoError {
     /// The way out where a thread cannot be started.
     pub const RAISE_THREADS: &str = "raise the limit on processes and threads (ulimit -u)";
 
-    /// What can be done about it, if that is known.
+    /// Returns what the user can do about the error, if that is known.
     #[must_use]
     pub fn way_out(self) -> Option<&'static str> {
         (self == Self::NO_THREAD).then_some(Self::RAISE_THREADS)
     }
 
-    /// Whether the same request may succeed if it is sent again: it was taken back or refused for the moment, and nothing is known
-    /// to be wrong with it. What a write of this kind has left on the device is undefined all the same.
+    /// Whether the same request may succeed if it is sent again: it was cancelled or refused for
+    /// the moment, and no fault is known. After a failed write the content of its range on the
+    /// device is undefined even so.
     #[must_use]
     pub fn can_be_retried(self) -> bool {
         matches!(

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::IoError;
 use crate::request::{Op, Request};
 
-/// What happens to one request.
+/// The fault that is injected into one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing.
     None,
-    /// It fails without reaching the device.
+    /// The request fails without reaching the device.
     Fail(IoError),
     /// A write fails after its first sectors are written.
     Tear { sectors: u64, error: IoError },
@@ -208,7 +208,8 @@ impl FaultControl {
         self.state.growing_fails.load(SeqCst)
     }
 
-    /// What happens to `request`; every request is asked about once, as counting is part of the answer.
+    /// Decides which fault `request` gets. Call it once for each request: the call also counts the
+    /// request.
     pub(crate) fn decide(&self, request: &Request, rng: &mut fastrand::Rng) -> Fault {
         let state = &*self.state;
         let verb = self.verb(request.op);

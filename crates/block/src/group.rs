@@ -55,7 +55,8 @@ impl ChannelGroup {
         Self::of(devices.into_iter().map(open).collect::<Result<_>>()?, wake)
     }
 
-    /// Of channels that are open. A single one knows `wake` itself; of several, none does.
+    /// Groups open channels. A single channel must have been opened with `wake`; of several
+    /// channels, no one may know it.
     pub(crate) fn of(
         channels: Vec<Box<dyn IoChannel>>,
         wake: Option<Arc<WakeEvent>>,
@@ -185,7 +186,7 @@ impl ChannelGroup {
         if self.arrival() == Arrival::Polled { 0 } else { self.poll(completions) }
     }
 
-    /// Whether the wake event is signalled. No member looks for it.
+    /// Whether the wake event is signalled. The members do not check it.
     fn is_woken(&self) -> bool {
         self.wake.as_ref().is_some_and(|wake| wake.is_signalled())
     }
@@ -216,7 +217,7 @@ impl ChannelGroup {
         self.members.iter().map(|member| member.channel.in_flight()).sum()
     }
 
-    /// Whether a member has requests that no descriptor tells of.
+    /// Whether a member has requests whose completion no descriptor announces.
     pub(crate) fn is_untold(&self) -> bool {
         self.members.iter().any(MemberChannel::is_untold)
     }

@@ -1,4 +1,4 @@
-//! What channels share that hold requests back before the channel below has them.
+//! Shared parts of the channels that hold requests back before they pass them to the channel below.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -17,7 +17,7 @@ pub(crate) trait Holding: IoChannel {
     /// When the next held request is due; none if none is held.
     fn next_due(&self) -> Option<Instant>;
 
-    /// Whether others can end its sleep.
+    /// Whether another thread can end the sleep of this channel.
     fn has_wake(&self) -> bool;
 }
 
@@ -49,10 +49,11 @@ pub(crate) fn wait_holding(
     }
 }
 
-/// The descriptor of a channel that holds requests back: it polls readable when one is due, and with the descriptor
-/// of the channel below.
+/// The descriptor of a channel that holds requests back. It polls readable when a request is due,
+/// and when the descriptor of the channel below does.
 ///
-/// It is made when a caller first wants the descriptor, so that others pay no system call.
+/// The descriptor is created when a caller first asks for it, so that other callers pay for no
+/// system call.
 #[derive(Default)]
 pub(crate) struct Alarm {
     timer: Option<Timer>,

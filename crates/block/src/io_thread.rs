@@ -1,10 +1,13 @@
-//! One thread for all I/O of a device: other threads hand it their requests, and get their completions from it.
+//! One thread for all I/O of a device: other threads hand it their requests, and get their
+//! completions from it.
 //!
-//! S3 (section 3.4) sets this against a channel for each thread. It is here to be measured against that, and costs what it costs there: two
-//! hand-overs a request, and one core's worth of I/O.
+//! Section 3.4 of the study compares this design (S3) with a channel for each thread. The device
+//! exists for that comparison. Its cost is two hand-overs for each request, and the I/O rate of one
+//! core at most.
 //!
-//! What always holds: a request is in one place, which is the channel that took it, the lane between both threads, or the channel below.
-//! What either thread puts into a lane, and whether the other sleeps for it, is under the lane's lock.
+//! Invariant: a request is in one place, which is the channel that took it, the lane between both
+//! threads, or the channel below. The requests and completions in a lane, and whether the other
+//! thread sleeps for them, are protected by the lane's lock.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,7 +35,7 @@ pub struct IoThreadDevice {
     hub: Arc<Hub>,
 }
 
-/// Where channels find the thread.
+/// The state by which channels reach the I/O thread.
 #[derive(Debug)]
 struct Hub {
     wake: WakeEvent,
@@ -48,7 +51,7 @@ struct Joining {
     opened: SyncSender<Result<()>>,
 }
 
-/// What lies between a channel and the thread.
+/// The queue between a channel and the I/O thread.
 #[derive(Debug)]
 struct Lane {
     state: Mutex<LaneState>,
@@ -283,12 +286,13 @@ impl LaneEnd {
         moved
     }
 
-    /// Whether its requests have to be looked for.
+    /// Whether the I/O thread must poll for the completions of this lane.
     fn is_polled(&self) -> bool {
         self.channel.in_flight() > 0 && self.channel.arrival() == Arrival::Polled
     }
 
-    /// Its channel is gone. A channel takes all that it has in flight with it.
+    /// Whether the lane can be removed: its channel was dropped, and no request is queued or in
+    /// flight.
     fn is_over(&self) -> bool {
         self.channel.in_flight() == 0
             && self.backlog.is_empty()

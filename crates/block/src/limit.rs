@@ -28,7 +28,7 @@ const PIECE_NS: u64 = 100_000;
 /// Costs are counted in nanoseconds shifted by this, so that those of fast limits are exact.
 const COST_SHIFT: u32 = 20;
 
-/// What a [`LimitDevice`] allows; 0 is no limit.
+/// The limits of a [`LimitDevice`]; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Reads and writes a second.
@@ -44,7 +44,7 @@ pub struct Limits {
 /// Nanoseconds since some moment that never changes.
 pub type LimitClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Which limits a verb is under, by their place in [`Shared::buckets`].
+/// The limits that apply to reads, as indices of [`Shared::buckets`].
 const OF_READS: [usize; 3] = [0, 1, 2];
 const OF_WRITES: [usize; 3] = [0, 1, 3];
 
@@ -179,9 +179,11 @@ struct LimitChannel {
     settings: u64,
     /// Any of `costs` is not 0.
     is_limited: bool,
-    /// What an I/O costs of the first limit, and a byte of the others, in shifted nanoseconds; 0: no limit.
+    /// The cost of an I/O under the first limit, and of a byte under the others, in shifted
+    /// nanoseconds; 0 means no limit.
     costs: [u64; 4],
-    /// Time taken from each bucket and not spent, in shifted nanoseconds; below 0 it is owed.
+    /// The time taken from each bucket and not spent, in shifted nanoseconds. A negative value is a
+    /// debt.
     left: [i64; 4],
     /// Reads that wait, and writes, with their place among all.
     lanes: [VecDeque<(u64, Request)>; 2],
@@ -219,7 +221,7 @@ impl LimitChannel {
         (self.due_ns, self.due_at) = (0, Instant::now());
     }
 
-    /// Whether a request has its turn: then it is paid for.
+    /// Charges a request to all limits that apply to it, or returns `false` if it has to wait.
     #[inline]
     fn pay(&mut self, op: Op, len_bytes: u32) -> bool {
         for limit in limits_of(op) {

@@ -12,7 +12,8 @@ pub(crate) struct MemberChannel {
     prompt: bool,
     /// Submitted to since the doorbell last rang.
     dirty: bool,
-    /// Its descriptor may be readable though nothing is in flight: it tells of completions that were taken.
+    /// The descriptor may be readable although nothing is in flight, because its completions were
+    /// taken already.
     stale: bool,
 }
 
@@ -79,7 +80,7 @@ impl MemberChannel {
         }
     }
 
-    /// Whether it has requests that no descriptor tells of.
+    /// Whether the channel has requests whose completion no descriptor announces.
     pub(crate) fn is_untold(&self) -> bool {
         self.prompt && self.channel.in_flight() > 0
     }

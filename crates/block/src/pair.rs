@@ -1,8 +1,8 @@
 //! Two devices behind one channel, for a thread that waits for both.
 //!
-//! What always holds: addresses from [`PAIR_SECOND_BYTES`] on are the second device's, all others the first's; a flush goes to the
-//! device that its offset names, and to no other. A request belongs to one of the two, which answers for all of it: its
-//! grid, its size, its limits.
+//! Invariant: addresses from [`PAIR_SECOND_BYTES`] on belong to the second device, all others to
+//! the first. A flush goes to the device that its offset names, and to no other. A request belongs
+//! to one of the two devices, whose grid, size and limits apply to all of it.
 
 use std::os::fd::BorrowedFd;
 
@@ -14,7 +14,7 @@ use crate::group::ChannelGroup;
 use crate::poller::EarlyQueue;
 use crate::request::{Completion, Request};
 
-/// Where the second device's bytes begin among the addresses of a pair.
+/// The address at which the second device of a pair begins.
 pub const PAIR_SECOND_BYTES: u64 = 1 << 62;
 
 struct PairChannel {

@@ -29,7 +29,7 @@ pub struct RamOptions {
     pub logical_block_bytes: u32,
     /// Whether [`BlockDevice::grow`] works.
     pub growable: bool,
-    /// Whether it refuses writes (all it holds are zeroes then).
+    /// Whether the device rejects writes. It then reads as zeroes.
     pub read_only: bool,
 }
 

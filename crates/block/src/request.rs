@@ -1,4 +1,4 @@
-//! What goes down and what comes up.
+//! Requests, which go down to a device, and completions, which come back.
 
 use qpair_memory::Buffer;
 

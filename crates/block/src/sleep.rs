@@ -81,7 +81,8 @@ impl WaitClock {
         self.is_enough(taken) || self.end(taken).is_some_and(|end| end <= now)
     }
 
-    /// What is left of the wait at `now`, for a channel below that sleeps in its place, but not past `until`.
+    /// Returns the wait options for the rest of the wait at `now`, for a channel below that sleeps
+    /// in its place, but not past `until`.
     pub fn rest(&self, taken: usize, until: Option<Instant>, now: Instant) -> WaitOptions {
         let from_now = |instant: Instant| instant.saturating_duration_since(now);
         WaitOptions {

@@ -1,7 +1,8 @@
 //! A part of a device, as a device of its own.
 //!
-//! Requests go down moved by where the slice begins, and come up as they are. What is wrong with one is answered by the device below: a request
-//! past the slice's end is sent where no device has an end.
+//! Requests are moved by the start of the slice on their way down, and come back unchanged. The
+//! device below checks them. A request past the end of the slice is sent to an offset that no
+//! device has, so that the device below rejects it.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::device::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::{Completion, Op, Request};
 
-/// Where no device reaches, on the grid of every block.
+/// An offset past the end of every device, aligned to every block size.
 const NOWHERE: u64 = 1 << 63;
 
 /// A range of a device. A flush is one of the whole device; its errors and resets are the device's.

@@ -56,14 +56,14 @@ pub enum DeviceSpec {
     Null(NullOptions),
     /// A [`DelayDevice`].
     Delay {
-        /// Its latencies.
+        /// The added latencies.
         options: DelayOptions,
         /// The device below.
         inner: Box<DeviceSpec>,
     },
     /// A [`FaultDevice`].
     Fault {
-        /// Its rates and seed.
+        /// The fault rates and the seed.
         options: FaultOptions,
         /// The device below.
         inner: Box<DeviceSpec>,

@@ -61,7 +61,7 @@ pub(crate) fn split_members(text: &str) -> Result<Vec<(&str, bool)>> {
     }
 }
 
-/// Where the bracket that is open at the start of `text` closes.
+/// Returns the position of the bracket that closes the one open at the start of `text`.
 fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut skip) = (1, false);
     for (at, c) in text.char_indices() {

@@ -24,7 +24,7 @@ pub struct Member {
     pub start_bytes: u64,
 }
 
-/// Where bytes are.
+/// The mapping from addresses of a stripe to its members.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     unit_bytes: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Place {
 }
 
 impl Layout {
-    /// Where byte `offset_bytes` of the stripe is.
+    /// Returns the member and offset of byte `offset_bytes` of the stripe.
     #[inline]
     pub(crate) fn place(&self, offset_bytes: u64) -> Place {
         let members = self.starts_bytes.len() as u64;
@@ -75,8 +75,9 @@ impl Layout {
 
 /// Several devices as one.
 ///
-/// Its size is whole rows of units on the smallest member. Writes inside one unit keep the members' atomic write unit;
-/// a write that crosses units does not. A flush goes to every member.
+/// The size is the number of whole rows of units that fit the smallest member. Writes inside one
+/// unit keep the members' atomic write unit; a write that crosses units does not. A flush goes to
+/// every member.
 #[derive(Debug)]
 pub struct StripeDevice {
     info: DeviceInfo,

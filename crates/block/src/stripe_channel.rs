@@ -27,7 +27,7 @@ use crate::wake::WakeEvent;
 /// How long to sleep at most while a part is parked, as nothing tells when a member has room again.
 const PARKED_RETRY: Duration = Duration::from_millis(1);
 
-/// What is left to do for one request.
+/// A request, and the work that is left to do for it.
 struct Parent {
     tag: u64,
     op: Op,

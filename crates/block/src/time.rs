@@ -48,7 +48,7 @@ pub fn yield_now() {
     }
 }
 
-/// Whether this thread simulates: there are no others that do what it waits for.
+/// Whether this thread simulates. No other thread then does the work that it waits for.
 #[must_use]
 pub fn is_virtual() -> bool {
     with_virtual(|_| ()).is_some()

@@ -67,7 +67,8 @@ impl WakeEvent {
         self.signalled.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the signal is set, without a system call: for a worker that looks for completions where others would sleep.
+    /// Whether the signal is set. Makes no system call, for a worker that polls for completions
+    /// instead of sleeping.
     #[inline]
     #[must_use]
     pub fn is_signalled(&self) -> bool {

@@ -22,10 +22,10 @@ pub struct Carving {
     is_unsure: bool,
 }
 
-/// What the two slots of a device's map hold.
+/// Reads both slots of a device's slice map and returns the content of each.
 ///
 /// # Errors
-/// What the device says.
+/// Returns the device's error if a slot cannot be read.
 pub fn examine_carving(device: &dyn BlockDevice) -> Result<[CarveSlot; 2]> {
     let mut slots = [CarveSlot::Blank, CarveSlot::Blank];
     if device.size_bytes() >= CARVED_FROM_BYTES {
@@ -97,13 +97,13 @@ impl Carving {
         Ok(Self { device: device.clone(), map, slot: 1, is_unsure: false })
     }
 
-    /// Its slices.
+    /// Returns the map of the slices.
     #[must_use]
     pub fn map(&self) -> &CarveMap {
         &self.map
     }
 
-    /// What it is carved from.
+    /// Returns the device that is carved.
     #[must_use]
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device

@@ -138,7 +138,7 @@ impl IoChannel for SimChannel {
 }
 
 impl Drop for SimChannel {
-    /// What was handed over takes its course, as after the end of a process.
+    /// Carries out the requests in flight, as a device does when a process ends.
     fn drop(&mut self) {
         while lock(&self.disk).in_flight(self.port) > 0 {
             let mut ended = Vec::new();

@@ -17,15 +17,15 @@ use crate::size::format_bytes;
 /// How to make a [`SimDevice`].
 #[derive(Clone, Debug)]
 pub struct SimOptions {
-    /// Its name in reports.
+    /// The name in reports.
     pub name: String,
-    /// Decides its latencies and faults, and what survives a power cut.
+    /// The seed of the latencies and faults, and of what survives a power cut.
     pub seed: u64,
     /// Virtual time; shared by all that work together.
     pub clock: SimClock,
-    /// What it hangs on; shared by devices that lose power together.
+    /// The power supply; devices that share one lose power together.
     pub power: SimPower,
-    /// Size of a new one, bytes; a multiple of the logical block.
+    /// The size of a new device in bytes; a multiple of the logical block.
     pub size_bytes: u64,
     /// Size up to which it can grow, bytes.
     pub size_bytes_max: u64,
@@ -35,7 +35,8 @@ pub struct SimOptions {
     pub memory_alignment_bytes: u32,
     /// Whether completed writes need a flush to be durable.
     pub volatile_write_cache: bool,
-    /// Whether looking at a channel lets time pass if nothing else would end what is in flight. For callers that are not stepped.
+    /// Whether polling a channel advances the virtual time when nothing else would complete its
+    /// requests. For callers that are not stepped.
     pub free_running: bool,
 }
 

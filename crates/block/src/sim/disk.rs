@@ -25,7 +25,7 @@ struct Pending {
     flush_mark: u64,
 }
 
-/// What a disk keeps for one channel.
+/// The state that a disk keeps for one channel.
 #[derive(Default)]
 struct Port {
     /// Ended, and not yet taken; with the number of the request.
@@ -44,7 +44,7 @@ pub(super) struct Disk {
     pub(super) latency: SimLatency,
     /// Gone once the power was cut.
     medium: Option<Medium>,
-    /// What survived the cut.
+    /// The bytes that survived the power cut.
     survived: Vec<u8>,
     size_bytes: u64,
     /// By the time at which they end, then by number.
@@ -103,7 +103,7 @@ impl Disk {
         }
     }
 
-    /// What a flush submitted now covers.
+    /// Returns the mark of the writes that a flush submitted now covers.
     pub(super) fn flush_mark(&mut self) -> u64 {
         self.settle();
         self.medium.as_ref().map_or(0, Medium::flush_mark)

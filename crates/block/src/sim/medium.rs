@@ -1,5 +1,5 @@
-//! What a simulated disk holds: the bytes that reads see, the bytes that would survive a power cut, and the writes between
-//! the two.
+//! The content of a simulated disk: the bytes that reads see, the bytes that would survive a power
+//! cut, and the writes between the two.
 //!
 //! - A write is visible as a whole, at one moment; the order of these moments is the writes' order.
 //! - A durable sector never goes back to an older write: each knows the order of the write it has.
@@ -124,7 +124,7 @@ impl Medium {
         }
     }
 
-    /// What a flush that is submitted now covers.
+    /// Returns the mark of the writes that a flush submitted now covers.
     pub(super) fn flush_mark(&self) -> u64 {
         self.seen
     }

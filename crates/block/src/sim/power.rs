@@ -58,7 +58,7 @@ impl SimPower {
         (state.counted_below, state.countdown) = (offset_bytes_max, nth);
     }
 
-    /// Whether it is gone.
+    /// Whether the power is cut.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.cut_ns() <= self.clock.now_ns()
