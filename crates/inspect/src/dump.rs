@@ -33,17 +33,19 @@ use qpair_members::LogPlace;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogEntry<'a> {
-    /// Its place in the order of all commits.
+    /// The commit timestamp: its position in the order of all commits.
     pub timestamp: u64,
-    /// The log that it is in: one for each worker in each incarnation of the store.
+    /// The number of the log that has the commit. Each worker has one log in each incarnation of
+    /// the store.
     pub log: u16,
-    /// Which incarnation: one that a crash ended may have its log still when the next is under way.
+    /// The incarnation of the store that wrote the commit. The log of an incarnation that ended in
+    /// a crash may still be there in the next one.
     pub incarnation: u64,
-    /// Where its record begins in that log's stream of bytes.
+    /// The position of the commit's record in the log's byte stream.
     pub lsn: u64,
-    /// Bytes of its record.
+    /// The size of the commit's record in bytes.
     pub bytes: usize,
-    /// What it changed, in order.
+    /// The changes of the commit, in order.
     pub operations: Vec<LogOperation<'a>>,
 }
 
@@ -108,21 +110,23 @@ pub struct LogOperation<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogFileEnd {
-    /// Which log.
+    /// The number of the log.
     pub log: u16,
-    /// Of which incarnation of the store.
+    /// The incarnation of the store that wrote the log.
     pub incarnation: u64,
-    /// Where the last good record ends in the log's stream of bytes.
+    /// The position in the log's byte stream at which the last good record ends.
     pub lsn: u64,
-    /// The last commit in it; none if there is none behind the checkpoint.
+    /// The timestamp of the last commit in the log; `None` if the log has no commit after the
+    /// checkpoint.
     pub timestamp: Option<u64>,
-    /// Why it ends there.
+    /// The reason why the log ends there.
     pub reason: String,
-    /// It was durable up to here once: what lies between is damaged.
+    /// The position up to which the log was durable once, if that is beyond `lsn`. The log is
+    /// damaged between the two.
     pub lost_to_lsn: Option<u64>,
 }
 
-/// What a store's log holds.
+/// The content of a store's log.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -161,7 +165,7 @@ pub struct LogDump {
     pub damaged: bool,
     /// A log ends where the device could not be read: the dump does not know whether there were commits behind that place.
     pub unreadable: bool,
-    /// What is wrong elsewhere.
+    /// Remarks on damage outside the log.
     pub remarks: Vec<String>,
 }
 

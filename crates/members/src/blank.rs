@@ -1,4 +1,4 @@
-//! Whether the content of a device may be of use, before a store or its log is made there.
+//! Finds out whether a device holds data before a store or its log is created there.
 
 use std::sync::Arc;
 
@@ -47,7 +47,8 @@ pub fn find_foreign<'a>(
     Ok(None)
 }
 
-/// Whether a member or the log device says that a store is being made there (`unfinished`).
+/// Whether the superblock of a member or of the log device says that a store is still being created
+/// there (`unfinished`).
 ///
 /// # Errors
 /// As [`find_foreign`].
@@ -73,19 +74,21 @@ fn superblock_of(device: &dyn BlockDevice) -> Result<Option<Superblock>> {
     Ok(newest.filter(|_| unread.is_none()))
 }
 
-/// Where superblocks are in a member of a store, or in its log device, bytes from the beginning: there are two, and one may be damaged.
+/// The offsets in bytes of the two superblocks of a member or of a log device. One of the two may
+/// be damaged.
 pub const SUPERBLOCK_OFFSETS: [u64; 2] = SLOT_OFFSETS;
 
-/// Whether bytes are the beginning of the superblock of a store, or of a store's log.
+/// Whether `bytes` begin with the superblock of a store or of a log device.
 #[must_use]
 pub fn is_superblock(bytes: &[u8]) -> bool {
     bytes.starts_with(&Superblock::MAGIC) || bytes.starts_with(&LOG_SUPERBLOCK_MAGIC)
 }
 
-/// Where the first byte is that is not zero, in the first or the last MiB of a device; none: it is blank, as far as can be told.
+/// Returns the offset of the first byte that is not zero in the first and the last MiB of a device.
+/// Returns `None` if there is no such byte: the device is then taken to be blank.
 ///
 /// # Errors
-/// What the device says.
+/// Returns the device's error if a read fails.
 pub fn find_content(device: &dyn BlockDevice) -> Result<Option<u64>> {
     let looking = || format!("looking at what is on {}", device.info().name);
     qpair_block::find_content(device).map_err(|error| Error::block(error, looking()))

@@ -18,7 +18,7 @@ pub const SEGMENTS_PER_WORKER: u64 = 4;
 pub struct Attached {
     /// The log device.
     pub device: Arc<dyn BlockDevice>,
-    /// Its superblock, as it is or is to be.
+    /// The superblock that is on the device, or that [`Attached::write_new_superblock`] will write.
     pub superblock: LogSuperblock,
 }
 
@@ -28,7 +28,8 @@ impl Attached {
         self.superblock.write_new(self.device.as_ref())
     }
 
-    /// Whether the logs of a store that was not closed can be on it: it was there when the incarnation of each began, and no later one was.
+    /// Checks that the device can hold the logs of a store that was not closed. It must have been
+    /// attached when each log's incarnation began, and must not have been used in a later one.
     ///
     /// # Errors
     /// `Member`.

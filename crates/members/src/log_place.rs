@@ -1,4 +1,4 @@
-//! Where a store is to keep its log, and whether that fits its superblock.
+//! The location of a store's log, and the check that it fits the store's superblock.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::log_device::{
 use crate::log_superblock::{Found, LogSuperblock};
 use crate::refusal::{not_given, not_the_one, other_moment};
 
-/// Where a store keeps its write-ahead log.
+/// Selects where a store keeps its write-ahead log.
 ///
 /// ```
 /// use qpair_members::LogPlace;

@@ -5,7 +5,7 @@ use qpair_format::{Error, ErrorKind, Remedy};
 
 use crate::log_superblock::Found;
 
-/// What is left of a store whose log is lost.
+/// The hint on what a repair can save when the log of a store is lost.
 const LOST: &str = "if it is lost, a repair saves what was in the pages at the last checkpoint";
 
 pub(crate) fn not_given(store_name: &str, log: &LogReference, closed: bool) -> Error {

@@ -112,10 +112,10 @@ pub fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> R
     Ok(())
 }
 
-/// What the members' superblocks say of their ages.
+/// The generations that the members' superblocks have.
 #[derive(Debug, Default)]
 pub struct Generations {
-    /// The first member's.
+    /// The generation of the first member.
     first: u64,
     first_is_clean: bool,
     /// The oldest superblock's generation, and its member.
@@ -133,18 +133,20 @@ impl Generations {
         }
     }
 
-    /// Whether a crash left member 0 marked open for a generation that others are behind: it is written once more. A next one
-    /// would go over what those have.
+    /// Whether a crash left member 0 marked open for a generation that other members have not
+    /// reached. The members are then written once more with that generation; a newer one would
+    /// overwrite the slot that those members still need.
     pub fn is_ahead(&self) -> bool {
         self.oldest.as_ref().is_some_and(|(oldest, _)| *oldest < self.first)
     }
 
-    /// Whether the members fit the newest checkpoint. All superblocks were of its generation at least when it was made. Member 0 is
-    /// marked clean last, so all are as far as that says; it is marked open first, and until the others are too, it stays
-    /// at that generation.
+    /// Checks that the members fit the newest checkpoint. When it was made, all superblocks had at
+    /// least its generation. Member 0 is marked clean last: once it is, all members have its
+    /// generation. Member 0 is marked open first and stays at that generation until the others
+    /// follow.
     ///
     /// # Errors
-    /// `Member`: one is a copy of another time.
+    /// `Member` if a member is a copy from another time.
     pub fn check(&self, record: &Record) -> Result<()> {
         let least = match self.first_is_clean {
             true => self.first,
@@ -165,7 +167,7 @@ impl Generations {
         }
     }
 
-    /// What is wrong with a member whose superblock is too old.
+    /// Returns the error for a member whose superblock is too old.
     fn restored_alone(&self, member: &str, generation: u64, other: &str) -> Error {
         if let Some((_, unread)) = self.unread.iter().find(|(of, _)| of == member) {
             return Error::with_remedy(

@@ -38,7 +38,8 @@ impl Age {
         self.epoch.store(epoch, Release);
     }
 
-    /// Whether the page was dirty when `epoch` began, and is as it was then: what is changed for the first time meanwhile is not.
+    /// Whether the page was dirty when `epoch` began and has not been changed since. A page that
+    /// first becomes dirty during `epoch` does not count.
     #[inline(always)]
     pub(crate) fn is_dirty_before(&self, epoch: u32) -> bool {
         // In this order: a page that `epoch` itself made dirty is of that epoch by the time it is seen to be dirty.

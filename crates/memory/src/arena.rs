@@ -26,7 +26,7 @@ const PAGE: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockIndex(pub u32);
 
-/// What kind of pages the kernel gave for an arena.
+/// The kind of pages that the kernel gave for an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// Reserved huge pages (`vm.nr_hugepages`).
@@ -72,9 +72,11 @@ pub struct Arena {
     backing: Backing,
     /// The file that is mapped, if it is a shared one.
     file: Option<OwnedFd>,
-    /// Of that file: another process that has the file can take reserved huge pages out of it, which do not come back.
+    /// Guards the mapping of `file`: another process that has the file can take reserved huge pages
+    /// out of it for good.
     cover: Option<Cover>,
-    /// Of memory of others; there is none of its own then: `mapped_bytes` and `block_size` are 0.
+    /// The foreign memory, if any. The arena then has no memory of its own: `mapped_bytes` and
+    /// `block_size` are 0.
     scatter: Option<Scatter>,
     /// Blocks (or lists) not leased. Taken on the control path only; hot paths keep their leases.
     free: Mutex<Vec<u32>>,
@@ -192,7 +194,7 @@ impl Arena {
         self.id
     }
 
-    /// What the kernel gave.
+    /// Returns the kind of pages that the kernel gave.
     #[must_use]
     pub fn backing(&self) -> Backing {
         self.backing
@@ -210,8 +212,8 @@ impl Arena {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether a process that has its file, or a file of memory that others gave, took pages out of it: the memory is zeroed memory of this
-    /// program alone now.
+    /// Whether a process took pages out of the arena's file, or out of a foreign file that the
+    /// arena uses. The memory is now private to this program and reads as zeroes where it was cut.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         let scatter = self.scatter.as_ref();

@@ -11,12 +11,13 @@ use crate::shared::SharedBytes;
 
 /// The lease on one block: its holder owns the bytes.
 ///
-/// It goes down with a request and comes back with the completion, on errors also.
-/// Dropped, the block returns to its arena.
+/// A buffer goes down with a request and comes back with the completion, also after an error. When
+/// it is dropped, the block returns to its arena.
 ///
-/// Of a foreign arena ([`Arena::foreign`]) it is the lease on a list of segments, which its holder fills. The bytes of a list are others' to
-/// write, so there are copies of them and addresses, and no slice: [`Buffer::as_slice`], [`Buffer::bytes`], [`Buffer::bytes_mut`] and
-/// [`Buffer::shared`] are empty.
+/// A buffer of a foreign arena ([`Arena::foreign`]) is the lease on a list of segments, which its
+/// holder fills. Other processes may write the bytes of a list at any time, so the list offers
+/// copies of them and addresses, but no slices: [`Buffer::as_slice`], [`Buffer::bytes`],
+/// [`Buffer::bytes_mut`] and [`Buffer::shared`] are empty.
 pub struct Buffer {
     arena: Arc<Arena>,
     block: u32,
@@ -59,7 +60,7 @@ impl Buffer {
         self.arena.scatter().map_or(0, |scatter| unsafe { scatter.len_bytes(self.block) })
     }
 
-    /// Whether it is a list of segments.
+    /// Whether the buffer is a list of segments.
     #[inline(always)]
     #[must_use]
     pub fn is_list(&self) -> bool {
@@ -226,7 +227,7 @@ impl Drop for Buffer {
 pub struct SharedBlock(Buffer);
 
 impl SharedBlock {
-    /// Of a block that is this process's own.
+    /// Shares a block of this process's own memory; a list of segments is not allowed.
     #[must_use]
     pub fn new(buffer: Buffer) -> Self {
         debug_assert!(!buffer.is_list());

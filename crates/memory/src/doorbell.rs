@@ -23,12 +23,12 @@ pub trait DoorbellWord: Copy {
     fn store(self, value: u32);
 }
 
-/// Such a word in memory that is shared.
+/// A doorbell word in shared memory.
 #[derive(Clone, Copy)]
 pub struct SharedWord<'a> {
     /// The bytes around it.
     pub bytes: SharedBytes<'a>,
-    /// Where in them it is, a multiple of 4.
+    /// The offset of the word in `bytes`, a multiple of 4.
     pub at: usize,
 }
 

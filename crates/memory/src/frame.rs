@@ -154,8 +154,9 @@ impl FrameTable {
         self.header(frame).age.set_epoch(epoch);
     }
 
-    /// Whether the page was dirty when `epoch` began, and is as it was then. The latch is not needed; without it the page may be
-    /// accounted for a moment later. A reader that finds it clean sees the page id that it has since.
+    /// Whether the page was dirty when `epoch` began and has not been changed since. The latch is
+    /// not needed; without it the page may be accounted for a moment later. A reader that finds the
+    /// page clean also sees the page id that belongs to the clean state.
     #[inline(always)]
     #[must_use]
     pub fn is_dirty_before(&self, frame: FrameIndex, epoch: u32) -> bool {
@@ -261,7 +262,7 @@ impl FrameTable {
         self.header(frame).latch.add_waiter()
     }
 
-    /// Whether a device is at work on the frame.
+    /// Whether a device reads or writes the frame at the moment.
     #[must_use]
     pub fn is_in_flight(&self, frame: FrameIndex) -> bool {
         self.header(frame).latch.is_in_flight()
@@ -316,7 +317,7 @@ pub struct OptimisticFrame<'a> {
 }
 
 impl<'a> OptimisticFrame<'a> {
-    /// Which frame.
+    /// Returns the index of the frame.
     #[inline(always)]
     #[must_use]
     pub fn index(&self) -> FrameIndex {
@@ -337,7 +338,7 @@ impl<'a> OptimisticFrame<'a> {
         self.table.bytes(self.frame)
     }
 
-    /// Whether everything read so far was stable.
+    /// Whether everything read since the read began was stable.
     #[inline(always)]
     #[must_use]
     pub fn validate(&self) -> bool {
@@ -356,8 +357,9 @@ impl<'a> OptimisticFrame<'a> {
 
 /// The exclusive latch on a frame; released when dropped.
 ///
-/// It must not be held across anything that waits: tree operations take it, change bytes, and drop it. A panic that goes through it
-/// does not release it: the page may be half changed, and no reader may see it.
+/// Do not hold the latch across anything that waits: tree operations take it, change bytes, and
+/// drop it. A panic that unwinds through it does not release it: the page may be half changed, and
+/// no reader may see it.
 pub struct ExclusiveFrame<'a> {
     table: &'a FrameTable,
     frame: FrameIndex,
@@ -371,7 +373,7 @@ impl<'a> ExclusiveFrame<'a> {
         Self { table, frame, panicking: std::thread::panicking() }
     }
 
-    /// Which frame.
+    /// Returns the index of the frame.
     #[must_use]
     pub fn index(&self) -> FrameIndex {
         self.frame

@@ -1,11 +1,13 @@
-//! Mappings of files that another process may cut short.
+//! Mappings of files that another process may truncate.
 //!
-//! Touching a mapped page that its file has no longer ends a process by SIGBUS. So the first mapping of such a file installs a handler
-//! that puts zeroed memory in the place of the whole mapping, and says so, and the process goes on. It is the one signal handler of
-//! these libraries. Faults elsewhere, and signals that were sent, go to the handler that was there before.
+//! Touching a mapped page that its file no longer has ends a process by SIGBUS. The first mapping
+//! of such a file therefore installs a handler that replaces the whole mapping by zeroed memory and
+//! records the fact, so that the process continues. This is the only signal handler of these
+//! libraries. Faults elsewhere, and signals that were sent, go to the handler that was there
+//! before.
 //!
-//! What always holds: a range in [`RANGES`] is that of a mapping whose owner holds its [`Cover`], and so is mapped; a change of an entry
-//! makes its `version` odd first and even last.
+//! Invariant: a range in [`RANGES`] is that of a mapping whose owner holds its [`Cover`], and so is
+//! mapped. A change of an entry makes its `version` odd first and even last.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -75,7 +77,8 @@ pub fn mappings_cut() -> u64 {
     HITS.load(Ordering::Acquire)
 }
 
-/// That a mapping is covered. To be dropped before the mapping goes.
+/// Protects one mapping against truncation of its file. Must be dropped before the mapping is
+/// unmapped.
 #[derive(Debug)]
 pub(crate) struct Cover {
     entry: usize,
@@ -104,7 +107,8 @@ impl Cover {
         Ok(Self { entry })
     }
 
-    /// Whether the file was cut short. The mapping is memory of its own now, and nothing of it reaches the file.
+    /// Whether the file was truncated. The mapping is then private memory, and no write reaches the
+    /// file.
     pub(crate) fn is_hit(&self) -> bool {
         RANGES[self.entry].is_hit.load(Ordering::Acquire)
     }

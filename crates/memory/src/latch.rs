@@ -20,7 +20,7 @@ const WAITERS: u64 = 4;
 const FLAGS: u64 = EXCLUSIVE | IN_FLIGHT | WAITERS;
 const STEP: u64 = 8;
 
-/// What an optimistic reader saw: the word without its I/O flags.
+/// The state that an optimistic reader saw: the latch word without its I/O flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(u64);
 
@@ -182,7 +182,7 @@ impl Latch {
         }
     }
 
-    /// Whether a device is at work on the bytes.
+    /// Whether a device reads or writes the bytes at the moment.
     #[must_use]
     pub fn is_in_flight(&self) -> bool {
         self.word.load(Ordering::Relaxed) & IN_FLIGHT != 0

@@ -17,18 +17,18 @@ use crate::shared::SharedBytes;
 pub struct Mapping {
     base: NonNull<u8>,
     mapped_bytes: usize,
-    /// Where the range begins in what is mapped.
+    /// The offset of the range in the mapped pages.
     skip_bytes: usize,
     len: usize,
     writable: bool,
     kind: Kind,
-    /// Of a file of others.
+    /// Guards a mapping of a file that another process may truncate.
     cover: Option<Cover>,
     /// A file to be passed on, and where in it the range begins.
     file: Option<(OwnedFd, u64)>,
 }
 
-/// What is mapped.
+/// The kind of memory that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Memory of this program alone, and of no file.
@@ -252,7 +252,7 @@ impl Mapping {
         }
     }
 
-    /// Whether its file was cut short while it was mapped.
+    /// Whether the file was truncated while it was mapped.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.cover.as_ref().is_some_and(Cover::is_hit)

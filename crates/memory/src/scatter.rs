@@ -25,7 +25,7 @@ pub struct Segment {
 /// A part of a buffer that lies in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins; good for as long as the buffer is.
+    /// The address of the first byte; valid as long as the buffer lives.
     pub address: *mut u8,
     /// Bytes; not 0.
     pub len_bytes: usize,
@@ -36,7 +36,7 @@ struct List {
     len_bytes: usize,
 }
 
-/// What a foreign arena has in place of blocks.
+/// The mapped regions and the lists of segments that a foreign arena has in place of blocks.
 pub(crate) struct Scatter {
     regions: Box<[Arc<Mapping>]>,
     lists: Box<[UnsafeCell<List>]>,

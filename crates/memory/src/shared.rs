@@ -59,7 +59,7 @@ impl<'a> SharedBytes<'a> {
         Self { base, len, writable, lifetime: PhantomData }
     }
 
-    /// Where the byte at `offset` is, for devices.
+    /// Returns the address of the byte at `offset`, for devices.
     #[inline(always)]
     pub(crate) fn address(self, offset: usize) -> *mut u8 {
         self.base.wrapping_add(offset)
@@ -72,13 +72,13 @@ impl<'a> SharedBytes<'a> {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether the range has no bytes.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Whether stores do something.
+    /// Whether the memory can be written. Stores to read-only memory do nothing.
     #[must_use]
     pub fn is_writable(self) -> bool {
         self.writable

@@ -1,7 +1,7 @@
 //! The leaves of a tree in the order of their keys, and the holes between them.
 //!
-//! What always holds: the reports cover all keys, each once: by a leaf whose checksum, id, tree, level and fences are right,
-//! or by a hole.
+//! Invariant: the reports cover all keys, each once: by a leaf whose checksum, id, tree, level and
+//! fences are right, or by a hole.
 
 use qpair_format::Result;
 use qpair_format::page::{Node, words_of};
@@ -19,9 +19,10 @@ pub(crate) struct Hole {
     pub(crate) lower: Vec<u8>,
     /// The first key behind it; none if there is no end.
     pub(crate) upper: Option<Vec<u8>>,
-    /// The page that should lead to them, if it is known: what is there is something else, or older.
+    /// The page that should lead to the keys, if it is known. The page that is there now is another
+    /// one, or an older copy.
     pub(crate) page_id: Option<u64>,
-    /// What is wrong.
+    /// A description of the damage.
     pub(crate) why: String,
 }
 

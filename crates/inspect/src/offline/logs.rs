@@ -10,12 +10,12 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use super::PageReader;
 
-/// What was found in logs that were read to their ends.
+/// The result of reading all logs to their ends.
 pub(crate) struct MergedLogs {
     pub(crate) end: MergeEnd,
-    /// The end of each.
+    /// The end of each log.
     pub(crate) ends: Vec<LogEnd>,
-    /// One ends where the device could not be read: the reader does not know what follows there.
+    /// Whether a log ends where the device could not be read. The rest of that log is unknown.
     pub(crate) unreadable: bool,
 }
 

@@ -1,7 +1,8 @@
-//! A store as it lies on its members, looked at without opening it: its superblocks, its newest checkpoint, its trees, its logs.
+//! A store that is inspected on its members without opening it: its superblocks, its newest
+//! checkpoint, its trees, its logs.
 //!
-//! What always holds: nothing is written. Of the superblocks one good slot is enough, and of a store with one member none is needed; everything
-//! else may be damaged, and each damage is reported.
+//! Invariant: nothing is written. One good superblock slot is enough, and a store with one member
+//! needs none. Everything else may be damaged, and each damage is reported.
 
 mod leaves;
 mod logs;
@@ -26,11 +27,11 @@ pub(crate) use without_superblock::Look;
 pub(crate) struct Offline {
     pub(crate) superblock: Superblock,
     pub(crate) reader: PageReader,
-    /// What is wrong with superblocks and records.
+    /// Remarks on damaged superblocks and checkpoint records.
     pub(crate) remarks: Vec<String>,
-    /// The newest checkpoint of which record and image can be read.
+    /// The newest checkpoint whose record and image can be read.
     pub(crate) checkpoint: Option<(Record, Image)>,
-    /// Why the log cannot be read, if it is on a device of its own that is not there.
+    /// The reason why the log cannot be read, if its log device is missing.
     pub(crate) log_fault: Option<Error>,
 }
 

@@ -1,6 +1,8 @@
-//! Reading pages past pool and workers, on the caller's thread: for tools that look at a store as it lies there.
+//! Reads pages on the caller's thread, without pool and workers, for tools that inspect a store
+//! that is not open.
 //!
-//! What always holds: nothing is written, and every page is judged by its own checksum and id before any caller sees it.
+//! Invariant: nothing is written, and every page is checked by its own checksum and id before any
+//! caller sees it.
 
 use std::sync::Arc;
 
@@ -68,8 +70,8 @@ impl PageReader {
         self.device.size_bytes() / self.page_size as u64
     }
 
-    /// Where the bytes end that an address is among.
-    /// Whether there is a device behind all of this: if it cannot be read all the same, it is damaged.
+    /// Whether the range lies inside the store's devices. If such a range still cannot be read, it
+    /// is damaged.
     pub(crate) fn is_within(&self, offset_bytes: u64, len: usize) -> bool {
         let end = offset_bytes.checked_add(len as u64);
         end.is_some_and(|end| end <= self.end_of(offset_bytes))

@@ -29,12 +29,12 @@ pub(super) struct Candidate {
 #[derive(Debug, Default)]
 pub(super) struct Candidates(BTreeMap<u32, Vec<Candidate>>);
 
-/// What stands in for some keys of a hole.
+/// A leaf that stands in for some keys of a hole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StandIn {
     pub(super) lower: Vec<u8>,
     pub(super) upper: Option<Vec<u8>>,
-    /// The place of a leaf, and whether it is an older copy; nothing if there is none.
+    /// The place of the leaf, and whether it is an older copy; `None` if no leaf was found.
     pub(super) page: Option<(u64, bool)>,
 }
 
@@ -91,7 +91,7 @@ impl Candidates {
     }
 }
 
-/// Whether a key is below a bound.
+/// Whether `key` is below `bound`. `None` is above every key.
 pub(super) fn is_below(key: &[u8], bound: Option<&Vec<u8>>) -> bool {
     bound.is_none_or(|bound| key < bound.as_slice())
 }
@@ -177,7 +177,7 @@ pub(super) fn scan(
     Ok(found)
 }
 
-/// Whether a leaf has keys of one of the holes.
+/// Whether `leaf` has keys of one of the holes.
 fn is_wanted(holes: Option<&Vec<Hole>>, leaf: &Candidate) -> bool {
     let Some(holes) = holes else { return false };
     let first = holes.partition_point(|hole| !is_below(&leaf.lower, hole.upper.as_ref()));

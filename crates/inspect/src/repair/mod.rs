@@ -1,8 +1,9 @@
-//! Repair: what can be read of a damaged store, saved into a new one, and what cannot, told.
+//! Repair: saves the readable part of a damaged store into a new one, and reports the rest.
 //!
-//! What always holds: the damaged store is only read. What is saved is as the newest checkpoint has it, with the commits
-//! of the log behind that, as far as they go without a gap. Where a tree's own leaves cannot be read, or be reached, leaves found
-//! elsewhere on the members stand in for them: first those that the checkpoint has in use, then older copies, which the report names.
+//! Invariant: the damaged store is only read. The result is the state of the newest checkpoint,
+//! with the commits of the log after it up to the first gap. Where a tree's own leaves cannot be
+//! read or reached, leaves found elsewhere on the members stand in for them: first those that the
+//! checkpoint has in use, then older copies, which the report names.
 
 mod candidates;
 mod large;
@@ -76,7 +77,8 @@ pub fn repair(
     Ok(report)
 }
 
-/// What is wrong with a store; nothing if it is healthy, or only needs the recovery that opening it brings. And the damage that costs nothing.
+/// Returns two lists: the faults of a store, which is empty if the store is healthy or only needs
+/// recovery; and the damage that costs nothing.
 fn examine(
     members: &[Arc<dyn BlockDevice>],
     options: &StoreOptions,
@@ -114,11 +116,14 @@ fn examine(
     Ok((faults, report.harmless))
 }
 
-/// What is wrong with the log of a store that is not open, and with the large values that its commits put: what is behind the newest checkpoint,
-/// and what [`Store::check`] of a store opened at its checkpoint does not come to. Nothing if it can be recovered, or there is no log.
+/// Returns the faults of the log of a store that is not open, and of the large values that its
+/// commits put. These are the parts after the newest checkpoint, which [`Store::check`] of a store
+/// opened at its checkpoint does not reach. The list is empty if the log can be recovered, or there
+/// is none.
 ///
 /// # Errors
-/// What the devices say; as [`dump_log`], but for a log that is missing, or cannot be read: that is a fault.
+/// As [`dump_log`], except that a log that is missing or cannot be read is a fault and not an
+/// error.
 pub fn examine_log(members: &[Arc<dyn BlockDevice>], log_place: &LogPlace) -> Result<Vec<String>> {
     let mut has_large = false;
     let look = &mut |entry: &LogEntry<'_>| {
@@ -144,7 +149,7 @@ pub fn examine_log(members: &[Arc<dyn BlockDevice>], log_place: &LogPlace) -> Re
     Ok(vec![fault])
 }
 
-/// What is lost with a log device that is not there.
+/// Returns the remark for a store whose log device is missing.
 fn missing_log(error: &Error) -> String {
     format!(
         "the log is missing, and so are the commits since the last checkpoint: {}",

@@ -1,6 +1,6 @@
-//! What a repair saved and what it did not.
+//! The report of a repair: the saved records and the lost ones.
 
-/// What a repair is doing.
+/// The step that a repair is at.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -69,7 +69,7 @@ pub struct KeyRange {
     pub from: Vec<u8>,
     /// The first key behind the last; none if there is no end.
     pub to: Option<Vec<u8>>,
-    /// What is wrong.
+    /// A description of the damage.
     pub why: String,
 }
 
@@ -99,21 +99,24 @@ pub struct KeyRange {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairedTable {
-    /// Its name in the new store.
+    /// The name in the new store.
     pub name: String,
-    /// Records that are in the new store.
+    /// The number of records in the new store.
     pub records: u64,
-    /// Keys of which nothing was found but what the log has.
+    /// Ranges of keys for which no page was found. Only the commits of the log were applied to
+    /// them.
     pub lost: Vec<KeyRange>,
-    /// Keys of which only older pages were found: records may be as they were before, be back after they were deleted, or be missing.
+    /// Ranges of keys for which only older pages were found. Records there may have an old value,
+    /// may be back after they were deleted, or may be missing.
     pub stale: Vec<KeyRange>,
-    /// Records whose large value could not be read, and that are not in the new store.
+    /// The number of records that are missing in the new store because their large value could not
+    /// be read.
     pub large_values_lost: u64,
-    /// Keys of the first of those.
+    /// The first keys of the records in `large_values_lost`.
     pub large_keys_lost: Vec<Vec<u8>>,
 }
 
-/// What became of the log.
+/// The result of applying the log of the damaged store.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -149,7 +152,7 @@ pub struct RepairedLog {
     pub damaged: bool,
 }
 
-/// What a repair did.
+/// The result of a repair.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -178,18 +181,18 @@ pub struct RepairReport {
     pub healthy: bool,
     /// Damage to a healthy store that costs nothing: superblocks and checkpoint records whose twins serve.
     pub harmless: Vec<String>,
-    /// What is wrong with the store.
+    /// Remarks on the damage of the store.
     pub remarks: Vec<String>,
     /// Names of tables may be missing or out of date.
     pub names_uncertain: bool,
     /// The tables that were saved.
     pub tables: Vec<RepairedTable>,
-    /// What became of the log; none if there was none, or it could not be found.
+    /// The result of applying the log; `None` if there was no log, or it could not be found.
     pub log: Option<RepairedLog>,
 }
 
 impl RepairReport {
-    /// Whether all that was committed is in the new store, as far as can be told.
+    /// Whether everything that was committed is in the new store, as far as the repair can tell.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let whole = |table: &RepairedTable| {

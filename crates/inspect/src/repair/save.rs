@@ -88,7 +88,7 @@ fn each_stand_in(
     Ok(())
 }
 
-/// Where the pages of a large value are; nothing if that cannot be read.
+/// Reads the list of pages of a large value. Returns `None` if the list cannot be read.
 fn extents_of(reader: &mut PageReader, descriptor: Descriptor) -> Result<Option<Extents>> {
     if let Some(run) = descriptor.run() {
         return Ok((run.end <= reader.capacity()).then_some(Extents::Run(run)));
