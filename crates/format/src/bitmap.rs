@@ -114,7 +114,7 @@ impl Bitmap {
         self.parts.get(part)?.as_ref()
     }
 
-    /// Whether a part is the same memory as another's.
+    /// Whether both bitmaps share the memory of part `part`.
     #[inline]
     pub fn shares_part(&self, other: &Self, part: usize) -> bool {
         match (self.part(part), other.part(part)) {

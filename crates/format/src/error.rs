@@ -1,4 +1,4 @@
-//! What can go wrong with a store.
+//! The errors of a store.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use qpair_block as block;
 /// Result of store operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, for programs.
+/// The kind of an error, for programs.
 ///
 /// ```
 /// use qpair_format::{Error, ErrorKind};
@@ -34,7 +34,7 @@ pub enum ErrorKind {
     Denied,
     /// The store is open elsewhere.
     Busy,
-    /// What is there is not a store of this software.
+    /// The devices do not hold a store of this software.
     NotAStore,
     /// A store of a version or with features that this software does not know.
     Version,
@@ -72,7 +72,7 @@ pub enum ErrorKind {
     Panicked,
 }
 
-/// What a program may offer people as the way out, which it has its own words for: a command, an option, a button.
+/// A way out that a program can offer to its user in its own words: a command, an option, a button.
 ///
 /// ```
 /// use qpair_format::{Error, Remedy};
@@ -233,7 +233,8 @@ impl Error {
         self.0.kind
     }
 
-    /// What was being done, to what, and what came of it: the message without cause and way out.
+    /// Returns the operation, its object and the outcome: the message without the cause and the way
+    /// out.
     #[must_use]
     pub fn context(&self) -> &str {
         &self.0.context
@@ -245,7 +246,7 @@ impl Error {
         self.0.hint.as_deref()
     }
 
-    /// What a program may offer as the way out, if it is one of these.
+    /// Returns the way out that a program can offer, if there is one.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
         self.0.remedy

@@ -11,7 +11,7 @@ use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 pub const SUPERBLOCK_BYTES: u64 = 64 << 10;
 /// Bytes of a superblock.
 pub const SLOT_BYTES: usize = 4096;
-/// Where the two slots are.
+/// The offsets of the two slots in bytes.
 pub const SLOT_OFFSETS: [u64; 2] = [0, 32 << 10];
 
 const MAGIC: [u8; 8] = *b"qpair\r\n\x1a";
@@ -55,7 +55,8 @@ pub enum StoreState {
 pub struct LogReference {
     /// As the device's own superblock has it.
     pub id: [u8; 16],
-    /// What it was called when the store was changed last: for people, it may be called otherwise by now.
+    /// The name of the log device when the store was last changed. Shown to people; the device may
+    /// have another name by now.
     pub name: String,
 }
 
@@ -64,13 +65,13 @@ pub struct LogReference {
 pub struct Superblock {
     /// The store.
     pub store_id: [u8; 16],
-    /// Which member of it this is.
+    /// The index of this member.
     pub member_index: u32,
-    /// How many there are.
+    /// The number of members.
     pub member_count: u32,
-    /// Bytes on a member before the next one follows.
+    /// The stripe unit: the number of bytes on a member before the next member follows.
     pub stripe_unit_bytes: u64,
-    /// Bytes of a page.
+    /// The size of a page in bytes.
     pub page_size: u32,
     /// How the store was left.
     pub state: StoreState,
@@ -78,17 +79,18 @@ pub struct Superblock {
     pub generation: u64,
     /// Seconds since 1970.
     pub created_s: u64,
-    /// It is of use as a whole only, and was not closed yet: no process opens it.
+    /// The store may only be used once it is complete, and it was not closed yet. No process opens
+    /// it.
     pub unfinished: bool,
     /// Large values may be in several runs of pages.
     pub extents: bool,
     /// The logs may have renames of tables.
     pub renames: bool,
-    /// Where the log is; none: in the store's own space.
+    /// The log device; `None` if the log is in the store's own space.
     pub log: Option<LogReference>,
 }
 
-/// Where the checksum of a superblock's slot is.
+/// The range of the checksum in a superblock's slot.
 const CHECKSUM: std::ops::Range<usize> = 12..16;
 
 /// A slot of these bytes, zeroes behind them, and its checksum; the place of the checksum is zero.
@@ -99,7 +101,7 @@ pub fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Whether bytes are a slot that begins with this magic and is as it was sealed: not torn.
+/// Whether `bytes` are a whole slot with this magic and a valid checksum.
 pub fn is_sealed(bytes: &[u8], magic: &[u8; 8]) -> bool {
     if bytes.len() != SLOT_BYTES || !bytes.starts_with(magic) {
         return false;
@@ -140,10 +142,10 @@ pub fn check_features(features: u64, known: &[(u64, &str)], what: &str) -> Resul
 }
 
 impl Superblock {
-    /// What a superblock begins with.
+    /// The magic number that a superblock begins with.
     pub const MAGIC: [u8; 8] = MAGIC;
 
-    /// Its bytes.
+    /// Encodes the superblock.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
         let of_log = if self.log.is_some() { LOG_DEVICE } else { 0 };
@@ -246,7 +248,7 @@ impl Superblock {
         }))
     }
 
-    /// Whether bytes are a slot as it was written.
+    /// Whether `slot` is a whole superblock with a valid checksum.
     pub fn is_whole(slot: &[u8]) -> bool {
         is_sealed(slot, &MAGIC)
     }
@@ -298,7 +300,7 @@ impl Superblock {
         })
     }
 
-    /// Which slot a generation is written to.
+    /// Returns the offset of the slot that this generation is written to.
     pub fn slot_offset(&self) -> u64 {
         SLOT_OFFSETS[(self.generation % 2) as usize]
     }

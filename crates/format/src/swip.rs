@@ -5,7 +5,7 @@ use qpair_memory::FrameIndex;
 /// Bit 63: the reference is swizzled. Places stay below it.
 const HOT: u64 = 1 << 63;
 
-/// Where a reference leads.
+/// A reference to a child page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swip {
     /// To a frame: the child is in memory, or on its way.
@@ -15,13 +15,13 @@ pub enum Swip {
 }
 
 impl Swip {
-    /// What a word of an inner page says.
+    /// Decodes a word of an inner page.
     #[inline(always)]
     pub fn decode(word: u64) -> Self {
         if word & HOT != 0 { Self::Hot(FrameIndex(word as u32)) } else { Self::Cold(word) }
     }
 
-    /// Its word.
+    /// Encodes the reference as a word of an inner page.
     #[inline(always)]
     pub fn encode(self) -> u64 {
         match self {

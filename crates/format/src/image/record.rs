@@ -36,7 +36,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Where the pages end that it names.
+    /// Returns the first page id after the last page that the record names.
     pub fn end(&self) -> u64 {
         let end = self.image_page.saturating_add(self.image_pages);
         end.max(self.spare_page.saturating_add(self.spare_pages))
@@ -48,7 +48,7 @@ impl Record {
         runs.into_iter().filter(|(_, pages)| *pages > 0)
     }
 
-    /// What the record's page has behind its header.
+    /// Encodes the content of the record's page behind the page header.
     pub fn encode(&self) -> Vec<u8> {
         let mut content = self.store_id.to_vec();
         self.words().iter().for_each(|word| content.extend_from_slice(&word.to_le_bytes()));

@@ -1,4 +1,5 @@
-//! What a leaf has in the place of a large value, and the pages with the value's parts.
+//! The descriptor that a leaf holds in the place of a large value, and the pages with the value's
+//! parts.
 
 use std::ops::Range;
 
@@ -8,14 +9,14 @@ use crate::page::{HEADER_BYTES, PageKind, field};
 /// Bit of a descriptor's first page: it is that of a list.
 const LISTED: u64 = 1 << 63;
 
-/// Where a large value is; kept in the leaf in its place.
+/// The location of a large value, kept in the leaf in the value's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// First of the run of pages, or of the list that names several.
+    /// The first page of the run, or the first page of the list if the value has several runs.
     pub page_id: u64,
-    /// Its pages are several runs, which a list on pages of its own names.
+    /// Whether the value's pages are several runs, named by a list on pages of its own.
     pub listed: bool,
-    /// In every page of the value, and no other value's.
+    /// The timestamp that every page of this value has, and no page of another value.
     pub timestamp: u64,
     /// Length of the value, bytes.
     pub len: u32,
@@ -27,7 +28,7 @@ impl Descriptor {
     /// Bytes of an encoded descriptor.
     pub const BYTES: usize = 24;
 
-    /// Its bytes in a leaf.
+    /// Encodes the descriptor for a leaf.
     #[inline]
     pub fn encode(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -39,10 +40,10 @@ impl Descriptor {
         bytes
     }
 
-    /// What a leaf's bytes say.
+    /// Decodes a descriptor from a leaf.
     ///
     /// # Errors
-    /// `Corrupt` if they are no descriptor.
+    /// `Corrupt` if the bytes are not a valid descriptor.
     #[inline]
     pub fn decode(bytes: &[u8], page_size: usize) -> Result<Self> {
         let word = |from: usize| {
@@ -72,14 +73,14 @@ impl Descriptor {
         encoded.first_chunk().map(|first| u64::from_le_bytes(*first) & !LISTED)
     }
 
-    /// Its pages, if they are one run.
+    /// Returns the value's pages if they are one run.
     #[inline]
     pub fn run(self) -> Option<Range<u64>> {
         let end = self.page_id.saturating_add(self.pages.into());
         (!self.listed).then_some(self.page_id..end)
     }
 
-    /// What no other value has.
+    /// Returns a key that is unique among large values.
     #[inline]
     pub fn key(self) -> (u64, u64) {
         (self.page_id, self.timestamp)

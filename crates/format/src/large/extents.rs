@@ -1,4 +1,5 @@
-//! Where the pages of a large value are: in one run, or in several that a list names. See docs/design/page-format.md, *Several runs*.
+//! The pages of a large value: one run, or several runs that a list names. See
+//! docs/design/page-format.md, *Several runs*.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ impl Extents {
         }
     }
 
-    /// Whether it is a list.
+    /// Whether the pages are named by a list.
     pub fn is_listed(&self) -> bool {
         matches!(self, Self::Listed(_))
     }
@@ -76,7 +77,7 @@ impl Extents {
         self.value().iter().cloned().flatten()
     }
 
-    /// What the pages of the list have behind their headers.
+    /// Encodes the content of the list's pages behind the page headers.
     pub fn encode_lists(&self, page_size: usize) -> Vec<Vec<u8>> {
         let next = self.lists().iter().skip(1).copied().chain([0]);
         let parts = self.value().chunks(runs_per_page(page_size));

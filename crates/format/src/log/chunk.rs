@@ -30,7 +30,7 @@ pub(super) struct ChunkHeader {
     pub(super) payload_bytes: u32,
     /// Checksum of the payload.
     pub(super) payload_sum: u32,
-    /// Where in the payload the first record begins that begins in this chunk.
+    /// The offset in the payload of the first record that begins in this chunk.
     pub(super) first_record: Option<u32>,
 }
 

@@ -48,7 +48,7 @@ pub fn describe_operation(operation: &Operation<'_>, table: Option<&str>) -> Str
     }
 }
 
-/// Where a large value is.
+/// Describes the location of a large value in words.
 fn large(descriptor: &[u8; Descriptor::BYTES]) -> String {
     let page = Descriptor::first_page(descriptor).unwrap_or_default();
     let len = super::get_u32(descriptor, 16).unwrap_or_default();

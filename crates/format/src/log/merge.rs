@@ -6,28 +6,28 @@
 use super::reader::{LogReader, LogStep};
 use super::record::Record;
 
-/// What the merge wants or has.
+/// The next step of a merge: it needs bytes, has a record, or is at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeStep {
-    /// These bytes are to be read, and given by [`LogMerge::give`]. Each log asks for itself: go on asking for
-    /// the next step meanwhile.
+    /// The caller must read these bytes and pass them to [`LogMerge::give`]. Each log asks for its
+    /// own bytes, so keep calling for the next step meanwhile.
     Read {
-        /// Of which log.
+        /// The index of the log.
         log: usize,
-        /// Where on the device.
+        /// The address on the device in bytes.
         offset_bytes: u64,
-        /// How much.
+        /// The number of bytes.
         len_bytes: u32,
     },
-    /// Nothing more can be said before something that was asked for is given.
+    /// The merge cannot continue before bytes that it asked for are given.
     Wait,
-    /// The next record is there: [`LogMerge::record`].
+    /// The next record is available: [`LogMerge::record`].
     Record,
-    /// There are no more: [`LogMerge::end`].
+    /// There are no more records: [`LogMerge::end`].
     End,
 }
 
-/// What the logs held.
+/// A summary of the merged logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergeEnd {
     /// The first timestamp that is in no log: the next one to be given out.
@@ -45,7 +45,7 @@ pub struct MergeEnd {
 }
 
 impl MergeEnd {
-    /// Whether something is missing that was durable once. A crash leaves no such logs.
+    /// Whether something is missing that was durable once. A crash alone leaves no such logs.
     pub fn is_damaged(&self) -> bool {
         self.lost || self.durable_timestamp >= self.next_timestamp
     }
@@ -57,7 +57,7 @@ enum Head {
     Unknown,
     /// Waits for bytes.
     Asked,
-    /// Its next record has this timestamp.
+    /// The next record of the log has this timestamp.
     Timestamp(u64),
     Ended,
 }
@@ -185,18 +185,20 @@ impl LogMerge {
         self.logs[self.current?].0.record()
     }
 
-    /// Which log that record is in, and where it ends in the log's byte stream.
+    /// Returns the log that the current record is in, and the position in that log's byte stream at
+    /// which the record ends.
     pub fn place(&self) -> Option<(usize, u64)> {
         let log = self.current?;
         Some((log, self.logs[log].0.lsn()))
     }
 
-    /// Where log `log` is being read, and the segment that comes after it.
+    /// Returns the address of the segment of log `log` that is being read, and that of the segment
+    /// after it.
     pub fn link(&self, log: usize) -> Option<(u64, u64)> {
         self.logs.get(log)?.0.link()
     }
 
-    /// What the logs held, once all was read.
+    /// Returns the summary of the logs, once all records were read.
     pub fn end(&self) -> Option<MergeEnd> {
         self.over.then_some(self.end)
     }

@@ -60,7 +60,7 @@ fn seal(header: &mut [u8], magic: [u8; 4]) {
     set(header, 4, &sum.to_le_bytes());
 }
 
-/// Whether this is a whole header with this magic number.
+/// Whether `header` has this magic number and a valid checksum.
 fn is_sealed(header: &[u8], magic: [u8; 4]) -> bool {
     header.starts_with(&magic)
         && header

@@ -5,10 +5,10 @@
 use super::{get_u16, get_u32, get_u64, set};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Which log something belongs to: of which store, in which of its incarnations, of which worker.
+/// Identifies a log: the store, the incarnation of the store, and the log's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogIdentity {
-    /// Made of the store's id.
+    /// A number made of the store's id.
     pub store: u64,
     /// Another number each time the store is opened for writing; never one that was used before.
     pub incarnation: u64,
@@ -49,7 +49,7 @@ impl LogGeometry {
         u64::from(self.segment_bytes / 8 * 5)
     }
 
-    /// What is wrong with the sizes, if something is.
+    /// Returns the fault of the sizes, or `None` if they are valid.
     pub fn fault(&self) -> Option<&'static str> {
         let Self { block_bytes: block, segment_bytes: segment } = *self;
         if !block.is_power_of_two() || block < Self::BLOCK_BYTES_MIN {
@@ -64,12 +64,13 @@ impl LogGeometry {
     }
 }
 
-/// Where a chunk begins or will begin: a reader that starts there sees everything that is appended later.
+/// The position at which a chunk begins or will begin. A reader that starts there sees everything
+/// that is appended later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPosition {
     /// Incarnation of the store that wrote it.
     pub incarnation: u64,
-    /// Where the segment begins, bytes.
+    /// The address of the segment on the device in bytes.
     pub segment_offset_bytes: u64,
     /// Number of the segment in its log, from 0.
     pub segment_sequence: u64,
@@ -77,7 +78,8 @@ pub struct LogPosition {
     pub chunk_sequence: u64,
     /// The chunk's place in the log's byte stream.
     pub lsn: u64,
-    /// Where in the segment the chunk begins, bytes. The end of the segment means: in the next one.
+    /// The offset of the chunk in the segment in bytes. The end of the segment stands for the next
+    /// segment.
     pub at_bytes: u32,
     /// Sizes of the log.
     pub geometry: LogGeometry,
@@ -97,7 +99,7 @@ impl LogPosition {
     /// Flag: `flushed`.
     const FLUSHED: u16 = 1;
 
-    /// Its bytes.
+    /// Encodes the position.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; Self::BYTES];
         set(&mut bytes, 0, &self.incarnation.to_le_bytes());
@@ -150,7 +152,7 @@ impl LogPosition {
         }
     }
 
-    /// What is wrong with the position, if something is.
+    /// Returns the fault of the position, or `None` if it is valid.
     fn fault(&self) -> Option<&'static str> {
         let LogGeometry { block_bytes: block, segment_bytes: segment } = self.geometry;
         if let Some(fault) = self.geometry.fault() {
@@ -179,7 +181,8 @@ impl LogPosition {
         }
     }
 
-    /// Whether a commit that is found in the log has a timestamp that a later incarnation gave to another one.
+    /// Whether a later incarnation gave the same timestamp to another commit, so that this one does
+    /// not count.
     pub fn is_past(&self, timestamp: u64) -> bool {
         self.timestamp_max.is_some_and(|last| timestamp > last)
     }

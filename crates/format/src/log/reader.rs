@@ -1,8 +1,8 @@
 //! The reading end of one log: says what to read, is given the bytes, and finds the records.
 //!
-//! What is found is a prefix of what was appended after the start: the first chunk that is not the next one of
-//! this log, whole, ends it. Behind the end the reader only looks for signs that something is missing that was
-//! durable once.
+//! The records that it finds are a prefix of those that were appended after the start. The prefix
+//! ends at the first chunk that is torn, or is not the next one of this log. Behind the end the
+//! reader only looks for signs that something is missing that was durable once.
 
 use std::ops::Range;
 
@@ -12,14 +12,14 @@ use super::record::{Record, record_bytes};
 use super::segment::SegmentHeader;
 use super::window::{Fetched, Window};
 
-/// What a log wants or has.
+/// The next step of a log reader: it needs bytes, has a record, or is at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogStep {
-    /// These bytes are to be read, and given by [`LogReader::give`].
+    /// The caller must read these bytes and pass them to [`LogReader::give`].
     Read { offset_bytes: u64, len_bytes: u32 },
-    /// A record is there: [`LogReader::record`].
+    /// A record is available: [`LogReader::record`].
     Record,
-    /// There is nothing more: [`LogReader::end`].
+    /// There are no more records: [`LogReader::end`].
     End,
 }
 
@@ -39,18 +39,19 @@ pub enum EndReason {
 /// How a log ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEnd {
-    /// Where the next chunk would have been.
+    /// The position at which the next chunk would have been.
     pub position: LogPosition,
-    /// Where the last good record or chunk ends in the byte stream.
+    /// The position in the byte stream at which the last good record or chunk ends.
     pub lsn: u64,
-    /// Timestamp of the last record, or the last one that counts; 0: there was none.
+    /// The timestamp of the last record that counts; 0 if there was none.
     pub timestamp: u64,
-    /// Why it ends there.
+    /// The reason why the log ends there.
     pub reason: EndReason,
-    /// Something behind the end says that the log was durable up to here: what lies between was damaged, and is
-    /// not the end that a crash leaves.
+    /// The position up to which the log was durable once, according to something behind the end.
+    /// The log is damaged between the two, which a crash alone does not cause.
     pub lost_to_lsn: Option<u64>,
-    /// The log says that all commits up to this timestamp were durable, in whatever log; 0: it says nothing.
+    /// The timestamp up to which all commits in all logs were durable, according to this log; 0 if
+    /// the log does not say.
     pub durable_timestamp: u64,
 }
 
@@ -69,7 +70,7 @@ enum State {
     Ended,
 }
 
-/// Where the record is that was found last.
+/// The location of the last record found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -82,12 +83,12 @@ enum Found {
 #[derive(Clone, Debug)]
 pub struct LogReader {
     identity: LogIdentity,
-    /// Where the next chunk is; moves on with each chunk.
+    /// The position of the next chunk.
     position: LogPosition,
     next_offset_bytes: Option<u64>,
     window: Window,
     state: State,
-    /// What is left of the chunk's payload, in the window.
+    /// The rest of the chunk's payload, in the window.
     payload: Range<usize>,
     /// Until the first record begins: what comes before belongs to one that began before the start.
     skipping: bool,
@@ -106,15 +107,16 @@ pub struct LogReader {
 /// A chunk that may be in a cache only: the write that brought it may have failed, or not have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InDoubt {
-    /// Where its write began: the header of the segment comes with its first chunk.
+    /// The address of the write in bytes. The write of a segment's first chunk begins with the
+    /// segment's header.
     pub offset_bytes: u64,
     /// Bytes of the write.
     pub len_bytes: u32,
-    /// Where its payload ends in the log's byte stream.
+    /// The end of the write's payload in the log's byte stream.
     end_lsn: u64,
 }
 
-/// What came of looking for a record in a chunk.
+/// The result of looking for a record in a chunk.
 enum Parsed {
     Record,
     Nothing,
@@ -188,7 +190,7 @@ impl LogReader {
         }
     }
 
-    /// Where the record that was found last ends in the byte stream.
+    /// Returns the position in the byte stream at which the last record found ends.
     pub fn lsn(&self) -> u64 {
         self.lsn
     }
@@ -203,12 +205,13 @@ impl LogReader {
         self.position.timestamp_max
     }
 
-    /// Whether the record with this timestamp is none that counts.
+    /// Whether the record with this timestamp does not count, because a later incarnation gave the
+    /// timestamp to another commit.
     pub fn is_past(&self, timestamp: u64) -> bool {
         self.position.is_past(timestamp)
     }
 
-    /// What the log is made of and nothing in it says is durable.
+    /// Returns the writes that the log consists of and that nothing in the log marks as durable.
     pub fn in_doubt(&self) -> &[InDoubt] {
         &self.in_doubt
     }

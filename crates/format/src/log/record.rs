@@ -27,46 +27,46 @@ const RENAME_TABLE: u8 = 6;
 pub enum Operation<'a> {
     /// The key has this value.
     Put {
-        /// Of this tree.
+        /// The tree of the table.
         tree: u32,
         /// The key.
         key: &'a [u8],
-        /// Its value from then on.
+        /// The new value of the key.
         value: &'a [u8],
     },
     /// The key has the large value of this descriptor, whose pages are on the device already.
     PutLarge {
-        /// Of this tree.
+        /// The tree of the table.
         tree: u32,
         /// The key.
         key: &'a [u8],
-        /// Where the value is.
+        /// The location of the value.
         descriptor: [u8; Descriptor::BYTES],
     },
-    /// The key is not there.
+    /// The key is deleted.
     Delete {
-        /// Of this tree.
+        /// The tree of the table.
         tree: u32,
         /// The key.
         key: &'a [u8],
     },
-    /// There is a table of this name.
+    /// A table is created.
     CreateTable {
-        /// Its tree.
+        /// The tree of the table.
         tree: u32,
-        /// Its name.
+        /// The name of the table.
         name: &'a str,
     },
-    /// There is no such tree.
+    /// A table is dropped.
     DropTable {
-        /// Its tree.
+        /// The tree of the table.
         tree: u32,
     },
-    /// The table of this tree has this name, and no other.
+    /// A table gets another name.
     RenameTable {
-        /// Its tree.
+        /// The tree of the table.
         tree: u32,
-        /// Its name from then on.
+        /// The new name.
         name: &'a str,
     },
 }
@@ -118,7 +118,7 @@ impl<'a> Operation<'a> {
 /// Appends one record to a vector. Dropped before [`finish`](Self::finish), it takes back what it appended.
 pub struct RecordBuilder<'a> {
     output: &'a mut Vec<u8>,
-    /// Where the record begins in `output`.
+    /// The offset in `output` at which the record begins.
     start: usize,
     operations: u32,
     /// A key or name was too long for the format.

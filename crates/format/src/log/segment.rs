@@ -10,7 +10,7 @@ use super::{get_u16, get_u32, get_u64, is_sealed, seal, set};
 pub(super) const SEGMENT_HEADER_BYTES: usize = 96;
 const MAGIC: [u8; 4] = *b"qlgs";
 
-/// What the first block of a segment says.
+/// The content of the first block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
     pub(super) identity: LogIdentity,
@@ -22,9 +22,9 @@ pub(super) struct SegmentHeader {
     pub(super) lsn: u64,
     /// All of the log before this was durable when the header was made.
     pub(super) durable_lsn: u64,
-    /// Where the segment itself begins, bytes: tells misdirected writes.
+    /// The address of the segment itself in bytes, to detect misdirected writes.
     pub(super) offset_bytes: u64,
-    /// Where the next segment begins, bytes.
+    /// The address of the next segment in bytes.
     pub(super) next_offset_bytes: u64,
     pub(super) geometry: LogGeometry,
 }

@@ -1,17 +1,18 @@
-//! Which segments of a log device are free.
+//! The free segments of a log device.
 //!
-//! What always holds: a segment is handed out once until it is given back, and none that lies where a claim is: the logs that
-//! recovery still reads. Low ones go first, so that a file stays as small as it can.
+//! Invariant: a segment is handed out at most once until it is given back, and never if it overlaps
+//! a claim, which is a log that recovery still reads. Low segments are handed out first, so that a
+//! file stays as small as it can.
 
 use std::ops::Range;
 
 /// The segments of a device that holds nothing but logs, in order.
 #[derive(Debug)]
 pub struct Segments {
-    /// Where the first one begins on the device, bytes.
+    /// The address of the first segment on the device in bytes.
     start_bytes: u64,
     segment_bytes: u64,
-    /// Whether each is handed out, as far as one ever was.
+    /// Whether each segment is handed out, up to the highest one that ever was.
     taken: Vec<bool>,
     used: u64,
     /// Bytes of the device that are logs of an earlier incarnation, whose segments may have had another size.
@@ -29,7 +30,7 @@ impl Segments {
         device_bytes.saturating_sub(self.start_bytes) / self.segment_bytes
     }
 
-    /// Where a segment ends on the device, given where it begins, bytes.
+    /// Returns the end of the segment that begins at `offset_bytes`.
     pub fn end_bytes(&self, offset_bytes: u64) -> u64 {
         offset_bytes + self.segment_bytes
     }

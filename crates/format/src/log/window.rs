@@ -6,13 +6,13 @@ use std::ops::Range;
 
 use super::position::LogGeometry;
 
-/// What came of asking for bytes of a segment.
+/// The result of asking for bytes of a segment.
 pub(super) enum Fetched {
-    /// They are there, in [`Window::bytes`].
+    /// The bytes are in [`Window::bytes`].
     Ready(Range<usize>),
-    /// These bytes of the device are to be read and given first.
+    /// The caller must first read these bytes of the device and give them.
     Ask { offset_bytes: u64, len_bytes: u32 },
-    /// The device does not have them.
+    /// The device does not have the bytes.
     Missing,
 }
 
@@ -22,9 +22,9 @@ pub(super) struct Window {
     geometry: LogGeometry,
     /// Bytes to ask for at once.
     read_bytes: u32,
-    /// Where the segment begins on the device.
+    /// The address of the segment on the device.
     segment_offset_bytes: u64,
-    /// Where in the segment the window begins.
+    /// The offset of the window in the segment.
     start: u32,
     bytes: Vec<u8>,
     /// Bytes asked for and not given yet.
@@ -48,7 +48,7 @@ impl Window {
         }
     }
 
-    /// What is there, for ranges that [`fetch`](Self::fetch) gave last.
+    /// Returns the bytes that the ranges of the last [`fetch`](Self::fetch) refer to.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes

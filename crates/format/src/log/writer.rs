@@ -1,7 +1,8 @@
 //! The writing end of one worker's log: records go in, planned writes come out.
 //!
-//! What always holds: a block is planned once. A chunk is planned only if its segment's header is planned before
-//! it or with it, and that header names a segment that is ours already. Timestamps rise.
+//! Invariant: a block is planned once. A chunk is planned only after its segment's header or
+//! together with it, and that header names a next segment that this log owns already. Timestamps
+//! rise.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,7 @@ const PENDING_KEPT_MAX: usize = 1 << 20;
 /// The end of a segment is left unused, so that a chunk need not be cut, if it is less than this part of it.
 const UNUSED_PART: u32 = 8;
 
-/// Where a planned write's bytes are put.
+/// Memory that takes the bytes of a planned write.
 pub trait WriteBuffer {
     /// Bytes that can be put.
     fn capacity_bytes(&self) -> usize;
@@ -49,7 +50,7 @@ impl WriteBuffer for Buffer {
 /// A write that the device is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedWrite {
-    /// Where it goes on the device, bytes.
+    /// The address on the device in bytes.
     pub offset_bytes: u64,
     /// A multiple of the block.
     pub len_bytes: u32,
@@ -94,7 +95,8 @@ pub struct LogWriter {
     current: Segment,
     /// Segments to go on in. The first is named by the current one's header.
     upcoming: VecDeque<u64>,
-    /// Where in the current segment the next chunk begins; 0: the header is yet to be written.
+    /// The offset of the next chunk in the current segment; 0 if the segment's header is not
+    /// planned yet.
     at: u32,
     chunk_sequence: u64,
     in_flight: VecDeque<InFlight>,
@@ -150,7 +152,8 @@ impl LogWriter {
         self
     }
 
-    /// What is written of something that is durable as far as this log knows; 0: nothing is said.
+    /// Returns the durable position or timestamp that the log records for its reader; 0 if the log
+    /// makes no claim.
     fn claim(&self, durable: u64) -> u64 {
         if self.flushed { durable } else { 0 }
     }
@@ -214,7 +217,7 @@ impl LogWriter {
         self.appended_timestamp
     }
 
-    /// Whether another segment is due. Without one the log comes to a stop soon, or has.
+    /// Whether the log needs another segment. Without one it stops soon, or has stopped.
     #[inline]
     pub fn needs_segment(&self) -> bool {
         let left = self.left_bytes();
@@ -259,7 +262,8 @@ impl LogWriter {
         self.upcoming.push_back(offset_bytes);
     }
 
-    /// Where a reader must start to see everything that is appended from now on.
+    /// Returns the position at which a reader must start to see everything that is appended from
+    /// now on.
     #[inline]
     pub fn position(&self) -> LogPosition {
         LogPosition {

@@ -1,9 +1,9 @@
-//! What a page's parent says of it.
+//! The properties that a page's parent requires of it.
 
 use super::Node;
 use crate::swip::Swip;
 
-/// What a page must be, by its parent.
+/// The properties that a page must have, according to its parent.
 #[derive(Clone, Debug)]
 pub struct Expected {
     /// The tree that it is of.

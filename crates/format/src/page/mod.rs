@@ -76,7 +76,7 @@ pub mod field {
     pub const PART_BYTES: usize = 60;
 }
 
-/// What a page holds.
+/// The kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageKind {
@@ -161,7 +161,8 @@ pub fn word(page: &[u8], at: usize) -> u64 {
     page[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// What is wrong with a page that should be in `place`, as far as its checksum, id and version tell.
+/// Returns the damage of a page that should be in `place`, as far as its checksum, id and version
+/// tell.
 #[inline]
 pub fn damage(page: &[u8], place: u64) -> Option<String> {
     let (stored, sum) = (word(page, field::CHECKSUM) as u32, checksum(page));

@@ -18,7 +18,7 @@ pub struct Node<'a> {
     pub bytes: RacyBytes<'a>,
 }
 
-/// Where a record's value is.
+/// The location of a record's value in its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafValue {
     /// First byte in the page.
@@ -45,13 +45,13 @@ impl<'a> Node<'a> {
         self.bytes.load_u8(field::LEVEL)
     }
 
-    /// What kind of a page it says it is.
+    /// Returns the kind that the page header states.
     #[inline(always)]
     pub fn kind_byte(self) -> u8 {
         self.bytes.load_u8(field::KIND)
     }
 
-    /// Whether it is a leaf.
+    /// Whether the page is a leaf.
     #[inline(always)]
     pub fn is_leaf(self) -> bool {
         self.level() == 0
@@ -63,7 +63,7 @@ impl<'a> Node<'a> {
         usize::from(self.bytes.load_u16(field::COUNT))
     }
 
-    /// Where it says it is.
+    /// Returns the place that the page header states.
     #[inline]
     pub fn place(self) -> u64 {
         self.bytes.load_u64(field::PAGE_ID)
@@ -93,7 +93,7 @@ impl<'a> Node<'a> {
         if self.is_leaf() { LEAF_SLOT_BYTES } else { INNER_SLOT_BYTES }
     }
 
-    /// Where its heap begins, bytes from the page's start.
+    /// Returns the offset of the heap in the page.
     #[inline]
     pub fn heap_start(self) -> usize {
         self.bytes.load_u32(field::HEAP_START) as usize
@@ -130,7 +130,7 @@ impl<'a> Node<'a> {
         self.bytes.append_to(self.bytes.len().saturating_sub(len), len, target);
     }
 
-    /// Whether there is an upper fence; `false` at the right edge.
+    /// Whether there is an upper fence; `false` at the right edge of the tree.
     #[inline]
     pub fn has_upper_fence(self) -> bool {
         self.bytes.load_u16(field::FLAGS) & 1 != 0
@@ -144,7 +144,8 @@ impl<'a> Node<'a> {
         self.bytes.append_to(self.bytes.len().saturating_sub(lower + len), len, target);
     }
 
-    /// Whether the fences of a child are the keys on both sides of its reference. `key` is memory to put keys together in.
+    /// Whether the fences of a child are the keys on both sides of its reference. `key` is scratch
+    /// memory.
     #[inline]
     pub fn bounds(self, position: usize, child: Node<'_>, key: &mut Vec<u8>) -> bool {
         let size = child.bytes.len();
@@ -202,7 +203,7 @@ impl<'a> Node<'a> {
         self.suffix_len_and_record(position).0
     }
 
-    /// Where the key's bytes beyond the head are.
+    /// Returns the offset of the key's bytes that follow the head.
     #[inline(always)]
     fn tail_offset(self, record: usize) -> usize {
         if self.is_leaf() { record + RECORD_HEAD_BYTES } else { record }
@@ -352,7 +353,7 @@ impl<'a> Node<'a> {
         self.suffix(position, target);
     }
 
-    /// Where a slot's value is.
+    /// Returns the location of the value at `position`.
     #[inline]
     pub fn value(self, position: usize) -> LeafValue {
         let (len, record) = self.suffix_len_and_record(position);
@@ -392,7 +393,8 @@ impl<'a> Node<'a> {
         Self::entry_bytes(leaf, len, if leaf { self.value(position).len } else { 0 })
     }
 
-    /// What is wrong with the page by itself, if anything: for pages from a device, and for `check`.
+    /// Returns the fault of the page, judged by the page alone. For pages read from a device, and
+    /// for `check`.
     #[inline]
     pub fn fault(self) -> Option<String> {
         let size = self.bytes.len();

@@ -12,14 +12,14 @@ pub struct NodeMut<'a> {
     bytes: RacyBytesMut<'a>,
 }
 
-/// What a fresh node is to be.
+/// The properties of a new node.
 #[derive(Clone, Copy)]
 pub struct NodeInit<'a> {
     /// Levels below it.
     pub level: u8,
     /// The tree that it is of.
     pub tree_id: u32,
-    /// Its place.
+    /// The place of the page.
     pub page_id: u64,
     /// Every key is at or above it.
     pub lower: &'a [u8],

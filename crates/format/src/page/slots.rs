@@ -57,7 +57,7 @@ impl<'a, const START: usize, const SLOT_BYTES: usize> Slots<'a, START, SLOT_BYTE
         (self.bytes.len() - START) / SLOT_BYTES
     }
 
-    /// Where in the page a slot is.
+    /// Returns the offset of a slot in the page.
     #[inline(always)]
     pub(super) fn at(self, position: usize) -> usize {
         START + position * SLOT_BYTES
@@ -77,7 +77,7 @@ impl<'a, const START: usize, const SLOT_BYTES: usize> Slots<'a, START, SLOT_BYTE
         (word as u32, record + Self::TAIL_AT, usize::from((word >> 48) as u16))
     }
 
-    /// Whether a key that is not below the probe by its head is below it by the next eight bytes.
+    /// Whether a key with the same head as the probe is below it by the next eight bytes.
     #[inline(always)]
     pub(super) fn is_below(self, position: usize, probe: Probe<'_>) -> bool {
         let (head, tail_at, len) = self.entry(position);

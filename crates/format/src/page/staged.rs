@@ -14,7 +14,7 @@ pub struct Staged {
     prefix: usize,
     /// Bytes the entries need in the page with that prefix.
     entry_bytes: usize,
-    /// Whether a page of this level was written.
+    /// Whether a page of this level was written already.
     pub emitted: bool,
 }
 
@@ -43,7 +43,7 @@ impl Staged {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -61,7 +61,8 @@ impl Staged {
         self.entries.len().checked_sub(1).map(|last| self.entry(last).0)
     }
 
-    /// Whether the page still holds its entries if `key` bounds it from above, with another entry of that key.
+    /// Whether the entries still fit the page with `key` as its upper bound, and with one more
+    /// entry of that key if `value_len` is given.
     #[inline]
     pub fn fits(
         &mut self,
@@ -104,7 +105,8 @@ impl Staged {
             .sum()
     }
 
-    /// Whether the page holds its entries below this fence; without one they share no prefix.
+    /// Whether the entries fit the page with this upper fence. Without a fence they share no
+    /// prefix.
     #[inline]
     pub fn fits_below(&self, level: u8, upper: Option<&[u8]>, page_size: usize) -> bool {
         let leaf = level == 0;
