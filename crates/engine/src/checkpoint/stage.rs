@@ -1,11 +1,13 @@
-//! What the checkpoint writer writes: leaves many at a time, copied one behind the other and written at once; inner pages one by one.
+//! Writes the pages of a checkpoint. Leaves are copied one behind the other and many are written at
+//! once; inner pages are written one by one.
 //!
-//! The copies have memory of their own. All frames may hold pages that stay until what is above them is saved: a writer that waited
-//! for a frame then would never end.
+//! The copies have memory of their own. All frames may hold pages that cannot leave before the
+//! pages above them are saved, so a writer that waited for a frame would never end.
 //!
-//! What always holds: a leaf that was copied counts as saved, and is dirty until its copy is written, so that it does not leave
-//! memory as a clean one before. A leaf that was touched since it was copied stays dirty. Nothing is under way to a place
-//! once [`Stage::finish`] returned, however the writing went.
+//! Invariant: a leaf that was copied counts as saved, but stays dirty until its copy is written, so
+//! that it does not leave memory as a clean page before. A leaf that was touched since it was
+//! copied stays dirty. No transfer to an allocated place is in flight once [`Stage::finish`] has
+//! returned, whether the writes succeeded or not.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,16 +23,16 @@ use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::task::{Transfer, current};
 
-/// What became of a leaf.
+/// The result of looking at a page that may have to be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looked {
-    /// There is nothing to do.
+    /// The page is saved already.
     Saved,
-    /// It must be tried again.
+    /// The page must be tried again.
     Busy,
-    /// It is no leaf that can be copied here.
+    /// The page is not a leaf that can be copied here.
     Other,
-    /// A leaf that is to be written to this place.
+    /// The leaf is to be written to this place.
     Leaf(u64),
 }
 
@@ -41,7 +43,7 @@ struct Extent {
     pages: Vec<(FrameIndex, Version)>,
 }
 
-/// What one worker has copied and is writing.
+/// The pages that one worker has copied and is writing.
 pub(super) struct Stage<'a> {
     shared: &'a Shared,
     epoch: Epoch,

@@ -207,7 +207,8 @@ async fn truncate_logs(shared: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-/// Where each log goes on, once its worker has ended the step it is in; the barrier is closed.
+/// Returns the position at which a reader of each log must begin, once each worker has ended the
+/// step it is in. The barrier must be closed.
 async fn mark_logs(shared: &Arc<Shared>) -> Result<Vec<Vec<u8>>> {
     let marks = on_every_worker(shared, || {
         Box::pin(async { current(|worker| worker.mark_log()).flatten() })

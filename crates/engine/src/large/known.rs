@@ -1,7 +1,8 @@
-//! The lists that are known of values that lose their records.
+//! The page lists of large values whose records are being replaced or deleted.
 //!
-//! What always holds: an operation that takes a descriptor out of a leaf knows its runs by then, since they become free, or of no checkpoint, under
-//! the leaf's latch. A list is read before the latch is taken again ([`KnownLists::want`]), and known until its pages are free.
+//! Invariant: an operation that takes a descriptor out of a leaf knows the value's runs by then,
+//! because they become free, or leave the checkpoint, under the leaf's latch. A list is read before
+//! the latch is taken again ([`KnownLists::want`]), and stays known until its pages are free.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,22 +13,22 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use qpair_format::large::{Descriptor, Extents};
 
-/// What is known of a list that a task asked for.
+/// The state of a list that a task asked for.
 #[derive(Debug)]
 enum State {
-    /// A task reads it.
+    /// A task is reading the list; the wakers wait for it.
     Loading(Vec<Waker>),
-    /// One that is damaged names nothing: `check` finds the pages that are lost.
+    /// The list is known. A damaged list names no pages: `check` finds the pages that are lost.
     Known(Extents),
     Failed(Error),
 }
 
-/// What comes of asking for a list.
+/// The answer to a request for a list.
 pub(crate) enum Want {
     Known,
-    /// The caller is to read it, and to say so by [`KnownLists::note`].
+    /// The caller must read the list and report it by [`KnownLists::note`].
     Load,
-    /// The waker is woken.
+    /// Another task reads the list; the waker is called at its end.
     Wait,
     Failed(Error),
 }

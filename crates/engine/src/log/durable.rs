@@ -1,7 +1,8 @@
-//! How far the logs of all workers together are durable.
+//! The timestamp up to which the logs of all workers together are durable.
 //!
-//! What always holds: a log's entry is not above the smallest timestamp that is in the log, or about to be, and not durable. So
-//! every commit below all entries is durable, and so is everything it may have read. No thread takes a lock for it.
+//! Invariant: a log's entry is not above the smallest timestamp that is in the log, or about to be,
+//! and not durable. So every commit below all entries is durable, and so is everything it may have
+//! read. No thread takes a lock for this.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +37,7 @@ impl Durable {
         Self { entries: (0..logs).map(|_| entry()).collect(), known: AtomicU64::new(0) }
     }
 
-    /// Whether a commit that was seen, and all before it, are durable.
+    /// Whether the commit with this timestamp, and all before it, are durable.
     #[inline]
     pub(crate) fn has(&self, timestamp: u64) -> bool {
         if timestamp <= self.known.load(Ordering::Relaxed) {

@@ -5,12 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A run of pages: the first, and how many.
 pub(crate) type Run = (u64, u64);
 
-/// What is known of them.
+/// The logs of earlier incarnations that are still needed, and their pages.
 #[derive(Debug, Default)]
 pub(crate) struct OldLogs {
-    /// Places in the logs that a recovery reads: a checkpoint on its way names them.
+    /// The positions in the old logs at which a recovery begins, for checkpoints to name.
     places: Mutex<Vec<Vec<u8>>>,
-    /// What they are in, once the next checkpoint needs none of them.
+    /// The pages of the old logs, set once the next checkpoint needs none of them.
     obsolete: Mutex<Option<Vec<Run>>>,
 }
 
@@ -30,12 +30,13 @@ impl OldLogs {
         *lock(&self.obsolete) = Some(runs);
     }
 
-    /// What checkpoints name instead of the logs of this incarnation.
+    /// Returns the positions that checkpoints name instead of those in the logs of this
+    /// incarnation.
     pub(crate) fn places(&self) -> Vec<Vec<u8>> {
         lock(&self.places).clone()
     }
 
-    /// What is to be given back now; none if nothing is.
+    /// Takes the pages that can be freed now, if any.
     pub(crate) fn take_obsolete(&self) -> Option<Vec<Run>> {
         lock(&self.obsolete).take()
     }

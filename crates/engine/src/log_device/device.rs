@@ -32,7 +32,7 @@ pub(crate) struct LogDevice {
     taking: Mutex<()>,
     /// A commit found too few free, and none was given back since.
     is_full: AtomicBool,
-    /// It did not grow when it was asked to last.
+    /// Whether the device failed to grow when it was last asked to.
     is_stuck: AtomicBool,
 }
 
@@ -88,7 +88,7 @@ impl LogDevice {
         self.is_full.store(true, Ordering::Release);
     }
 
-    /// Whether a commit found too few free, and none was given back since.
+    /// Whether a commit found too few free segments, and no segment was given back since.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
     }
@@ -160,14 +160,14 @@ impl LogDevice {
         self.segments().claim(start..start.saturating_add(len_bytes));
     }
 
-    /// What recovery has read is needed no more.
+    /// Gives back the segments that recovery has read.
     pub(crate) fn release_claims(&self) {
         let mut segments = self.segments();
         self.is_full.store(false, Ordering::Release);
         segments.release_claims();
     }
 
-    /// Whether so much of it is in use that a checkpoint should make some of it free.
+    /// Whether more than half of the segments are in use, so that a checkpoint should free some.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let segments = self.segments();
         segments.used() * 2 > segments.count(self.limit_bytes())
@@ -204,7 +204,8 @@ impl LogDevice {
         (segments.used() * segment_bytes, segments.count(limit_bytes) * segment_bytes)
     }
 
-    /// Whether a log of this incarnation of the store can be on it: it was there when that incarnation began.
+    /// Checks that the logs can be on this device: it must have been attached when their
+    /// incarnations began.
     pub(crate) fn fits(&self, store_name: &str, logs: &[Vec<u8>]) -> Result<()> {
         match self.superblock.is_as_new_as(logs) {
             true => Ok(()),

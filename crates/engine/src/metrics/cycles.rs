@@ -1,6 +1,6 @@
-//! Where the time of workers goes, for measuring.
+//! Measures where workers spend their time.
 
-/// What a worker does.
+/// An activity of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Runs tasks: transactions and operations on trees.
@@ -53,7 +53,7 @@ impl WorkerCycles {
     const NAMES: [&str; PARTS] =
         ["tasks", "eviction", "log", "submission", "polling", "completion", "waiting", "rest"];
 
-    /// What passed since an earlier look.
+    /// Returns the time that passed since an earlier look.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut passed = *self;

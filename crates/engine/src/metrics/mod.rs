@@ -1,7 +1,8 @@
-//! What a store counts, and how people and programs get to see it.
+//! The counters of a store, and how people and programs read them.
 //!
-//! What always holds: counting is an addition without ordering in a place of the worker's own, and on the way of a lookup nothing is counted but
-//! what a task has begun since it was given the worker. Figures that exist elsewhere are taken from there when a caller asks.
+//! Invariant: counting is an addition without ordering in memory of the worker's own. A lookup
+//! counts nothing; its task counts what it has begun since it was given the worker. Figures that
+//! exist elsewhere are read there when a caller asks.
 
 mod counters;
 mod cycles;
@@ -16,7 +17,7 @@ pub use histogram::Histogram;
 pub use prometheus::to_prometheus;
 pub use samples::{Sample, SampleValue};
 
-/// What a store has counted since it was opened, and what it is just now.
+/// The counters of a store since it was opened, and its current state.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };

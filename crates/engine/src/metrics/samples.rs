@@ -20,11 +20,11 @@ use super::{Histogram, Metrics};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SampleValue<'a> {
-    /// It only grows while the store is open.
+    /// A counter, which only grows while the store is open.
     Counter(u64),
-    /// It goes up and down.
+    /// A gauge, which goes up and down.
     Gauge(f64),
-    /// Durations, microseconds.
+    /// A histogram of durations in microseconds.
     Histogram(&'a Histogram),
 }
 
@@ -45,11 +45,11 @@ pub enum SampleValue<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample<'a> {
-    /// Its name, with the unit at its end; counters without `_total`.
+    /// The name, with the unit at its end; the names of counters have no `_total`.
     pub name: &'static str,
-    /// What it is, in words.
+    /// A description in words.
     pub help: &'static str,
-    /// Its value.
+    /// The value.
     pub value: SampleValue<'a>,
 }
 

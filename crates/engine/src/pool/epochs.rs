@@ -9,7 +9,7 @@ use qpair_format::place::{Versions, place};
 pub(crate) struct Epoch {
     pub(crate) number: u32,
     pub(crate) saving: bool,
-    /// Of the pages that are written for its image.
+    /// The version in the addresses of the pages that are written for the epoch's image.
     version: u32,
 }
 
@@ -20,18 +20,18 @@ impl Epoch {
     }
 }
 
-/// Where checkpoints stand; shared by all workers.
+/// The progress of checkpoints; shared by all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
     /// `number << 1 | saving`.
     epoch: AtomicU64,
-    /// Which of their two counters workers count new transfers of pages in.
+    /// Selects which of their two counters workers count new page transfers in.
     phase: AtomicU64,
     /// Checkpoints that became durable since the store was opened.
     pub(crate) completed: AtomicU64,
-    /// Of the places that pages are written to.
+    /// The versions in the addresses that pages are written to.
     pub(crate) versions: Versions,
-    /// Those that found no space, and were given up.
+    /// Checkpoints that found no space and were given up.
     pub(crate) refused: AtomicU64,
 }
 

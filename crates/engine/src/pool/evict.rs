@@ -17,14 +17,14 @@ use crate::space::Space;
 /// Frames the hands move over at once.
 const STRIDE: u64 = 32;
 
-/// What the pool has to know of the store to let pages go.
+/// The parts of the store that the pool needs to evict pages.
 #[derive(Clone, Copy)]
 pub(crate) struct Around<'a> {
     pub(crate) space: &'a Space,
     pub(crate) checkpoints: &'a Checkpoints,
-    /// By tree id.
+    /// The roots of the trees, by tree id.
     pub(crate) roots: &'a Mutex<BTreeMap<u32, Root>>,
-    /// The write that failed, if one did.
+    /// The error of the write that failed, if one did.
     pub(crate) failure: &'a OnceLock<Error>,
 }
 
@@ -34,13 +34,13 @@ impl Around<'_> {
     }
 }
 
-/// What became of a page the back hand took.
+/// The result of trying to evict a page.
 enum Taken {
-    /// Its frame is free.
+    /// The page's frame is free.
     Freed,
-    /// It must be written first; the request is ready.
+    /// The page must be written first; the request is ready.
     Write(Request),
-    /// It stays: touched, latched, in flight, or a parent of pages in memory.
+    /// The page stays: it was touched, is latched or in flight, or is a parent of pages in memory.
     Kept,
 }
 
@@ -102,8 +102,9 @@ impl Pool {
         passed
     }
 
-    /// Whether most of the cooling pages that the back hand comes to next are dirty. Hands that may not write would leave them behind,
-    /// and take the clean pages before their time. A guess: nothing is latched.
+    /// Whether most of the cooling pages that the back hand comes to next are dirty. Hands that may
+    /// not write would skip those and take the clean pages before their time. The answer is a
+    /// guess, since nothing is latched.
     fn is_dirty_ahead(&self) -> bool {
         let count = u64::from(self.frames.len());
         let back = self.hand.load(Ordering::Relaxed);

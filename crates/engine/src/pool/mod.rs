@@ -76,7 +76,8 @@ pub(crate) struct Pool {
     /// Tasks that wait for the I/O of a page that another task began, a list for each frame.
     waiters: Box<[Waiters]>,
     pub(crate) evictions: AtomicU64,
-    /// Whether parents are found by what frames say; see [`StoreOptions::parent_hints`](crate::StoreOptions).
+    /// Whether parents are found by the hints in frames; see
+    /// [`StoreOptions::parent_hints`](crate::StoreOptions).
     parent_hints: bool,
 }
 

@@ -20,12 +20,12 @@ const DROPPED: u64 = 2 << 32;
 /// The frame has no root.
 const NONE: u64 = 0;
 
-/// Where the root of a tree is.
+/// The location of a tree's root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Root {
-    /// In this frame, pinned.
+    /// The root is in this frame, pinned.
     Open(FrameIndex),
-    /// In this page; the tree was not used since the store was opened.
+    /// The root is in this page; the tree was not used since the store was opened.
     Closed(u64),
 }
 
@@ -70,7 +70,8 @@ impl Tree {
         pool.frames.owner(self.root) == self.open_word()
     }
 
-    /// Whether the root is in its frame: it stays there for a while after its table was dropped.
+    /// Whether the root is in its frame. The root stays there for a while after its table was
+    /// dropped.
     #[inline(always)]
     pub(crate) fn is_there(&self, pool: &Pool) -> bool {
         let owner = pool.frames.owner(self.root);

@@ -1,7 +1,8 @@
-//! Where a page is written: each time somewhere else, and by whose word.
+//! Chooses where pages are written. A page gets another place in each checkpoint image.
 //!
-//! All of this runs on workers, under the exclusive latch of the page, within one turn of a worker. A checkpoint lets every
-//! worker finish its turn after the epoch moved before it relies on the new one.
+//! All of this runs on workers, under the exclusive latch of the page, within one turn of a worker.
+//! A checkpoint lets every worker finish its turn after the epoch moved before it relies on the new
+//! one.
 
 use std::ops::Range;
 
@@ -176,7 +177,7 @@ impl Pool {
         node.is_leaf() || !epoch.saving || self.frames.epoch(frame) == epoch.number
     }
 
-    /// Whether a frame holds a page of a tree whose place is this one, or behind it.
+    /// Whether a frame holds a page of a tree whose place is `place` or behind it.
     pub(crate) fn is_behind(&self, frame: FrameIndex, place: u64) -> bool {
         let Ok(page) = self.frames.try_exclusive(frame) else { return false };
         self.holds_page(frame) && page_of(self.frames.page_id(page.index())) >= place

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// What has frames for good are roots of tables.
 const HOPELESS_AFTER: Duration = Duration::from_secs(300);
 
-/// What one that waits has seen.
+/// The progress of the pool as one waiting task has seen it.
 #[derive(Debug, Default)]
 pub(crate) struct StallTimeout {
     /// When the pool was seen to stand still first, and how many pages had left it by then.

@@ -121,8 +121,8 @@ impl Shared {
         roots.clone()
     }
 
-    /// Where the image has the roots that there were at its instant. All pages are saved, and [`crate::pool::Checkpoints`] says still that they are
-    /// being saved.
+    /// Returns the places that the image has for the roots at its instant. Call it when all pages
+    /// are saved, and while [`crate::pool::Checkpoints`] still says that they are being saved.
     pub(crate) fn places_of_roots(&self, at_instant: BTreeMap<u32, Root>) -> BTreeMap<u32, u64> {
         // A task that releases a root holds this lock; until then the root stays in its frame.
         let now = self.forest.roots();

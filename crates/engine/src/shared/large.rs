@@ -10,9 +10,10 @@ use crate::large::KnownLists;
 /// The part of an open store that knows its large values.
 #[derive(Default)]
 pub(crate) struct LargeValues {
-    /// Where those are that are in several runs of pages.
+    /// The page lists of large values that have several runs of pages.
     pub(crate) lists: KnownLists,
-    /// Those that were replaced, and that no reader needs any more; held until a checkpoint, if the log is not flushed.
+    /// Descriptors of replaced values that no reader needs any more. They are held until a
+    /// checkpoint if the log is not flushed.
     held: Mutex<Vec<Box<[u8]>>>,
 }
 

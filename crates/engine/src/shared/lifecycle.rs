@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use qpair_format::{Error, ErrorKind, Result};
 
-/// What recovery did when the store was opened.
+/// The work of the recovery when the store was opened.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -40,7 +40,7 @@ pub(crate) struct Lifecycle {
     process_id: AtomicU32,
     /// Generation of the superblocks, as all members have it.
     pub(crate) generation: AtomicU64,
-    /// What recovery did, if there was one.
+    /// The work of the recovery, if there was one.
     pub(crate) recovered: OnceLock<Recovered>,
     /// The first write or flush that failed; final.
     pub(super) failure: OnceLock<Error>,
@@ -52,7 +52,7 @@ pub(crate) struct Lifecycle {
     closing: AtomicBool,
     /// The workers have ended: nothing is answered any more.
     ended: AtomicBool,
-    /// What ends with the store.
+    /// Objects that are dropped when the store ends.
     companions: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
@@ -101,7 +101,7 @@ impl Lifecycle {
         self.failure.get()
     }
 
-    /// Whether the store may be changed.
+    /// Checks that the store may be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if let Some(panicked) = self.panicked() {
             return Err(panicked.clone());
@@ -155,7 +155,7 @@ impl Lifecycle {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// That the engine has panicked, if it has.
+    /// Returns the error of an engine panic, if there was one.
     #[inline]
     pub(crate) fn panicked(&self) -> Option<&Error> {
         self.panicked.get()

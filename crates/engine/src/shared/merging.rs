@@ -32,7 +32,7 @@ impl Merging {
         UnderWay(self.clone())
     }
 
-    /// Whether there are any.
+    /// Whether any merges are under way.
     pub(crate) fn is_busy(&self) -> bool {
         self.ended.load(Ordering::SeqCst) != self.begun.load(Ordering::SeqCst)
     }

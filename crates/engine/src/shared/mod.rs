@@ -1,5 +1,5 @@
-//! What all workers of a store share, in parts: each part has one owner, and no part knows another. What joins two of them is a method of
-//! [`Shared`], in a file of its own.
+//! The state that all workers of a store share, in parts: each part has one owner, and no part
+//! knows another. Code that joins two parts is a method of [`Shared`], in a file of its own.
 
 mod checkpointing;
 mod flushes;
@@ -82,12 +82,12 @@ impl Shared {
         }
     }
 
-    /// Where pages get new places from, and what they are for.
+    /// Returns the allocator of new places, and the checkpoints that places are chosen for.
     pub(crate) fn places(&self) -> (&Space, &Checkpoints) {
         (&self.space, &self.checkpointing.epochs)
     }
 
-    /// What the pool has to know of the store to let pages go.
+    /// Returns the parts of the store that the pool needs to evict pages.
     pub(crate) fn around(&self) -> Around<'_> {
         Around {
             space: &self.space,
@@ -116,8 +116,9 @@ impl Shared {
         }
     }
 
-    /// Whether a commit that has its timestamp, and was told this, tries again: it found no frame, and the device is well. Its pages have
-    /// places; if those were not enough, there are more for them from here on. It does not try again where no frame will ever come.
+    /// Whether a commit that has its timestamp and met `error` tries again. It does if it found no
+    /// frame and the device works. Its pages have reserved places; if those were not enough, more
+    /// are available from here on. It does not try again where no frame will ever come.
     pub(crate) fn waits_on(&self, error: &Error, stall_timeout: &mut StallTimeout) -> bool {
         if error.kind() != ErrorKind::NoMemory || self.lifecycle.failure().is_some() {
             return false;
@@ -144,7 +145,7 @@ impl Shared {
         self.space.begin_closing();
     }
 
-    /// Where a page is on the device, bytes.
+    /// Returns the offset of a page on the device in bytes.
     pub(crate) fn offset_bytes(&self, place: u64) -> u64 {
         page_of(place) * self.page_size as u64
     }

@@ -83,7 +83,7 @@ impl Shared {
         Ok(self.offset_bytes(first))
     }
 
-    /// Where the bytes that logs can lie in end, as an address of the workers' channels.
+    /// Returns the end of the space that logs can lie in, as an address of the workers' channels.
     pub(crate) fn log_end_address(&self) -> u64 {
         self.wal.device.as_ref().map_or_else(|| self.device.size_bytes(), LogDevice::end_address)
     }

@@ -12,21 +12,22 @@ use crate::sync::{AsyncMutex, Waiters};
 /// How a store keeps its log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogOptions {
-    /// Whether there is one.
+    /// Whether there is a log.
     pub(crate) enabled: bool,
     /// Whether a write of the log waits until it survives power loss.
     pub(crate) flushed: bool,
     /// Bytes of log after which a checkpoint begins.
     pub(crate) checkpoint_bytes: u64,
     pub(crate) geometry: LogGeometry,
-    /// Of changes that are not part of a transaction.
+    /// The durability of changes that are not part of a transaction.
     pub(crate) durability: Durability,
     /// Reads that are not part of a transaction wait until what they found is durable.
     pub(crate) reads_wait: bool,
 }
 
 impl LogOptions {
-    /// Whether there is a log that no worker flushes: a power cut may bring any commit since the last checkpoint back.
+    /// Whether there is a log that no worker flushes. A power cut may then undo any commit since
+    /// the last checkpoint.
     pub(crate) fn is_unflushed(&self) -> bool {
         self.enabled && !self.flushed
     }
@@ -82,8 +83,9 @@ impl Wal {
         }
     }
 
-    /// Whether the logs have an eighth more than a checkpoint begins at: one is under way, and slower than they grow. Commits that have begun
-    /// have another eighth.
+    /// Whether the logs are an eighth longer than the length at which a checkpoint begins: a
+    /// checkpoint is under way, and slower than they grow. Commits that have begun may use another
+    /// eighth.
     pub(crate) fn are_logs_long(&self) -> bool {
         let most = self.options.checkpoint_bytes;
         self.bytes.load(Ordering::Relaxed).saturating_sub(most) > most / 8
@@ -96,7 +98,8 @@ impl Wal {
         LogGeometry { segment_bytes: segment_bytes.unwrap_or(options.segment_bytes), ..options }
     }
 
-    /// Whether what was found at this timestamp may be given to a program. `waits`: it has not asked for what is not durable.
+    /// Whether a program may get data that was found at this timestamp. `waits` is set for callers
+    /// that only want durable data.
     #[inline]
     pub(crate) fn may_give(&self, waits: bool, timestamp: u64) -> bool {
         !waits || !self.options.enabled || self.durable.has(timestamp)

@@ -29,8 +29,10 @@ impl Space {
         self.device.shrink(inner.durable_end().min(self.capacity()) * self.page_size)
     }
 
-    /// Where the pages of a closed store would end if they were moved to the front, and how many there are behind it; nothing where a file would
-    /// be no shorter than by a half of what is in use, unless that is little.
+    /// Returns the page at which the pages of a closed store would end if they were moved to the
+    /// front, and how many pages lie behind it. Returns `None` if the file would shrink by less
+    /// than half of the pages in use; a small store counts any gain. Also returns `None` while a
+    /// backup holds an image.
     pub(crate) fn front(&self) -> Option<(u64, u64)> {
         let inner = self.lock();
         let used = inner.durable.count();
@@ -43,8 +45,9 @@ impl Space {
         })
     }
 
-    /// Where the pages of the trees would end if they were moved to the front, and how many there are behind it; nothing where a file would not
-    /// be shorter by a half of what is in use and [`SMALL_BYTES`].
+    /// Returns the page at which the pages of the trees would end if they were moved to the front,
+    /// and how many pages lie behind it. Returns `None` if the file would shrink by less than half
+    /// of the pages in use plus [`SMALL_BYTES`], or while a backup holds an image.
     pub(crate) fn front_of_trees(&self) -> Option<(u64, u64)> {
         let inner = self.lock();
         let used = inner.used.saturating_sub(inner.log);
@@ -61,7 +64,8 @@ impl Space {
         inner.fronts = [front; 2];
     }
 
-    /// Whether so many pages in a row are free before the front; the next such row is looked for there.
+    /// Whether `count` pages in a row are free before `front`. The next row is then looked for
+    /// there first.
     pub(crate) fn has_row_before(&self, front: u64, count: u64) -> bool {
         let front = front.min(self.capacity());
         let mut inner = self.lock();
@@ -79,12 +83,13 @@ impl Space {
         self.lock().fronts = [0; 2];
     }
 
-    /// Whether a run lies where one of a checkpoint may.
+    /// Whether a run is in the part that a checkpoint's description may use.
     pub(crate) fn is_before_front(&self, start: u64, count: u64) -> bool {
         start + count <= self.front.load(Ordering::Relaxed)
     }
 
-    /// Where the pages of an open store would end if they were moved to the front; nothing where the device would hardly be smaller.
+    /// Returns the page at which the pages of an open store would end if they were moved to the
+    /// front, or `None` if the device would hardly be smaller.
     pub(crate) fn front_of_all(&self) -> Option<u64> {
         let inner = self.lock();
         let front = inner.used + inner.used / 16 + SLACK_PAGES;

@@ -6,16 +6,16 @@ use qpair_format::bitmap::PART_WORDS;
 /// Words of the bitmaps in which the shortest row is looked for: 16,384 pages.
 const SHORT_ROW_WORDS: usize = 256;
 
-/// Which pages are in use, by what, and how many.
+/// The pages in use, their owners, and their number.
 #[derive(Debug, Default)]
 pub(super) struct Inner {
     /// In use now, and part of a checkpoint that begins now.
     pub(super) linked: Bitmap,
     /// In use now, and of no checkpoint: nothing in the trees refers to them yet, or any more, or they are log.
     pub(super) unlinked: Bitmap,
-    /// The last durable checkpoint's.
+    /// The pages of the last durable checkpoint.
     pub(super) durable: Bitmap,
-    /// The checkpoint's under way.
+    /// The pages of the checkpoint under way.
     pub(super) image: Option<Bitmap>,
     /// Images that backups read from.
     pub(super) held: Vec<(u64, Bitmap)>,
@@ -68,7 +68,7 @@ impl Inner {
         word
     }
 
-    /// Whether an image has a page.
+    /// Whether an image, durable or under way or held by a backup, has a page.
     pub(super) fn is_kept(&self, page_id: u64) -> bool {
         self.durable.get(page_id)
             || self.image.as_ref().is_some_and(|image| image.get(page_id))
@@ -89,7 +89,7 @@ impl Inner {
         capacity.saturating_sub(self.taken)
     }
 
-    /// Where the last durable checkpoint's pages end, to a word.
+    /// Returns the end of the last durable checkpoint's pages, rounded up to a word.
     pub(super) fn durable_end(&self) -> u64 {
         self.durable.words_len() as u64 * 64
     }

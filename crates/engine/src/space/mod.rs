@@ -1,8 +1,9 @@
-//! Which pages are free, and where new ones come from.
+//! The free pages, and the allocation of new ones.
 //!
-//! A page may be handed out if no bitmap has it: not the one of pages in use now, not the image of the last durable
-//! checkpoint, not the image of a checkpoint under way, and no image that a backup holds on to. So what a crash would go
-//! back to is never written over. See docs/design/checkpoints.md.
+//! A page may be allocated if no bitmap has it: not the one of pages in use now, not the image of
+//! the last durable checkpoint, not the image of a checkpoint under way, and no image that a backup
+//! holds. The state that a crash would go back to is therefore never overwritten. See
+//! docs/design/checkpoints.md.
 
 mod barrier;
 mod fit;
@@ -58,13 +59,15 @@ fn written_out_of(inner: &Inner, more: u64, frames: u64) -> u64 {
     (inner.used.saturating_sub(inner.log) + more).min(frames) + 32
 }
 
-/// What pages that leave memory leave free, before those that are reserved.
+/// Returns the number of pages that must stay free, beside the reserved ones, when an evicted page
+/// gets its place.
 fn reserve_of_eviction(written_out: u64) -> u64 {
     written_out + written_out / 2
 }
 
-/// What the first segments of logs leave free, before those that are reserved: less than pages that leave memory, since a store that was filled
-/// and closed is opened again with more tables, whose pages need frames.
+/// Returns the number of pages that must stay free, beside the reserved ones, when a log gets its
+/// first segment. That is less than for evictions, since a store that was filled and closed may be
+/// opened again with more tables, whose pages need frames.
 fn reserve_of_first_log(written_out: u64) -> u64 {
     written_out + written_out * 3 / 8
 }
@@ -105,7 +108,7 @@ pub(crate) struct Space {
     left: Waiters,
 }
 
-/// What the pages of a store are.
+/// The number of pages of a store by their use.
 pub(crate) struct Shares {
     pub(crate) capacity: u64,
     pub(crate) free: u64,
@@ -170,12 +173,12 @@ impl Space {
         self.urgent.store(urgent, Ordering::Relaxed);
     }
 
-    /// Whether nothing is held back.
+    /// Whether allocations may use all free pages, without a reserve.
     pub(crate) fn is_urgent(&self) -> bool {
         self.urgent.load(Ordering::Relaxed)
     }
 
-    /// Whether a page could not leave memory since the last checkpoint, for want of space.
+    /// Whether a page could not leave memory since the last checkpoint, because no space was free.
     pub(crate) fn is_squeezed(&self) -> bool {
         self.squeezed.load(Ordering::Relaxed)
     }
@@ -200,7 +203,8 @@ impl Space {
         let _ = self.unsaved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// Whether what is free may soon be too little for a checkpoint, as the device is.
+    /// Whether the free pages may soon be too few for a checkpoint, at the present size of the
+    /// device.
     pub(crate) fn is_short(&self) -> bool {
         self.is_short_of(&self.lock())
     }
@@ -295,8 +299,8 @@ impl Space {
         self.described.store(pages, Ordering::Relaxed);
     }
 
-    /// Whether so much is kept for the last checkpoint that another one should be made, or it should be made as long as a run is to be
-    /// had for what describes it.
+    /// Whether a checkpoint should be made: because many pages are kept only for the last one, or
+    /// because the description of the next one has no run yet and may still find one.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         if self.capacity() > self.described.load(Ordering::Relaxed) {
             return true;

@@ -13,7 +13,7 @@ use super::{
 /// Part of the frames for which places are reserved without a look at what is free.
 const FREELY_PART: u64 = 4;
 
-/// What a commit may have to find places for, pages.
+/// The number of pages that a commit may have to find places for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reservation {
     /// Pages that it changes.
@@ -33,7 +33,7 @@ impl Space {
         self.frames() / FREELY_PART
     }
 
-    /// What is reserved beyond that.
+    /// Returns the number of reserved pages beyond those that need no check.
     pub(super) fn reserved_more(&self) -> u64 {
         self.barrier.reserved().saturating_sub(self.reserved_freely())
     }
@@ -100,7 +100,8 @@ impl Space {
         to_change.max(to_make)
     }
 
-    /// Whether so much could be reserved if no other change had anything, nothing was kept for images, and no more than `frames` were used.
+    /// Whether the reservation would succeed if no other change had one, no page was kept for
+    /// images, and at most `frames` frames were used.
     pub(crate) fn could_reserve(&self, reserved: Reservation, frames: u32) -> bool {
         let inner = self.lock();
         let frames = self.frames().min(u64::from(frames));

@@ -1,4 +1,4 @@
-//! What the allocator hands out, and keeps.
+//! Tests which pages the allocator hands out and which it keeps.
 
 use super::*;
 use qpair_block::RamDevice;
@@ -195,7 +195,8 @@ fn what_is_kept_is_left_by_who_takes_many() {
     assert!(taken > 300, "{taken}");
 }
 
-/// Where a page is goes into 40 bits: pages behind them are not used, or one place would be taken for another.
+/// A place has 40 bits for the page id. Pages beyond them are not used, because one place would be
+/// taken for another.
 #[test]
 fn no_page_is_behind_the_last_that_can_be_named() {
     let size_bytes = (PAGES_MAX + 100) * 512;
@@ -310,7 +311,7 @@ fn who_waits_for_the_last_to_leave_is_woken_by_that_one() {
     assert!(waiting.as_mut().poll(&mut context).is_ready());
 }
 
-/// What a full device has in rows is there still after any number of pages have moved.
+/// Rows of pages on a full device stay whole after any number of single pages have moved.
 #[test]
 fn pages_that_move_on_a_full_device_leave_rows_alone() {
     let space = fixed(4096);

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// What is waited for, and which entry it is.
+/// The value that a task waits for, and the number of its entry.
 type Place = (u64, u64);
 
 #[derive(Debug, Default)]

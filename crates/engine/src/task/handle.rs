@@ -156,7 +156,7 @@ impl<T> JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Whether the result is there.
+    /// Whether the task has finished, so that the result is available.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.cell.state.lock().unwrap_or_else(PoisonError::into_inner).value.is_some()

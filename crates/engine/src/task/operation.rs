@@ -26,12 +26,12 @@ pub(crate) struct LoadPlan {
     /// Frame of the parent, and the version at which the reference was read.
     pub(crate) parent: FrameIndex,
     pub(crate) version: Version,
-    /// Which child of it.
+    /// The position of the child in the parent.
     pub(crate) position: usize,
     pub(crate) place: u64,
 }
 
-/// What an operation waits for.
+/// The condition that an operation waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Need {
     /// A latch that is held for a few instructions, or another try because a version moved.
@@ -67,7 +67,7 @@ impl From<Blocked> for Need {
     }
 }
 
-/// Where a descent has got to.
+/// The progress of a descent from the root.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Descent {
     /// The page reached, and its version then; `None` is the root.
@@ -82,7 +82,7 @@ impl Descent {
     }
 }
 
-/// What an operation may use while it runs.
+/// The state that an operation may use while it runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) shared: &'a Shared,
@@ -112,7 +112,8 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Whether the first change of a leaf would have to save it: a hint, until the leaf is latched.
+    /// Whether the first change of `leaf` must save it for the checkpoint under way. A hint until
+    /// the leaf is latched.
     #[inline]
     pub(crate) fn is_unsaved(&self, leaf: FrameIndex) -> bool {
         let epoch = self.shared.checkpointing.epochs.epoch();
@@ -159,13 +160,13 @@ impl Context<'_> {
 pub(crate) trait Operation {
     type Output;
 
-    /// It is a lookup, to be counted as one.
+    /// Whether the operation counts as a lookup.
     const IS_LOOKUP: bool = false;
 
     /// Goes on as far as it can.
     fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need>;
 
-    /// Its place in the tree.
+    /// Returns the operation's position in the tree.
     fn descent(&mut self) -> &mut Descent;
 }
 

@@ -31,12 +31,12 @@ pub enum Runtime {
     },
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Something went on, or may go on with the next step.
+    /// A task made progress, or may do so in the next step.
     Progress,
-    /// Every task waits, and nothing that it could wait for is under way.
+    /// Every task waits, and nothing that could wake one is under way.
     Stuck,
 }
 

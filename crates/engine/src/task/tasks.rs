@@ -107,7 +107,7 @@ impl Tasks {
         std::mem::replace(&mut slot.wants_frame, wants)
     }
 
-    /// Whether a task is not over.
+    /// Whether a task has not ended.
     pub(crate) fn is_alive(&self, task: TaskRef) -> bool {
         let slot = self.slots.get(task.slot as usize);
         slot.is_some_and(|slot| slot.generation == task.generation && slot.alive)
@@ -168,7 +168,7 @@ impl Tasks {
         }
     }
 
-    /// Whether being woken puts a task that was just taken out into a ready queue.
+    /// Sets whether waking a task that was just taken out puts it into a ready queue.
     pub(crate) fn set_wakeable(&mut self, task: TaskRef, wakeable: bool) {
         self.slots[task.slot as usize].queued = !wakeable;
     }

@@ -1,4 +1,4 @@
-//! What workers do for the layers above, which they do not know.
+//! Work that workers do for the layers above, which the engine's task layer does not know.
 
 use crate::sync::LocalFuture;
 

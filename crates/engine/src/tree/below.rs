@@ -1,8 +1,10 @@
-//! What lies below inner pages: for code that reads trees into memory in the order of the device instead of the order of keys.
+//! Finds the pages below inner pages, for code that reads trees into memory in the order of the
+//! device instead of the order of keys.
 //!
-//! A page is named by its frame here, as its parent names it, and no task has kept it latched since it was seen. So the frame may have another page
-//! by now. It is believed only as far as all of this was true at one version: its state is that of a page of a tree, and that tree is the one
-//! it is taken for. Whatever is in a frame has come there with the latch, and its state with it.
+//! A page is named by its frame, as in its parent, and no task has kept it latched since it was
+//! seen. The frame may therefore hold another page by now. The page is used only if one version
+//! shows both: the frame's state is that of a page of a tree, and the tree is the expected one. A
+//! page enters a frame only under the frame's latch, together with its state.
 
 use qpair_format::page::Node;
 use qpair_format::place::page_of;
@@ -96,15 +98,15 @@ impl Operation for Below {
     }
 }
 
-/// What became of a page that was to be fetched.
+/// The result of asking for a page.
 pub(crate) enum Fetched {
-    /// It is on its way, to this frame.
+    /// The load into this frame has begun.
     Begun(FrameIndex),
-    /// It is in memory, or not where it was.
+    /// The page is in memory already, or the reference is not where it was.
     Nothing,
     /// No frame is free.
     NoFrame,
-    /// Its reference leads nowhere.
+    /// The reference does not lead to a page.
     Failed,
 }
 

@@ -8,14 +8,14 @@ use super::{Leaf, Tree};
 use crate::pool::state;
 use crate::task::{Context, Descent, LoadPlan, Need};
 
-/// Which child to take.
+/// Selects the child to go to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Route<'k> {
-    /// The one that covers the key.
+    /// The child that covers the key.
     To(&'k [u8]),
-    /// The one that covers the greatest keys below the key.
+    /// The child that covers the greatest keys below the key.
     Before(&'k [u8]),
-    /// The rightmost.
+    /// The rightmost child.
     Last,
 }
 

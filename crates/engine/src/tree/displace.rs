@@ -12,10 +12,10 @@ use super::Tree;
 use super::descend::{Route, latch, to_level};
 use crate::task::{Context, Descent, Need, Operation};
 
-/// What a [`Visit`] found.
+/// The result of a [`Visit`].
 #[derive(Debug, Default)]
 pub(crate) struct Visited {
-    /// A key of each leaf right below the page that lies behind.
+    /// A key of each leaf right below the page that lies at or behind `front`.
     pub(crate) behind: Vec<Vec<u8>>,
     /// The first key after the page; none at the right edge.
     pub(crate) next: Option<Vec<u8>>,

@@ -1,6 +1,8 @@
-//! Put many records at once, in the order of their keys: a leaf that has no room for them is made anew, with leaves beside it.
+//! Puts many records at once, in the order of their keys. A leaf that has no room for them is
+//! rebuilt, with new leaves beside it.
 //!
-//! What always holds: one step changes one leaf, and its parent if leaves are added, all of it under their latches.
+//! Invariant: one step changes one leaf, and its parent if leaves are added, all of it under their
+//! latches.
 
 use std::ops::Range;
 
@@ -29,21 +31,22 @@ pub(crate) struct FillRecord<'a> {
     pub(crate) timestamp: u64,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// So many of the records are in the tree: try again with the rest.
+    /// So many of the records are in the tree; try again with the rest.
     Made(usize),
-    /// The page above the leaf must be split first; bytes that one more reference needs.
+    /// The page above the leaf must be split first. It needs this many bytes for one more
+    /// reference.
     ParentFull { needed_bytes: usize },
-    /// The first record does not go with what is in the leaf: put it by itself.
+    /// The first record does not fit together with the content of the leaf; put it by itself.
     Apart,
 }
 
-/// What steps use one after the other.
+/// Scratch memory that steps use one after the other.
 #[derive(Default)]
 pub(crate) struct FillSpace {
-    /// Pages that were allocated for leaves; there must be one.
+    /// Pages that were allocated for leaves, at least one.
     pub(crate) pages: Range<u64>,
     leaves: Vec<Staged>,
     keys: Vec<u8>,
@@ -210,10 +213,10 @@ fn reference_bytes(above: Node<'_>, node: Node<'_>, records: &[FillRecord<'_>]) 
     Node::entry_bytes(false, fence_len.saturating_sub(above.prefix_len()), 0)
 }
 
-/// What is to be made of a leaf: the first so many of the staged leaves.
+/// A plan to rebuild a leaf from the first `leaves` of the staged leaves.
 struct Plan {
     leaves: usize,
-    /// Records that they have.
+    /// The number of records that those leaves have.
     taken: usize,
     timestamp: u64,
     upper: Option<Vec<u8>>,

@@ -49,7 +49,8 @@ pub(crate) use crate::pool::Tree;
 /// A leaf and the version it had: a place to go on from, as long as the version stands.
 pub(crate) type Leaf = (FrameIndex, Version);
 
-/// Where a key is in a leaf, or would be: as long as the leaf's version stands.
+/// The position of a key in a leaf, or the position it would have. Valid as long as the leaf's
+/// version does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CursorHint {
     pub(crate) leaf: Leaf,

@@ -11,9 +11,9 @@ use crate::task::{Context, Descent, Need, Operation};
 /// The commit that a change belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change<U> {
-    /// Its timestamp; the leaf carries it from then on.
+    /// The commit timestamp, which the leaf carries from then on.
     pub(crate) timestamp: u64,
-    /// Where what was there before goes.
+    /// The sink for the replaced value.
     pub(crate) undo: U,
 }
 
@@ -139,27 +139,31 @@ fn needs(
     (Node::entry_bytes(true, suffix_len, value_len), there)
 }
 
-/// What the writes of a commit that come before another need of a leaf.
+/// The space that earlier writes of the same commit need in a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beside {
-    /// The leaf of the last of them.
+    /// The leaf of the last of those writes.
     pub(crate) leaf: Leaf,
-    /// Bytes by which they make the leaf fuller. Where it will have been cut before some of them: less what stays behind the cut.
+    /// The number of bytes by which those writes fill the leaf. If the leaf will be cut before some
+    /// of them, only the writes after the cut count, and [`Prepared::cut`] is added.
     pub(crate) bytes: isize,
-    /// Those of the last of them.
+    /// The bytes of the last of those writes.
     pub(crate) last_bytes: usize,
-    /// They count whichever leaf the write goes to: theirs was split.
+    /// Whether the writes count for any leaf that the next write goes to, because their leaf was
+    /// split.
     pub(crate) was_split: bool,
 }
 
-/// Where a write goes, and what it needs there.
+/// The position of a prepared write, and the space it needs there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prepared {
     pub(crate) cursor_hint: CursorHint,
-    /// Bytes by which it makes its leaf fuller.
+    /// The number of bytes by which the write fills its leaf.
     pub(crate) bytes: usize,
-    /// The leaf has no room for it beside the writes before, and a split could make none now: it will be cut before this write when that
-    /// is made. By so many bytes what it has by then is fuller than the part that this write goes to; less than none if that is emptier.
+    /// Set if the leaf has no room for this write beside the earlier ones, and a split now could
+    /// make none: the leaf will be cut before this write when the write is made. The value is the
+    /// size in bytes of the part that this write goes to, minus the present size of the leaf's
+    /// content; it is usually negative.
     pub(crate) cut: Option<isize>,
 }
 
@@ -200,7 +204,7 @@ impl<'a> Prepare<'a> {
         self
     }
 
-    /// What the write needs of its leaf, and whether the leaf has it.
+    /// Returns the space that the write needs in its leaf, or the space that the leaf lacks.
     fn room(&self, page: OptimisticFrame<'_>, found: (usize, bool)) -> Result<Prepared, Lack> {
         let cursor_hint = CursorHint::new(page, found);
         let Some(value_len) = self.value_len else {

@@ -4,17 +4,18 @@ use std::ops::Bound;
 
 use super::{Batch, Direction, Pace};
 
-/// Where one end of a range is. The other end, once it is asked for, is another one of these.
+/// The progress of one end of a range. If the other end is used as well, it has another `RangeEnd`.
 pub(crate) struct RangeEnd {
     pub(crate) direction: Direction,
-    /// Where the next batch begins, on the side the range comes from; none at the end.
+    /// The bound at which the next batch begins, on the side that the scan comes from; `None` at
+    /// the end.
     pub(crate) from: Option<Bound<Vec<u8>>>,
     pub(crate) to: Bound<Vec<u8>>,
     pub(crate) batch: Batch,
-    /// The record of the batch that is given out next.
+    /// The index of the record in the batch that is given out next.
     pub(crate) next: usize,
     pub(crate) pace: Pace,
-    /// What the other end has given out last: this one goes no further than that.
+    /// The key that the other end has given out last. This end goes no further than that key.
     limit: Option<Vec<u8>>,
 }
 
@@ -49,7 +50,7 @@ impl RangeEnd {
         self.pace.given();
     }
 
-    /// Whether the other end has given out the record of this key, or of one before it.
+    /// Whether the other end has already given out the record of this key.
     pub(crate) fn is_past_limit(&self, key: &[u8]) -> bool {
         self.limit.as_ref().is_some_and(|limit| !self.direction.comes_before(key, limit))
     }

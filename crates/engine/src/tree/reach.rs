@@ -12,7 +12,8 @@ use crate::task::{Context, Descent, Need, Operation};
 pub(crate) struct Reach<'a> {
     tree: Tree,
     key: &'a [u8],
-    /// Where its loads are counted; it then waits for no leaf that another task loads.
+    /// The counter of the loads that this operation makes. With a counter it does not wait for a
+    /// leaf that another task loads.
     loads: Option<&'a Cell<usize>>,
     has_loaded: bool,
     descent: Descent,
@@ -29,7 +30,7 @@ impl<'a> Reach<'a> {
         self
     }
 
-    /// Whether the page that it would wait for is a leaf.
+    /// Whether the page that the descent waits for is a leaf.
     fn is_above_leaf(&self, context: Context<'_>) -> bool {
         self.descent.at.is_some_and(|(frame, version)| {
             let page = context.shared.pool.frames.resume(frame, version);

@@ -18,15 +18,16 @@ const LEAVES_BEFORE_AHEAD: u64 = 4;
 /// How far a scan goes, and how far it looks ahead.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// Records that are wanted yet; none: all that there are.
+    /// The number of records that are still wanted; `None` means all.
     left: Option<usize>,
-    /// Leaves that it has come past.
+    /// The number of leaves that the scan has passed.
     leaves: u64,
-    /// Leaves ahead that were asked for.
+    /// The number of leaves ahead that were asked for.
     ahead: usize,
-    /// How far the last look ahead was, leaves.
+    /// The length of the last look ahead, in leaves.
     window: usize,
-    /// It found fewer: there the range ends, or the parent.
+    /// Whether the last look ahead found fewer leaves than wanted, because the range or the parent
+    /// ends there.
     cut_short: bool,
 }
 

@@ -11,11 +11,11 @@ use crate::task::{Context, Descent, Need, Operation};
 /// How a removal ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Removed {
-    /// Whether there was such a key.
+    /// Whether the key was there.
     pub(crate) found: bool,
     /// The leaf, if it is so empty that it should be merged with a neighbour.
     pub(crate) sparse: Option<FrameIndex>,
-    /// Bytes kept of what was there.
+    /// The number of bytes kept of the removed record.
     pub(crate) kept_bytes: usize,
 }
 

@@ -15,16 +15,17 @@ const SAMPLES_MAX: usize = 64;
 /// each level, none of two levels fall into step.
 const STEPS: [f64; 4] = [0.414_213_562, 0.732_050_808, 0.236_067_977, 0.645_751_311];
 
-/// What a tree would have if everywhere was as it is on one way down.
+/// An estimate of a tree, made by one way down: the sizes that the tree would have if all of it was
+/// like the pages on that way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampled {
-    /// Levels, the leaf's among them.
+    /// The number of levels, including the leaf's.
     pub(crate) levels: u8,
     pub(crate) leaves: f64,
     pub(crate) records: f64,
-    /// Of keys and values.
+    /// The bytes of keys and values.
     pub(crate) value_bytes: f64,
-    /// How many ways to look at; where that is one for each leaf, their mean is exact.
+    /// The number of ways to look at. If there is one for each leaf, their mean is exact.
     pub(crate) samples: usize,
 }
 

@@ -8,7 +8,7 @@ use super::Tree;
 use super::descend::Route;
 use crate::task::{Context, Descent, Need, Operation};
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Forward,
@@ -45,7 +45,7 @@ struct Entry {
 pub(crate) struct Batch {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
-    /// Where the scan goes on: the bound at which the next leaf begins; `None` at the end.
+    /// The bound at which the next leaf begins, where the scan continues; `None` at the end.
     pub(crate) next: Option<Bound<Vec<u8>>>,
     /// The timestamp of the newest commit that changed the leaf.
     pub(crate) timestamp: u64,
@@ -112,9 +112,9 @@ impl Batch {
 pub(crate) struct Scan<'a> {
     tree: Tree,
     direction: Direction,
-    /// Where the scan is now, on the side it comes from.
+    /// The current position of the scan, on the side that it comes from.
     from: &'a Bound<Vec<u8>>,
-    /// Where it ends.
+    /// The end of the scan.
     to: &'a Bound<Vec<u8>>,
     batch: &'a mut Batch,
     /// Records to copy at most.
@@ -177,7 +177,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Whether the scan has come further. In a damaged tree it may not, and would go round for ever.
+    /// Whether the scan has advanced. In a damaged tree it may not, and would loop forever.
     fn goes_on(&self) -> bool {
         use Bound::{Excluded, Included};
         let (Included(from_key) | Excluded(from_key)) = self.from else { return true };

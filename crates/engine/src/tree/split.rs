@@ -34,7 +34,8 @@ pub(crate) struct Split<'a> {
     page_id: &'a Cell<Option<u64>>,
 }
 
-/// Where to cut: entries before `position` stay left, the separator tells the halves apart.
+/// The position at which a page is cut: entries before `position` stay in the left half, and the
+/// separator tells the halves apart.
 struct Cut {
     position: usize,
     separator: Vec<u8>,
@@ -250,8 +251,9 @@ pub(crate) fn rehome(context: Context<'_>, page: &ExclusiveFrame<'_>) {
     }
 }
 
-/// Whether a key behind the last of a page looks like the next of keys that only grow: at the right edge of the tree, or if it
-/// shares more bytes with the key before it than with the fence behind it, as the numbers of one of many groups do.
+/// Whether `key`, which follows the last key of a page, looks like the next one of keys that only
+/// grow. That is so at the right edge of the tree, or if it shares more bytes with the key before
+/// it than with the fence behind it, as in one of many groups of consecutive numbers.
 fn continues(node: Node<'_>, last: &[u8], key: &[u8]) -> bool {
     if !node.has_upper_fence() {
         return true;

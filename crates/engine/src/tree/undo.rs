@@ -1,4 +1,5 @@
-//! Where a tree puts the values that changes replace or delete. The tree does not know which snapshots may still read them.
+//! The sinks for the values that changes replace or delete. The tree does not know which snapshots
+//! may still read them.
 
 use qpair_format::page::{LeafValue, Node};
 use qpair_memory::ExclusiveFrame;

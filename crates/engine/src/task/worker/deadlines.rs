@@ -74,7 +74,7 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// Whether it has passed; if not, `waker` is called when it does, once.
+    /// Whether the deadline has passed. If not, `waker` is called once when it does.
     pub(crate) fn poll(&self, waker: &Waker) -> bool {
         let deadlines = &self.worker.deadlines;
         if deadlines.now_ns() >= self.at.0 {

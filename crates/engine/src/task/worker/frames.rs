@@ -62,7 +62,7 @@ impl Worker {
         Poll::Pending
     }
 
-    /// Whether no frame has come free for so long that none will.
+    /// Whether the worker has waited so long for a free frame that none will come.
     fn is_hopeless(&self) -> bool {
         let turns_max = match self.shared.lifecycle.failure() {
             Some(_) => STARVED_READ_ONLY_MAX,

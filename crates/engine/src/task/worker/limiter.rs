@@ -32,11 +32,12 @@ pub(super) struct Limiter {
     /// The limit that is compared with others; `most`: none.
     settled: u32,
     trial: Option<Trial>,
-    /// Where a limit holds, the next trial is of a lower one; else of a higher one.
+    /// Whether the next trial is of a lower limit. That is so while a limit holds; else the next
+    /// trial is of a higher limit.
     next_is_lower: bool,
     rest: Duration,
     rests_until: Instant,
-    /// When reads ended last.
+    /// The time at which the last reads ended.
     last: Instant,
 }
 

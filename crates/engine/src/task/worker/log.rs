@@ -50,7 +50,7 @@ pub(super) struct WorkerLog {
     waiters: Waiters,
     /// Bytes of the commit that room was made for and that was not appended yet.
     expected_bytes: Cell<usize>,
-    /// Where the checkpoint under way has this log begin.
+    /// The position at which this log begins for the checkpoint under way.
     begin: Cell<Option<LogPosition>>,
 }
 
@@ -318,7 +318,7 @@ impl Worker {
         self.pump_log();
     }
 
-    /// Whether a write of the log is on its way.
+    /// Whether a write of the log is in flight.
     pub(super) fn log_is_under_way(&self) -> bool {
         self.log.under_way.get().is_some()
     }
@@ -378,7 +378,8 @@ impl Worker {
         }
     }
 
-    /// Where a reader of this log must begin to see what is appended from now on, as bytes; nothing without a log.
+    /// Returns the position at which a reader of this log must begin to see everything that is
+    /// appended from now on, encoded; `None` without a log.
     pub(crate) fn mark_log(&self) -> Option<Vec<u8>> {
         let writer = self.log.writer.borrow();
         let writer = writer.as_ref()?;

@@ -76,11 +76,11 @@ pub(crate) struct WorkerOptions {
     pub(crate) cycles: bool,
     /// The time of workers that are stepped.
     pub(crate) clock: Option<SimClock>,
-    /// What it does for the layers above.
+    /// The work that this worker does for the layers above.
     pub(crate) upkeep: Arc<dyn Upkeep>,
 }
 
-/// What a tag says a completion is.
+/// The kind of a completion, kept in its tag.
 enum Tag {
     /// A page load, for the task named.
     Load,
@@ -95,7 +95,7 @@ enum Tag {
 }
 
 const TAG_SHIFT: u32 = 61;
-/// Where a load's tag has the phase it is counted in.
+/// The bit of a load's tag that holds the phase in which the load is counted.
 const LOAD_PHASE_SHIFT: u32 = 60;
 
 fn tag(kind: Tag, value: u64) -> u64 {
@@ -111,7 +111,7 @@ fn load_tag(task: TaskRef, phase: u64) -> u64 {
 pub(crate) struct Worker {
     shared: Arc<Shared>,
     handle: Arc<WorkerHandle>,
-    /// Which worker of the store it is, from 0.
+    /// The index of the worker in its store.
     pub(crate) number: usize,
     options: WorkerOptions,
     channel: RefCell<Box<dyn IoChannel>>,
@@ -185,29 +185,32 @@ const BUDGET_AT_ONCE_OPERATIONS: u32 = 1024;
 /// Panics of a worker's loop before it ends, as at a close. The first one failed every waiting task.
 const PANICS_MAX: u32 = 64;
 
-/// What one turn of the loop came to.
+/// The result of one turn of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// There is more to run now.
+    /// There are tasks or completions to run now.
     Busy,
-    /// Nothing to run until a completion or a message comes, or a frame comes free elsewhere.
+    /// There is nothing to run until a completion or a message comes, or another worker frees a
+    /// frame.
     Idle,
-    /// Told to stop, without tasks and with nothing in flight.
+    /// The worker was told to stop, has no tasks left, and has nothing in flight.
     Done,
 }
 
-/// What the loop keeps from turn to turn.
+/// The state that the loop keeps from turn to turn.
 pub(crate) struct Pace {
     completions: Vec<Completion>,
-    /// Told to stop.
+    /// Whether the worker was told to stop.
     stop: bool,
     turns: u32,
     unkicked_turns: u32,
     turns_since_poll: u32,
-    /// When the turn began, and whether tasks ran in it; near enough for callers that go by time.
+    /// The time at which the turn began, near enough for callers that go by time, and whether tasks
+    /// ran in it.
     since: Instant,
     ran: bool,
-    /// When the worker looked for completions last because it was late; none: it does not go by time, as in a simulation.
+    /// The time at which the worker last polled because it was late; `None` if it does not go by
+    /// time, as in a simulation.
     looked: Option<Instant>,
 }
 
@@ -285,7 +288,7 @@ impl Worker {
         self.shared.clone()
     }
 
-    /// What it does for the layers above.
+    /// Returns the work that this worker does for the layers above.
     pub(crate) fn upkeep(&self) -> Arc<dyn Upkeep> {
         self.options.upkeep.clone()
     }
@@ -533,7 +536,8 @@ impl Worker {
         Turn::Busy
     }
 
-    /// Whether tasks wait for what may come without a message: frames that other workers free.
+    /// Whether tasks wait for something that may come without a message, such as a frame that
+    /// another worker frees.
     pub(crate) fn is_starving(&self) -> bool {
         !self.frame_waiters.borrow().is_empty() || !self.broken.borrow().is_empty()
     }

@@ -18,25 +18,26 @@ use crate::pool::{Epoch, state};
 use crate::sync::Ticket;
 use crate::task::operation::{LoadPlan, Need};
 
-/// What became of a load that was asked for.
+/// The result of asking for a page load.
 pub(crate) enum Loading {
-    /// The read into this frame is on its way; the parent now has this version; the task is woken at the end.
+    /// The read into this frame is in flight. The parent now has this version, and the task is
+    /// woken at the end of the read.
     Started(FrameIndex, Version),
-    /// The parent changed: look again.
+    /// The parent changed; the caller must look again.
     Stale,
-    /// The parent is being written back: wait for that.
+    /// The parent is being written back; the caller must wait for that.
     ParentInFlight,
-    /// No frame is free: wait for one.
+    /// No frame is free; the caller must wait for one.
     NoFrame,
-    /// The same load failed for the same task before.
+    /// An earlier load of the same page failed for the same task.
     Failed(Error),
 }
 
-/// What a page says of one below it.
+/// The properties that a parent page states for a page below it.
 struct Above {
     level: u8,
     tree_id: u32,
-    /// Its bounds are the keys on both sides of the reference.
+    /// Whether the fences of the page are the keys on both sides of the reference.
     is_bound: bool,
 }
 
@@ -129,8 +130,9 @@ impl Worker {
         self.make_ready(task);
     }
 
-    /// What is wrong with the place of a page whose bytes are right, if anything: a page of another kind or level, or one
-    /// that refers to frames, would lead readers astray.
+    /// Returns the error of a page whose own bytes are right, but which does not belong in its
+    /// place: a page of another kind or level, or one that refers to frames, would lead readers
+    /// astray.
     #[inline]
     fn misplaced(&self, node: Node<'_>, frame: FrameIndex, page_id: u64) -> Option<Error> {
         let kind = if node.is_leaf() { PageKind::Leaf } else { PageKind::Inner };
@@ -162,8 +164,10 @@ impl Worker {
         ))
     }
 
-    /// What the page above one that has come says of it. The parent stays while its child is on the way, and the keys beside the reference
-    /// change only with the child latched; the reference may have moved. If the parent is latched just now, this look is left out.
+    /// Returns the properties that the parent of a loaded page states for it. The parent stays in
+    /// memory while its child is loaded, and the keys beside the reference change only with the
+    /// child latched; the reference itself may have moved. Returns `None` if the parent is latched
+    /// at the moment.
     #[inline]
     fn parent_of(&self, node: Node<'_>, frame: FrameIndex) -> Option<Above> {
         let frames = &self.shared.pool.frames;

@@ -16,7 +16,8 @@ use crate::task::Reserved;
 pub(super) enum TaskRequest {
     Vacant,
     InFlight(TaskRef),
-    /// Its task went away; what comes back is dropped, and only then the pages it was for.
+    /// The task of the request was dropped. When the completion comes, it is dropped first, and
+    /// then the pages it was for.
     Abandoned {
         _pages: Option<Rc<Reserved>>,
     },
