@@ -155,7 +155,9 @@ fn the_last_handle_goes_beside_a_drop() {
     }
 }
 
-/// What lay behind free space and was not in memory stayed there: after a recovery a file was four times as long as what was in it, close after close.
+/// A close moves pages that lie behind free space to the front, whether they are in memory or not.
+/// Once it left pages that were not in memory in place, and after a recovery a file was four times
+/// as long as its content, close after close.
 #[test]
 fn a_file_is_short_after_a_close_whatever_is_in_memory() {
     for crashes in [false, true] {

@@ -142,7 +142,8 @@ fn one_that_is_broken_off_leaves_a_whole_store() {
     }
 }
 
-/// Of the writes, flushes and cuts of a compaction any may be the last that came to be, while commits go on.
+/// The power is cut at each write and flush of a compaction in turn, while commits go on. The store
+/// must be whole after each cut.
 #[test]
 fn a_power_cut_at_any_write_leaves_a_whole_store() {
     let (device, options) = scattered();

@@ -179,7 +179,8 @@ fn the_checkpoint_record() {
     assert!(report.faults[0].contains("checkpoint record"), "{report:#?}");
 }
 
-/// What the record leads to: which pages are in use, and where the trees begin.
+/// Damages the description that the checkpoint record leads to: the pages in use, and the roots of
+/// the trees.
 #[test]
 fn the_description_of_the_image() {
     let (device, model) = small_store();

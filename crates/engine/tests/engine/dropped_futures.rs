@@ -41,7 +41,7 @@ async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     .await
 }
 
-/// Whether it came to its end within so many polls, each in a turn of the worker.
+/// Whether `future` completes within so many polls, each in a turn of the worker.
 async fn comes_within<T>(polls: u32, future: impl Future<Output = T>) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {

@@ -212,7 +212,8 @@ fn two_thousand_tables_in_a_hundred_frames() {
     assert_eq!(report.tables.len(), 2, "{report:#?}");
 }
 
-/// What a transaction has written to a table that is dropped, and whose root's frame another table's root has by then, goes nowhere.
+/// The writes of a transaction to a dropped table are discarded, even if another table's root is in
+/// the frame of the table's root by then.
 #[test]
 fn transactions_with_writes_for_a_table_that_is_gone() {
     let (store, device) = open();

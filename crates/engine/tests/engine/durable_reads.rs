@@ -1,4 +1,4 @@
-//! What a program is given is durable: a power cut takes nothing back that a read has returned.
+//! Reads return durable data only: a power cut undoes no commit whose data a read has returned.
 
 use std::sync::{Arc, Mutex};
 

@@ -37,7 +37,8 @@ fn in_pieces() -> StoreOptions {
     StoreOptions { run_pages_max: 2, ..options(PAGE, 256) }
 }
 
-/// Whether a page is one of a list. A block of the log has a checksum where a page has its kind, and its id behind that.
+/// Whether a page is part of a list. The kind and id are checked, because a block of the log has a
+/// checksum in the place of the kind, and its own id behind that.
 fn is_list(device: &Device, page: u64) -> bool {
     let bytes = read_page(device.as_ref(), PAGE, page);
     bytes[4] == LIST && bytes[8..16] == page.to_le_bytes()

@@ -327,8 +327,8 @@ fn a_load_beside_a_checkpoint_that_fails() {
     }
 }
 
-/// What a life of a store acknowledged: by key, the value, and what may have become of the change that was answered with an
-/// error.
+/// The changes of one incarnation of a store. `acknowledged` has the value of each key; `doubtful`
+/// has the changes that ended with an error, which may have been made or not.
 #[derive(Default)]
 struct Life {
     acknowledged: BTreeMap<Vec<u8>, Option<Vec<u8>>>,

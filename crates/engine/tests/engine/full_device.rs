@@ -14,7 +14,8 @@ fn fixed(size_bytes: u64) -> Arc<dyn BlockDevice> {
     Arc::new(RamDevice::new(options).unwrap())
 }
 
-/// Its record is larger than the log can get. Each checkpoint moves some inner pages, which is no reason to make another.
+/// The transaction's record is larger than the log can get. Each checkpoint moves some inner pages,
+/// which is no reason to make another one.
 #[test]
 fn a_transaction_without_room_for_its_record_is_refused() {
     let device = fixed(2 << 20);
@@ -40,8 +41,9 @@ fn a_transaction_without_room_for_its_record_is_refused() {
     store.close().unwrap();
 }
 
-/// Its record has room in the log, and its leaves have none: fewer pages are free than it would move. To be told after the timestamp would be
-/// too late, since then it can be neither completed nor undone.
+/// The transaction's record fits the log, but its leaves would need more free pages than there are.
+/// An error after the timestamp would be too late: the transaction could then be neither completed
+/// nor undone.
 #[test]
 fn a_transaction_without_room_for_its_leaves_is_refused_before_its_timestamp() {
     let device = fixed(4 << 20);

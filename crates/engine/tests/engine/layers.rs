@@ -47,9 +47,9 @@ fn code(text: &str) -> String {
 /// A file of the engine.
 struct Source {
     path: PathBuf,
-    /// The module of the crate's root that it is, or is part of.
+    /// The module of the crate's root that the file is, or is part of.
     module: String,
-    /// What leads from it to the crate's root.
+    /// The `super::` path from the file to the crate's root.
     root: String,
     code: String,
 }

@@ -72,7 +72,8 @@ fn one_that_locks_what_it_has_read_loses_each_row_once_at_most() {
     assert!(attempts.iter().all(|attempts| *attempts <= ROWS + 1), "{attempts:?}");
 }
 
-/// What was read without a lock pins the snapshot: a row that is locked later and was changed meanwhile is a conflict.
+/// A read without a lock pins the snapshot: a row that was changed afterwards cannot be locked and
+/// is a conflict.
 #[test]
 fn a_read_without_a_lock_keeps_its_snapshot() {
     let store = Store::open(vec![ram()], &options(4096, 4096)).unwrap();

@@ -550,7 +550,8 @@ fn blocking_calls_on_a_worker_are_refused_with_all_in_memory() {
     }
 }
 
-/// What is told of a removal's progress panics in its own thread, and the store goes on.
+/// A progress callback of a removal panics: the panic reaches the caller's thread, and the store
+/// continues to work.
 #[test]
 fn a_panic_in_what_is_told_of_a_removal() {
     let store = Store::open(vec![ram()], &options(PAGE, FRAMES)).unwrap();

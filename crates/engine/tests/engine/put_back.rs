@@ -83,7 +83,8 @@ fn aged(seed: u64, rounds: u32) -> (Device, Model, Past) {
     (device, model, past)
 }
 
-/// Whether keys, scans, `check` and `backup` all tell, and what was told wrong or not at all, in words.
+/// Checks that lookups, scans, `check` and `backup` all report the damage. Returns a description of
+/// the first that gives wrong data or no error.
 fn told_wrong(device: &Device, model: &Model) -> Option<String> {
     let store = match Store::open(vec![device.clone()], &reading(PAGE, FRAMES)) {
         Ok(store) => store,
@@ -189,7 +190,8 @@ fn ten_thousand_older_pages_are_seen() {
     assert!(unseen.is_empty(), "{unseen:#?}");
 }
 
-/// What a repair saves of a store with an older page is right, or told.
+/// The records that a repair saves from a store with an older page are right, or the report names
+/// them.
 #[test]
 fn repair_tells_what_is_older() {
     let (device, model, past) = aged(2, 40);

@@ -1,4 +1,5 @@
-//! What a crash leaves, opened again: copies of a device, made at any moment, are what a killed process leaves.
+//! Opens stores after a crash. A copy of a device, made at any moment, stands for the device of a
+//! killed process.
 
 use crate::common;
 use std::collections::BTreeMap;

@@ -42,7 +42,8 @@ fn make(store: &Store, names: &[&str]) {
     }
 }
 
-/// Whether the newest superblock of a device has the bit of renames, and whether any has.
+/// Returns whether the newest superblock of a device has the feature bit of renames, and whether
+/// any superblock has it.
 fn bits(device: &Device) -> (bool, bool) {
     let superblocks = SUPERBLOCKS.map(|at| read_bytes(device.as_ref(), at, 4096));
     let word = |superblock: &[u8], at: usize| {

@@ -58,7 +58,8 @@ fn damage(device: &Device, page_id: u64) {
     write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page_id * PAGE as u64, &bytes);
 }
 
-/// What became of the damaged store: the report, and the new store's tables. The damaged one is as it was.
+/// Repairs a damaged store and returns the report and the new store's tables. Checks that the
+/// damaged store is unchanged.
 fn salvage(device: &Device) -> (RepairReport, BTreeMap<String, Model>) {
     let before = read_bytes(device.as_ref(), 0, device.size_bytes() as usize);
     let target = ram();

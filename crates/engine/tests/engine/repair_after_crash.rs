@@ -217,7 +217,8 @@ fn a_sorted_load_and_no_checkpoint() {
     assert_eq!(salvage(&device, PAGE).0.tables[0].records, 1000);
 }
 
-/// What only the log had is lost with the records that say where the log is.
+/// Without checkpoint records the log cannot be found. Either all records are saved, or the report
+/// says that some are missing.
 #[test]
 fn a_crash_and_no_checkpoint() {
     let device = ram();

@@ -1,4 +1,4 @@
-//! What holds commits up, in virtual time.
+//! Tests what delays commits, in virtual time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! What a table is asked beside single records: its ends, its prefixes, and futures of any runtime.
+//! Calls of a table beside those for single records: its ends, its prefixes, and futures of any
+//! runtime.
 
 use std::future::Future;
 use std::pin::pin;
@@ -305,7 +306,7 @@ fn a_transactions_range_is_taken_from_both_ends_with_its_own_changes() {
     }
 }
 
-/// What is between the two ends is not read; what either end gave out is.
+/// The keys between the two ends do not count as read; the keys that either end gave out do.
 #[test]
 fn a_serializable_range_read_from_both_ends_conflicts_at_either() {
     let (store, table) = filled();

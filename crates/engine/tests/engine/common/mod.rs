@@ -1,4 +1,5 @@
-//! What the tests of the store share: devices in memory, their bytes, and stores with known content.
+//! Shared parts of the store's tests: devices in memory, their bytes, and stores with known
+//! content.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(dead_code, reason = "every test uses some of it")]
@@ -17,9 +18,9 @@ use qpair_block::{
 };
 use qpair_engine::{LogPlace, Store, StoreOptions};
 
-/// Where the pages of a member begin, bytes.
+/// The size of the superblocks of a member, in bytes. The member's pages follow.
 pub(crate) const SUPERBLOCK_BYTES: u64 = 64 << 10;
-/// Where the superblocks are, bytes; each has 4096.
+/// The offsets of the superblocks in bytes; each has 4096 bytes.
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, 32 << 10];
 
 pub(crate) type Device = Arc<dyn BlockDevice>;
@@ -131,7 +132,8 @@ pub(crate) fn read_page(device: &dyn BlockDevice, page_size: usize, page: u64) -
     read_bytes(device, SUPERBLOCK_BYTES + page * page_size as u64, page_size)
 }
 
-/// What the newest checkpoint of a store with one member says, read as docs/design/checkpoints.md has it.
+/// The newest checkpoint of a store with one member, read as docs/design/checkpoints.md describes
+/// it.
 pub(crate) struct Checkpoint {
     pub(crate) closed: bool,
     /// The pages of the image's description.

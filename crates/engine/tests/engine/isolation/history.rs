@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one transaction did to a list.
+/// An operation of one transaction on a list.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Append(u32, u64),
@@ -25,7 +25,7 @@ pub(crate) struct Done {
     pub(crate) committed: bool,
 }
 
-/// What may not be in a history.
+/// An anomaly that a history may not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Anomaly {
     /// A committed element is not in its list, or is there twice.
@@ -46,7 +46,7 @@ pub(crate) enum Anomaly {
     Serializable,
 }
 
-/// What is wrong with a history whose lists were as `last` says in the end.
+/// Returns the anomalies of a history after which the lists have the content `last`.
 pub(crate) fn anomalies(history: &[Done], last: &BTreeMap<u32, Vec<u64>>) -> BTreeSet<Anomaly> {
     let mut found = BTreeSet::new();
     let mut writer: BTreeMap<u64, (usize, bool)> = BTreeMap::new();
