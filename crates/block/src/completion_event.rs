@@ -21,10 +21,10 @@ pub struct CompletionEvent {
 }
 
 impl CompletionEvent {
-    /// The descriptor, with `in_flight` requests under way.
+    /// Returns the descriptor, with `in_flight` requests under way.
     ///
     /// # Errors
-    /// `Limit` if the process has no descriptors left; what eventfd(2) said.
+    /// `Limit` if the process has no descriptors left, or another error of eventfd(2).
     pub fn descriptor(&mut self, in_flight: u32) -> Result<BorrowedFd<'_>> {
         let event = match self.event.take() {
             Some(event) => event,
@@ -49,7 +49,8 @@ impl CompletionEvent {
         }
     }
 
-    /// A poll has found nothing: with nothing in flight the descriptor is readable no more.
+    /// Notes that a poll found nothing: with nothing in flight the descriptor is no longer
+    /// readable.
     #[inline]
     pub fn settle(&mut self, in_flight: u32, statistics: &mut ChannelStatistics) {
         if let Some(event) = self.event.as_ref().filter(|_| in_flight == 0 && self.is_told) {

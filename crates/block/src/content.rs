@@ -10,7 +10,7 @@ use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::serial::SerialChannel;
 
-/// Bytes at the beginning that are looked at, and as many at the end.
+/// The number of bytes that are read at the beginning, and at the end.
 const EDGE_BYTES: u64 = 1 << 20;
 
 /// Returns the offset of the first byte that is not zero in the first and the last MiB of a device.

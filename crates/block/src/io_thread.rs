@@ -25,9 +25,11 @@ use crate::request::{Completion, Request};
 use crate::sleep::{WaitClock, sleep};
 use crate::wake::WakeEvent;
 
-/// A device whose channels all submit and complete on one thread, which has a channel of the device below for each of them.
+/// A device whose channels all submit and complete on one thread. The thread has a channel of the
+/// device below for each of them.
 ///
-/// The thread sleeps when nothing is in flight or asked for, and ends when the device and its channels are gone.
+/// The thread sleeps when nothing is in flight or submitted, and ends when the device and its
+/// channels are gone.
 #[derive(Debug)]
 pub struct IoThreadDevice {
     info: DeviceInfo,
@@ -166,7 +168,7 @@ impl BlockDevice for IoThreadDevice {
     }
 }
 
-/// The thread, and what it has of each channel.
+/// The thread, and its end of each channel.
 struct IoThread {
     hub: Arc<Hub>,
     inner: Arc<dyn BlockDevice>,
@@ -246,14 +248,14 @@ impl IoThread {
 struct LaneEnd {
     lane: Arc<Lane>,
     channel: Box<dyn IoChannel>,
-    /// Taken, and not yet by the channel below.
+    /// Requests taken from the lane that the channel below had no room for.
     backlog: VecDeque<Request>,
     ended: Vec<Completion>,
     sleeps: u64,
 }
 
 impl LaneEnd {
-    /// Passes on what was submitted and what has ended; whether there was anything.
+    /// Passes on submitted requests and completions. Returns whether there were any.
     fn turn(&mut self) -> bool {
         self.backlog.extend(locked(&self.lane.state).submitted.drain(..));
         let mut moved = false;
@@ -305,7 +307,7 @@ struct IoThreadChannel {
     lane: Arc<Lane>,
     depth: u32,
     in_flight: u32,
-    /// Submitted since the doorbell last rang.
+    /// Requests submitted since the doorbell last rang.
     pending: Vec<Request>,
     wake: Option<Arc<WakeEvent>>,
     system_calls: u64,

@@ -23,11 +23,12 @@ struct PairChannel {
     early: EarlyQueue,
 }
 
-/// Opens one channel to two devices, each with the depth and memory of its own options. Addresses from [`PAIR_SECOND_BYTES`]
-/// on are the second device's. The wake event is that of the first's options. Call it on the thread that will use it.
+/// Opens one channel to two devices, each with the depth and memory of its own options. Addresses
+/// from [`PAIR_SECOND_BYTES`] on belong to the second device. The wake event is that of the first
+/// device's options. Call it on the thread that will use the channel.
 ///
 /// # Errors
-/// As [`BlockDevice::open_channel`] of either.
+/// The errors of [`BlockDevice::open_channel`] for either device.
 pub fn open_pair(
     first: (&dyn BlockDevice, &ChannelOptions),
     second: (&dyn BlockDevice, &ChannelOptions),

@@ -16,7 +16,8 @@ use crate::request::{Completion, Op, Request};
 /// An offset past the end of every device, aligned to every block size.
 const NOWHERE: u64 = 1 << 63;
 
-/// A range of a device. A flush is one of the whole device; its errors and resets are the device's.
+/// A range of a device. A flush goes to the whole device. The errors and resets are those of the
+/// device.
 #[derive(Debug)]
 pub struct SliceDevice {
     info: DeviceInfo,
@@ -26,10 +27,11 @@ pub struct SliceDevice {
 }
 
 impl SliceDevice {
-    /// The `size_bytes` from `start_bytes` on of `inner`.
+    /// Creates a device of the `size_bytes` of `inner` that begin at `start_bytes`.
     ///
     /// # Errors
-    /// `Invalid` if they are not multiples of the logical block, or nothing; `NoSpace` if they are not all there.
+    /// `Invalid` if the range is empty or not made of whole logical blocks; `NoSpace` if it does
+    /// not lie inside `inner`.
     pub fn new(inner: Arc<dyn BlockDevice>, start_bytes: u64, size_bytes: u64) -> Result<Self> {
         let info = inner.info().clone();
         let block = u64::from(info.logical_block_bytes);
@@ -53,7 +55,7 @@ impl SliceDevice {
         Ok(Self { info, inner, start_bytes, size_bytes })
     }
 
-    /// The same, under another name.
+    /// Gives the slice another name.
     pub(crate) fn called(mut self, name: String) -> Self {
         self.info.name = name;
         self

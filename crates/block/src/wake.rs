@@ -9,8 +9,8 @@ use rustix::event::{EventfdFlags, eventfd};
 /// An eventfd that a channel's wait listens to.
 ///
 /// Protocol: the worker calls [`WakeEvent::prepare`], looks once more for work, and only then
-/// waits; others put the work first and then call [`WakeEvent::wake`]. A wake is never lost, and costs a system call only
-/// when the worker sleeps or is about to.
+/// waits. Other threads put their work in place first and then call [`WakeEvent::wake`]. A wake is
+/// never lost, and costs a system call only when the worker sleeps or is about to.
 #[derive(Debug)]
 pub struct WakeEvent {
     fd: OwnedFd,
@@ -20,10 +20,10 @@ pub struct WakeEvent {
 }
 
 impl WakeEvent {
-    /// A new event, not signalled.
+    /// Creates an event that is not signalled.
     ///
     /// # Errors
-    /// What eventfd(2) said (no descriptors left).
+    /// Returns the error of eventfd(2) if no descriptors are left.
     pub fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { fd, sleeping: AtomicBool::new(false), signalled: AtomicBool::new(false) })
@@ -51,7 +51,7 @@ impl WakeEvent {
         let _ = rustix::io::read(&self.fd, &mut count);
     }
 
-    /// Ends the worker's wait, if it waits. Call it after the work was put where the worker looks.
+    /// Ends the worker's wait, if it waits. Call it after the work is where the worker looks.
     pub fn wake(&self) {
         // SeqCst: ordered after the caller's work was published; pairs with `prepare`.
         std::sync::atomic::fence(Ordering::SeqCst);

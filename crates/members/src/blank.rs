@@ -9,12 +9,12 @@ use qpair_format::{Error, Result};
 use crate::log_superblock::{LOG_SUPERBLOCK_MAGIC, is_left};
 use crate::superblocks::read_slots;
 
-/// Looks for content that may be of use on devices where a store is to be made: the first of them that has any, and where. What the
-/// making of a store has left that did not come to its end counts as nothing, since no process can open it, and nothing that was acknowledged
-/// is in it.
+/// Looks for useful content on devices where a store is to be created. Returns the first device
+/// that has any, and its offset. The remains of an unfinished creation of a store do not count as
+/// content: no process can open such a store, and nothing in it was acknowledged.
 ///
 /// # Errors
-/// What the device says, and `Version` for the superblock of a later version.
+/// Returns the device's error if a read fails, and `Version` for the superblock of a later version.
 pub fn find_foreign<'a>(
     members: &'a [Arc<dyn BlockDevice>],
     log_device: Option<&'a Arc<dyn BlockDevice>>,

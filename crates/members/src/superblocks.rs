@@ -81,10 +81,11 @@ fn read_newest(device: &dyn BlockDevice) -> Result<(Superblock, Option<Error>)> 
     Ok((Superblock::choose(&slots, name)?, unread))
 }
 
-/// Both slots of a member. One that the device cannot read is empty, as good as damaged: the other may do. What the device says of it.
+/// Reads both slots of a member. A slot that the device cannot read is returned empty, like a
+/// damaged one, because the other slot may be good. Also returns the device's error for that slot.
 ///
 /// # Errors
-/// What the device says if it reads neither.
+/// Returns the device's error if neither slot can be read.
 pub fn read_slots(device: &dyn BlockDevice) -> Result<(Vec<Vec<u8>>, Option<Error>)> {
     let read = SLOT_OFFSETS.map(|offset| transfer(device, vec![(offset, None)]));
     let failure = read.iter().find_map(|slot| slot.as_ref().err()).cloned();

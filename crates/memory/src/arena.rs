@@ -235,11 +235,12 @@ impl Arena {
         self.mapped_bytes
     }
 
-    /// Makes the kernel give memory for some blocks now instead of at their first use: the huge pages that they lie in. What is
-    /// in them stays as it is.
+    /// Makes the kernel provide the memory of some blocks now instead of at their first use, in
+    /// whole huge pages. The content stays as it is.
     ///
     /// # Errors
-    /// What madvise said: `InvalidInput` before Linux 5.14, `OutOfMemory` where there is not so much.
+    /// Returns the error of madvise: `InvalidInput` before Linux 5.14, `OutOfMemory` if there is
+    /// not enough memory.
     pub fn prefault(&self, blocks: Range<u32>) -> io::Result<()> {
         let end = blocks.end.min(self.block_count) as usize * self.block_size;
         let start = (blocks.start as usize * self.block_size).min(end) / HUGE_PAGE * HUGE_PAGE;

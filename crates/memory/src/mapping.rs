@@ -158,12 +158,14 @@ impl Mapping {
         Ok((Arc::new(mapping), file))
     }
 
-    /// Puts another new file, zeroed, in the place of that of [`Mapping::new_file`]: processes that have the old one share nothing with
-    /// this mapping any more. What threads of this process store meanwhile is in one or the other.
+    /// Replaces the file of [`Mapping::new_file`] by a new one, zeroed. Processes that have the old
+    /// file share nothing with this mapping any more. A store by another thread of this process
+    /// meanwhile goes to one of the two files.
     ///
     /// # Errors
-    /// What memfd_create, ftruncate or mmap said. The old file is cut off then too: the mapping is zeroed memory of this program alone.
-    /// `InvalidInput` for a mapping of another kind, which stays as it is.
+    /// Returns the error of memfd_create, ftruncate or mmap. The old file is then cut off too: the
+    /// mapping is zeroed memory of this program alone. `InvalidInput` for a mapping of another
+    /// kind, which stays as it is.
     pub fn renew(&self) -> io::Result<OwnedFd> {
         if self.kind != Kind::Own {
             return Err(io::ErrorKind::InvalidInput.into());

@@ -1,6 +1,7 @@
-//! The map as bytes, and the rules that its slices keep.
+//! The encoding of the slice map, and the rules that its slices keep.
 //!
-//! Invariant: slices are sorted by where they begin, do not overlap, begin behind the slots of the map, and have a name each, and no two the same.
+//! Invariant: slices are sorted by their start, do not overlap, begin behind the slots of the map,
+//! and have unique names.
 
 use std::ops::Range;
 
@@ -59,27 +60,28 @@ impl Slice {
 /// The content of one slot of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CarveSlot {
-    /// Zeroes.
+    /// The slot is all zeroes.
     Blank,
-    /// Something that is no map.
+    /// The slot holds something that is not a map.
     Foreign,
-    /// A map that was not written whole, or has changed since: why it cannot be used.
+    /// The slot holds a map that was not written whole, or that changed since, and the reason why
+    /// it cannot be used.
     Damaged(&'static str),
-    /// A map.
+    /// The slot holds a whole map.
     Whole(CarveMap),
 }
 
 /// The slices of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CarveMap {
-    /// How many changes there were: of two maps, the one with more counts.
+    /// The number of changes so far. Of two maps, the one with the higher number is valid.
     pub generation: u64,
-    /// In the order in which they lie.
+    /// The slices, in the order of their starts.
     pub slices: Vec<Slice>,
 }
 
 impl CarveMap {
-    /// A slot's bytes: as many as are needed.
+    /// Encodes the map for a slot, without padding.
     pub(super) fn encode(&self) -> Vec<u8> {
         let len = HEADER_BYTES + self.slices.len() * ENTRY_BYTES;
         let mut bytes = Vec::with_capacity(len);
@@ -103,7 +105,7 @@ impl CarveMap {
         bytes
     }
 
-    /// Reads the bytes of a slot.
+    /// Decodes the bytes of a slot.
     pub(super) fn decode(slot: &[u8]) -> CarveSlot {
         let half = |at: usize| u32::from_le_bytes(slot[at..at + 4].try_into().unwrap_or_default());
         if !slot.starts_with(&MAGIC) || slot.len() < HEADER_BYTES {
@@ -136,7 +138,7 @@ impl CarveMap {
         CarveSlot::Whole(map)
     }
 
-    /// A slice by its name.
+    /// Finds a slice by its name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Slice> {
         self.slices.iter().find(|slice| slice.name == name)

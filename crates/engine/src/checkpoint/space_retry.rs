@@ -121,12 +121,12 @@ impl SpaceRetry {
         Ok(is_log_full && upkeep.give_older_values_up(0))
     }
 
-    /// Makes a change, and tries again while that may help. What finds no space, or no frame, must have changed nothing, or have
-    /// made the store read-only.
+    /// Makes a change, and tries again as long as that may help. A change that finds no space, or
+    /// no frame, must have changed nothing, or have made the store read-only.
     ///
     /// # Errors
-    /// `ReadOnly` once a write or a flush failed: no task is given pages then, as a checkpoint that failed may count after all.
-    /// What the change says; as [`checkpoint`].
+    /// `ReadOnly` once a write or a flush failed: no task is given pages then, because a checkpoint
+    /// that failed may count after all. The error of the change; the errors of [`checkpoint`].
     pub(crate) async fn tried<T>(
         shared: &Shared,
         mut change: impl AsyncFnMut() -> Result<T>,

@@ -26,11 +26,12 @@ use crate::tree::Arrival;
 /// Frames looked at before others get the worker.
 const FRAMES_PER_TURN: u32 = 512;
 
-/// Makes a checkpoint. On return a crash goes back to it, or to a later one. `last`: the store is being closed, the barrier stays
-/// closed, and there is no log behind it.
+/// Makes a checkpoint. After this returns, a crash goes back to this checkpoint or to a later one.
+/// `last` is set when the store is being closed: the barrier then stays closed, and there is no log
+/// behind the checkpoint.
 ///
 /// # Errors
-/// What the device says: the store is read-only then, and the checkpoint before counts.
+/// Returns the device's error. The store is then read-only, and the previous checkpoint counts.
 pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let _alone = shared.checkpointing.alone.enter().await;
     if !last && shared.lifecycle.is_closing() {

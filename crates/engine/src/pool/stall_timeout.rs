@@ -1,9 +1,9 @@
-//! How long one that may not fail waits for a frame.
+//! The time-out of commits that may not fail and wait for a frame.
 
 use std::time::{Duration, Instant};
 
-/// Time in which no page at all has left memory, after which none will: longer than a kernel tries a drive that does not answer.
-/// What has frames for good are roots of tables.
+/// The time without any eviction after which no page will leave memory. It is longer than a kernel
+/// retries a drive that does not answer. Only the roots of tables have frames for good.
 const HOPELESS_AFTER: Duration = Duration::from_secs(300);
 
 /// The progress of the pool as one waiting task has seen it.

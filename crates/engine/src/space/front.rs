@@ -17,10 +17,11 @@ const SMALL_BYTES: u64 = 16 << 20;
 const CUT_BYTES_MAX: u64 = 64 << 20;
 
 impl Space {
-    /// Gives back what lies behind the last page of the last durable checkpoint. Nothing is allocated any more.
+    /// Gives back the space behind the last page of the last durable checkpoint. No page may be
+    /// allocated any more.
     ///
     /// # Errors
-    /// What the device says; it is as large as before then.
+    /// Returns the device's error; the size is then unchanged.
     pub(crate) fn cut_end_off(&self) -> qpair_block::Result<()> {
         let inner = self.lock();
         if !inner.held.is_empty() {
@@ -102,10 +103,11 @@ impl Space {
         (inner.linked.count_from(front), inner.unlinked.count_from(front))
     }
 
-    /// Gives back what lies behind the last page that may not be handed out, or a part of it; whether there may be more.
+    /// Gives back the space behind the last page that may not be handed out, or a part of it.
+    /// Returns whether there may be more.
     ///
     /// # Errors
-    /// What the device says.
+    /// Returns the device's error.
     pub(crate) fn cut_some(&self) -> qpair_block::Result<bool> {
         let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let inner = self.lock();
