@@ -64,7 +64,7 @@ impl<'a> Stage<'a> {
         Ok(Self { shared, epoch, arena, pages_max, spare, open, writing })
     }
 
-    /// Looks whether the page in a frame is a leaf that the image needs, and chooses its place.
+    /// Checks whether the page in a frame is a leaf that the image needs, and chooses its place.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -89,7 +89,8 @@ impl<'a> Stage<'a> {
         Ok(Looked::Leaf(place))
     }
 
-    /// Copies a leaf for its place, if the image still needs it; whether that must be tried again.
+    /// Copies a leaf for its place, if the image still needs it. Returns whether the leaf must be
+    /// tried again.
     pub(super) async fn add(&mut self, frame: FrameIndex, place: u64) -> Result<bool> {
         let goes_on = |(_, extent): &(Buffer, Extent)| {
             extent.pages.len() < self.pages_max
@@ -114,7 +115,8 @@ impl<'a> Stage<'a> {
         Ok(false)
     }
 
-    /// Saves an inner page or a root if the image still needs it, by way of a copy; `false` if that must be tried again.
+    /// Saves an inner page or a root by way of a copy, if the image still needs it. Returns `false`
+    /// if the page must be tried again.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -139,7 +141,7 @@ impl<'a> Stage<'a> {
         Ok(true)
     }
 
-    /// Memory for copies.
+    /// Returns memory for copies, once there is some.
     async fn lease(&mut self) -> Result<Buffer> {
         loop {
             if let Some(buffer) = self.arena.lease() {
@@ -152,7 +154,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Begins to write what was copied.
+    /// Begins to write the copies.
     fn write(&mut self) {
         let Some((buffer, extent)) = self.open.take() else { return };
         if extent.pages.is_empty() {
@@ -169,7 +171,7 @@ impl<'a> Stage<'a> {
         self.writing.push_back((transfer, extent));
     }
 
-    /// Waits for the oldest write: its pages are clean, unless they were touched since.
+    /// Waits for the oldest write. Its pages are then clean, unless they were touched since.
     async fn finish_one(&mut self) -> Result<()> {
         let Some((transfer, Extent { first_place, pages })) = self.writing.pop_front() else {
             return Ok(());
@@ -193,7 +195,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Writes what is left, and waits until nothing is under way.
+    /// Writes the remaining copies, and waits until nothing is in flight.
     pub(super) async fn finish(mut self) -> Result<()> {
         self.write();
         let mut outcome = Ok(());

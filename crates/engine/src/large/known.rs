@@ -33,12 +33,12 @@ pub(crate) enum Want {
     Failed(Error),
 }
 
-/// The lists of values that lose, or have lost, their records.
+/// The page lists of values whose records are being, or have been, replaced or deleted.
 #[derive(Debug, Default)]
 pub(crate) struct KnownLists {
-    /// The store may have values in several runs, as its superblock says.
+    /// Whether the store may have values in several runs, as its superblock says.
     may_be: AtomicBool,
-    /// By the descriptors' first pages and timestamps.
+    /// The lists by their descriptors' first pages and timestamps.
     lists: Mutex<BTreeMap<(u64, u64), State>>,
 }
 
@@ -47,7 +47,7 @@ impl KnownLists {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The store has values in several runs from now on.
+    /// Notes that the store may have values in several runs from now on.
     pub(crate) fn expect(&self) {
         self.may_be.store(true, Ordering::Relaxed);
     }
@@ -58,7 +58,7 @@ impl KnownLists {
         self.may_be.load(Ordering::Relaxed)
     }
 
-    /// Asks for a list.
+    /// Asks for a list. Calls the waker later if another task reads the list now.
     pub(crate) fn want(&self, descriptor: Descriptor, waker: &Waker) -> Want {
         let mut lists = self.lock();
         match lists.get_mut(&descriptor.key()) {
@@ -79,7 +79,7 @@ impl KnownLists {
         Want::Load
     }
 
-    /// Takes note of a list that was read.
+    /// Stores the result of reading a list.
     pub(crate) fn note(&self, descriptor: Descriptor, read: Result<Option<Extents>>) {
         let state = match read {
             Ok(found) => State::Known(found.unwrap_or(Extents::Listed(Arc::default()))),
@@ -94,7 +94,7 @@ impl KnownLists {
         }
     }
 
-    /// A list that is known.
+    /// Returns a list that is known.
     pub(crate) fn get(&self, descriptor: Descriptor) -> Option<Extents> {
         match self.lock().get(&descriptor.key()) {
             Some(State::Known(extents)) => Some(extents.clone()),
@@ -102,7 +102,7 @@ impl KnownLists {
         }
     }
 
-    /// A list that no task asks for any more, or not soon.
+    /// Removes a list that no task will ask for soon.
     pub(crate) fn forget(&self, descriptor: Descriptor) {
         self.lock().remove(&descriptor.key());
     }

@@ -1,14 +1,16 @@
-//! Commits for whose records there is room in the logs, and that have not appended them: what a full log device may give is behind a mark then.
+//! Counts the commits for whose records there is room in the logs, and which have not appended them
+//! yet. Only after such a commit has ended is it known what a checkpoint can free on a full log
+//! device.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::sync::Waiters;
 
-/// How many of them there are, and the tasks that wait for one to end.
+/// The number of expected records, and the tasks that wait for one to end.
 #[derive(Debug, Default)]
 pub(crate) struct ExpectedRecords {
     count: AtomicU32,
-    /// A task waits: a commit that ends looks at no more than this if no task does.
+    /// Whether a task waits. A commit that ends reads only this flag if no task does.
     awaited: AtomicBool,
     waiters: Waiters,
 }
@@ -30,7 +32,7 @@ impl ExpectedRecords {
         self.count.load(Ordering::SeqCst) > 0
     }
 
-    /// Waits until one has ended, or there is none.
+    /// Waits until one of the commits has ended, or there is none.
     pub(crate) async fn wait(&self) {
         let over = || {
             self.awaited.store(true, Ordering::SeqCst);

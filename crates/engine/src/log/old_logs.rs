@@ -1,8 +1,9 @@
-//! Logs of earlier incarnations of a store, from when a recovery reads them to the first checkpoint that needs none of them.
+//! The logs of earlier incarnations of a store, from the recovery that reads them to the first
+//! checkpoint that needs none of them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A run of pages: the first, and how many.
+/// A run of pages: the first page, and the number of pages.
 pub(crate) type Run = (u64, u64);
 
 /// The logs of earlier incarnations that are still needed, and their pages.
@@ -19,12 +20,13 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl OldLogs {
-    /// Until there are others, checkpoints name these places.
+    /// Makes checkpoints name these positions until [`OldLogs::end`].
     pub(crate) fn begin(&self, places: Vec<Vec<u8>>) {
         *lock(&self.places) = places;
     }
 
-    /// All that they say is in the trees: a checkpoint from here on names them no more, and once it is durable these runs are free.
+    /// Notes that everything in the old logs is in the trees. Checkpoints from here on do not name
+    /// the old logs; once the next one is durable, `runs` are free.
     pub(crate) fn end(&self, runs: Vec<Run>) {
         lock(&self.places).clear();
         *lock(&self.obsolete) = Some(runs);

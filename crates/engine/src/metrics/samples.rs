@@ -1,8 +1,8 @@
-//! Metrics one by one, with their names: for whatever passes them on.
+//! The metrics one by one, with their names, for code that exports them.
 
 use super::{Histogram, Metrics};
 
-/// A metric's value.
+/// The value of a metric.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -54,7 +54,7 @@ pub struct Sample<'a> {
 }
 
 impl Metrics {
-    /// All metrics, one by one.
+    /// Returns all metrics, one by one.
     pub fn samples(&self) -> impl Iterator<Item = Sample<'_>> {
         use SampleValue::{Counter, Gauge, Histogram};
         let gauge = |value: u64| Gauge(value as f64);

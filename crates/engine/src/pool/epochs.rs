@@ -1,10 +1,11 @@
-//! Epochs: one between the instants of two checkpoints. A frame says of which epoch its page is.
+//! Epochs: the time between the instants of two checkpoints. A frame states the epoch of its page.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_format::place::{Versions, place};
 
-/// The epoch, and whether its image is being written. One word, so that both are read at once.
+/// The current epoch, and whether its image is being written. Both are in one word, so that they
+/// are read together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch {
     pub(crate) number: u32,
@@ -14,7 +15,7 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
-    /// The place of a page in its image.
+    /// Returns the place of a page in the epoch's image.
     pub(super) fn place(self, page_id: u64) -> u64 {
         place(page_id, self.version)
     }
@@ -49,19 +50,20 @@ impl Checkpoints {
         self.epoch.store(number << 1 | 1, Ordering::Release);
     }
 
-    /// All of the image is written, or it was given up.
+    /// Notes that all of the image is written, or that the image was given up.
     pub(crate) fn end(&self) {
         let word = self.epoch.load(Ordering::Relaxed);
         self.epoch.store(word & !1, Ordering::Release);
     }
 
-    /// In which of the two counters a worker counts the transfer of a page that it begins now.
+    /// Returns which of its two counters a worker uses for a page transfer that it begins now.
     #[inline(always)]
     pub(crate) fn phase(&self) -> u64 {
         self.phase.load(Ordering::Acquire) & 1
     }
 
-    /// Counts transfers in the other phase from now on; the one whose end is to be waited for.
+    /// Counts transfers in the other phase from now on. Returns the phase whose transfers the
+    /// caller waits for.
     pub(crate) fn flip(&self) -> u64 {
         self.phase.fetch_xor(1, Ordering::AcqRel) & 1
     }

@@ -97,18 +97,18 @@ impl Shared {
         }
     }
 
-    /// The timestamp of the last commit that is in the trees in full.
+    /// Returns the timestamp of the last commit that is completely in the trees.
     pub(crate) fn last_timestamp(&self) -> u64 {
         self.oracle.applied()
     }
 
-    /// A timestamp that no commit to come is below.
+    /// Returns a timestamp that no future commit is below.
     pub(crate) fn next_timestamp(&self) -> u64 {
         self.last_timestamp() + 1
     }
 
-    /// Keeps the cause of a failed write or flush: from now on the store is read-only. Tasks that wait for commits or pages get the failure:
-    /// sleeping workers look for it in their next turn.
+    /// Stores the cause of a failed write or flush. From now on the store is read-only. Tasks that
+    /// wait for commits or pages get the error: sleeping workers look for it in their next turn.
     pub(crate) fn fail(&self, error: Error) {
         if self.lifecycle.failure.set(error).is_ok() {
             self.worker_handles.iter().for_each(|handle| handle.wake_up());
@@ -131,7 +131,7 @@ impl Shared {
     /// Closes the barrier and waits until no commit is inside.
     ///
     /// # Errors
-    /// Why the store failed, if the barrier was opened for that meanwhile.
+    /// Returns the failure of the store, if the barrier was opened again because of one.
     pub(crate) async fn close_barrier(&self) -> Result<()> {
         match self.checkpointing.barrier.close().await {
             true => Ok(()),
@@ -139,7 +139,8 @@ impl Shared {
         }
     }
 
-    /// Lets no change begin from now on. Those under way go on until they ask [`Lifecycle::is_closing`].
+    /// Lets no change begin from now on. Changes under way continue until they ask
+    /// [`Lifecycle::is_closing`].
     pub(crate) fn begin_closing(&self) {
         self.lifecycle.set_closing();
         self.space.begin_closing();

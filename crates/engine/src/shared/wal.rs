@@ -9,19 +9,20 @@ use crate::log::{Durability, Durable, ExpectedRecords, OldLogs};
 use crate::log_device::LogDevice;
 use crate::sync::{AsyncMutex, Waiters};
 
-/// How a store keeps its log.
+/// The options of a store's log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogOptions {
     /// Whether there is a log.
     pub(crate) enabled: bool,
     /// Whether a write of the log waits until it survives power loss.
     pub(crate) flushed: bool,
-    /// Bytes of log after which a checkpoint begins.
+    /// The number of bytes of log after which a checkpoint begins.
     pub(crate) checkpoint_bytes: u64,
     pub(crate) geometry: LogGeometry,
     /// The durability of changes that are not part of a transaction.
     pub(crate) durability: Durability,
-    /// Reads that are not part of a transaction wait until what they found is durable.
+    /// Whether reads that are not part of a transaction wait until the data that they found is
+    /// durable.
     pub(crate) reads_wait: bool,
 }
 
@@ -33,33 +34,36 @@ impl LogOptions {
     }
 }
 
-/// The part of an open store that knows its logs. Each worker has its own log; what is here is of all of them.
+/// The log part of an open store. Each worker has its own log; this is the state that all logs
+/// share.
 pub(crate) struct Wal {
     pub(crate) options: LogOptions,
-    /// The device that the logs are on, if they have one of their own.
+    /// The log device, if the store has one.
     pub(crate) device: Option<LogDevice>,
     /// Logs of earlier incarnations of the store.
     pub(crate) old_logs: OldLogs,
-    /// The workers have their logs, and a checkpoint says where those begin.
+    /// Whether the workers have their logs, and a checkpoint says where those begin.
     begun: AtomicBool,
-    /// For each worker: a commit between its timestamp and its record, which no other may come between.
+    /// One lock for each worker, held by a commit between its timestamp and its record, so that no
+    /// other commit comes between.
     pub(crate) timestamping: Vec<Arc<AsyncMutex>>,
-    /// How far the logs are durable.
+    /// The timestamps up to which the logs are durable.
     pub(crate) durable: Durable,
-    /// Bytes of each segment of the logs, once that is settled.
+    /// The size of each segment of the logs in bytes, once it is settled.
     pub(super) segment_bytes: OnceLock<u32>,
-    /// Bytes of the logs since the last checkpoint's instant, with headers and rests of blocks; of records, in all.
+    /// The bytes of the logs since the last checkpoint's instant, with headers and padding.
+    /// `bytes_total` counts the bytes of all records.
     pub(crate) bytes: AtomicU64,
     pub(crate) bytes_total: AtomicU64,
     /// Tasks that wait for the logs to become short.
     pub(crate) room: Waiters,
-    /// Workers with a commit for whose record room was made, and that is not appended.
+    /// The commits whose records have room in the logs, and are not appended yet.
     pub(crate) expected: ExpectedRecords,
-    /// Writes of the logs, each of which made durable what had gathered.
+    /// Writes of the logs. Each made all gathered records durable.
     pub(crate) writes: AtomicU64,
-    /// Segments of logs in the store's space that hold nothing any more, by their byte offsets.
+    /// The byte offsets of segments in the store's space that hold nothing any more.
     recycled_segments: Mutex<Vec<u64>>,
-    /// How often some of them became free pages because changes found no room.
+    /// The number of times that such segments became free pages because changes found no room.
     pub(crate) recycled_given: AtomicU64,
 }
 
@@ -91,7 +95,7 @@ impl Wal {
         self.bytes.load(Ordering::Relaxed).saturating_sub(most) > most / 8
     }
 
-    /// Sizes of the logs: what the options say, until the logs begin.
+    /// Returns the sizes of the logs: those of the options, until the logs begin.
     pub(crate) fn geometry(&self) -> LogGeometry {
         let segment_bytes = self.segment_bytes.get().copied();
         let options = self.options.geometry;
