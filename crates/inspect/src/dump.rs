@@ -1,4 +1,4 @@
-//! The write-ahead log of a store, for people: read as it lies there, without recovering the store.
+//! Dumps the write-ahead log of a store for people, without recovering the store.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -73,23 +73,24 @@ pub struct LogEntry<'a> {
 pub struct LogOperation<'a> {
     /// `put`, `delete`, `create`, `drop` or `rename`.
     pub verb: &'static str,
-    /// Number of the table's tree.
+    /// The number of the table's tree.
     pub tree: u32,
-    /// Name of the table, if it is known; of one that was renamed, the one before.
+    /// The name of the table, if it is known. For a rename, the old name.
     pub table: Option<String>,
     /// The key that was put or deleted.
     pub key: Option<&'a [u8]>,
     /// The value that was put, unless it is a large one.
     pub value: Option<&'a [u8]>,
-    /// Length of the large value that was put, bytes, and the first of its pages, or of the list of them.
+    /// The length in bytes of the large value that was put, and the first of its pages, or of the
+    /// pages of its list.
     pub large: Option<(u32, u64)>,
-    /// The name that the table was given, if it was renamed.
+    /// The new name of a renamed table.
     pub to: Option<&'a str>,
-    /// All of it in words.
+    /// The whole change in words.
     pub text: String,
 }
 
-/// How one of the logs ends.
+/// The end of one of the logs.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -147,34 +148,38 @@ pub struct LogFileEnd {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogDump {
-    /// The store was closed: there is no log.
+    /// Whether the store was closed, so that there is no log.
     pub closed: bool,
     /// All commits up to this timestamp are in the checkpoint, and not in the log any more.
     pub checkpoint_timestamp: u64,
-    /// Names of tables at the checkpoint, by the numbers of their trees.
+    /// The names of tables at the checkpoint, by the numbers of their trees.
     pub tables: BTreeMap<u32, String>,
-    /// Commits that recovery would make again; what follows is only known if all was read.
+    /// The number of commits that recovery would apply. The following fields are only known if all
+    /// logs were read.
     pub commits: u64,
-    /// Unacknowledged commits behind a gap.
+    /// The number of unacknowledged commits behind a gap.
     pub dropped: u64,
     /// The ends of the logs.
     pub ends: Vec<LogFileEnd>,
-    /// Commits up to this one were durable once, as the logs say.
+    /// The timestamp up to which commits were durable once, according to the logs.
     pub durable_timestamp: u64,
-    /// Something that was durable is missing.
+    /// Whether something that was durable is missing.
     pub damaged: bool,
-    /// A log ends where the device could not be read: the dump does not know whether there were commits behind that place.
+    /// Whether a log ends where the device could not be read. There may be more commits behind that
+    /// place.
     pub unreadable: bool,
     /// Remarks on damage outside the log.
     pub remarks: Vec<String>,
 }
 
-/// Reads the logs of the store on these members, which no process has open, from the newest checkpoint on, in the place where the
-/// store's superblocks say that they are: of a device of its own `log_place` has to be that device. `each` is given the
-/// commits in their order, and may break it off. Nothing is written, and nothing recovered.
+/// Reads the logs of the store on these members, which no process may have open, from the newest
+/// checkpoint on. The store's superblocks say where the logs are; if they are on a log device,
+/// `log_place` must name that device. `each` receives the commits in their order, and may stop the
+/// dump. Nothing is written, and nothing recovered.
 ///
 /// # Errors
-/// `Corrupt` if superblocks or checkpoint cannot be read; `Member`, also if the log device is missing; what the devices say.
+/// `Corrupt` if superblocks or the checkpoint cannot be read; `Member`, also if the log device is
+/// missing; the errors of the devices.
 pub fn dump_log(
     members: &[Arc<dyn BlockDevice>],
     log_place: &LogPlace,

@@ -1,4 +1,4 @@
-//! Places in logs: whether they are on a log device.
+//! Addresses in logs: tells those on a log device from those in the store's space.
 
 use qpair_block::PAIR_SECOND_BYTES;
 use qpair_format::log::LogPosition;

@@ -64,7 +64,8 @@ pub fn is_being_made(
     log_device.map_or(Ok(false), |device| is_left(device.as_ref(), None))
 }
 
-/// The newest superblock of a device; none if it has none, or one that cannot be read, which may be newer.
+/// Returns the newest superblock of a device. Returns `None` if there is none, or if one that may
+/// be newer cannot be read.
 fn superblock_of(device: &dyn BlockDevice) -> Result<Option<Superblock>> {
     if device.size_bytes() < SUPERBLOCK_BYTES {
         return Ok(None);

@@ -1,6 +1,8 @@
-//! The superblock at the start of a log device: whose log it is. See docs/design/page-format.md.
+//! The superblock at the start of a log device, which names the store. See
+//! docs/design/page-format.md.
 //!
-//! Two slots, written in turn by generation, so that a torn write leaves the other.
+//! There are two slots, written in turn by generation, so that a torn write leaves the other slot
+//! intact.
 
 use qpair_block::BlockDevice;
 use qpair_format::log::LogPosition;
@@ -11,7 +13,7 @@ use qpair_format::superblock::{
     SLOT_BYTES, SLOT_OFFSETS, SUPERBLOCK_BYTES, Superblock, check_features, is_sealed, sealed,
 };
 
-/// How the superblock of a log device begins.
+/// The magic number of a log device's superblock.
 pub(crate) const LOG_SUPERBLOCK_MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
 /// Version of the format of log devices that this software writes.
 const VERSION: u32 = 1;
@@ -23,7 +25,7 @@ const FEATURES: [(u64, &str); 1] = [(UNFINISHED, "unfinished")];
 /// The content of the superblock of a log device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSuperblock {
-    /// The store whose logs are on it.
+    /// The store whose logs are on the device.
     pub store_id: [u8; 16],
     /// The log device's own identity.
     pub id: [u8; 16],
@@ -40,11 +42,11 @@ pub struct LogSuperblock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Superblock(LogSuperblock),
-    /// Zeroes.
+    /// The device is all zeroes there.
     Blank,
-    /// A member of a store.
+    /// The device is a member of a store.
     Member,
-    /// Both slots of a superblock, damaged.
+    /// Both slots of the superblock are damaged.
     Damaged,
     Something,
 }
@@ -66,7 +68,7 @@ impl LogSuperblock {
         sealed(bytes)
     }
 
-    /// Reads one slot. `Ok(None)` if its bytes are no superblock, or a torn one.
+    /// Decodes one slot. Returns `Ok(None)` if the bytes are not a superblock, or a torn one.
     fn decode(bytes: &[u8], name: &str) -> Result<Option<Self>> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());

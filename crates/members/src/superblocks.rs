@@ -1,4 +1,4 @@
-//! Reading and writing superblocks, outside of the workers: rare, small, and one at a time.
+//! Reads and writes superblocks on threads that are not workers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use qpair_format::superblock::{
     SLOT_BYTES, SLOT_OFFSETS, SUPERBLOCK_BYTES, StoreState, Superblock,
 };
 
-/// Reads and writes slots on a channel of its own, and flushes if it wrote; the slots' bytes afterwards.
+/// Reads and writes slots on a separate channel, and flushes after writes. Returns the slots' bytes
+/// afterwards.
 pub(crate) fn transfer(
     device: &dyn BlockDevice,
     requests: Vec<(u64, Option<&[u8]>)>,
@@ -67,7 +68,8 @@ pub fn read(device: &dyn BlockDevice) -> Result<Superblock> {
     read_newest(device).map(|(superblock, _)| superblock)
 }
 
-/// The newest superblock that a member has, and what the device says of the other one if it cannot read that: it may be newer.
+/// Returns the newest superblock of a member, and the device's error if the other one, which may be
+/// newer, cannot be read.
 fn read_newest(device: &dyn BlockDevice) -> Result<(Superblock, Option<Error>)> {
     let name = &device.info().name;
     if device.size_bytes() < SUPERBLOCK_BYTES {
@@ -189,10 +191,10 @@ impl Generations {
     }
 }
 
-/// Reads all members' superblocks, checks that they belong together, each in its place.
+/// Reads all members' superblocks, and checks that they belong together and each is in its place.
 ///
-/// Superblocks of different generations are no error yet: a crash between their writes leaves them, even several times. The
-/// checkpoint record tells ([`Generations::check`]).
+/// Superblocks of different generations are not an error yet: a crash between their writes leaves
+/// them, even several times. The checkpoint record decides ([`Generations::check`]).
 pub fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generations)> {
     let (first, unread) = read_newest(members[0].as_ref())?;
     let mut generations = Generations {
@@ -260,7 +262,7 @@ pub fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generat
     Ok((first, generations))
 }
 
-/// Joins the members behind their superblocks.
+/// Joins the members, without their superblocks, into one device.
 pub fn join(
     members: &[Arc<dyn BlockDevice>],
     stripe_unit_bytes: u64,
@@ -274,7 +276,7 @@ pub fn join(
     Ok(Arc::new(device))
 }
 
-/// Makes the members no store's, durably: both superblocks of each are zeroes afterwards.
+/// Makes the members blank, durably: both superblocks of each are zeroes afterwards.
 pub fn erase(members: &[Arc<dyn BlockDevice>]) -> Result<()> {
     let zeroes = [0; SLOT_BYTES];
     for member in members {

@@ -1,4 +1,4 @@
-//! Reading the lists that name the pages of large values.
+//! Reads the lists that name the pages of large values.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) async fn extents_of(shared: &Shared, descriptor: Descriptor) -> Resul
     ))
 }
 
-/// Reads a list that is to be known.
+/// Reads a list into the known lists of the store.
 pub(crate) async fn load(shared: Arc<Shared>, descriptor: Descriptor) {
     let read = extents_of(&shared, descriptor).await;
     shared.large.lists.note(descriptor, read);

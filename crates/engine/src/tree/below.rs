@@ -21,7 +21,7 @@ pub(crate) struct Resident {
     pub(crate) frame: FrameIndex,
 }
 
-/// A page that is not in memory, and where the reference to it was seen.
+/// A page that is not in memory, and the position of the reference to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Absent {
     place: u64,
@@ -30,14 +30,15 @@ pub(crate) struct Absent {
 }
 
 impl Absent {
-    /// The page's id: where it is on the device.
+    /// Returns the page's id, and so its position on the device.
     pub(crate) fn page_id(&self) -> u64 {
         page_of(self.place)
     }
 }
 
 impl Resident {
-    /// Begins to read it; none if it is no inner page of its tree any more.
+    /// Begins to read the page. Returns `None` if the frame no longer holds an inner page of the
+    /// tree.
     fn read<'a>(self, context: Context<'a>) -> Result<Option<OptimisticFrame<'a>>, Need> {
         let frames = &context.shared.pool.frames;
         let page = frames.optimistic(self.frame).map_err(|blocked| match blocked {
@@ -53,16 +54,16 @@ impl Resident {
     }
 }
 
-/// Pages one level below another, by whether they are in memory.
+/// The pages one level below another page, by whether they are in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
-    /// Level of the page above; 0 if it is not there any more, or a leaf.
+    /// The level of the page above; 0 if that page has left, or is a leaf.
     pub(crate) level: u8,
     pub(crate) resident: Vec<Resident>,
     pub(crate) absent: Vec<Absent>,
 }
 
-/// Looks at what a page refers to.
+/// Looks at the references of a page.
 pub(crate) struct Below {
     page: Resident,
     descent: Descent,
@@ -110,7 +111,8 @@ pub(crate) enum Fetched {
     Failed,
 }
 
-/// Begins to load a page, if the reference to it is still where it was seen, and does not wait for it.
+/// Begins to load a page without waiting for it, if the reference to the page is still where it was
+/// seen.
 pub(crate) struct Fetch {
     page: Absent,
     descent: Descent,
@@ -154,7 +156,7 @@ impl Operation for Fetch {
     }
 }
 
-/// Waits while a device has a frame's bytes.
+/// Waits while a device transfers a frame's bytes.
 pub(crate) struct Arrival {
     frame: FrameIndex,
     descent: Descent,

@@ -16,9 +16,10 @@ use super::split::{fresh, push_root_down};
 use super::{Change, NoUndo, Tree};
 use crate::task::{Context, Descent, Need, Operation, Worker};
 
-/// Leaves that one step makes of one, at most.
+/// The maximum number of leaves that one step makes of one.
 const LEAVES_MAX: usize = 16;
-/// Up to so many leaves are made equally full; of more, each but the last is made full.
+/// Up to this number of leaves are made equally full. If there are more, each but the last is made
+/// full.
 const LEAVES_ALIKE: usize = 3;
 
 /// A record to be put.
@@ -26,7 +27,7 @@ const LEAVES_ALIKE: usize = 3;
 pub(crate) struct FillRecord<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
-    /// The value is a descriptor.
+    /// Whether the value is a descriptor.
     pub(crate) overflow: bool,
     pub(crate) timestamp: u64,
 }
@@ -55,10 +56,10 @@ pub(crate) struct FillSpace {
     replaced: Vec<Vec<u8>>,
 }
 
-/// Puts as many of the records as one leaf covers, or as go into the leaves that are made of it.
+/// Puts as many of the records as one leaf covers, or as fit into the leaves that are made of it.
 pub(crate) struct Fill<'a> {
     tree: Tree,
-    /// In the order of keys, each once.
+    /// The records in the order of their keys, without duplicates.
     records: &'a [FillRecord<'a>],
     space: &'a mut FillSpace,
     descent: Descent,
@@ -141,7 +142,7 @@ impl Operation for Fill<'_> {
     }
 }
 
-/// Frames taken; those not used go back.
+/// Frames that were taken. Unused ones are given back.
 struct Frames<'a> {
     worker: &'a Worker,
     free: Vec<FrameIndex>,
@@ -153,7 +154,7 @@ impl Drop for Frames<'_> {
     }
 }
 
-/// How many of the records, from the first on, are below the leaf's upper fence.
+/// Returns how many of the records, from the first on, are below the leaf's upper fence.
 fn covered(node: Node<'_>, records: &[FillRecord<'_>]) -> usize {
     if !node.has_upper_fence() {
         return records.len();
@@ -199,7 +200,7 @@ fn put_all(context: Context<'_>, page: &mut ExclusiveFrame<'_>, records: &[FillR
     context.shared.pool.frames.set_dirty(page.index(), true);
 }
 
-/// Bytes that a reference to one more leaf may need in the page above.
+/// Returns the bytes that a reference to one more leaf may need in the page above.
 fn reference_bytes(above: Node<'_>, node: Node<'_>, records: &[FillRecord<'_>]) -> usize {
     let mut key = Vec::new();
     let longest_old = (0..node.count()).map(|position| {
@@ -222,7 +223,8 @@ struct Plan {
     upper: Option<Vec<u8>>,
 }
 
-/// Distributes what is in the leaf and the records over `leaves_max` leaves at most; nothing if that cannot be done.
+/// Distributes the content of the leaf and the records over at most `leaves_max` leaves. Returns
+/// `None` if that cannot be done.
 fn plan(
     space: &mut FillSpace,
     node: Node<'_>,

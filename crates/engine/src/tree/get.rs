@@ -17,7 +17,7 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// A lookup's answer.
+/// The answer of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub(crate) found: Found,

@@ -1,4 +1,4 @@
-//! Insert or replace a record.
+//! Inserts or replaces a record.
 
 use qpair_format::page::{Node, NodeMut};
 use qpair_memory::{ExclusiveFrame, OptimisticFrame};
@@ -17,12 +17,13 @@ pub(crate) struct Change<U> {
     pub(crate) undo: U,
 }
 
-/// How a put ended.
+/// The result of a put.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PutOutcome {
-    /// Done; whether a record was replaced, how many bytes were kept of it, and the leaf as it is now.
+    /// The record was put: whether it replaced one, how many bytes were kept of that one, and the
+    /// leaf as it is now.
     Done { replaced: bool, kept_bytes: usize, leaf: Leaf },
-    /// The leaf must be split first; bytes the record needs.
+    /// The leaf must be split first. The record needs this many bytes.
     Full { needed_bytes: usize },
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Put<'a, U> {
 }
 
 impl<'a, U> Put<'a, U> {
-    /// `overflow`: the value is an overflow descriptor.
+    /// Creates the operation. `overflow` says that the value is an overflow descriptor.
     pub(crate) fn new(
         tree: Tree,
         key: &'a [u8],
@@ -51,13 +52,13 @@ impl<'a, U> Put<'a, U> {
         Self { tree, key, value, overflow, change, near, cursor_hint, descent }
     }
 
-    /// Looks first whether this leaf covers the key.
+    /// Tries this leaf first, and uses it if it covers the key.
     pub(crate) fn near(mut self, leaf: Option<Leaf>) -> Self {
         self.near = leaf;
         self
     }
 
-    /// Begins where it was prepared.
+    /// Begins at the position that was prepared.
     pub(crate) fn at(mut self, cursor_hint: Option<CursorHint>) -> Self {
         self.descent.at = cursor_hint.map(|cursor_hint| cursor_hint.leaf);
         self.cursor_hint = cursor_hint;
@@ -103,8 +104,9 @@ impl<U: UndoSink> Operation for Put<'_, U> {
     }
 }
 
-/// Puts a record (key, value, and whether that is a descriptor) into a latched leaf that has room for it, where it was found or belongs;
-/// bytes of the before-image.
+/// Puts a record (key, value, and whether that is a descriptor) into a latched leaf that has room
+/// for it, at the position where its key was found or belongs. Returns the number of bytes kept of
+/// the before-image.
 #[inline(always)]
 pub(super) fn put_record<U: UndoSink>(
     context: Context<'_>,
@@ -127,7 +129,8 @@ pub(super) fn put_record<U: UndoSink>(
     kept_bytes
 }
 
-/// Bytes that a record needs in its leaf, and those among them that the record has which it replaces.
+/// Returns the bytes that a record needs in its leaf, and those of them that the replaced record
+/// has.
 fn needs(
     node: Node<'_>,
     (position, found): (usize, bool),
@@ -171,15 +174,16 @@ pub(crate) struct Prepared {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lack {
     pub(crate) needed_bytes: usize,
-    /// Writes before it go to the same leaf.
+    /// Whether earlier writes of the commit go to the same leaf.
     pub(crate) beside: bool,
 }
 
-/// Brings the leaf of a key into memory, and looks whether there is room, before a commit must not fail any more.
+/// Brings the leaf of a key into memory and checks that there is room, before the commit reaches
+/// the point where it must not fail.
 pub(crate) struct Prepare<'a> {
     tree: Tree,
     key: &'a [u8],
-    /// Length of the value that will be put, if one will be.
+    /// The length of the value that will be put, if any.
     value_len: Option<usize>,
     beside: Option<Beside>,
     cursor_hint: Option<CursorHint>,
@@ -191,14 +195,15 @@ impl<'a> Prepare<'a> {
         Self { tree, key, value_len, beside: None, cursor_hint: None, descent: Descent::default() }
     }
 
-    /// Begins where the key was seen.
+    /// Begins at the position where the key was seen.
     pub(crate) fn at(mut self, cursor_hint: Option<CursorHint>) -> Self {
         self.descent.at = cursor_hint.map(|cursor_hint| cursor_hint.leaf);
         self.cursor_hint = cursor_hint;
         self
     }
 
-    /// Looks first whether the leaf of the writes before covers the key, and counts what they need of it.
+    /// Tries the leaf of the earlier writes first, and counts the space that they need if it covers
+    /// the key.
     pub(crate) fn beside(mut self, beside: Option<Beside>) -> Self {
         self.beside = beside;
         self

@@ -1,4 +1,4 @@
-//! One end of a range that is gone through batch by batch.
+//! One end of a range that is read batch by batch.
 
 use std::ops::Bound;
 
@@ -32,7 +32,7 @@ impl RangeEnd {
         }
     }
 
-    /// The other end, for as much as this one has not given out.
+    /// Returns the other end, limited to what this one has not given out.
     pub(crate) fn other(&self) -> Option<Self> {
         let left = match self.peek() {
             Some((key, ..)) => Bound::Included(key.to_vec()),
@@ -44,7 +44,7 @@ impl RangeEnd {
         Some(other)
     }
 
-    /// The other end has given out the record of a key.
+    /// Notes that the other end has given out the record of a key.
     pub(crate) fn given_by_other(&mut self, key: &[u8]) {
         self.limit = Some(key.to_vec());
         self.pace.given();
@@ -55,7 +55,7 @@ impl RangeEnd {
         self.limit.as_ref().is_some_and(|limit| !self.direction.comes_before(key, limit))
     }
 
-    /// Gives out no more.
+    /// Ends the range: no more records are given out.
     pub(crate) fn finish(&mut self) {
         self.from = None;
         self.batch.clear();
@@ -68,13 +68,13 @@ impl RangeEnd {
         self.direction = self.direction.opposite();
     }
 
-    /// The next record of the batch: key, value, and whether the value is a descriptor. It stays the next one until
-    /// [`RangeEnd::step`].
+    /// Returns the next record of the batch: key, value, and whether the value is a descriptor. It
+    /// stays the next one until [`RangeEnd::step`].
     pub(crate) fn peek(&self) -> Option<(&[u8], &[u8], bool)> {
         (self.next < self.batch.len()).then(|| self.batch.entry(self.next))
     }
 
-    /// Goes on behind the next record, which is given out, or is not there any more.
+    /// Moves past the next record, which is given out, or is not there any more.
     pub(crate) fn step(&mut self, given: bool) {
         self.next += 1;
         if given {

@@ -1,4 +1,4 @@
-//! Bringing the leaf of a key into memory.
+//! Brings the leaf of a key into memory.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use super::Tree;
 use super::descend::Route;
 use crate::task::{Context, Descent, Need, Operation};
 
-/// Goes down to the leaf of a key, so that it is in memory.
+/// Descends to the leaf of a key, so that it is in memory.
 pub(crate) struct Reach<'a> {
     tree: Tree,
     key: &'a [u8],
@@ -24,7 +24,8 @@ impl<'a> Reach<'a> {
         Self { tree, key, loads: None, has_loaded: false, descent: Descent::default() }
     }
 
-    /// One of many whose keys may share leaves: it counts what it loads, and ends where its leaf is being loaded already.
+    /// Makes this one of many descents whose keys may share leaves. It counts its loads, and ends
+    /// if another task already loads its leaf.
     pub(crate) fn beside(mut self, loads: &'a Cell<usize>) -> Self {
         self.loads = Some(loads);
         self

@@ -36,12 +36,13 @@ pub(crate) struct Offline {
 }
 
 impl Offline {
-    /// Looks at the store on these members, given in the order in which it was made, with its log in this place. Where no superblock is left, `look`
-    /// says whether all of the only member is searched for pages, or its beginning.
+    /// Opens the store on these members for inspection, with its log in this place. The members
+    /// must be in the order in which the store was created. If no superblock is left, `look` says
+    /// whether the only member is searched for pages in full, or only at its beginning.
     ///
     /// # Errors
-    /// `Corrupt` or `NotAStore` if no member has a superblock that can be read, nor a page that tells what it said; `Member` if they are not one
-    /// store's, in order; `Version`; `Interrupted`.
+    /// `Corrupt` or `NotAStore` if neither a superblock nor, in its stead, a page can be read;
+    /// `Member` if the members do not belong to one store, in order; `Version`; `Interrupted`.
     pub(crate) fn open(
         members: &[Arc<dyn BlockDevice>],
         log_place: &LogPlace,
@@ -80,7 +81,7 @@ impl Offline {
     }
 }
 
-/// The newest of the superblocks that can be read.
+/// Returns the newest of the superblocks that can be read.
 fn read_superblocks(
     members: &[Arc<dyn BlockDevice>],
     remarks: &mut Vec<String>,
@@ -122,7 +123,7 @@ fn read_superblocks(
     })
 }
 
-/// The newest checkpoint that can be read.
+/// Returns the newest checkpoint that can be read.
 fn read_checkpoint(
     reader: &mut PageReader,
     superblock: &Superblock,

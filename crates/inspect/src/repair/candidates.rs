@@ -1,4 +1,5 @@
-//! Leaves found by looking at every page, and which of them stand in for what a tree cannot reach.
+//! Finds leaves by looking at every page, and chooses which of them stand in for the parts that a
+//! tree cannot reach.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -10,7 +11,7 @@ use super::interrupted;
 use crate::offline::{Hole, PageReader};
 use qpair_format::image::RECORD_PAGES;
 
-/// Ranges that are read between two reports of progress.
+/// The number of ranges that are read between two reports of progress.
 const RANGES_AT_ONCE: u64 = 64;
 
 /// A leaf.
@@ -20,7 +21,7 @@ pub(super) struct Candidate {
     upper: Option<Vec<u8>>,
     timestamp: u64,
     place: u64,
-    /// The checkpoint has it in use.
+    /// Whether the checkpoint has the page in use.
     used: bool,
     records: usize,
 }
@@ -48,7 +49,7 @@ impl Candidates {
         }
     }
 
-    /// Trees that leaves were found of.
+    /// Returns the trees that have candidates.
     pub(super) fn trees(&self) -> impl Iterator<Item = u32> {
         self.0.keys().copied()
     }
@@ -103,8 +104,8 @@ fn least(a: Option<Vec<u8>>, b: Option<Vec<u8>>) -> Option<Vec<u8>> {
     }
 }
 
-/// Looks at every page for leaves, all of them or those that have keys of these holes, which are in order. `used`: whether the
-/// checkpoint's trees have a page in use.
+/// Looks at every page for leaves: all leaves, or those that have keys of these holes, which are in
+/// order. `used` says whether the checkpoint's trees have a page in use.
 pub(super) fn scan(
     reader: &mut PageReader,
     wanted: Option<&BTreeMap<u32, Vec<Hole>>>,

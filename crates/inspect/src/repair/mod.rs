@@ -28,22 +28,24 @@ use qpair_members::LogPlace;
 pub use report::{KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable};
 use save::{Gaps, each_entry, save_table};
 
-/// Most faults that the report lists one by one.
+/// The maximum number of faults that the report lists one by one.
 const FAULTS_MAX: usize = 100;
 
-/// Told how far a repair is: done, and all if it is known or else 0. It may break the repair off.
+/// Receives the progress of a repair: the step, the amount done, and the total or 0 if that is
+/// unknown. May stop the repair.
 type Progress<'a> = dyn Fn(RepairStep, u64, u64) -> ControlFlow<()> + 'a;
 
-/// Looks whether the store on these members is damaged; if it is, saves what can be read into the new store that `make_target`
-/// makes, given the page size, and closes that. `options` say with how much memory to look, and where the log is; of a store
-/// whose log is on a device that is not given, what the pages had at the last checkpoint is saved.
+/// Checks whether the store on these members is damaged. If so, saves the readable part into the
+/// new store that `make_target` creates for the given page size, and closes the new store.
+/// `options` say how much memory to use, and where the log is. If the log is on a device that is
+/// not given, the state of the last checkpoint is saved.
 ///
 /// Memory is needed for each leaf of the key ranges that cannot be reached from a tree's root.
 ///
 /// # Errors
-/// `Corrupt` or `NotAStore` if no superblock can be read, nor, of a store with one member, a page in its stead; `Member`; `Interrupted` if `progress`
-/// broke it off; what the devices say, and what
-/// `make_target` does. What is in the target then is not to be used.
+/// `Corrupt` or `NotAStore` if neither a superblock can be read nor, for a store with one member, a
+/// page in its stead; `Member`; `Interrupted` if `progress` stopped the repair; the errors of the
+/// devices and of `make_target`. After an error the content of the target must not be used.
 pub fn repair(
     members: &[Arc<dyn BlockDevice>],
     options: &StoreOptions,
@@ -212,7 +214,7 @@ impl Salvage<'_> {
         self.checkpoint.as_ref().and_then(|(_, image)| image.roots.get(&tree).copied())
     }
 
-    /// Names by tree, and whether they are all.
+    /// Reads the names of tables by tree. The `bool` says whether the names are complete.
     fn read_catalog(&mut self) -> Result<(BTreeMap<u32, String>, bool)> {
         self.find_stand_ins(std::iter::once(0))?;
         let mut names = BTreeMap::new();
@@ -233,7 +235,8 @@ impl Salvage<'_> {
         Ok((names, whole))
     }
 
-    /// The trees to save, with the names of their tables. `whole`: trees without a name are being dropped.
+    /// Returns the trees to save, with the names of their tables. `whole` says that the names are
+    /// complete: a tree without a name is then being dropped.
     fn trees(&self, names: BTreeMap<u32, String>, whole: bool) -> Vec<(u32, String)> {
         let taken: BTreeSet<String> = names.values().cloned().collect();
         let mut trees = names;
