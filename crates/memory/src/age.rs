@@ -1,10 +1,11 @@
-//! How old a page's content is, for readers that may not wait for its latch: whether it was changed, and when that was last accounted for.
+//! The age of a page's content, for readers that may not wait for the page's latch: whether it was
+//! changed, and when that was last accounted for.
 
 use crate::sync::Ordering::{Acquire, Release};
 use crate::sync::{AtomicBool, AtomicU32};
 
-/// Two words of a frame. The holder of its exclusive latch sets them, the epoch before the page gets dirty by a change of that epoch, and
-/// any thread may read them.
+/// Two words of a frame. The holder of the frame's exclusive latch sets them, and sets the epoch
+/// before a change of that epoch makes the page dirty. Any thread may read them.
 #[derive(Debug)]
 pub(crate) struct Age {
     epoch: AtomicU32,

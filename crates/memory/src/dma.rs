@@ -7,7 +7,7 @@ use crate::arena::Arena;
 use crate::mapping::Mapping;
 use crate::shared::SharedBytes;
 
-/// Memory that a driver has opened to a device; it stays mapped for as long as this lives.
+/// Memory of a driver that a device can access. It stays mapped as long as this lives.
 #[derive(Clone)]
 pub struct DmaMemory(Owner);
 
@@ -35,7 +35,7 @@ impl DmaMemory {
         Self(Owner::Arena(arena))
     }
 
-    /// The mapping, if it is of another process.
+    /// Returns the mapping, if the memory is that of another process.
     #[must_use]
     pub fn mapping(&self) -> Option<&Arc<Mapping>> {
         match &self.0 {
@@ -44,7 +44,7 @@ impl DmaMemory {
         }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {

@@ -24,12 +24,12 @@ const STEP: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(u64);
 
-/// Why a latch was not to be had.
+/// The reason why a latch was not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// Another thread holds it for a few instructions, or the version moved: try again soon.
+    /// Another thread holds the latch for a few instructions, or the version moved: try again soon.
     Contended,
-    /// A device is at work on the bytes: park until it is done ([`Latch::add_waiter`]).
+    /// A device reads or writes the bytes: park until it is done ([`Latch::add_waiter`]).
     InFlight,
 }
 
@@ -46,7 +46,7 @@ impl Default for Latch {
 }
 
 impl Latch {
-    /// An open latch.
+    /// Creates an open latch.
     #[must_use]
     pub fn new() -> Self {
         Self { word: AtomicU64::new(0) }
@@ -116,7 +116,7 @@ impl Latch {
         }
     }
 
-    /// Releases the brief exclusive latch; the version moves, and the new one is returned.
+    /// Releases the brief exclusive latch. The version moves, and the new one is returned.
     #[inline]
     pub fn release_exclusive(&self) -> Version {
         let word = self.word.load(Ordering::Relaxed);

@@ -58,7 +58,7 @@ impl Copies {
     }
 }
 
-/// A store that is only read has no memory for checkpoints.
+/// Returns the error of a read-only store, which has no memory for checkpoints.
 fn none() -> Error {
     Error::new(ErrorKind::ReadOnly, "the store was opened for reading only and takes no checkpoint")
 }

@@ -1,4 +1,4 @@
-//! Moving pages to the front of the device, and giving back what is behind them.
+//! Moves pages to the front of the device, and gives back the space behind them.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -7,13 +7,14 @@ use qpair_format::place::PAGES_MAX;
 
 use super::Space;
 
-/// Pages that a file may have beside those in use and a 16th more: those that move with each checkpoint need two places.
+/// The number of pages that a file may have beside those in use and a 16th more: pages that move
+/// with each checkpoint need two places.
 const SLACK_PAGES: u64 = 16;
 
-/// A store of so many bytes is made as short as it can be at each close.
+/// A store of up to this size is made as short as possible at each close.
 const SMALL_BYTES: u64 = 16 << 20;
 
-/// Bytes that are given back at once: no task is handed pages meanwhile.
+/// The number of bytes that are given back at once: no task is given pages meanwhile.
 const CUT_BYTES_MAX: u64 = 64 << 20;
 
 impl Space {
@@ -57,7 +58,8 @@ impl Space {
         (is_long && inner.held.is_empty()).then(|| (front, inner.linked.count_from(front)))
     }
 
-    /// From here on what describes a checkpoint ends before this page, and new places come from the front.
+    /// Makes the descriptions of checkpoints end before this page, and new places come from the
+    /// front, from now on.
     pub(crate) fn allocate_before(&self, front: u64) {
         self.front.store(front, Ordering::Relaxed);
         let mut inner = self.lock();
@@ -78,7 +80,7 @@ impl Space {
         found.is_some()
     }
 
-    /// New places are anywhere again.
+    /// Lets new places be anywhere again.
     pub(crate) fn allocate_anywhere(&self) {
         self.front.store(u64::MAX, Ordering::Relaxed);
         self.lock().fronts = [0; 2];
@@ -97,7 +99,8 @@ impl Space {
         (self.capacity() > front).then_some(front)
     }
 
-    /// Pages in use now that lie at a page or behind it: of the trees, and those that belong to no checkpoint.
+    /// Returns the number of pages in use that lie at or behind `front`: those of the trees, and
+    /// those that belong to no checkpoint.
     pub(crate) fn behind(&self, front: u64) -> (u64, u64) {
         let inner = self.lock();
         (inner.linked.count_from(front), inner.unlinked.count_from(front))

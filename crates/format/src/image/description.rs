@@ -9,12 +9,12 @@ use crate::error::{Error, Result};
 /// The content of the run of pages that a checkpoint record leads to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// Tree id to root page; tree 0 is the catalog.
+    /// The root page of each tree, by tree id; tree 0 is the catalog.
     pub roots: BTreeMap<u32, u64>,
     /// The position at which a reader of each log must begin, as encoded by the log; empty if the
     /// store was closed.
     pub logs: Vec<Vec<u8>>,
-    /// Pages in use.
+    /// The pages in use.
     pub pages: Bitmap,
 }
 

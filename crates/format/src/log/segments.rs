@@ -15,17 +15,18 @@ pub struct Segments {
     /// Whether each segment is handed out, up to the highest one that ever was.
     taken: Vec<bool>,
     used: u64,
-    /// Bytes of the device that are logs of an earlier incarnation, whose segments may have had another size.
+    /// The ranges of the device with logs of an earlier incarnation, whose segments may have had
+    /// another size.
     claims: Vec<Range<u64>>,
 }
 
 impl Segments {
-    /// All are free.
+    /// Creates the segments of a device; all are free.
     pub fn new(start_bytes: u64, segment_bytes: u64) -> Self {
         Self { start_bytes, segment_bytes, taken: Vec::new(), used: 0, claims: Vec::new() }
     }
 
-    /// How many fit on so many bytes of a device.
+    /// Returns the number of segments that fit on `device_bytes` bytes of a device.
     pub fn count(&self, device_bytes: u64) -> u64 {
         device_bytes.saturating_sub(self.start_bytes) / self.segment_bytes
     }
@@ -35,7 +36,8 @@ impl Segments {
         offset_bytes + self.segment_bytes
     }
 
-    /// The first one that is free, by its offset on the device. It may lie past the device's end as it is now.
+    /// Returns the offset of the first free segment on the device. It may lie past the present end
+    /// of the device.
     pub fn first_free(&self) -> u64 {
         let mut index = 0;
         loop {
@@ -54,7 +56,7 @@ impl Segments {
         ((offset_bytes - self.start_bytes) / self.segment_bytes) as usize
     }
 
-    /// Takes the one at this offset.
+    /// Takes the segment at this offset.
     pub fn take(&mut self, offset_bytes: u64) {
         let index = self.index(offset_bytes);
         if self.taken.len() <= index {
@@ -63,7 +65,7 @@ impl Segments {
         self.used += u64::from(!std::mem::replace(&mut self.taken[index], true));
     }
 
-    /// Gives one back.
+    /// Gives a segment back.
     pub fn give(&mut self, offset_bytes: u64) {
         let index = self.index(offset_bytes);
         if let Some(taken) = self.taken.get_mut(index) {
@@ -76,12 +78,12 @@ impl Segments {
         self.claims.push(range);
     }
 
-    /// The logs of the earlier incarnation are needed no more.
+    /// Releases the logs of the earlier incarnation, which are no longer needed.
     pub fn release_claims(&mut self) {
         self.claims.clear();
     }
 
-    /// How many are handed out.
+    /// Returns the number of segments that are handed out.
     pub fn used(&self) -> u64 {
         self.used
     }
