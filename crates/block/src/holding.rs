@@ -11,17 +11,17 @@ use crate::sleep::WaitClock;
 
 /// A channel that passes each request on when it is due.
 pub(crate) trait Holding: IoChannel {
-    /// The channel below.
+    /// Returns the channel below.
     fn below(&mut self) -> &mut dyn IoChannel;
 
-    /// When the next held request is due; none if none is held.
+    /// Returns the time at which the next held request is due; `None` if none is held.
     fn next_due(&self) -> Option<Instant>;
 
     /// Whether another thread can end the sleep of this channel.
     fn has_wake(&self) -> bool;
 }
 
-/// [`IoChannel::wait`] of such a channel.
+/// Implements [`IoChannel::wait`] for a channel that holds requests back.
 pub(crate) fn wait_holding(
     channel: &mut impl Holding,
     completions: &mut Vec<Completion>,
@@ -67,7 +67,7 @@ impl Alarm {
         self.timer.is_some()
     }
 
-    /// Makes it, over the descriptor of the channel below.
+    /// Creates the descriptor, over the descriptor of the channel below.
     pub(crate) fn make(&mut self, below: Option<BorrowedFd<'_>>) -> Result<()> {
         let timer = Timer::new()?;
         if let Some(below) = below {
@@ -80,7 +80,8 @@ impl Alarm {
         Ok(())
     }
 
-    /// Sets it to when the next held request is due, while the channel below has so many.
+    /// Sets the timer to the time at which the next held request is due, while the channel below
+    /// has `below_in_flight` requests.
     pub(crate) fn arm(&mut self, due: Option<Instant>, below_in_flight: u32) {
         let Some(timer) = &mut self.timer else { return };
         // Without a descriptor of its own, the device below has completions as soon as it has requests.

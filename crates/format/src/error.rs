@@ -28,7 +28,7 @@ pub enum ErrorKind {
     ValueTooLong,
     /// There is no such store or table.
     NotFound,
-    /// There is a store or table already.
+    /// Something exists already: a table of this name, or other content on a device.
     Exists,
     /// Permission denied.
     Denied,

@@ -2,15 +2,15 @@
 
 use qpair_memory::FrameIndex;
 
-/// Bit 63: the reference is swizzled. Places stay below it.
+/// Bit 63: the reference is swizzled. Places are smaller.
 const HOT: u64 = 1 << 63;
 
 /// A reference to a child page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swip {
-    /// To a frame: the child is in memory, or on its way.
+    /// A frame: the child is in memory, or being loaded.
     Hot(FrameIndex),
-    /// To a page on the device, by its [place](crate::place).
+    /// A page on the device, by its [place](crate::place).
     Cold(u64),
 }
 

@@ -1,6 +1,6 @@
-//! The part of a segment that a reader has in memory, and what it asks the device for.
+//! The part of a segment that a reader has in memory, and the reads that it asks for.
 //!
-//! Reads are multiples of the block, lie within one segment, and are never longer than was agreed.
+//! Reads are multiples of the block, lie within one segment, and are never longer than agreed.
 
 use std::ops::Range;
 
@@ -16,25 +16,25 @@ pub(super) enum Fetched {
     Missing,
 }
 
-/// Bytes of one segment.
+/// The bytes of one segment that were read.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     geometry: LogGeometry,
-    /// Bytes to ask for at once.
+    /// The number of bytes to ask for at once.
     read_bytes: u32,
     /// The address of the segment on the device.
     segment_offset_bytes: u64,
     /// The offset of the window in the segment.
     start: u32,
     bytes: Vec<u8>,
-    /// Bytes asked for and not given yet.
+    /// The number of bytes that were asked for and not given yet.
     asked: Option<u32>,
-    /// The device gave less than was asked for: there is no more of this segment.
+    /// Whether the device gave less than was asked for, so that there is no more of this segment.
     short: bool,
 }
 
 impl Window {
-    /// Nothing yet of the segment at `segment_offset_bytes`.
+    /// Creates an empty window of the segment at `segment_offset_bytes`.
     pub(super) fn new(geometry: LogGeometry, segment_offset_bytes: u64, read_bytes: u32) -> Self {
         let block = geometry.block_bytes.max(1);
         Self {
@@ -54,7 +54,7 @@ impl Window {
         &self.bytes
     }
 
-    /// Looks at the segment at `segment_offset_bytes` from now on.
+    /// Moves the window to the segment at `segment_offset_bytes`.
     pub(super) fn turn_to(&mut self, segment_offset_bytes: u64) {
         if self.segment_offset_bytes != segment_offset_bytes {
             self.segment_offset_bytes = segment_offset_bytes;
@@ -64,7 +64,8 @@ impl Window {
         }
     }
 
-    /// Bytes `from..from + len` of the segment, which are within it. `ahead`: what follows is wanted, too.
+    /// Returns the bytes `from..from + len` of the segment, which must lie within it, or asks for
+    /// them. `ahead` says that the following bytes are wanted too.
     pub(super) fn fetch(&mut self, from: u32, len: u32, ahead: bool) -> Fetched {
         let (to, end) = (from + len, self.start + self.bytes.len() as u32);
         if from >= self.start && to <= end {

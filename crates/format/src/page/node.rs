@@ -1,4 +1,4 @@
-//! Reading a node: optimistic, so every value may be torn until the latch was validated.
+//! Reads a node. Reads are optimistic, so every value may be torn until the latch was validated.
 
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;

@@ -1,18 +1,19 @@
-//! Pages that are built whole: their entries are gathered first, and measured as they come.
+//! Pages that are built as a whole: their entries are gathered first, and measured as they come.
 
 use super::{Node, NodeMut, separator_len, shared_prefix_len, slots_offset};
 use crate::swip::Swip;
 
-/// Entries of a page that is being gathered: records of a leaf, or children with the fence above each.
+/// The entries of a page that is being gathered: records of a leaf, or children with the fence
+/// above each.
 #[derive(Default)]
 pub struct Staged {
     /// The lower fence.
     pub lower: Vec<u8>,
     bytes: Vec<u8>,
     entries: Vec<StagedEntry>,
-    /// Bytes the keys share with the lower fence, all of them.
+    /// The number of bytes that all keys share with the lower fence.
     prefix: usize,
-    /// Bytes the entries need in the page with that prefix.
+    /// The number of bytes that the entries need in the page with that prefix.
     entry_bytes: usize,
     /// Whether a page of this level was written already.
     pub emitted: bool,
@@ -37,7 +38,7 @@ impl Staged {
         )
     }
 
-    /// Entries that are there.
+    /// Returns the number of entries.
     #[inline]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -49,13 +50,13 @@ impl Staged {
         self.entries.is_empty()
     }
 
-    /// Bytes that they need in the page, as last measured.
+    /// Returns the number of bytes that the entries need in the page, as last measured.
     #[inline]
     pub fn entry_bytes(&self) -> usize {
         self.entry_bytes
     }
 
-    /// The key of the last entry.
+    /// Returns the key of the last entry.
     #[inline]
     pub fn last_key(&self) -> Option<&[u8]> {
         self.entries.len().checked_sub(1).map(|last| self.entry(last).0)
@@ -82,7 +83,7 @@ impl Staged {
         slots_offset(leaf) + self.lower.len() + key.len() + 1 + self.entry_bytes + more <= page_size
     }
 
-    /// Adds an entry; `level`: of the page.
+    /// Adds an entry. `level` is the level of the page.
     #[inline]
     pub fn push(&mut self, level: u8, key: &[u8], value: &[u8], overflow: bool) {
         self.bytes.extend_from_slice(key);
@@ -94,7 +95,8 @@ impl Staged {
         self.entry_bytes += Node::entry_bytes(leaf, suffix_len, if leaf { value.len() } else { 0 });
     }
 
-    /// Bytes that the first `count` entries need in a page whose keys share `prefix` bytes.
+    /// Returns the number of bytes that the first `count` entries need in a page whose keys share
+    /// `prefix` bytes.
     fn bytes_of(&self, count: usize, leaf: bool, prefix: usize) -> usize {
         (0..count)
             .map(|index| {
@@ -116,7 +118,8 @@ impl Staged {
         slots_offset(leaf) + self.lower.len() + upper.map_or(0, <[u8]>::len) + entries <= page_size
     }
 
-    /// Takes the second half of the entries away, and returns the fence between the halves and the second half.
+    /// Removes the second half of the entries. Returns the fence between the halves, and the second
+    /// half.
     #[inline]
     pub fn halve(&mut self, level: u8) -> (Vec<u8>, Self) {
         let half = self.entries.len() / 2;
@@ -132,7 +135,7 @@ impl Staged {
         (fence, second)
     }
 
-    /// Forgets the entries; `lower`: the next page's lower fence.
+    /// Removes all entries. `lower` is the next page's lower fence.
     #[inline]
     pub fn restart(&mut self, lower: &[u8]) {
         self.lower.clear();

@@ -255,7 +255,8 @@ impl Salvage<'_> {
         trees.into_iter().collect()
     }
 
-    /// Looks over all pages for leaves that can stand in for what cannot be reached in these trees.
+    /// Looks at all pages for leaves that can stand in for parts of these trees that cannot be
+    /// reached.
     fn find_stand_ins(&mut self, trees: impl Iterator<Item = u32>) -> Result<()> {
         if self.checkpoint.is_none() {
             // All leaves are known.
@@ -303,7 +304,7 @@ impl Salvage<'_> {
     }
 }
 
-/// The end of a repair that was broken off.
+/// Returns the error of a repair that was stopped.
 fn interrupted() -> Error {
     Error::new(ErrorKind::Interrupted, "the repair was interrupted")
 }

@@ -28,19 +28,20 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RepairStep {
-    /// Looking whether there is damage: pages.
+    /// Checking for damage. Progress is in pages.
     Check,
-    /// Looking for the first pages of a store that has no superblock any more: bytes.
+    /// Searching for the first pages of a store that has no superblock any more. Progress is in
+    /// bytes.
     Search,
-    /// Looking for leaves that nothing leads to: pages.
+    /// Searching for leaves that no reference leads to. Progress is in pages.
     Scan,
     /// Saving records.
     Save,
-    /// Making commits of the log again.
+    /// Applying the commits of the log.
     Replay,
 }
 
-/// Keys from one on, up to another.
+/// A range of keys.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -67,7 +68,7 @@ pub enum RepairStep {
 pub struct KeyRange {
     /// The first key.
     pub from: Vec<u8>,
-    /// The first key behind the last; none if there is no end.
+    /// The first key after the range; `None` if the range has no end.
     pub to: Option<Vec<u8>>,
     /// A description of the damage.
     pub why: String,
@@ -142,13 +143,14 @@ pub struct RepairedTable {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairedLog {
-    /// Commits that were made again.
+    /// The number of commits that were applied.
     pub commits: u64,
-    /// The last commit that is in the new store.
+    /// The timestamp of the last commit that is in the new store.
     pub last_timestamp: u64,
-    /// Commits that are in the log behind a gap, and were left out.
+    /// The number of commits that are in the log after a gap, and were left out.
     pub dropped: u64,
-    /// Commits are missing that were durable once, or may be: the log could not be read to its end.
+    /// Whether commits are, or may be, missing that were durable once, because the log could not be
+    /// read to its end.
     pub damaged: bool,
 }
 
@@ -177,13 +179,14 @@ pub struct RepairedLog {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// All of the store can be read; no target was made.
+    /// Whether all of the store can be read. No target was made then.
     pub healthy: bool,
-    /// Damage to a healthy store that costs nothing: superblocks and checkpoint records whose twins serve.
+    /// Damage to a healthy store that costs nothing: superblocks and checkpoint records whose
+    /// second copies are intact.
     pub harmless: Vec<String>,
     /// Remarks on the damage of the store.
     pub remarks: Vec<String>,
-    /// Names of tables may be missing or out of date.
+    /// Whether names of tables may be missing or out of date.
     pub names_uncertain: bool,
     /// The tables that were saved.
     pub tables: Vec<RepairedTable>,

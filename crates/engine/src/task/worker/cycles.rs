@@ -19,7 +19,8 @@ impl Cycles {
 }
 
 impl Worker {
-    /// Says what the worker does from now on; what it did before. Each tick is charged to one part.
+    /// Sets the present activity of the worker and returns the previous one. Each tick is charged
+    /// to one activity.
     #[inline(always)]
     pub(super) fn enter(&self, part: Part) -> Part {
         let Some(now) = &self.cycles.0 else { return part };

@@ -90,7 +90,8 @@ impl Worker {
         Loading::Started(frame, version)
     }
 
-    /// Forgets the failed loads of the running task for which no operation has asked again; how many.
+    /// Forgets the failed loads of the running task for which no operation has asked again. Returns
+    /// their number.
     pub(crate) fn forget_load_errors(&self) -> usize {
         let (task, mut errors) = (self.running.get(), self.load_errors.borrow_mut());
         let before = errors.len();
@@ -203,7 +204,7 @@ impl Worker {
         }
     }
 
-    /// The end of the write of a copy: its frame is free.
+    /// Handles the end of the write of a copy: its frame is free.
     pub(super) fn saved(&self, buffer: Buffer, result: Result<(), IoError>) {
         let pool = &self.shared.pool;
         let frame = pool.end_write(buffer);
@@ -216,7 +217,8 @@ impl Worker {
         self.write_backs.set(self.write_backs.get().saturating_sub(1));
     }
 
-    /// Counts the transfer of a page that is about to begin; its phase, for [`Worker::end_transfer`].
+    /// Counts a page transfer that is about to begin. Returns its phase, for
+    /// [`Worker::end_transfer`].
     #[inline(always)]
     pub(super) fn begin_transfer(&self) -> u64 {
         let phase = self.shared.checkpointing.epochs.phase();
@@ -224,7 +226,7 @@ impl Worker {
         phase
     }
 
-    /// The same in a phase that was looked up before, in this turn.
+    /// Counts a page transfer in a phase that was looked up before, in this turn.
     #[inline(always)]
     pub(super) fn begin_transfer_in(&self, phase: u64) {
         let pending = &self.transfers[phase as usize];
@@ -257,7 +259,8 @@ impl Worker {
         .await;
     }
 
-    /// Writes the image's copy of a page, which is about to be changed or was met by the checkpoint writer.
+    /// Writes the image's copy of a page that is about to be changed, or that the checkpoint writer
+    /// has reached.
     ///
     /// # Errors
     /// `Need::Frame`, `Need::NoSpace`.
@@ -284,7 +287,7 @@ impl Worker {
     }
 }
 
-/// The error for a page that came from the device and is not what was written there, if it is not.
+/// Returns the error of a page that differs from what was written in its place, if it does.
 #[inline]
 pub(crate) fn verify(page: &[u8], place: u64) -> Option<Error> {
     page::damage(page, place).map(|what| corrupt(&what, page.len(), page_of(place)))
