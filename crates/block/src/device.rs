@@ -280,8 +280,8 @@ impl ChannelStatistics {
         }
     }
 
-    /// Combines the counters of a layer with those of the channel below it. The requests are those of
-    /// the layer; the system calls, copies, resets and timed-out sleeps of both are added.
+    /// Combines the counters of a layer with those of the channel below it. The requests are those
+    /// of the layer; the system calls, copies, resets and timed-out sleeps of both are added.
     #[must_use]
     pub fn over(self, below: Self) -> Self {
         Self {

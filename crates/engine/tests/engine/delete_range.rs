@@ -1,4 +1,4 @@
-//! Ranges of records removed at once.
+//! Removes ranges of records.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Devices that fail: what fails, what goes on, and what is kept.
+//! Devices that fail: the operations that fail, those that still work, and the data that is kept.
 
 use crate::common;
 use std::collections::BTreeMap;
@@ -40,7 +40,8 @@ fn a_failed_read_fails_its_operation_only() {
     assert_sound(&[device], PAGE);
 }
 
-/// Many tasks after the same pages, of which some reads fail: each is answered, right or with the error.
+/// Many tasks want the same pages, and some of the reads fail: each task gets the right data, or
+/// the error.
 #[test]
 fn tasks_that_wait_for_the_same_failing_page() {
     let (device, _, control) = faulty();
@@ -180,8 +181,9 @@ fn a_failed_write_makes_the_store_read_only() {
     assert_sound(&[device], PAGE);
 }
 
-/// A recovery that changes more pages than memory has, of a device that takes no more: each of its tasks waited two seconds for a frame, one
-/// after the other, so that a store that was opened with little memory seemed to hang (this one for half a minute).
+/// A recovery changes more pages than memory holds, on a device that takes no more writes. Each of
+/// its tasks once waited two seconds for a frame, one after the other, so that a store that was
+/// opened with little memory seemed to hang (this one for half a minute).
 #[test]
 fn a_recovery_whose_pages_cannot_be_written() {
     const RECORDS: u32 = 20_000;
@@ -231,8 +233,9 @@ fn a_recovery_whose_pages_cannot_be_written() {
     assert_sound(std::slice::from_ref(crashed), PAGE);
 }
 
-/// A commit waits for one of another worker's log. The write of that log is on its way, so no later one is sent when a flush fails meanwhile:
-/// what is waited for never comes.
+/// A commit waits for one of another worker's log. A write of that log is in flight, so no later
+/// one is sent when a flush fails meanwhile: the awaited commit never becomes durable, and the
+/// first one must get the error.
 #[test]
 fn a_failed_flush_is_told_to_commits_of_all_workers() {
     const WORKERS: usize = 3;
@@ -288,8 +291,8 @@ fn a_failed_write_of_a_large_value() {
     assert_eq!(table.get(b"a").unwrap().unwrap(), b"marks the store open");
 }
 
-/// A load says so when the store has failed beside it, not when all of it was read; and it takes no pages that a checkpoint which
-/// failed, and may count, has in its image.
+/// A load reports that the store has failed beside it at once, and not when all of its input was
+/// read. It takes no pages that are in the image of a checkpoint which failed, and may count.
 #[test]
 fn a_load_beside_a_checkpoint_that_fails() {
     for value_bytes in [30, 1500] {
@@ -393,7 +396,8 @@ impl Life {
         }
     }
 
-    /// On the device as it is now: everything acknowledged is there, nothing else has changed.
+    /// Checks the device as it is now: everything acknowledged is there, and nothing else has
+    /// changed.
     fn assert_kept(&self, device: &Device, records: u32, what: &str) {
         let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES))
             .unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -466,7 +470,7 @@ fn a_crash_at_each_write_of_a_life() {
     assert!(crashes > 50, "{crashes}");
 }
 
-/// The same for each write of a close.
+/// The power fails at each write of a close in turn.
 #[test]
 fn a_crash_at_each_write_of_a_close() {
     let mut crashes = 0;

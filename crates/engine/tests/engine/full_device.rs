@@ -90,7 +90,8 @@ fn a_transaction_without_room_for_its_leaves_is_refused_before_its_timestamp() {
     store.close().unwrap();
 }
 
-/// However much room there is: what is refused has changed nothing, what is not refused comes to its end, also beside others.
+/// A refused transaction has changed nothing, and one that is not refused completes, however much
+/// room there is, and also beside others.
 #[test]
 fn transactions_of_many_leaves_on_a_device_that_is_nearly_full() {
     let device = fixed(2 << 20);
@@ -228,7 +229,7 @@ fn a_large_value_finds_its_pages_wherever_they_are() {
     assert_sound(&[device], PAGE);
 }
 
-/// Fills a table with records of 40 bytes until the device is full; how many there are.
+/// Fills a table with records of 40 bytes until the device is full. Returns the number of records.
 fn fill(store: &Store) -> u32 {
     let table = store.table("t").unwrap();
     let mut rows = 0u32;
@@ -243,8 +244,9 @@ fn fill(store: &Store) -> u32 {
     rows
 }
 
-/// The reserve for dirty pages followed from the memory alone: with 4,096 frames each change of a nearly full store wanted 7,000 free pages,
-/// also a delete, and there were 500. Such a store could not be changed at all after it was opened with more memory.
+/// The reserve for dirty pages once followed from the memory alone: with 4,096 frames each change
+/// of a nearly full store wanted 7,000 free pages, even a delete, and there were 500. Such a store
+/// could not be changed at all after it was opened with more memory.
 #[test]
 fn a_nearly_full_store_takes_changes_whatever_its_memory() {
     let device = fixed(4 << 20);
@@ -277,7 +279,7 @@ fn a_nearly_full_store_takes_changes_whatever_its_memory() {
     assert!(report.free_pages > 0);
 }
 
-/// The same while the store is open: it is filled with much memory, and nearly as far as with little.
+/// An open store is filled with much memory nearly as far as with little.
 #[test]
 fn a_device_is_filled_as_far_with_much_memory_as_with_little() {
     let rows = [98, 2048].map(|frames| {
@@ -297,7 +299,8 @@ fn a_device_is_filled_as_far_with_much_memory_as_with_little() {
     assert!(rows[1] >= rows[0] - rows[0] / 8, "{rows:?}");
 }
 
-/// 30 MB of sorted records did not load into 55 MiB: as many pages as the memory has were kept for pages that nobody changed.
+/// 30 MB of sorted records once did not load into 55 MiB, because as many pages as the memory has
+/// were kept for pages that no task changed.
 #[test]
 fn a_sorted_load_fits_into_a_small_device() {
     let device = fixed(4 << 20);
@@ -318,7 +321,7 @@ fn a_sorted_load_fits_into_a_small_device() {
     assert_sound(&[device], PAGE);
 }
 
-/// Each worker more needs segments for its log, and frames.
+/// Each additional worker needs segments for its log, and frames.
 #[test]
 fn a_full_store_that_is_opened_with_too_many_workers_says_so() {
     let device = fixed(4 << 20);

@@ -268,7 +268,8 @@ fn errors_of_the_device() {
     assert_eq!(snapshot.get(&table, &key(3)).unwrap().unwrap(), b"before");
 }
 
-/// A writer that is faster than the device waits for it: an open snapshot was lost to a deletion of a range, though all of it had room there.
+/// A writer that is faster than the device waits for it. Once an open snapshot was lost to the
+/// deletion of a range, although the device had room for all of its values.
 #[test]
 fn who_outruns_the_device_waits() {
     for log in [true, false] {
@@ -295,7 +296,8 @@ fn who_outruns_the_device_waits() {
     }
 }
 
-/// One after the other is given up, the oldest first: once all were, when one had to go.
+/// Snapshots are given up one after the other, the oldest first. Once all were given up when one
+/// had to be.
 #[test]
 fn no_more_snapshots_are_given_up_than_must_be() {
     for history_bytes_max in [0, 512 << 10] {

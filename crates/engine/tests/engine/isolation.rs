@@ -1,4 +1,4 @@
-//! Isolation: histories of many transactions at once, and what may not be in them.
+//! Isolation: runs histories of many transactions at once, and checks that they have no anomalies.
 
 mod history;
 

@@ -43,7 +43,8 @@ pub(crate) fn ram_of(size_bytes: u64) -> Arc<dyn BlockDevice> {
     Arc::new(RamDevice::new(RamOptions { size_bytes, ..RamOptions::default() }).unwrap())
 }
 
-/// A device that fails on command, the one in memory behind it, and what commands it.
+/// Returns a device that fails on command, the device in memory below it, and the handle that
+/// controls the faults.
 pub(crate) fn faulty() -> (Arc<dyn BlockDevice>, Arc<dyn BlockDevice>, FaultControl) {
     let below = ram();
     let device = FaultDevice::new(below.clone(), FaultOptions::default()).unwrap();
@@ -64,12 +65,12 @@ pub(crate) fn options(page_size: usize, frames: u64) -> StoreOptions {
     }
 }
 
-/// The same, for a store that is there.
+/// Options for an existing store.
 pub(crate) fn existing(page_size: usize, frames: u64) -> StoreOptions {
     StoreOptions { format: false, ..options(page_size, frames) }
 }
 
-/// The same, for reading only.
+/// Options for reading an existing store.
 pub(crate) fn reading(page_size: usize, frames: u64) -> StoreOptions {
     StoreOptions { read_only: true, ..existing(page_size, frames) }
 }

@@ -1,8 +1,9 @@
-//! Histories of transactions on lists, and what no isolation level allows in them.
+//! Histories of transactions on lists, and the anomalies that each isolation level forbids.
 //!
-//! Each transaction appends elements that no other transaction appends, and reads whole lists. So a list tells in which order its
-//! writers came, and a read tells which of them it saw. Between two transactions there is an edge if one wrote what the
-//! other wrote over (ww), if one read what the other wrote (wr), or if one read what the other wrote over next (rw).
+//! Each transaction appends elements that no other transaction appends, and reads whole lists. A
+//! list therefore shows in which order its writers came, and a read shows which of them it saw.
+//! Between two transactions there is an edge if one overwrote what the other wrote (ww), if one
+//! read what the other wrote (wr), or if one read what the other overwrote next (rw).
 //!
 //! - A cycle of ww and wr edges is forbidden everywhere (G0, G1c).
 //! - Snapshot isolation forbids every cycle in which no two rw edges follow one another: with one rw edge it is a lost
