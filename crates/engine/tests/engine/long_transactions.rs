@@ -15,7 +15,8 @@ fn key(i: u32) -> [u8; 4] {
     i.to_be_bytes()
 }
 
-/// Runs a transaction several times beside threads that change single rows; how often the closure ran for each that committed.
+/// Runs a transaction several times beside threads that change single rows. Returns how often the
+/// closure ran for each that committed.
 fn attempts_beside_short_changes(run: impl Fn(&mut Transaction, &Table) -> Result<()>) -> Vec<u32> {
     let store = Store::open(vec![ram()], &options(4096, 4096)).unwrap();
     let table = store.table("t").unwrap();

@@ -1,4 +1,5 @@
-//! A panic of the engine fails the store, and every caller is told; a panic of the program ends what panicked.
+//! A panic of the engine fails the store, and every caller gets the error; a panic of the program
+//! ends only the task that panicked.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};

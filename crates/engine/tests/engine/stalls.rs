@@ -120,7 +120,8 @@ fn a_serializable_range_keeps_nobody_waiting_while_it_is_compared() {
     }
 }
 
-/// Commits with large values that wait at the same time made a flush each, one after the other.
+/// Commits with large values that wait at the same time share flushes. Once each made its own, one
+/// after the other.
 #[test]
 fn commits_with_large_values_share_flushes() {
     const TASKS: u64 = 64;
@@ -148,7 +149,8 @@ fn commits_with_large_values_share_flushes() {
     }
 }
 
-/// A task that waits for the device is woken by the end of the request. Tasks that looked again and again made tens of thousands of turns.
+/// A task that waits for the device is woken by the end of the request. Tasks that polled instead
+/// once made tens of thousands of turns.
 #[test]
 fn waits_for_the_device_keep_no_worker_awake() {
     let delays = DelayOptions { write_us: 20_000, ..DelayOptions::default() };

@@ -51,7 +51,7 @@ fn works_closes_and_opens_again() {
     assert!(store.statistics().unwrap().evictions > 0);
 }
 
-/// The order in which twelve tasks on three workers make twenty steps each.
+/// Returns the order in which twelve tasks on three workers make twenty steps each.
 fn order(seed: u64) -> Vec<u32> {
     let store = Store::open(vec![ram()], &stepped(options(512, 96), seed)).unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));

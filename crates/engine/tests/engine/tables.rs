@@ -234,7 +234,8 @@ fn a_range_is_taken_from_both_ends() {
     assert!(few.next().is_none() && few.next_back().is_none());
 }
 
-/// Takes a range from both ends, every `turn`th record from the back, and gives the whole of it.
+/// Takes a range from both ends, every `turn`th record from the back, and returns all of its
+/// records.
 fn from_both_ends(
     mut range: impl DoubleEndedIterator<Item = qpair_engine::Result<(Vec<u8>, Vec<u8>)>>,
     turn: usize,
