@@ -16,7 +16,8 @@ use crate::wake::WakeEvent;
 pub struct DeviceInfo {
     /// The specifier that the device was opened by.
     pub name: String,
-    /// The interface and mode really in use, in one word for tables: `io_uring`, `libaio`, `posix`, `ram`.
+    /// The interface and mode really in use, in one word for tables: `io_uring`, `libaio`, `posix`,
+    /// `ram`.
     pub interface: String,
     /// Details of the mode, for reports: "SINGLE_ISSUER|DEFER_TASKRUN, registered buffers".
     pub mode: String,
@@ -339,8 +340,9 @@ impl Arrival {
         joined.unwrap_or(Self::Called)
     }
 
-    /// Returns the arrival of a channel that holds requests back until a timer says that they are due. If it holds any now (`held`),
-    /// these come by that timer, and the others, `below_in_flight` of them, as they would.
+    /// Returns the arrival of a channel that holds requests back until a timer says that they are
+    /// due. If it holds any now (`held`), these come by that timer, and the others,
+    /// `below_in_flight` of them, as they would.
     pub(crate) fn with_held(self, held: bool, below_in_flight: u32) -> Self {
         match self {
             Self::Polled if below_in_flight > 0 => Self::Polled,

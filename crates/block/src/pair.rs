@@ -19,7 +19,8 @@ pub const PAIR_SECOND_BYTES: u64 = 1 << 62;
 
 struct PairChannel {
     sides: ChannelGroup,
-    /// Holds nothing: its event tells a thread that sleeps on the descriptor of completions that are there at once.
+    /// Holds nothing: its event tells a thread that sleeps on the descriptor of completions that
+    /// are there at once.
     early: EarlyQueue,
 }
 

@@ -1,8 +1,8 @@
 //! The RAM device: a disk in memory, gone with the process.
 //!
-//! Memory is cut into chunks, each under its own lock, so that workers meet only when they touch the same
-//! chunk. A channel keeps its own list of chunks and asks for a new one when the device has grown past it: the
-//! list itself costs no lock per request.
+//! Memory is cut into chunks, each under its own lock, so that workers meet only when they touch
+//! the same chunk. A channel keeps its own list of chunks and asks for a new one when the device
+//! has grown past it: the list itself costs no lock per request.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

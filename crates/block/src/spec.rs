@@ -17,10 +17,11 @@
 //! vhost-user:PATH                                  a disk that another process serves by vhost-user-blk; SPDK's: vhost-user:memory=huge:PATH
 //! ```
 //!
-//! Options have defaults and may be left out, with their colon. The device inside is the rest of the text, so
-//! paths may hold commas and colons. A member of a stripe that itself holds `+`, `[`, `]` or `\` goes in brackets, with
-//! these characters of a path (and only of a path) after a backslash: `stripe:[stripe:unit=4KiB:a+b]+[odd\+name]`.
-//! Text that starts like `word:` but names no device is an error rather than a file.
+//! Options have defaults and may be left out, with their colon. The device inside is the rest of
+//! the text, so paths may hold commas and colons. A member of a stripe that itself holds `+`, `[`,
+//! `]` or `\` goes in brackets, with these characters of a path (and only of a path) after a
+//! backslash: `stripe:[stripe:unit=4KiB:a+b]+[odd\+name]`. Text that starts like `word:` but names
+//! no device is an error rather than a file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -15,7 +15,8 @@ use rustix::event::{EventfdFlags, eventfd};
 pub struct WakeEvent {
     fd: OwnedFd,
     sleeping: AtomicBool,
-    /// Set after the signal, and cleared before it: while a signal is there it is set, or about to be.
+    /// Set after the signal, and cleared before it: while a signal is there it is set, or about to
+    /// be.
     signalled: AtomicBool,
 }
 

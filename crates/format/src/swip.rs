@@ -1,4 +1,5 @@
-//! References from a page to a child: swizzled to a frame while the child is in memory, a page id otherwise.
+//! References from a page to a child: swizzled to a frame while the child is in memory, a page id
+//! otherwise.
 
 use qpair_memory::FrameIndex;
 

@@ -98,8 +98,8 @@ pub fn read_slots(device: &dyn BlockDevice) -> Result<(Vec<Vec<u8>>, Option<Erro
     Ok((read.into_iter().flat_map(|slot| slot.unwrap_or_else(|_| empty())).collect(), failure))
 }
 
-/// Writes the superblocks of all members for the next generation, durably. Member 0 is first when the store is
-/// marked open, and last when it is marked clean.
+/// Writes the superblocks of all members for the next generation, durably. Member 0 is first when
+/// the store is marked open, and last when it is marked clean.
 pub fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> Result<()> {
     let mut order: Vec<usize> = (0..members.len()).collect();
     if superblock.state == StoreState::Clean {

@@ -55,7 +55,8 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// A page that is clean when an epoch begins is never taken for one that was dirty then, whenever it is changed.
+    /// A page that is clean when an epoch begins is never taken for one that was dirty then,
+    /// whenever it is changed.
     #[test]
     fn a_page_that_gets_dirty_was_clean_before() {
         loom::model(|| {
@@ -72,7 +73,8 @@ mod loom_tests {
         });
     }
 
-    /// A dirty page is saved to another place, and clean once it was written there: a reader that finds it clean sees that place.
+    /// A dirty page is saved to another place, and clean once it was written there: a reader that
+    /// finds it clean sees that place.
     #[test]
     fn a_page_that_gets_clean_is_where_it_was_saved() {
         loom::model(|| {

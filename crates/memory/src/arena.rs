@@ -425,7 +425,8 @@ mod tests {
         assert_eq!(&buffer.as_slice()[8..12], b"kept");
     }
 
-    /// SPDK rounds each region outward to huge pages, and touches a byte of each: a region between two pages ends it.
+    /// SPDK rounds each region outward to huge pages, and touches a byte of each: a region between
+    /// two pages ends it.
     #[test]
     fn shared_memory_lies_on_huge_pages() {
         let options = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };

@@ -1,4 +1,5 @@
-//! Shadow doorbells: a driver that stores to memory wakes a device that is about to sleep, and no other.
+//! Shadow doorbells: a driver that stores to memory wakes a device that is about to sleep, and no
+//! other.
 //!
 //! ```text
 //! driver                                       device
@@ -7,9 +8,10 @@
 //! load the event; ring if old..new passes it   load the shadow; sleep if it is the value seen
 //! ```
 //!
-//! Always holds: of the two loads at least one sees the other side's store, since both stores come before a fence and both loads after one. So
-//! either the driver rings, or the device does not sleep. While the device is awake it leaves the event behind the values that it has
-//! seen; the driver passes it only after a whole round of the queue.
+//! Always holds: of the two loads at least one sees the other side's store, since both stores come
+//! before a fence and both loads after one. So either the driver rings, or the device does not
+//! sleep. While the device is awake it leaves the event behind the values that it has seen; the
+//! driver passes it only after a whole round of the queue.
 
 use crate::shared::SharedBytes;
 use crate::sync::{Ordering, fence};
@@ -121,7 +123,8 @@ mod loom_tests {
         rung: AtomicBool,
     }
 
-    /// A driver that submits twice, and a device that sleeps whenever it may: it never sleeps with something submitted and no ring to come.
+    /// A driver that submits twice, and a device that sleeps whenever it may: it never sleeps with
+    /// something submitted and no ring to come.
     #[test]
     fn no_wake_up_is_lost() {
         loom::model(|| {

@@ -1,9 +1,9 @@
 //! Frames: the blocks of one arena, each under its latch.
 //!
 //! The lease ([`Buffer`]) of a frame's block rests in the frame. It leaves only with
-//! [`ExclusiveFrame::begin_read`] and [`ExclusiveFrame::begin_write`], which leave the latch in flight, and it
-//! returns with [`FrameTable::end_read`] and [`FrameTable::end_write`]. So an exclusive guard and the buffer are
-//! never in two hands.
+//! [`ExclusiveFrame::begin_read`] and [`ExclusiveFrame::begin_write`], which leave the latch in
+//! flight, and it returns with [`FrameTable::end_read`] and [`FrameTable::end_write`]. So an
+//! exclusive guard and the buffer are never in two hands.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -479,7 +479,8 @@ mod tests {
         FrameTable::new(512, 4, ArenaOptions::ordinary_pages()).unwrap()
     }
 
-    /// A page that a panic has left half changed would be sealed and written with the next eviction.
+    /// A page that a panic has left half changed would be sealed and written with the next
+    /// eviction.
     #[test]
     fn a_page_that_a_panic_left_half_changed_stays_latched() {
         let table = table();

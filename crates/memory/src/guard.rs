@@ -150,7 +150,8 @@ fn checked(status: c_int) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The handler. It touches statics that are atomics or set once, and makes two system calls at most.
+/// The handler. It touches statics that are atomics or set once, and makes two system calls at
+/// most.
 extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes the signal's data.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };

@@ -160,9 +160,9 @@ impl Latch {
 
     /// Announces a waiter for the end of the I/O.
     ///
-    /// `false` if no I/O is in flight (any more): nothing will wake the caller, which must try again.
-    /// The caller must be in the list of waiters before: the thread that ends the I/O looks there
-    /// after [`Latch::end_fill`] or [`Latch::end_write_back`], so no waiter is missed.
+    /// `false` if no I/O is in flight (any more): nothing will wake the caller, which must try
+    /// again. The caller must be in the list of waiters before: the thread that ends the I/O looks
+    /// there after [`Latch::end_fill`] or [`Latch::end_write_back`], so no waiter is missed.
     #[must_use]
     pub fn add_waiter(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -352,9 +352,10 @@ mod loom_tests {
         });
     }
 
-    /// A cold page, two tasks that want it, and an evictor on the frame that one of them loads it into. `reference` is the parent's
-    /// word: 0 is cold, 1 says that the page is in the frame. Only the parent's latch changes it. A thread that reads the page
-    /// sees what the device brought, a task that parks is woken, and the page is loaded once for each time it left.
+    /// A cold page, two tasks that want it, and an evictor on the frame that one of them loads it
+    /// into. `reference` is the parent's word: 0 is cold, 1 says that the page is in the frame.
+    /// Only the parent's latch changes it. A thread that reads the page sees what the device
+    /// brought, a task that parks is woken, and the page is loaded once for each time it left.
     #[test]
     fn two_tasks_fault_one_page_beside_an_evictor() {
         struct Shared {

@@ -486,8 +486,8 @@ mod tests {
         assert_eq!(one.bytes().load_u64(0), 0);
     }
 
-    /// Huge pages that are not to be had made a mapping fail that was to replace another; what it had unmapped until then was another thread's
-    /// when it was cleaned up.
+    /// Huge pages that are not to be had made a mapping fail that was to replace another; what it
+    /// had unmapped until then was another thread's when it was cleaned up.
     #[test]
     fn a_mapping_that_fails_takes_nothing_of_others() {
         let stop = std::sync::atomic::AtomicBool::new(false);

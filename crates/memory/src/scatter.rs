@@ -1,8 +1,10 @@
 //! Memory that the caller gave, and lists of segments in it.
 //!
 //! Invariants:
-//! - a segment that is in a list lies in a region of the same [`Scatter`], which keeps the region mapped;
-//! - list `n` is changed through the one lease on it, which is borrowed mutably meanwhile, and read through that lease alone.
+//! - a segment that is in a list lies in a region of the same [`Scatter`], which keeps the region
+//!   mapped;
+//! - list `n` is changed through the one lease on it, which is borrowed mutably meanwhile, and read
+//!   through that lease alone.
 
 use std::cell::UnsafeCell;
 use std::io;

@@ -1,7 +1,8 @@
 //! The virtual clock that simulated devices and stepped workers share.
 //!
-//! Time moves only when a caller says so: a turn of a worker takes a little ([`SimClock::pass`]), and when no worker
-//! has anything to do it jumps to the next thing that is due ([`SimClock::skip`]).
+//! Time moves only when a caller says so: a turn of a worker takes a little ([`SimClock::pass`]),
+//! and when no worker has anything to do it jumps to the next thing that is due
+//! ([`SimClock::skip`]).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

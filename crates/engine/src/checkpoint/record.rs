@@ -131,8 +131,8 @@ mod tests {
     use crate::space::Purpose;
     use crate::{Runtime, Store, StoreOptions};
 
-    /// The description of a store was written and read page by page, one after the other: what takes so long is told apart by the time that
-    /// one request takes.
+    /// The description of a store was written and read page by page, one after the other: what
+    /// takes so long is told apart by the time that one request takes.
     #[test]
     fn a_description_is_written_and_read_many_pages_at_a_time() {
         const REQUEST_NS: u64 = 10_000_000;

@@ -124,7 +124,8 @@ impl OpenTimestamps {
 mod tests {
     use super::*;
 
-    /// A commit takes its timestamp and compares what it has read, while a write of its log ends: its record is in no chunk yet.
+    /// A commit takes its timestamp and compares what it has read, while a write of its log ends:
+    /// its record is in no chunk yet.
     #[test]
     fn a_timestamp_without_a_record_is_open_whatever_becomes_durable() {
         let mut open = OpenTimestamps::default();

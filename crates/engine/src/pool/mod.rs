@@ -235,8 +235,9 @@ impl Pool {
         waits
     }
 
-    /// Opens a frame that was read into, and wakes the tasks that wait for it. Even the memory of a transfer beside the
-    /// trees may have waiters: they came by a reference that was true a moment before.
+    /// Opens a frame that was read into, and wakes the tasks that wait for it. Even the memory of a
+    /// transfer beside the trees may have waiters: they came by a reference that was true a moment
+    /// before.
     pub(crate) fn end_read(&self, page: ExclusiveFrame<'_>) {
         let frame = page.index();
         if page.end_read() {

@@ -162,7 +162,8 @@ mod tests {
     use super::*;
     use crate::sync::Wakes;
 
-    /// A panic opens the barrier. Nothing woke a checkpoint then that waited for a commit to leave, and its store never closed.
+    /// A panic opens the barrier. Nothing woke a checkpoint then that waited for a commit to leave,
+    /// and its store never closed.
     #[test]
     fn a_task_that_closes_a_barrier_which_is_opened_goes_on() {
         let barrier = Arc::new(CommitBarrier::default());

@@ -102,7 +102,8 @@ impl Space {
         self.keep_nothing_for_unsaved();
     }
 
-    /// Keeps the pages of the last durable checkpoint from being used again until [`Space::release`].
+    /// Keeps the pages of the last durable checkpoint from being used again until
+    /// [`Space::release`].
     pub(crate) fn hold(&self) -> (u64, Bitmap) {
         let mut inner = self.lock();
         let hold = inner.next_hold;

@@ -98,7 +98,8 @@ impl Inner {
         self.durable.words_len() as u64 * 64
     }
 
-    /// Finds `count` pages in a row below `capacity`, from where the last such search ended and round.
+    /// Finds `count` pages in a row below `capacity`, from where the last such search ended and
+    /// round.
     pub(super) fn find(&mut self, count: u64, capacity: u64) -> Option<u64> {
         let words = capacity.div_ceil(64) as usize;
         let (mut run_start, mut run) = (0, 0);

@@ -1,4 +1,5 @@
-//! Places that are reserved for commits before they have their timestamps. See docs/design/checkpoints.md, *A place for every page*.
+//! Places that are reserved for commits before they have their timestamps. See
+//! docs/design/checkpoints.md, *A place for every page*.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,5 @@
-//! Tasks that wait for something, each with one entry however often it is polled, in the order of what they wait for.
+//! Tasks that wait for something, each with one entry however often it is polled, in the order of
+//! what they wait for.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;

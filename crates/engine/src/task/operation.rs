@@ -250,7 +250,8 @@ pub(crate) async fn take_turn() {
     .await;
 }
 
-/// Gives the worker to other tasks for one turn. In a task that computes for long, call it now and then.
+/// Gives the worker to other tasks for one turn. In a task that computes for long, call it now and
+/// then.
 pub async fn yield_now() {
     let mut yielded = false;
     poll_fn(|context| {

@@ -54,7 +54,8 @@ struct Member {
     worker: Rc<Worker>,
     pace: Pace,
     done: bool,
-    /// The worker had nothing to do when it was stepped last, and no other worker has done anything since.
+    /// The worker had nothing to do when it was stepped last, and no other worker has done anything
+    /// since.
     idle: bool,
 }
 

@@ -153,7 +153,8 @@ pub(crate) struct Place<'a> {
     pub(crate) page: OptimisticFrame<'a>,
 }
 
-/// Goes down from the root to the page of `level` that a route leads to; `None` if the tree is not that high.
+/// Goes down from the root to the page of `level` that a route leads to; `None` if the tree is not
+/// that high.
 pub(crate) fn to_level<'a>(
     context: Context<'a>,
     tree: &Tree,

@@ -20,7 +20,8 @@ pub(crate) enum Merged {
     Merged { parent_sparse: bool },
 }
 
-/// Merges the page of `level` that covers `key` with a neighbour, if it is sparse and both fit into one.
+/// Merges the page of `level` that covers `key` with a neighbour, if it is sparse and both fit into
+/// one.
 pub(crate) struct Merge<'a> {
     tree: Tree,
     key: &'a [u8],

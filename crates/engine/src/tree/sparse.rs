@@ -19,7 +19,8 @@ pub(crate) struct Sparse {
 }
 
 impl Sparse {
-    /// Notes the leaf in a frame. The deletes of a commit come in the order of keys, so each leaf is noted once.
+    /// Notes the leaf in a frame. The deletes of a commit come in the order of keys, so each leaf
+    /// is noted once.
     pub(crate) fn note(&mut self, tree: Tree, key: &[u8], leaf: FrameIndex) {
         if self.last.replace(leaf) != Some(leaf) {
             self.keys.push((tree, key.to_vec()));
@@ -103,7 +104,8 @@ mod tests {
         Store::open(members, &options).unwrap()
     }
 
-    /// Deletes were acknowledged after all merges, and these were made inside the barrier in one go.
+    /// Deletes were acknowledged after all merges, and these were made inside the barrier in one
+    /// go.
     #[test]
     fn deletes_are_acknowledged_before_their_merges_and_the_barrier_is_left_between_them() {
         for seed in 0..5 {

@@ -189,7 +189,8 @@ fn a_power_cut_at_any_write_leaves_a_whole_store() {
     assert!(cuts > 20, "{cuts} cuts");
 }
 
-/// Large values that lie behind what was deleted move to the front, whatever another transaction has, and are what they were.
+/// Large values that lie behind what was deleted move to the front, whatever another transaction
+/// has, and are what they were.
 #[test]
 fn large_values_move_to_the_front() {
     let clock = SimClock::new();

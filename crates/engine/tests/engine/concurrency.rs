@@ -108,8 +108,8 @@ fn scans_beside_changes() {
     }
 }
 
-/// A store closed while others change it: what a put has acknowledged is there, and the store is whole. A put that
-/// comes too late is refused.
+/// A store closed while others change it: what a put has acknowledged is there, and the store is
+/// whole. A put that comes too late is refused.
 #[test]
 fn changes_beside_a_close() {
     for seed in 0..30u64 {

@@ -526,8 +526,9 @@ fn members_of_different_generations() {
     }
 }
 
-/// The power fails between the superblocks of members, several times in a row: the first says that the store is open, or the last
-/// that it is closed, and the others are behind. Nothing is lost by that.
+/// The power fails between the superblocks of members, several times in a row: the first says that
+/// the store is open, or the last that it is closed, and the others are behind. Nothing is lost by
+/// that.
 #[test]
 fn a_crash_between_the_superblocks() {
     let [a, b] = [0, 1].map(|_| ram());

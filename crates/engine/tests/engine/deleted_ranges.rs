@@ -28,8 +28,8 @@ fn put(table: &Table, keys: std::ops::Range<u32>) {
     }
 }
 
-/// A store in which keys were deleted from the front after those above them were collected; a snapshot and a transaction that see
-/// them all.
+/// A store in which keys were deleted from the front after those above them were collected; a
+/// snapshot and a transaction that see them all.
 struct Prepared {
     newer: Snapshot,
     beside: Transaction,

@@ -53,7 +53,8 @@ async fn comes_within<T>(polls: u32, future: impl Future<Output = T>) -> bool {
     false
 }
 
-/// The first change of a store's life begins the logs, and makes a checkpoint: dropped at any point, nothing is left half done.
+/// The first change of a store's life begins the logs, and makes a checkpoint: dropped at any
+/// point, nothing is left half done.
 #[test]
 fn the_first_change_is_dropped() {
     let mut dropped = 0;

@@ -40,7 +40,8 @@ fn wait_until_emptied(store: &Store) {
     }
 }
 
-/// A handle, the number of its table, how many records that has, and whether it was dropped: true once no call may be answered.
+/// A handle, the number of its table, how many records that has, and whether it was dropped: true
+/// once no call may be answered.
 struct Handle {
     table: Table,
     number: u64,

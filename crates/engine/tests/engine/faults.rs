@@ -72,7 +72,8 @@ fn tasks_that_wait_for_the_same_failing_page() {
     }
 }
 
-/// A member whose newer superblock lies on an unreadable block looks older than the others: the error names the unreadable block.
+/// A member whose newer superblock lies on an unreadable block looks older than the others: the
+/// error names the unreadable block.
 #[test]
 fn a_bad_spot_under_a_superblock() {
     let (second, _, control) = faulty();
@@ -96,7 +97,8 @@ fn a_bad_spot_under_a_superblock() {
     assert_eq!(refused, 1);
 }
 
-/// One leaf lies on an unreadable block: its keys are lost, a scan stops there, and all others are read.
+/// One leaf lies on an unreadable block: its keys are lost, a scan stops there, and all others are
+/// read.
 #[test]
 fn a_bad_spot() {
     let (device, below, control) = faulty();
@@ -425,7 +427,8 @@ impl Life {
     }
 }
 
-/// Every third write, and every flush, of a life fails in turn: of the log, of pages, of a checkpoint's, of superblocks.
+/// Every third write, and every flush, of a life fails in turn: of the log, of pages, of a
+/// checkpoint's, of superblocks.
 #[test]
 fn each_write_or_flush_fails() {
     for (op, step) in [(Op::Write, 3), (Op::Flush, 1)] {
@@ -449,8 +452,8 @@ fn each_write_or_flush_fails() {
     }
 }
 
-/// The power fails at every third write of a life, which may be torn: whenever that is, the store opens and has everything
-/// that was acknowledged.
+/// The power fails at every third write of a life, which may be torn: whenever that is, the store
+/// opens and has everything that was acknowledged.
 #[test]
 fn a_crash_at_each_write_of_a_life() {
     let mut crashes = 0;
@@ -563,8 +566,8 @@ fn no_space_left() {
     }
 }
 
-/// A device that grows no more from some moment on: changes are refused for want of space, and nothing else goes wrong. The
-/// store closes, and it recovers, with all it acknowledged.
+/// A device that grows no more from some moment on: changes are refused for want of space, and
+/// nothing else goes wrong. The store closes, and it recovers, with all it acknowledged.
 #[test]
 fn no_space_from_any_moment_on() {
     for (moment, crash) in

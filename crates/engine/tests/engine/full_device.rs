@@ -148,7 +148,8 @@ fn transactions_of_many_leaves_on_a_device_that_is_nearly_full() {
     store.close().unwrap();
 }
 
-/// A checkpoint leaves the segments of the logs to the logs. Where there is no room left they are pages again.
+/// A checkpoint leaves the segments of the logs to the logs. Where there is no room left they are
+/// pages again.
 #[test]
 fn segments_that_logs_have_behind_them_are_room_for_records() {
     let device = fixed(8 << 20);
@@ -168,8 +169,8 @@ fn segments_that_logs_have_behind_them_are_room_for_records() {
     assert!(report.free_pages < size_pages / 5, "{} of {size_pages} free", report.free_pages);
 }
 
-/// Once every page has moved a few times, what is free is single pages, wherever they are. A large value is refused only where there are too
-/// few of them.
+/// Once every page has moved a few times, what is free is single pages, wherever they are. A large
+/// value is refused only where there are too few of them.
 #[test]
 fn a_large_value_finds_its_pages_wherever_they_are() {
     const FRAMES: u64 = 98;

@@ -197,7 +197,8 @@ fn quick() -> TransactionOptions {
     TransactionOptions { durability: Durability::Async, ..TransactionOptions::default() }
 }
 
-/// Each commit of one client has blocks of its own in the log, and those count, not the record's few bytes.
+/// Each commit of one client has blocks of its own in the log, and those count, not the record's
+/// few bytes.
 #[test]
 fn a_checkpoint_begins_by_what_the_log_has_on_the_device() {
     let device = ram();
@@ -257,7 +258,8 @@ fn logs_have_a_quarter_more_than_a_checkpoint_begins_at() {
     assert!(longest > CHECKPOINT, "{longest} bytes: no commit had to wait");
 }
 
-/// A writer that does not wait for its commits waits for the device all the same, once much of the log is not written.
+/// A writer that does not wait for its commits waits for the device all the same, once much of the
+/// log is not written.
 #[test]
 fn what_waits_to_be_written_of_the_log_has_a_bound() {
     let options = StoreOptions { log_segment_bytes: 1 << 20, ..options(PAGE, 4 * FRAMES) };

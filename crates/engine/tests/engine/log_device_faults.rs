@@ -1,4 +1,5 @@
-//! Log devices that fail, vanish or are full: the store is read-only with the cause, and what was acknowledged is kept.
+//! Log devices that fail, vanish or are full: the store is read-only with the cause, and what was
+//! acknowledged is kept.
 
 use crate::common;
 use std::ops::ControlFlow;

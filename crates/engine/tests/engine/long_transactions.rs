@@ -1,7 +1,8 @@
-//! Long writing transactions beside short ones: they commit, after a number of attempts that their rows bound.
+//! Long writing transactions beside short ones: they commit, after a number of attempts that their
+//! rows bound.
 //!
-//! A transaction of 200 rows once never committed beside eight threads that changed single rows: each attempt locked only the row on
-//! which the one before had lost.
+//! A transaction of 200 rows once never committed beside eight threads that changed single rows:
+//! each attempt locked only the row on which the one before had lost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

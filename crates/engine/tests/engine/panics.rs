@@ -17,7 +17,8 @@ fn value(i: u32) -> Vec<u8> {
     format!("value {i}").into_bytes()
 }
 
-/// With a panic planted: changes and reads of many tasks at once, until one is told of it, then all are.
+/// With a panic planted: changes and reads of many tasks at once, until one is told of it, then all
+/// are.
 fn falls(canary: Canary, runtime: impl Fn() -> Runtime) {
     let device = ram();
     let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();

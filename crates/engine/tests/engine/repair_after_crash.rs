@@ -236,7 +236,8 @@ fn a_crash_and_no_checkpoint() {
     assert!(report.tables[0].records == 500 || !report.is_complete());
 }
 
-/// The catalog is damaged; an older copy of it names a table that was dropped, and the log makes another of that name.
+/// The catalog is damaged; an older copy of it names a table that was dropped, and the log makes
+/// another of that name.
 #[test]
 fn a_name_that_an_older_catalog_has() {
     let device = ram();
@@ -333,8 +334,8 @@ fn large_values_of_more_pages_than_are_read_at_once() {
     assert_eq!(all(&store), truth);
 }
 
-/// The catalog is damaged; an older copy of it has a table under the name that it had before it was renamed, and the log makes another of
-/// that name. Neither is lost.
+/// The catalog is damaged; an older copy of it has a table under the name that it had before it was
+/// renamed, and the log makes another of that name. Neither is lost.
 #[test]
 fn a_name_that_an_older_catalog_has_of_a_renamed_table() {
     let device = ram();

@@ -14,7 +14,8 @@ fn stepped(options: StoreOptions, seed: u64, clock: &SimClock) -> StoreOptions {
     StoreOptions { workers: 2, runtime: Runtime::Stepped { seed, clock: clock.clone() }, ..options }
 }
 
-/// A lookup waits for a slow read when a checkpoint begins. Commits do not: the image needs the end of that read, and not its instant.
+/// A lookup waits for a slow read when a checkpoint begins. Commits do not: the image needs the end
+/// of that read, and not its instant.
 #[test]
 fn a_read_under_way_does_not_keep_the_barrier_of_a_checkpoint_closed() {
     const READ_NS: u64 = 200_000_000;
@@ -66,7 +67,8 @@ fn a_read_under_way_does_not_keep_the_barrier_of_a_checkpoint_closed() {
     }
 }
 
-/// A serializable transaction has read a range that takes long to read again. Commits of others do not wait for that.
+/// A serializable transaction has read a range that takes long to read again. Commits of others do
+/// not wait for that.
 #[test]
 fn a_serializable_range_keeps_nobody_waiting_while_it_is_compared() {
     for seed in 0..10 {

@@ -127,8 +127,9 @@ fn a_task_may_be_the_last_to_let_go() {
     assert_eq!(store.table("t").unwrap().get(b"key").unwrap().unwrap(), b"value");
 }
 
-/// Large values that are put and replaced while an image is written give their pages to it. Recovery then finds them in a log, and their
-/// pages in the image. And an image may count whose flush failed.
+/// Large values that are put and replaced while an image is written give their pages to it.
+/// Recovery then finds them in a log, and their pages in the image. And an image may count whose
+/// flush failed.
 #[test]
 fn large_values_come_and_go_while_images_are_written() {
     const KEYS: u8 = 4;

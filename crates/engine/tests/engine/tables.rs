@@ -409,8 +409,8 @@ fn a_value_is_read_in_place_by_a_closure_that_may_ask_the_store() {
     assert_eq!(table.get_with(b"nothing", |_| panic!("there is no value")).unwrap(), None);
 }
 
-/// Content, log, what is free and what of that is kept: together they are the store. A store that was closed has no log, and one that is read
-/// keeps nothing.
+/// Content, log, what is free and what of that is kept: together they are the store. A store that
+/// was closed has no log, and one that is read keeps nothing.
 #[test]
 fn a_report_tells_content_log_and_reserve_apart() {
     let device = ram();

@@ -7,8 +7,8 @@ use super::{get_u16, get_u32, get_u64};
 use crate::error::{Error, ErrorKind, Result};
 use crate::large::Descriptor;
 
-/// Bytes before a record's first operation: length u32, checksum of what follows u32, timestamp u64, number of
-/// operations u32, flags u32 (zero).
+/// Bytes before a record's first operation: length u32, checksum of what follows u32, timestamp
+/// u64, number of operations u32, flags u32 (zero).
 pub(super) const RECORD_HEADER_BYTES: usize = 24;
 /// The maximum size of a record in bytes.
 pub const RECORD_BYTES_MAX: usize = 1 << 30;

@@ -294,8 +294,8 @@ impl LogWriter {
         used.chain(self.upcoming.iter().copied())
     }
 
-    /// Gives back the segments that end before a position of this log: a reader that starts there does not need
-    /// them. Returns their offsets.
+    /// Gives back the segments that end before a position of this log: a reader that starts there
+    /// does not need them. Returns their offsets.
     #[inline]
     pub fn discard_before(&mut self, position: &LogPosition) -> Vec<u64> {
         let mut offsets = Vec::new();
@@ -315,8 +315,8 @@ impl LogWriter {
         self.geometry.segment_bytes - self.at
     }
 
-    /// Plans the next write and puts its bytes into `buffer`, which has room for two blocks or more. `None` if
-    /// nothing waits, or the log needs a segment first.
+    /// Plans the next write and puts its bytes into `buffer`, which has room for two blocks or
+    /// more. `None` if nothing waits, or the log needs a segment first.
     #[inline]
     pub fn next_write(&mut self, buffer: &mut (impl WriteBuffer + ?Sized)) -> Option<PlannedWrite> {
         let block = self.geometry.block_bytes as usize;

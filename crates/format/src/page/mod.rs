@@ -48,7 +48,8 @@ pub mod field {
     pub const LEVEL: usize = 5;
     /// u16: slots.
     pub const COUNT: usize = 6;
-    /// u64: the page's own [place](crate::place), to tell misdirected reads and writes, and lost ones.
+    /// u64: the page's own [place](crate::place), to tell misdirected reads and writes, and lost
+    /// ones.
     pub const PAGE_ID: usize = 8;
     /// u64, leaves: the timestamp of the newest commit that changed the page.
     pub const LSN: usize = 16;
@@ -69,7 +70,8 @@ pub mod field {
     /// u64, inner pages: the child right of the last slot.
     pub const LAST_CHILD: usize = 48;
 
-    /// Overflow pages, u64 at the place of LAST_CHILD: the value's timestamp. Pages of older values: their run's number.
+    /// Overflow pages, u64 at the place of LAST_CHILD: the value's timestamp. Pages of older
+    /// values: their run's number.
     pub const TIMESTAMP: usize = 48;
     /// Overflow pages, u32: which page of the value, from 0.
     pub const PART: usize = 56;
@@ -103,7 +105,8 @@ pub const LEAF_SLOT_BYTES: usize = 8;
 pub const INNER_SLOT_BYTES: usize = 16;
 /// The number of key bytes that are in the slot itself.
 pub const HEAD_BYTES: usize = 4;
-/// Bytes before the key in a leaf's record: the value's length, u16; bit 15: it is an overflow descriptor.
+/// Bytes before the key in a leaf's record: the value's length, u16; bit 15: it is an overflow
+/// descriptor.
 pub const RECORD_HEAD_BYTES: usize = 2;
 /// Bit 15 of a record's value length.
 pub const OVERFLOW_FLAG: u16 = 1 << 15;

@@ -284,7 +284,8 @@ impl<'a> Node<'a> {
         below
     }
 
-    /// First position whose key is at or above `key`, which lies between the fences; whether it is equal.
+    /// First position whose key is at or above `key`, which lies between the fences; whether it is
+    /// equal.
     #[inline]
     pub fn lower_bound(self, key: &[u8]) -> (usize, bool) {
         self.lower_bound_suffix(key.get(self.prefix_len()..).unwrap_or_default())
@@ -297,8 +298,8 @@ impl<'a> Node<'a> {
         position + usize::from(equal)
     }
 
-    /// The offset in the child at `position` where the slot for `key` is likely to be, judged by where the key lies between
-    /// the separators around the child; a guess, for a prefetch.
+    /// The offset in the child at `position` where the slot for `key` is likely to be, judged by
+    /// where the key lies between the separators around the child; a guess, for a prefetch.
     #[inline]
     pub fn likely_offset(self, position: usize, key: &[u8]) -> Option<usize> {
         if position == 0 || position >= self.count() {

@@ -242,7 +242,8 @@ mod tests {
 
     use super::*;
 
-    /// Random inserts, overwrites and removals against a map, for every page size and with long common prefixes.
+    /// Random inserts, overwrites and removals against a map, for every page size and with long
+    /// common prefixes.
     #[test]
     fn a_leaf_is_a_small_ordered_map() {
         for (seed, size) in [(1, 512), (2, 4096), (3, 65536)] {

@@ -189,7 +189,8 @@ impl Worker {
     }
 }
 
-/// Latches a free frame. No operation uses it, but the clock or the checkpoint writer may hold its latch for a moment.
+/// Latches a free frame. No operation uses it, but the clock or the checkpoint writer may hold its
+/// latch for a moment.
 pub(crate) fn latch_free(shared: &Shared, frame: FrameIndex) -> qpair_memory::ExclusiveFrame<'_> {
     loop {
         if let Ok(page) = shared.pool.frames.try_exclusive(frame) {

@@ -189,8 +189,9 @@ impl Trial {
 mod tests {
     use super::*;
 
-    /// Runs a limiter for so many seconds beside `tasks` that always want a read, on a device that completes `rate(in flight, second)` reads a
-    /// second; the limits that were settled, every tenth of a second.
+    /// Runs a limiter for so many seconds beside `tasks` that always want a read, on a device that
+    /// completes `rate(in flight, second)` reads a second; the limits that were settled, every
+    /// tenth of a second.
     fn run(tasks: u32, seconds: f64, mut rate: impl FnMut(u32, f64) -> f64) -> Vec<u32> {
         let start = Instant::now();
         let mut limiter = Limiter::new(512, start);

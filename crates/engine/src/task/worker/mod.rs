@@ -1,4 +1,5 @@
-//! The worker: one channel, one loop; a thread of its own, unless it is stepped ([`super::stepped`]).
+//! The worker: one channel, one loop; a thread of its own, unless it is stepped
+//! ([`super::stepped`]).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;

@@ -242,7 +242,8 @@ impl Worker {
         }
     }
 
-    /// Waits until no transfer of a page that the running task's worker began in a phase is in flight.
+    /// Waits until no transfer of a page that the running task's worker began in a phase is in
+    /// flight.
     pub(crate) async fn wait_transfers(phase: u64) {
         let mut ticket = Ticket::default();
         poll_fn(|context| {

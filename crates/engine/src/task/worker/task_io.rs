@@ -43,7 +43,8 @@ impl TaskIo {
         ticket
     }
 
-    /// Takes a request out; any other request may get its ticket, unless one is put back in its place.
+    /// Takes a request out; any other request may get its ticket, unless one is put back in its
+    /// place.
     fn take(&mut self, ticket: usize) -> TaskRequest {
         self.vacant.push(ticket);
         std::mem::replace(&mut self.all[ticket], TaskRequest::Vacant)

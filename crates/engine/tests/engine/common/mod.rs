@@ -139,7 +139,8 @@ pub(crate) struct Checkpoint {
     pub(crate) closed: bool,
     /// The pages of the image's description.
     pub(crate) description: std::ops::Range<u64>,
-    /// All pages of the checkpoint's own but its records: those, and what is kept for the next description.
+    /// All pages of the checkpoint's own but its records: those, and what is kept for the next
+    /// description.
     pub(crate) own: Vec<u64>,
     /// Pages in use, the checkpoint's own included.
     pub(crate) used: Vec<u64>,

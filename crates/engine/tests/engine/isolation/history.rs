@@ -6,8 +6,8 @@
 //! read what the other wrote (wr), or if one read what the other overwrote next (rw).
 //!
 //! - A cycle of ww and wr edges is forbidden everywhere (G0, G1c).
-//! - Snapshot isolation forbids every cycle in which no two rw edges follow one another: with one rw edge it is a lost
-//!   update or a torn read (G-single), with more a fork of the history.
+//! - Snapshot isolation forbids every cycle in which no two rw edges follow one another: with one
+//!   rw edge it is a lost update or a torn read (G-single), with more a fork of the history.
 //! - Serializability forbids every cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
