@@ -74,7 +74,7 @@ struct LaneState {
     is_closed: bool,
 }
 
-/// As long as no thread panics with it held, which would leave it as it was.
+/// Locks a mutex. A thread that panics with the lock held leaves the data as it was.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

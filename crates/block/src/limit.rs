@@ -56,7 +56,7 @@ struct Shared {
     limits: Mutex<Limits>,
     /// The number of times that the limits were set.
     settings: AtomicU64,
-    /// For each limit, the moment up to which its time is spent.
+    /// The moment up to which the time of each limit is spent.
     buckets: [AtomicU64; 4],
 }
 

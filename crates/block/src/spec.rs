@@ -1,4 +1,4 @@
-//! How people name devices: one text for command line, configuration, RPC and code.
+//! The names of devices: one syntax for command line, configuration, RPC and code.
 //!
 //! ```text
 //! PATH                                             a file or block device

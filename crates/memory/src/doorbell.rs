@@ -8,10 +8,10 @@
 //! load the event; ring if old..new passes it   load the shadow; sleep if it is the value seen
 //! ```
 //!
-//! Always holds: of the two loads at least one sees the other side's store, since both stores come
+//! Invariant: at least one of the two loads sees the other side's store, since both stores come
 //! before a fence and both loads after one. So either the driver rings, or the device does not
-//! sleep. While the device is awake it leaves the event behind the values that it has seen; the
-//! driver passes it only after a whole round of the queue.
+//! sleep. While the device is awake, the event stays behind the values that the device has seen,
+//! and the driver passes the event only after a whole round of the queue.
 
 use crate::shared::SharedBytes;
 use crate::sync::{Ordering, fence};

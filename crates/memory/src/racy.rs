@@ -73,7 +73,7 @@ impl<'a> RacyBytes<'a> {
         Self { base, len, lifetime: PhantomData }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline(always)]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a block of memory is never empty")]
@@ -209,7 +209,7 @@ impl<'a> RacyBytesMut<'a> {
         Self { base, len, lifetime: PhantomData }
     }
 
-    /// The same bytes for reading.
+    /// Returns the same bytes for reading.
     #[inline(always)]
     #[must_use]
     pub fn read(&self) -> RacyBytes<'_> {

@@ -67,7 +67,7 @@ impl<'a> SharedBytes<'a> {
         self.base.wrapping_add(offset)
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline(always)]
     #[must_use]
     pub fn len(self) -> usize {
@@ -157,7 +157,7 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// A part of the bytes, or `None` if it does not lie inside or is not aligned to 8.
+    /// Returns a part of the bytes, or `None` if it does not lie inside or is not aligned to 8.
     #[inline]
     #[must_use]
     pub fn part(self, offset: usize, len: usize) -> Option<Self> {

@@ -28,7 +28,7 @@ const NOT_SEEN: u64 = u64::MAX;
 pub(super) struct Medium {
     pub(super) visible: Vec<u8>,
     durable: Vec<u8>,
-    /// For each sector, the order of the write whose data it durably has.
+    /// The order of the write whose data each sector durably has.
     durable_order: Vec<u64>,
     unflushed: Vec<Unflushed>,
     order: u64,
