@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use qpair::metrics::WorkerCycles;
 use qpair::task::{JoinHandle, TaskTable};
+use qpair::unstable::WorkerCycles;
 use qpair::{Error, ErrorKind, Result, Store};
 
 use crate::clock::Stretch;

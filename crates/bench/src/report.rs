@@ -1,7 +1,7 @@
 //! What a run found.
 
 use hdrhistogram::Histogram;
-use qpair::metrics::WorkerCycles;
+use qpair::unstable::WorkerCycles;
 use serde::Serialize;
 
 use crate::warm::Warmed;

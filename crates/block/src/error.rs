@@ -164,14 +164,21 @@ impl std::error::Error for Error {
 }
 
 /// An error of the data plane: small, copied into completions. People get context further up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{kind:?} (errno {errno})")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoError {
     /// The kind of the error, for programs.
     pub kind: ErrorKind,
     /// The kernel's errno, or the nearest one for devices without a kernel.
     pub errno: i32,
 }
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} (errno {})", self.kind, self.errno)
+    }
+}
+
+impl std::error::Error for IoError {}
 
 impl IoError {
     /// The medium or transport failed: EIO.

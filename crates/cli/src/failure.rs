@@ -5,7 +5,8 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use qpair::{ErrorKind, Remedy, block};
+use qpair::{ErrorKind, Remedy};
+use qpair_block as block;
 
 use crate::interrupt::Interrupt;
 

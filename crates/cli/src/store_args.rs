@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
-use qpair::block::DeviceSpec;
+use qpair::published::publish_path;
 use qpair::report::{OpenReport, RecoveryProgress};
-use qpair::{Durability, ErrorKind, Mode, Options, Store, Table, parse_bytes, publish_path};
+use qpair::{Durability, ErrorKind, Mode, Options, Store, Table};
+use qpair_block::DeviceSpec;
 use qpair_drivers::Drivers;
 use qpair_kernel::Growth;
 use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
@@ -373,7 +374,7 @@ fn open_showing(options: Options) -> Result<(Store, OpenReport)> {
         };
         eprintln!("qpair: note: the store was not closed; recovered {commits}{left_out}");
         if recovered.more_memory_bytes > 0 {
-            let taken = qpair::format_bytes(store.report().memory_bytes);
+            let taken = qpair_block::format_bytes(store.report().memory_bytes);
             eprintln!(
                 "qpair: note: it has {taken} of memory until it is closed, more than it was given: its log had changes of very many tables"
             );
@@ -390,7 +391,7 @@ fn recovering(done: u64, total: u64, elapsed: Duration) -> String {
         _ => format!(", {:.0} s left", elapsed.as_secs_f64() * (1.0 - share) / share),
     };
     let percent = 100.0 * share;
-    format!("recovering: {percent:.0} % of {}{left}", qpair::format_bytes(total))
+    format!("recovering: {percent:.0} % of {}{left}", qpair_block::format_bytes(total))
 }
 
 /// Opens, and says what people should know of how.
@@ -421,11 +422,11 @@ fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
 }
 
 pub(crate) fn parse_size(text: &str) -> std::result::Result<u64, String> {
-    parse_bytes(text).map_err(|error| error.to_string())
+    qpair_block::parse_bytes(text).map_err(|error| error.to_string())
 }
 
 pub(crate) fn parse_mode(text: &str) -> std::result::Result<Mode, String> {
-    text.parse().map_err(|error: qpair::block::Error| error.to_string())
+    text.parse().map_err(|error: qpair_block::Error| error.to_string())
 }
 
 #[cfg(test)]

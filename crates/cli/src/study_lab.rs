@@ -6,8 +6,8 @@ use std::sync::PoisonError;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use qpair::block::DeviceSpec;
 use qpair::inspect::holds_store;
+use qpair_block::DeviceSpec;
 use qpair_study::{Device, Effort, Lab, Mix, OwnFile, Watcher, cpus, interfaces};
 use qpair_workload::{Live, Observer, prefill};
 

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use qpair::block::{DeviceSpec, Error, ErrorKind, Result};
 use qpair_bench::tpcc::{Scale, TPCC_TABLES, TpccLatency, TpccOptions, run_tpcc};
 use qpair_bench::{PartReport, Progress, RunOptions, StoreKv, StoreKvOptions, Workload, run, warm};
+use qpair_block::{DeviceSpec, Error, ErrorKind, Result};
 use qpair_drivers::Drivers;
 use qpair_study::{Config, Effort, Lab, Measure, StoreFigures, StoreRunner, StoreUse, StoreWork};
 

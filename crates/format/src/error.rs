@@ -162,22 +162,26 @@ impl Error {
     }
 
     /// Creates the error of damage that only a backup or a repair helps against.
+    #[doc(hidden)]
     pub fn damaged(context: impl Into<String>) -> Self {
         Self::with_remedy(ErrorKind::Corrupt, context, SALVAGE, Remedy::Repair)
     }
 
     /// Creates the error of a call after the close.
+    #[doc(hidden)]
     pub fn closed() -> Self {
         Self::new(ErrorKind::Closed, "the store is closed, or is being closed")
     }
 
     /// Creates the error of a call on a dropped table.
+    #[doc(hidden)]
     #[cold]
     pub fn table_dropped() -> Self {
         Self::new(ErrorKind::NotFound, "the table was dropped")
     }
 
     /// Creates an error from one of the block layer that occurred during `context`.
+    #[doc(hidden)]
     #[must_use]
     pub fn block(source: block::Error, context: impl Into<String>) -> Self {
         let kind = kind_of(source.kind());
@@ -188,6 +192,7 @@ impl Error {
     }
 
     /// Creates an error from one of a request that occurred during `context`.
+    #[doc(hidden)]
     #[must_use]
     pub fn io(source: block::IoError, context: impl Into<String>) -> Self {
         let cause = std::io::Error::from_raw_os_error(source.errno);
@@ -204,6 +209,7 @@ impl Error {
     }
 
     /// Creates the error for a thread that the system did not start.
+    #[doc(hidden)]
     pub fn thread(error: &std::io::Error, doing: &str) -> Self {
         let context = format!("{doing}: starting a thread: {error}");
         Self::with_hint(ErrorKind::Limit, context, block::IoError::RAISE_THREADS)

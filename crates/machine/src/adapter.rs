@@ -1,5 +1,6 @@
 //! SAS controllers, and the disks that the kernel has behind them.
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::device::Device;
@@ -9,7 +10,8 @@ use crate::root::Root;
 const CLASS: &str = "0x0107";
 
 /// A SAS controller.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Adapter {
     /// Its PCI address.
     pub address: String,

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
@@ -15,8 +16,9 @@ use crate::root::Root;
 use crate::words::rounded;
 
 /// What a bound on memory comes from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum BoundSource {
     /// A control group, by its path: the process's own, or one above it.
     ControlGroup(String),
@@ -27,7 +29,8 @@ pub enum BoundSource {
 }
 
 /// One bound on the memory of this process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct MemoryBound {
     /// What sets it.
     pub source: BoundSource,
@@ -55,7 +58,8 @@ impl fmt::Display for MemoryBound {
 }
 
 /// The bounds on memory and processors of this process.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Bounds {
     /// All bounds on memory that the kernel tells.
     pub memory: Vec<MemoryBound>,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::interrupts::Interrupts;
@@ -10,7 +11,8 @@ use crate::root::Root;
 use crate::words::rounded;
 
 /// A disk, or a layer that looks like one: `dm`, `md`, `loop`, `zram`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Disk {
     /// Its name: `nvme0n1`.
     pub name: String,
@@ -37,7 +39,8 @@ pub struct Disk {
 }
 
 /// How the kernel queues requests to a disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Queue {
     /// Whether it says that it rotates. Virtual disks often do without being asked.
     pub rotational: Option<bool>,

@@ -1,12 +1,14 @@
 //! Which processors take a drive's interrupts: `/proc/interrupts`.
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_list::CpuList;
 use crate::root::Root;
 
 /// The interrupts of a drive's queues since the machine started.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Interrupts {
     /// Vectors: queues with an interrupt of their own.
     pub vectors: u32,

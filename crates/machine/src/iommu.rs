@@ -1,12 +1,14 @@
 //! What drivers in user space need: an IOMMU, and VFIO.
 
 use rustix::fs::{Access, access};
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
 
 /// The IOMMU and VFIO.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Iommu {
     /// Groups of devices that the IOMMU keeps apart; 0 if it is off.
     pub groups: Option<u32>,

@@ -1,12 +1,14 @@
 //! What the kernel's settings and this process's limits allow.
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::processors::field;
 use crate::root::Root;
 
 /// A limit of this process: the one in force, and how far the process itself may raise it. `None`: unlimited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Limit {
     /// The limit in force.
     pub soft: Option<u64>,
@@ -15,7 +17,8 @@ pub struct Limit {
 }
 
 /// What this process may do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Process {
     /// Its effective user; 0 is root.
     pub user_id: Option<u32>,
@@ -30,7 +33,8 @@ pub struct Process {
 }
 
 /// Settings of the kernel that decide about interfaces.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct KernelSettings {
     /// `kernel.io_uring_disabled`: 0 for all processes, 1 for one group and root, 2 for none.
     pub io_uring_disabled: Option<u32>,

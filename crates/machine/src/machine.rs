@@ -1,5 +1,6 @@
 //! [`Machine`]: what reports say of where they were made.
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::Adapter;
@@ -14,7 +15,8 @@ use crate::virtualization::Virtualization;
 use crate::words::{counted, rounded};
 
 /// A machine as its kernel describes it to this process. What it does not tell is `None`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Machine {
     /// The kernel's release: "6.1.0-13-amd64".
     pub kernel: Option<String>,
@@ -31,12 +33,12 @@ pub struct Machine {
     /// Limits of this process.
     pub process: Process,
     /// What this process can have of the memory and the processors.
-    #[serde(default)]
+    #[cfg_attr(feature = "serde", serde(default))]
     pub bounds: Bounds,
     /// What drivers in user space need.
     pub iommu: Iommu,
     /// SAS controllers.
-    #[serde(default)]
+    #[cfg_attr(feature = "serde", serde(default))]
     pub adapters: Vec<Adapter>,
 }
 

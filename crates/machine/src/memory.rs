@@ -1,12 +1,14 @@
 //! Memory, huge pages and swap.
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::processors::field;
 use crate::root::Root;
 
 /// The machine's memory.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Memory {
     /// All of it, bytes.
     pub total_bytes: Option<u64>,
@@ -25,7 +27,8 @@ pub struct Memory {
 }
 
 /// Reserved huge pages of one size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct HugePages {
     /// Size of one, bytes.
     pub size_bytes: u64,

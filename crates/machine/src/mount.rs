@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
 
 /// A mounted file system.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Mount {
     /// Where it is mounted.
     pub point: String,

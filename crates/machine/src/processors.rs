@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_list::CpuList;
 use crate::root::Root;
 
 /// The machine's processors, and what this process has of them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Processors {
     /// The model, as it names itself.
     pub model: Option<String>,
@@ -35,7 +37,8 @@ pub struct Processors {
 }
 
 /// A NUMA node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct NumaNode {
     /// Its number.
     pub id: u32,
@@ -44,7 +47,8 @@ pub struct NumaNode {
 }
 
 /// What the kernel does about one weakness of the processor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Mitigation {
     /// The weakness: `spectre_v2`.
     pub name: String,

@@ -11,14 +11,16 @@ use qpair_block::{
     WaitOptions,
 };
 use qpair_kernel::{FileOptions, Interface, Mode, Polling, SubmissionThread};
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceKind};
 use crate::scratch::ScratchFile;
 
 /// How a mode did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Outcome {
     /// A block was read.
     Works,
@@ -29,7 +31,8 @@ pub enum Outcome {
 }
 
 /// One mode on one file or device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Trial {
     /// The mode asked for: `io_uring+p`.
     pub mode: String,
@@ -42,7 +45,8 @@ pub struct Trial {
 }
 
 /// All modes on one file or device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Trials {
     /// What they were tried on.
     pub path: String,

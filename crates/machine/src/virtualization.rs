@@ -1,12 +1,14 @@
 //! What the machine runs in: a hypervisor, a container.
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::processors::field;
 use crate::root::Root;
 
 /// What stands between the machine and its hardware.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Virtualization {
     /// Whether it is a virtual machine; `None` where that does not show.
     pub is_virtual: Option<bool>,

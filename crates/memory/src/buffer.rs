@@ -81,7 +81,7 @@ impl Buffer {
     }
 
     /// Returns a part of the buffer piece by piece, for system calls and DMA; cut off at the end.
-    /// Whoever writes to the addresses must own the buffer by value.
+    /// Code that writes to the addresses must own the buffer by value.
     #[inline]
     #[must_use]
     pub fn pieces(&self, offset: usize, len: usize) -> Pieces<'_> {

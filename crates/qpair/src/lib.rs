@@ -48,17 +48,33 @@
 //!
 //! - [`Options`] opens a store: on which devices, over which [`Interface`] in which [`Mode`], with how much
 //!   memory.
-//! - [`Drivers`] drive the devices that bypass the kernel; stores on one controller share them.
+#![cfg_attr(
+    feature = "drivers",
+    doc = "- [`Drivers`] drive the devices that bypass the kernel; stores on one controller share them."
+)]
 //! - [`Store::transact`], [`Transaction`] and [`Snapshot`] for threads, [`task::TaskStore`] for tasks: transactions.
-//! - [`Store`] and [`Table`] are the engine's, [`task`] is what runs on its workers, [`block`] is the layer of devices below it.
-//! - [`metrics`], [`report`] and [`inspect`]: what a store counts, what calls come back with, and stores that are not open.
+//! - [`Store`] and [`Table`]: what is open; [`task`]: what runs on the store's workers.
+//! - [`metrics`], [`report`] and [`inspect`]: what a store counts, what calls return, and stores that are not open.
+//! - [`interface`], [`published`]: the kernel's interfaces in detail; stores that other processes have open.
 //! - [`Error`] has a kind for programs, and context and a way out for people.
+//!
+//! What is stable is in docs/design/api.md: all but [`unstable`], [`inspect`] and [`published`].
+//!
+//! # Features
+//!
+//! Without features the crate opens files and block devices through the kernel, and builds 23 crates; with `drivers` it builds 52.
+//!
+//! - `drivers`: devices that the program drives itself, without the kernel: NVMe drives (`nvme:`), SCSI disks behind SAS and virtio controllers
+//!   (`scsi:`), disks of other processes by vhost-user (`vhost-user:`), controllers of other processes by vfio-user, and drives made of software
+//!   (`softnvme:`, `scsi:soft`). Without the feature these names are `Unsupported`.
+//! - `metrics`: `metrics::record_metrics` passes what a store counts on to the recorder of the `metrics` crate.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
 mod ask;
 mod copy;
+mod driven;
 mod interfaces;
 mod json;
 mod members;
@@ -71,23 +87,20 @@ mod recorder;
 mod replace;
 mod tools;
 
-pub use ask::ask_for_backup;
 pub use options::Options;
-pub use publish::publish_path;
-pub use qpair_block as block;
-pub use qpair_block::{format_bytes, parse_bytes};
+#[cfg(feature = "drivers")]
 pub use qpair_drivers::{Drivers, Patience, Waiting};
 pub use qpair_engine::{
-    BulkLoader, Durability, Error, ErrorKind, Isolation, KEY_LEN_MAX, KeyBounds, LogPlace,
-    PAGE_SIZE_MAX, PAGE_SIZE_MIN, Prefix, Range, Remedy, Result, Snapshot, Store, StoreOptions,
-    Table, Transaction, TransactionOptions, VALUE_LEN_MAX, WeakStore, WriteBatch, key_len_max,
+    Durability, Error, ErrorKind, Isolation, KEY_LEN_MAX, KeyBounds, PAGE_SIZE_MAX, PAGE_SIZE_MIN,
+    Prefix, Range, Remedy, Result, Snapshot, Store, Table, Transaction, TransactionOptions,
+    VALUE_LEN_MAX, WeakStore, WriteBatch, key_len_max,
 };
-pub use qpair_kernel::{Interface, Mode, Polling, SubmissionThread, TaskRun, probe};
+pub use qpair_kernel::{Interface, Mode};
 
 /// Calls that wait without a thread: the store from inside of its own tasks ([`Store::spawn`]).
 pub mod task {
     pub use qpair_engine::{
-        JoinHandle, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
+        BulkLoader, JoinHandle, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
         TaskTransactionRange, sleep, yield_now,
     };
 }
@@ -105,17 +118,21 @@ pub mod metrics {
     pub use crate::recorder::record_metrics;
     pub use qpair_engine::{
         Histogram, Metrics, Observer, Sample, SampleValue, StoreStatistics, TableStatistics,
-        WorkerCycles, to_prometheus,
+        to_prometheus,
     };
+
+    /// Requests to the devices of a store.
+    pub use qpair_block::ChannelStatistics;
 }
 
-/// What calls on a whole store come back with: opening, checks, backups, compactions.
+/// What calls on a whole store return: opening, checks, backups, compactions.
 pub mod report {
     pub use crate::copy::CopyReport;
     pub use crate::outcome::{OpenReport, PassedOver};
+    pub use qpair_block::Backing;
     pub use qpair_engine::{
         BackupReport, CheckReport, CompactReport, LogDeviceReport, Recovered, RecoveryProgress,
-        StoreReport, TableCheck,
+        StoreReport, TableCheck, WarmReport,
     };
 }
 
@@ -126,6 +143,27 @@ pub mod inspect {
         KeyRange, LogDump, LogEntry, LogFileEnd, LogOperation, RepairReport, RepairStep,
         RepairedLog, RepairedTable,
     };
+}
+
+/// The switches of a [`Mode`].
+pub mod interface {
+    pub use qpair_kernel::{Polling, SubmissionThread, TaskRun};
+}
+
+/// Stores that other processes have open and publish ([`Options::publish`]): where, and how to ask for a backup.
+pub mod published {
+    pub use crate::ask::ask_for_backup;
+    pub use crate::publish::publish_path;
+}
+
+/// What the project's own tools need of the layers below: it may change in any release.
+///
+/// [`block`](unstable::block) is the layer of devices, which a program needs only to bring devices of its own, and then opens a store by the
+/// engine's [`StoreOptions`](unstable::StoreOptions).
+pub mod unstable {
+    pub use qpair_block as block;
+    pub use qpair_engine::{LogPlace, StoreOptions, WorkerCycles};
+    pub use qpair_kernel::probe;
 }
 
 /// The README's example compiles.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use qpair_block::DeviceSpec;
 use qpair_engine::{Error, ErrorKind, Result};
 
+use crate::driven::{check_is_built, is_volatile};
 use crate::options::{LogSpec, Options};
 
 /// Room for superblocks and the first pages in a new file, bytes.
@@ -40,6 +41,7 @@ impl Members {
             LogSpec::Device(spec) => LogPlaceSpec::Device(spec?),
         };
         let members = Self { specs, unit_bytes: unit, log };
+        members.check_drivers()?;
         members.check_distinct()?;
         Ok(members)
     }
@@ -70,6 +72,14 @@ impl Members {
     /// Whether nothing of the store is there yet, given which of its files are not: then nothing can be lost by making it.
     pub(crate) fn is_new(&self, missing: &[PathBuf]) -> bool {
         missing.len() == self.paths().len() && !self.specs.iter().any(has_lasting_drive)
+    }
+
+    fn check_drivers(&self) -> Result<()> {
+        let log = match &self.log {
+            LogPlaceSpec::Device(spec) => Some(spec),
+            _ => None,
+        };
+        self.specs.iter().chain(log).try_for_each(check_is_built)
     }
 
     /// The same file twice would lock itself out, with an error that tells little.
@@ -106,7 +116,7 @@ impl Members {
 /// Whether a drive in it, one that is no file, outlives this process.
 fn has_lasting_drive(spec: &DeviceSpec) -> bool {
     match spec {
-        DeviceSpec::Driven { driver, name } => !qpair_drivers::is_volatile(driver, name),
+        DeviceSpec::Driven { driver, name } => !is_volatile(driver, name),
         DeviceSpec::Delay { inner, .. }
         | DeviceSpec::Fault { inner, .. }
         | DeviceSpec::Carved { inner, .. }

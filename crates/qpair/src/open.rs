@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use qpair_block as block;
 use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec, find_content_anywhere};
-use qpair_drivers::Drivers;
 use qpair_engine::{
     Error, ErrorKind, LogPlace, Remedy, Result, Store, StoreOptions, find_content, find_foreign,
     is_being_made, new_member_bytes_min,
 };
 use qpair_kernel::{FileOptions, KernelDevice, LockHolder, Mode};
 
+use crate::driven::Drivers;
 use crate::interfaces::Interfaces;
 use crate::members::{LogPlaceSpec, Members, NewFiles};
 use crate::options::Options;

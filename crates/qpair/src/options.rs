@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use qpair_block::{DeviceSpec, format_bytes, parse_bytes};
-use qpair_drivers::Drivers;
 use qpair_engine::{Durability, Error, RecoveryProgress, Result, Store, StoreOptions};
 use qpair_kernel::Mode;
 use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
 
+use crate::driven::Drivers;
 use crate::outcome::OpenReport;
 
 /// Memory for pages that a worker is worth where memory is little, bytes.
@@ -19,7 +19,7 @@ const BESIDE_PARTS: u64 = 8;
 
 /// How to open a store, or make one.
 ///
-/// A member is a path (a file or a block device) or a specifier as [`DeviceSpec`] reads it: `ram:size=64MiB`,
+/// A member is a path (a file or a block device), or a specifier, which begins with a kind of device: `ram:size=64MiB`,
 /// `delay:read_us=100:PATH`, ... A single specifier `stripe:unit=64KiB:A+B` stands for the members A and B.
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until they are opened"]
@@ -140,7 +140,8 @@ impl Options {
 
     /// Opens devices without the kernel (`nvme:`, `scsi:`, ...) by these drivers. By default options have drivers of their own, which their
     /// clones share. A program whose stores are on one NVMe controller or SCSI host, or that opens devices itself, makes one [`Drivers`] and
-    /// gives it to all: a controller that other drivers have open is `Busy`.
+    /// gives it to all: a controller that other drivers have open is `Busy`. Needs the feature `drivers`.
+    #[cfg(feature = "drivers")]
     pub fn drivers(mut self, drivers: &Drivers) -> Self {
         self.drivers = drivers.clone();
         self
@@ -274,7 +275,7 @@ impl Options {
         self
     }
 
-    /// Count where the workers' time goes: [`StoreStatistics::cycles`](crate::StoreStatistics). For measuring.
+    /// Count where the workers' time goes: `StoreStatistics::cycles`. For measuring.
     #[doc(hidden)]
     pub fn cycles(mut self, cycles: bool) -> Self {
         self.store.cycles = cycles;
@@ -317,7 +318,7 @@ impl Options {
         self
     }
 
-    /// The same beside the store, at [`publish_path`](crate::publish_path) of its first member, if that can be done. If not, the
+    /// The same beside the store, at [`publish_path`](crate::published::publish_path) of its first member, if that can be done. If not, the
     /// store is opened all the same.
     pub fn publish_beside(mut self, publish: bool) -> Self {
         self.publish_beside = publish;
@@ -330,10 +331,11 @@ impl Options {
     /// [`Store::is_read_only`] tells. Files made here are removed again if the store cannot be made on them.
     ///
     /// # Errors
-    /// `NotFound` if it is missing and not to be made; `Exists` if it is to be made on what is not blank; `Busy` if it is open elsewhere; `Denied`
+    /// `NotFound` if it is missing and not to be made; `NotAStore`, `Version`, `Member`, `Unclean`, `Corrupt` for what is on the members; `NoMemory` if
+    /// the memory is too small; `Invalid` for options out of range; `Exists` if it is to be made on what is not blank; `Busy` if it is open elsewhere; `Denied`
     /// without permission; `ReadOnly` if its log device cannot be written; `NoSpace` if the log device is too small, or recovery finds no room;
     /// `Unsupported` and
-    /// `Limit` if the machine does not offer what was asked; `Io`; and as [`Store::open`]. What shows the store to other processes
+    /// `Limit` if the machine does not offer what was asked; `Io`. What shows the store to other processes
     /// ([`Options::publish_beside`]) may be refused too.
     pub fn open(self) -> Result<Store> {
         Ok(self.open_with_report()?.0)

@@ -36,13 +36,15 @@ pub fn holds_store(path: &Path) -> io::Result<bool> {
 }
 
 impl Options {
-    /// Makes a backup of an open store on these members, as [`Store::backup`] does; `progress` is told the pages done and all,
-    /// and may break it off. What is there already has to be blank, unless [`Options::force`] is set. Files that are there are replaced once the
+    /// Makes a backup of an open store on these members, as a store of its own, while the store is read and written; `progress` is told the pages
+    /// done and all, and may break it off. The backup is of one moment between commits: it has all transactions that committed before the
+    /// call, and others in full or not at all. Each page is checked as it is copied. What is there already has to be blank, unless [`Options::force`] is set. Files that are there are replaced once the
     /// backup is whole: until then it is in files beside them, with `.qpair-backup` behind their names, and what is there stays as it is. A device
     /// is written over, after it was found to be large enough: a backup that is broken off from then on leaves neither the old one nor the new one.
     ///
     /// # Errors
-    /// `Exists` if there is something; as [`Store::backup`]. Files made here are gone again then.
+    /// `Exists` if there is something; `Interrupted` if `progress` broke it off; `Corrupt` if a page of the store is damaged; `NoSpace` if the members
+    /// are too small; `Invalid` on a worker, or if the members cannot hold pages of this size; what the devices say. Files made here are gone again then.
     pub fn backup_of(
         self,
         store: &Store,

@@ -17,7 +17,7 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::str::FromStr;
 
-use qpair::metrics::WorkerCycles;
+use qpair::unstable::WorkerCycles;
 
 pub use clients::{Clients, block_on, start_threads};
 pub use error::{KvError, KvResult};

@@ -1,6 +1,6 @@
 //! Sorted load.
 
-use qpair::BulkLoader;
+use qpair::task::BulkLoader;
 
 use crate::kv::{KvLoader, KvResult};
 

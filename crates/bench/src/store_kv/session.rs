@@ -68,8 +68,8 @@ impl KvSession for StoreSession {
     async fn fetch(&mut self, keys: &[(TableId, &[u8])]) -> KvResult<()> {
         let keys = keys.iter().map(|(table, key)| (&self.tables[table.index()], *key));
         match &mut self.open {
-            Some(transaction) => transaction.read_ahead(keys).await?,
-            None => self.store.read_ahead(keys).await?,
+            Some(transaction) => transaction.prefetch(keys).await?,
+            None => self.store.prefetch(keys).await?,
         }
         Ok(())
     }
@@ -77,7 +77,7 @@ impl KvSession for StoreSession {
     fn expect(&mut self, keys: &[(TableId, &[u8])]) -> KvResult<()> {
         let Some(transaction) = &mut self.open else { return Ok(()) };
         let keys = keys.iter().map(|(table, key)| (&self.tables[table.index()], *key));
-        Ok(transaction.prefetch(keys)?)
+        Ok(transaction.prefetch_cached(keys)?)
     }
 
     async fn begin(&mut self, begin: Begin) -> KvResult<()> {

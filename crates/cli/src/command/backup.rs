@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
+use qpair::ErrorKind;
+use qpair::published::ask_for_backup;
 use qpair::report::BackupReport;
-use qpair::{ErrorKind, ask_for_backup};
 use serde_json::json;
 
 use crate::bar::progress_bar;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use qpair::block::DeviceSpec;
+use qpair_block::DeviceSpec;
 use qpair_kernel::Mode;
 use qpair_workload::{Live, Observer, PeakOptions, PeakReport, peak};
 use serde_json::json;
@@ -75,7 +75,7 @@ pub(crate) fn parse_spec(text: &str) -> std::result::Result<DeviceSpec, String> 
 }
 
 pub(crate) fn parse_mode(text: &str) -> std::result::Result<Mode, String> {
-    text.parse().map_err(|error: qpair::block::Error| error.to_string())
+    text.parse().map_err(|error: qpair_block::Error| error.to_string())
 }
 
 /// Shows a running loop as a bar.

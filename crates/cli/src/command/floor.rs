@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use qpair::block::DeviceSpec;
+use qpair_block::DeviceSpec;
 use qpair_drivers::recover;
 use qpair_floor::{
     KernelDrive, Load, Options, Report, Which, Workload, build, paper, paper_names, run, table,

@@ -1,9 +1,9 @@
 //! `qpair stat`.
 
 use clap::Args;
-use qpair::block::Backing;
 use qpair::metrics::TableStatistics;
 use qpair::report::{OpenReport, StoreReport};
+use qpair_block::Backing;
 use qpair_kernel::Growth;
 use serde_json::json;
 

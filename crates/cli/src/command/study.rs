@@ -238,7 +238,7 @@ impl Study {
         }
         for path in [&self.out as &Path, json_path] {
             check_out_file(path)?;
-            let is_it = |spec: &qpair::block::DeviceSpec| {
+            let is_it = |spec: &qpair_block::DeviceSpec| {
                 spec.paths().into_iter().any(|device| same_file(device, path))
             };
             if self.devices.devices.iter().any(is_it) {

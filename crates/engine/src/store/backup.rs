@@ -86,6 +86,7 @@ impl Store {
     /// `Interrupted` if `progress` broke it off; `Corrupt` if a page of the store is damaged; `NoSpace` if the target is too
     /// small; `Invalid` on a worker, or if the target cannot hold pages of this size; what the devices say. After `NoSpace` and `Invalid` the
     /// target has what it had; after other errors there is no store on it. This one goes on.
+    #[doc(hidden)]
     pub fn backup(
         &self,
         members: Vec<Arc<dyn BlockDevice>>,

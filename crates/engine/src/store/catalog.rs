@@ -153,6 +153,7 @@ impl Store {
 
     /// Tables that were dropped and whose pages are not all free yet. If they were dropped before the store was opened, that
     /// goes on with the first change.
+    #[doc(hidden)]
     #[must_use]
     pub fn tables_being_dropped(&self) -> usize {
         self.inner.shared.forest.dropping()

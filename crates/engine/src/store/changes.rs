@@ -80,7 +80,7 @@ impl TaskStore {
     /// As [`Store::write`]; `Invalid` if awaited outside of the store's workers.
     pub async fn write(&self, batch: &WriteBatch) -> Result<()> {
         let keys = batch.changes.iter().map(|(table, key, _)| (table, &**key));
-        self.read_ahead(keys).await?;
+        self.prefetch(keys).await?;
         self.transact(async |tx| batch.write(tx).await).await
     }
 }
@@ -299,7 +299,7 @@ impl TaskTable {
     /// As [`Table::multi_get`]; `Invalid` if awaited outside of the store's workers.
     pub async fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
         let store = TaskStore::new(self.table().inner().clone());
-        store.read_ahead(keys.iter().map(|key| (self.table(), key.as_ref()))).await?;
+        store.prefetch(keys.iter().map(|key| (self.table(), key.as_ref()))).await?;
         let mut values = Vec::with_capacity(keys.len());
         for key in keys {
             values.push(self.get(key.as_ref()).await?);

@@ -37,6 +37,7 @@ impl Store {
     }
 
     /// Keeps something that is of no use without the store, and drops it when the store has been closed.
+    #[doc(hidden)]
     pub fn keep_until_closed(&self, companion: impl Send + 'static) {
         self.inner.shared.lifecycle.keep(Box::new(companion));
     }

@@ -193,7 +193,9 @@ impl Store {
         WeakStore(Arc::downgrade(&self.inner))
     }
 
-    /// Makes a new store that cannot be filled to its end of no use: it is read-only from here on, and no close marks it as whole.
+    /// Marks the store as failed. From now on it is read-only, and closing it does not mark it as complete. Used when the initial load of a
+    /// new store fails.
+    #[doc(hidden)]
     pub fn fail(&self, cause: Error) {
         self.inner.shared.fail(cause);
     }
@@ -229,7 +231,8 @@ impl Store {
         }
     }
 
-    /// What the device behind the store is, and the interface really in use.
+    /// Returns what the device behind the store is, and the interface really in use.
+    #[doc(hidden)]
     #[must_use]
     pub fn device_info(&self) -> qpair_block::DeviceInfo {
         match &self.inner.incarnation.members[..] {

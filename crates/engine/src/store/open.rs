@@ -254,6 +254,7 @@ impl Store {
     /// # Errors
     /// `NotAStore`, `Version`, `Member`, `Unclean`, `Corrupt` for what is on the members; `NoMemory` if the
     /// memory is too small; `Limit` and `Unsupported` from the devices; `Invalid` for options out of range.
+    #[doc(hidden)]
     pub fn open(members: Vec<Arc<dyn BlockDevice>>, options: &StoreOptions) -> Result<Self> {
         let (mut room, mut more_memory) = (Room::Enough, 0);
         loop {

@@ -38,7 +38,8 @@ pub struct StoreStatistics {
     pub log_bytes: u64,
     /// Checkpoints that became durable.
     pub checkpoints: u64,
-    /// Where the workers' time went, if it was asked for.
+    /// Where the workers' time went, if it was asked for. For measuring.
+    #[doc(hidden)]
     pub cycles: WorkerCycles,
 }
 

@@ -64,14 +64,14 @@ impl TaskStore {
         TaskTransaction { core: TxState::begin(&self.inner.tx, options), inner: self.inner.clone() }
     }
 
-    /// Reads the pages that these keys are in, or would be in, into memory, all at the same time. To be called before a
-    /// transaction begins that will need them: it then finds them there, and keeps no other transaction waiting for its rows while it
-    /// waits for the device. A hint: pages may leave memory again before they are used. Large values are not read.
+    /// Reads the pages that these keys are in, or would be in, into memory, all at the same time. Call it before a transaction begins that
+    /// needs them: the transaction then finds them in memory, and keeps no other transaction waiting for its rows while it waits for the
+    /// device. A hint: pages may leave memory again before they are used. Large values are not read.
     ///
     /// # Errors
     /// `Invalid` for a table of another store, or if awaited outside of the store's workers; `Io`, `Corrupt` if a page cannot
     /// be had; `NoMemory`.
-    pub async fn read_ahead<'k>(
+    pub async fn prefetch<'k>(
         &self,
         keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
     ) -> Result<()> {
@@ -159,35 +159,35 @@ impl TaskTransaction {
         self.core.get_into(self.tree(table)?, key, value).await
     }
 
-    /// Says which keys will be read next, in this order. What their lookups touch in memory then comes into the processor's
-    /// caches at the same time, instead of one after the other. A hint: nothing is read from the device, and what is read
-    /// later is what it would have been.
+    /// Brings into the processor's caches what lookups of these keys touch in memory, all at the same time. Nothing is read from the device: this is
+    /// the part of [`TaskTransaction::prefetch`] that does not wait, for keys whose pages are known to be in memory.
     ///
     /// # Errors
     /// `Invalid` for a table of another store; `Conflict` after a conflict.
-    pub fn prefetch<'k>(
+    #[doc(hidden)]
+    pub fn prefetch_cached<'k>(
         &mut self,
         keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
     ) -> Result<()> {
         let inner = &self.inner;
         let keys = keys.into_iter().map(|(table, key)| Ok((table.tree_in(inner)?, key)));
-        self.core.prefetch(keys)
+        self.core.prefetch_cached(keys)
     }
 
-    /// Says which keys will be read next, in this order, and reads their pages into memory, all at the same time: then as
-    /// [`TaskTransaction::prefetch`]. Best before the first read and the first lock: a transaction has no snapshot then, and keeps
-    /// no other transaction waiting while it waits for the device. A hint: pages may leave memory again before they are used. Large values
-    /// are not read.
+    /// Says which keys the transaction reads next, in this order. Their pages are read into memory, all at the same time, and what their lookups
+    /// touch there comes into the processor's caches. Best before the first read and the first lock: a transaction has no snapshot then, and
+    /// keeps no other transaction waiting while it waits for the device. A hint: pages may leave memory again before they are used, and what is
+    /// read later is what it would have been. Large values are not read.
     ///
     /// # Errors
-    /// As [`TaskStore::read_ahead`]; `Conflict` after a conflict.
-    pub async fn read_ahead<'k>(
+    /// As [`TaskStore::prefetch`]; `Conflict` after a conflict.
+    pub async fn prefetch<'k>(
         &mut self,
         keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
     ) -> Result<()> {
         let inner = &self.inner;
         let keys = keys.into_iter().map(|(table, key)| Ok((table.tree_in(inner)?, key)));
-        self.core.read_ahead(keys).await
+        self.core.prefetch(keys).await
     }
 
     /// Locks a key's row, then reads its value. A transaction that reads a row this way and writes it later waits, but meets no conflict there.

@@ -440,7 +440,7 @@ impl TxState {
     }
 
     /// Brings what lookups of these keys will touch into the processor's caches, all at the same time.
-    pub(crate) fn prefetch<'k>(
+    pub(crate) fn prefetch_cached<'k>(
         &mut self,
         keys: impl IntoIterator<Item = Result<(Tree, &'k [u8])>>,
     ) -> Result<()> {
@@ -460,13 +460,13 @@ impl TxState {
         Ok(())
     }
 
-    /// [`TxState::prefetch`], with what is not in memory read from the device first.
-    pub(crate) async fn read_ahead<'k>(
+    /// [`TxState::prefetch_cached`], with what is not in memory read from the device first.
+    pub(crate) async fn prefetch<'k>(
         &mut self,
         keys: impl IntoIterator<Item = Result<(Tree, &'k [u8])>>,
     ) -> Result<()> {
         check_here(self.shared())?;
-        self.prefetch(keys)?;
+        self.prefetch_cached(keys)?;
         if self.ahead.is_complete() {
             return Ok(());
         }

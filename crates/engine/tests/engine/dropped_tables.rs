@@ -126,7 +126,7 @@ impl Handle {
                 let outcome = store
                     .spawn(move || async move {
                         let mut tx = tasks.begin();
-                        tx.prefetch([(&table, &first[..]), (&table, &second[..])])?;
+                        tx.prefetch_cached([(&table, &first[..]), (&table, &second[..])])?;
                         let found = [tx.get(&table, &first).await?, tx.get(&table, &second).await?];
                         Ok::<_, Error>(
                             found

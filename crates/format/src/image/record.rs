@@ -1,6 +1,6 @@
 //! The checkpoint record: a page that names the newest durable image.
 //!
-//! It is in two places, pages 0 and 1. A new record is written to one of them, and once it is
+//! A record is in two places, pages 0 and 1. A new record is written to one of them, and once it is
 //! durable also to the other: a torn record leaves the previous one, whose pages are still there,
 //! and a damaged one leaves its second copy.
 

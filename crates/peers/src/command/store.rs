@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use qpair::{Error, ErrorKind, Result, parse_bytes};
+use qpair::unstable::block::parse_bytes;
+use qpair::{Error, ErrorKind, Result};
 use qpair_bench::kv::{Durability, Kv};
 use qpair_peers::Peer;
 use qpair_peers::engine::{Engine, Settings};

@@ -123,7 +123,7 @@ fn disturb(bed: &Bed, at: &Plugged, seed: u64, writers: &[Writer], is_over: &Ato
         // One that meets another reset, or a store that is closing, may fail.
         match random.u32(0..4) {
             0 => drop(qpair_scsi::host::Host::reset(&*at.driver)),
-            1 => drop(qpair::block::BlockDevice::reset(&*at.disk)),
+            1 => drop(qpair::unstable::block::BlockDevice::reset(&*at.disk)),
             _ => {}
         }
     }

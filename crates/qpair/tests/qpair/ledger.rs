@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qpair::{Store, StoreOptions};
+use qpair::Store;
+use qpair::unstable::StoreOptions;
 
 pub(crate) const WRITERS: u64 = 4;
 /// Rows that a writer changes in each of its transactions.

@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use qpair::{Drivers, ErrorKind, Interface, Options, Store};
+use qpair::{ErrorKind, Interface, Options, Store};
 use qpair_block::BlockDevice;
 use qpair_block::sim::{SimClock, SimDevice, SimOptions, SimPower};
 use tempfile::TempDir;
@@ -158,10 +158,31 @@ fn stores_without_a_file() {
     assert!(Options::new("s").memory("12 parsecs").is_err());
 }
 
+/// A build without drivers says so, and what to do, before it touches the files beside a drive.
+#[cfg(not(feature = "drivers"))]
+#[test]
+fn names_that_take_drivers_are_refused() {
+    let directory = directory();
+    let file = directory.path().join("s");
+    for name in ["nvme:0000:3b:00.0", "softnvme:size=64MiB", "scsi:soft/0", "vhost-user:/run/x"] {
+        let refused = |options: Options| {
+            let error = options.open().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains("features = [\"drivers\"]"), "{error}");
+        };
+        refused(Options::new(name));
+        refused(Options::new(name).create(false));
+        refused(Options::striped([file.as_path(), name.as_ref()]));
+        refused(Options::new(&file).log_device(name));
+        assert!(!file.exists());
+    }
+}
+
 /// One host, by the drivers that have it; by others there is another.
+#[cfg(feature = "drivers")]
 #[test]
 fn stores_share_the_drivers_that_they_are_given() {
-    let (drivers, host) = (Drivers::new(), "soft:size=16MiB,serial=given");
+    let (drivers, host) = (qpair::Drivers::new(), "soft:size=16MiB,serial=given");
     // The disk has its content as long as its host is there.
     let held = drivers.scsi_host(host).unwrap();
     let options = || small(Options::new(format!("scsi:{host}/0")));
@@ -200,7 +221,7 @@ fn what_the_making_of_a_store_left_is_made_one() {
     }
     // Before the first checkpoint: with a superblock that says that it is unfinished.
     let device = qpair_kernel::open(&qpair_kernel::FileOptions::new(&path), Interface::Posix);
-    let making = qpair::StoreOptions {
+    let making = qpair::unstable::StoreOptions {
         format: true,
         whole_when_closed: true,
         memory_bytes: 4 << 20,
@@ -255,13 +276,13 @@ fn cut_while_made_of(
         })
         .collect();
     let member = |device: usize| -> Arc<dyn BlockDevice> { Arc::new(devices[device].clone()) };
-    let options = qpair::StoreOptions {
+    let options = qpair::unstable::StoreOptions {
         format: true,
         memory_bytes: 4 << 20,
         workers: 1,
         log_place: match devices.len() > members {
-            true => qpair::LogPlace::Device(member(members)),
-            false => qpair::LogPlace::Store,
+            true => qpair::unstable::LogPlace::Device(member(members)),
+            false => qpair::unstable::LogPlace::Store,
         },
         runtime: qpair_engine::Runtime::Stepped { seed, clock },
         ..Default::default()
@@ -597,6 +618,7 @@ fn a_file_that_is_removed_while_it_is_open() {
 
 /// A store over several polled drives makes no system call for a read that misses. A worker has an event by which others wake it, and a
 /// thread over several drives once slept whenever there was one: 1.7 calls a lookup, where one drive took none.
+#[cfg(feature = "drivers")]
 #[test]
 fn a_store_on_polled_drives_makes_no_calls_for_a_lookup() {
     const KEYS: u32 = 16_000;

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use crate::ledger::{WRITERS, Writer, judge, options, work};
 use qpair::Store;
-use qpair::block::BlockDevice;
+use qpair::unstable::block::BlockDevice;
 use qpair_nvme::{Controller, ControllerOptions, WaitMode};
 use qpair_pci::{InProcess, PciDevice};
 use qpair_softdev::faults::Plan;

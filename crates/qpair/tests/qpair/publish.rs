@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use qpair::{ErrorKind, Options, TransactionOptions, ask_for_backup, publish_path};
+use qpair::published::{ask_for_backup, publish_path};
+use qpair::{ErrorKind, Options, TransactionOptions};
 
 fn ask(socket: &Path) -> std::io::Result<String> {
     let mut line = String::new();

@@ -1,6 +1,6 @@
 //! Jobs as they would run.
 
-use qpair::block::format_bytes;
+use qpair_block::format_bytes;
 use qpair_workload::options::Plan;
 use qpair_workload::{
     BlockSizes, Direction, Distribution, Extent, Form, Job, Order, RateProcess, Stride, Verbs,

@@ -1,7 +1,7 @@
 //! `qpair carve check`.
 
 use clap::Args;
-use qpair::block::{BlockDevice, CarveMap, CarveSlot, examine_carving};
+use qpair_block::{BlockDevice, CarveMap, CarveSlot, examine_carving};
 use serde_json::json;
 
 use super::Target;

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use qpair::block::{BlockDevice, Carving, SerialChannel, SliceDevice};
+use qpair_block::{BlockDevice, Carving, SerialChannel, SliceDevice};
 
 use super::{Target, in_json};
 use crate::failure::{Exit, Failure, Result};

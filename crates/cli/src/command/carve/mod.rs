@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use qpair::block::{BlockDevice, Carving, DeviceSpec, Slice};
+use qpair_block::{BlockDevice, Carving, DeviceSpec, Slice};
 use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Mode};
 use serde_json::{Value, json};

@@ -53,7 +53,7 @@ impl Nvme {
 
 /// An address as an argument.
 fn parse_address(text: &str) -> Result<PciAddress, String> {
-    text.parse().map_err(|error: qpair::block::Error| error.to_string())
+    text.parse().map_err(|error: qpair_block::Error| error.to_string())
 }
 
 /// The NVMe or SAS controller at an address.

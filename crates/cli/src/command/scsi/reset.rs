@@ -1,7 +1,7 @@
 //! `qpair scsi reset`.
 
 use clap::Args;
-use qpair::block::BlockDevice;
+use qpair_block::BlockDevice;
 
 use super::disk::Disk;
 use crate::failure::{Exit, Result};

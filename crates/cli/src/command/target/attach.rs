@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use qpair::block::{BlockDevice, Result};
+use qpair_block::{BlockDevice, Result};
 use qpair_drivers::{Drivers, ScsiController};
 use qpair_nvme::NvmeAddress;
 use qpair_scsi::host::{Change, Unit};

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use qpair::block::{BlockDevice, DeviceSpec, ErrorKind, open_slice};
+use qpair_block::{BlockDevice, DeviceSpec, ErrorKind, open_slice};
 use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Interface, Mode};
 use qpair_serve::{

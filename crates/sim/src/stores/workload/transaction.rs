@@ -370,8 +370,8 @@ impl Transactions {
         let bytes: Vec<_> = keys.iter().map(|key| key.bytes()).collect();
         let announced = bytes.iter().map(|key| (table, key.as_slice()));
         match self.context.rng.bool() {
-            true => transaction.read_ahead(announced).await?,
-            false => transaction.prefetch(announced)?,
+            true => transaction.prefetch(announced).await?,
+            false => transaction.prefetch_cached(announced)?,
         }
         for (key, bytes) in keys.into_iter().zip(&bytes) {
             if self.context.rng.u8(0..4) == 0 {

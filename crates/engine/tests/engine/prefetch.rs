@@ -16,13 +16,13 @@ const KEYS: [u32; 20] = {
     keys
 };
 
-fn read_ahead(store: &Store, table: &Table) -> Result<(), ErrorKind> {
+fn prefetch(store: &Store, table: &Table) -> Result<(), ErrorKind> {
     let (store_of_task, table) = (store.task(), table.clone());
     store
         .spawn(move || async move {
             let keys = KEYS.map(u32::to_be_bytes);
             let keys = keys.iter().map(|key| (&table, key.as_slice()));
-            store_of_task.read_ahead(keys).await.map_err(|error| error.kind())
+            store_of_task.prefetch(keys).await.map_err(|error| error.kind())
         })
         .join()
         .unwrap()
@@ -53,22 +53,22 @@ fn just_opened() -> (Store, Table, FaultControl) {
 }
 
 #[test]
-fn what_was_read_ahead_is_in_memory() {
+fn what_was_prefetched_is_in_memory() {
     let (store, table, control) = just_opened();
     let before = control.seen(Op::Read);
-    read_ahead(&store, &table).unwrap();
+    prefetch(&store, &table).unwrap();
     let after = control.seen(Op::Read);
     assert!(after - before >= KEYS.len() as u64, "each has a leaf of its own");
-    read_ahead(&store, &table).unwrap();
+    prefetch(&store, &table).unwrap();
     get_all(&table).unwrap();
     assert_eq!(control.seen(Op::Read), after);
 
     let dropped = store.table("dropped").unwrap();
     store.drop_table("dropped").unwrap();
-    assert_eq!(read_ahead(&store, &dropped), Err(ErrorKind::NotFound));
+    assert_eq!(prefetch(&store, &dropped), Err(ErrorKind::NotFound));
     let (other, _, _) = faulty();
     let other = Store::open(vec![other], &options(PAGE, 256)).unwrap();
-    assert_eq!(read_ahead(&store, &other.table("t").unwrap()), Err(ErrorKind::Invalid));
+    assert_eq!(prefetch(&store, &other.table("t").unwrap()), Err(ErrorKind::Invalid));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_transaction_reads_ahead_and_has_no_snapshot_yet() {
             let mut transaction = of_task.begin();
             let announced = || keys.iter().map(|key| (&table_of, key.as_slice()));
             let before = reads.seen(Op::Read);
-            transaction.read_ahead(announced()).await.unwrap();
+            transaction.prefetch(announced()).await.unwrap();
             let ahead = reads.seen(Op::Read) - before;
             // Another's change since then: its first read comes after that, and the place that was remembered is out of date.
             let mut other = of_task.begin();
@@ -117,10 +117,10 @@ fn a_failing_read_is_said_and_nothing_stays_behind() {
     let (store, table, control) = just_opened();
     for _ in 0..20 {
         control.fail_reads(true);
-        assert_eq!(read_ahead(&store, &table), Err(ErrorKind::Io));
+        assert_eq!(prefetch(&store, &table), Err(ErrorKind::Io));
         control.heal();
     }
-    read_ahead(&store, &table).unwrap();
+    prefetch(&store, &table).unwrap();
     get_all(&table).unwrap();
     assert!(!store.is_read_only());
     drop(table);
@@ -128,7 +128,7 @@ fn a_failing_read_is_said_and_nothing_stays_behind() {
 }
 
 #[test]
-fn an_error_of_one_read_ahead_is_not_told_later() {
+fn an_error_of_one_prefetch_is_not_told_later() {
     let (store, table, control) = just_opened();
     let of_task = store.task();
     let outcome = store
@@ -137,13 +137,13 @@ fn an_error_of_one_read_ahead_is_not_told_later() {
             // The pages above the leaves.
             for key in &keys {
                 let near = (u32::from_be_bytes(*key) + 40).to_be_bytes();
-                of_task.read_ahead([(&table, near.as_slice())]).await.unwrap();
+                of_task.prefetch([(&table, near.as_slice())]).await.unwrap();
             }
             control.fail_reads(true);
             let keys = || keys.iter().map(|key| (&table, key.as_slice()));
-            let first = of_task.read_ahead(keys()).await.map_err(|error| error.kind());
+            let first = of_task.prefetch(keys()).await.map_err(|error| error.kind());
             control.heal();
-            (first, of_task.read_ahead(keys()).await.map_err(|error| error.kind()))
+            (first, of_task.prefetch(keys()).await.map_err(|error| error.kind()))
         })
         .join()
         .unwrap();
@@ -152,7 +152,7 @@ fn an_error_of_one_read_ahead_is_not_told_later() {
 }
 
 #[test]
-fn read_ahead_on_a_worker_of_another_store() {
+fn prefetch_on_a_worker_of_another_store() {
     let (small, _, _) = faulty();
     let (large, _, _) = faulty();
     let small = Store::open(vec![small], &options(PAGE, 64)).unwrap();
@@ -165,8 +165,8 @@ fn read_ahead_on_a_worker_of_another_store() {
         .spawn(move || async move {
             let keys = || [(&table, &b"k"[..])];
             // Into caches: nothing is waited for, and nothing can fail.
-            of_task.begin().prefetch(keys()).unwrap();
-            of_task.read_ahead(keys()).await.map_err(|error| error.kind())
+            of_task.begin().prefetch_cached(keys()).unwrap();
+            of_task.prefetch(keys()).await.map_err(|error| error.kind())
         })
         .join();
     assert_eq!(outcome.map_err(|error| error.kind()), Ok(Err(ErrorKind::Invalid)));

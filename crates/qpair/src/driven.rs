@@ -1,0 +1,103 @@
+//! Devices that bypass the kernel: `nvme:`, `softnvme:`, `scsi:` and `vhost-user:`. The feature `drivers` brings the crates that drive them;
+//! a build without it refuses their names before it touches any device.
+
+use qpair_block::DeviceSpec;
+use qpair_engine::{Error, ErrorKind, Result};
+
+#[cfg(feature = "drivers")]
+pub(crate) use qpair_drivers::{Drivers, is_volatile};
+
+#[cfg(not(feature = "drivers"))]
+pub(crate) use without::{Drivers, is_volatile};
+
+/// Checks that this build can open a device, as far as drivers are concerned.
+///
+/// # Errors
+/// `Unsupported` for a device that takes a driver, in a build without drivers.
+pub(crate) fn check_is_built(spec: &DeviceSpec) -> Result<()> {
+    match find(spec) {
+        Some((driver, name)) if !cfg!(feature = "drivers") => Err(refusal(driver, name)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the first device in a specifier that takes a driver, as the driver's name and the device's own.
+fn find(spec: &DeviceSpec) -> Option<(&str, &str)> {
+    match spec {
+        DeviceSpec::Driven { driver, name } => Some((driver, name)),
+        DeviceSpec::Delay { inner, .. }
+        | DeviceSpec::Fault { inner, .. }
+        | DeviceSpec::Carved { inner, .. }
+        | DeviceSpec::Shared { inner, .. } => find(inner),
+        DeviceSpec::Stripe { members, .. } => members.iter().find_map(find),
+        DeviceSpec::File(_) | DeviceSpec::Ram(_) | DeviceSpec::Null(_) => None,
+    }
+}
+
+fn refusal(driver: &str, name: &str) -> Error {
+    let what = match driver {
+        "nvme" => "an NVMe drive that the program drives itself, without the kernel",
+        "softnvme" => "an NVMe drive made of software",
+        "scsi" => "a SCSI disk whose controller the program drives itself, without the kernel",
+        "vhost-user" => "a disk that another process serves by vhost-user-blk",
+        _ => "a device of a driver in this program",
+    };
+    Error::with_hint(
+        ErrorKind::Unsupported,
+        format!("{driver}:{name} names {what}, but this program was built without qpair's drivers"),
+        format!(
+            "build it with features = [\"drivers\"] in its dependency on qpair; a file of that name is file:{driver}:{name}"
+        ),
+    )
+}
+
+/// What stands for the drivers in a build that has none.
+#[cfg(not(feature = "drivers"))]
+mod without {
+    #[derive(Clone, Debug)]
+    pub(crate) struct Drivers;
+
+    impl Drivers {
+        pub(crate) fn new() -> Self {
+            Self
+        }
+
+        /// Returns `files`: an opener of files alone.
+        pub(crate) fn opening<F>(&self, files: F) -> F {
+            files
+        }
+    }
+
+    /// No device of a driver gets this far, so none has content that could be lost.
+    pub(crate) fn is_volatile(_driver: &str, _name: &str) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qpair_block::DRIVERS;
+
+    use super::*;
+
+    #[test]
+    fn devices_that_take_drivers_are_found_and_named() {
+        for driver in DRIVERS {
+            for text in [
+                format!("{driver}:a"),
+                format!("delay:read_us=1:{driver}:a"),
+                format!("stripe:/file+{driver}:a"),
+            ] {
+                let spec = DeviceSpec::parse(&text).unwrap();
+                assert_eq!(find(&spec), Some((driver, "a")), "{text}");
+            }
+            let error = refusal(driver, "a").to_string();
+            assert!(error.starts_with(&format!("{driver}:a names a")), "{error}");
+            assert!(error.contains("features = [\"drivers\"]"), "{error}");
+            assert!(!error.contains("a device of a driver"), "each is explained: {error}");
+        }
+        for text in ["/file", "ram:size=1MiB", "stripe:/a+/b", "file:nvme:a"] {
+            assert_eq!(find(&DeviceSpec::parse(text).unwrap()), None, "{text}");
+        }
+    }
+}
