@@ -31,7 +31,7 @@ use qpair_scsi_wire::Command;
 
 const USAGE: &str =
     "usage: unit write NAME FILE | read NAME FILE | conform NAME | resets NAME | changes HOST FILE";
-/// Requests under way.
+/// The number of requests in flight.
 const DEPTH: u32 = 16;
 const REQUEST_BYTES: usize = 16 << 10;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -120,7 +120,7 @@ fn conform(drivers: &Drivers, name: &str) -> Anything<()> {
     }
 }
 
-/// A channel, and what it has written.
+/// A channel, and the data that it has written.
 struct Writer {
     channel: Box<dyn IoChannel>,
     arena: Arc<Arena>,
@@ -134,7 +134,8 @@ impl Writer {
         Ok(Self { channel: disk.open_channel(&options)?, arena, completions: Vec::new() })
     }
 
-    /// One request to each place, all at once; `fill_of` what is written or expected there.
+    /// Sends one request to each place, all at once; `fill_of` gives the byte that is written or
+    /// expected there.
     fn round(&mut self, op: Op, fill_of: impl Fn(u64) -> u8) -> Anything<()> {
         for number in 0..u64::from(DEPTH) {
             let mut buffer = self.arena.lease().ok_or("a buffer did not come back")?;
@@ -197,7 +198,7 @@ fn resets(drivers: &Drivers, name: &str) -> Anything<()> {
     if rounds < 3 { Err("too few rounds to prove anything".into()) } else { Ok(()) }
 }
 
-/// Resets of the unit and of the host, and aborts of reads, while another thread uses the unit.
+/// Resets the unit and the host, and aborts reads, while another thread uses the unit.
 fn disturb(host: &dyn Host, unit: Unit) -> Anything<(u32, u32)> {
     let arena = Arena::new(4096, 8, qpair_block::ArenaOptions::ordinary_pages())?;
     let mut buffers: Vec<_> = std::iter::from_fn(|| arena.lease()).collect();

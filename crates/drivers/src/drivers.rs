@@ -1,4 +1,4 @@
-//! The drivers of a program: what they ask while they wait, and what they have open.
+//! The drivers of a program: their timeout policy, and the devices that they have open.
 
 use std::fmt;
 use std::path::Path;
@@ -12,12 +12,13 @@ use crate::{nvme, scsi, soft, vhost_user};
 
 /// The drivers of a program and the devices that they have open.
 ///
-/// A PCI function has one driver in a process, however many of its namespaces or units are in use: names that lead to one NVMe controller
-/// or SCSI host share it, if they are opened by one `Drivers`. So a program makes one value and hands clones of it to all that opens
-/// devices; a clone is a handle to the same drivers. Two values that were made apart know nothing of each other: by the second, a function
-/// that the first has open is `Busy`.
+/// A PCI function has one driver in a process, however many of its namespaces or units are in use.
+/// Names that lead to one NVMe controller or SCSI host share it, if they are opened by one
+/// `Drivers`. So a program makes one value and gives clones of it to all code that opens devices; a
+/// clone is a handle to the same drivers. Two values that were made separately do not know each
+/// other: opening a function by the second that the first has open fails with `Busy`.
 ///
-/// Devices keep what they need. They may outlive the `Drivers` by which they were opened.
+/// Devices keep what they need. They may outlive the `Drivers` that opened them.
 ///
 /// ```
 /// use qpair_drivers::Drivers;
@@ -40,13 +41,15 @@ struct State {
 }
 
 impl Drivers {
-    /// Makes drivers that have nothing open. They wait for a silent device as long as its time-outs say.
+    /// Makes drivers without open devices. They wait for a silent device as long as its time-outs
+    /// say.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes drivers that have nothing open. While they wait for a silent device, they ask `patience` whether to go on.
+    /// Makes drivers without open devices. While they wait for a silent device, they ask the
+    /// timeout policy `patience` whether to continue.
     #[must_use]
     pub fn with_patience(patience: Patience) -> Self {
         Self(Arc::new(State { patience, ..State::default() }))
@@ -55,7 +58,8 @@ impl Drivers {
     /// Opens a device by its driver's name and its own.
     ///
     /// # Errors
-    /// `Invalid` for a name that the driver cannot read, `Unsupported` for an unknown driver, and what the driver says.
+    /// `Invalid` for a name that the driver cannot parse; `Unsupported` for an unknown driver; the
+    /// driver's errors.
     pub fn open(&self, driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
         match driver {
             "scsi" => Ok(self.scsi_disk(name)?),
@@ -64,7 +68,7 @@ impl Drivers {
         }
     }
 
-    /// Opens a device as [`Drivers::open`] does, where the NVMe driver drives it.
+    /// Opens a device as [`Drivers::open`] does, if it is one of the NVMe driver.
     ///
     /// # Errors
     /// As [`Drivers::open`]; `Unsupported` for a device of another driver.
@@ -86,7 +90,8 @@ impl Drivers {
         }
     }
 
-    /// The NVMe controller that a device of that name is on. Of a soft drive it is a new one.
+    /// Returns the NVMe controller with the device of that name. For a soft drive, that is a new
+    /// controller.
     ///
     /// # Errors
     /// As [`Drivers::open`].
@@ -97,7 +102,8 @@ impl Drivers {
         }
     }
 
-    /// Returns an [`Opener`] for everything: files as `files` opens them, other devices by these drivers.
+    /// Returns an [`Opener`] for everything: `files` opens files, and these drivers open other
+    /// devices.
     pub fn opening<F>(&self, files: F) -> Opening<'_, F>
     where
         F: Fn(&Path) -> Result<Arc<dyn BlockDevice>>,
@@ -128,7 +134,7 @@ impl fmt::Debug for Drivers {
     }
 }
 
-/// An [`Opener`] of files and of devices that [`Drivers`] drive. Made by [`Drivers::opening`].
+/// An [`Opener`] of files, and of devices that [`Drivers`] drive. Made by [`Drivers::opening`].
 #[derive(Clone, Copy, Debug)]
 pub struct Opening<'a, F> {
     drivers: &'a Drivers,

@@ -1,4 +1,4 @@
-//! Devices that this program drives itself, by name: what [`qpair_block::DRIVERS`] are.
+//! Devices that this program drives itself, opened by name: those of [`qpair_block::DRIVERS`].
 //!
 //! ```text
 //! nvme:[wait=poll|sleep,queue_entries=N,timeout_ms=N:]0000:3b:00.0[/nsN]      bound to vfio-pci
@@ -8,10 +8,12 @@
 //! vhost-user:[timeout_ms=N,reconnect_ms=N,memory=huge:]PATH     a disk that another process serves by vhost-user-blk
 //! ```
 //!
-//! [`Drivers`]: the value by which a program opens all of them, and which knows what is open.
-//! [`Loan`]: a drive, which [`Named`] finds, that is taken from the kernel for a while, and given back whatever happens.
+//! [`Drivers`]: the value with which a program opens these devices, and which knows the open ones.
+//! [`Loan`]: a drive, found by [`Named`], that is taken from the kernel for a while, and given back
+//! whatever happens.
 //!
-//! Here the drivers meet the ways to a device. The block layer below and what uses devices above know neither.
+//! This crate combines drivers and transports. The block layer below and the users of devices above
+//! know neither.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
@@ -29,7 +31,7 @@ pub use qpair_pci::{Patience, Waiting};
 pub use scsi::ScsiController;
 pub use soft::SoftDrive;
 
-/// Whether what is on a device of that name is gone when the program ends.
+/// Whether the data on a device of that name is lost when the program ends.
 #[must_use]
 pub fn is_volatile(driver: &str, name: &str) -> bool {
     match driver {

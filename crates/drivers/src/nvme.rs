@@ -10,10 +10,10 @@ use tracing::warn;
 
 use crate::Drivers;
 
-/// A controller that is open, how, and whether it is given huge pages alone.
+/// An open controller, its options, and whether it is given only huge pages.
 type Known = (Weak<Controller>, ControllerOptions, bool);
 
-/// Controllers that are open. They end with the last device that uses them.
+/// The open controllers. They are closed with the last device that uses them.
 pub(crate) type Controllers = HashMap<NvmeTarget, Known>;
 
 impl Drivers {
@@ -25,10 +25,11 @@ impl Drivers {
 
     /// Opens the function at an address.
     ///
-    /// `huge_pages`: only memory of reserved huge pages is shared with the process at the other end of a socket.
+    /// `huge_pages`: only memory of reserved huge pages is shared with the process at the other end
+    /// of a socket.
     ///
     /// # Errors
-    /// What VFIO or that process says.
+    /// The errors of VFIO or of that process.
     pub fn function(&self, target: &NvmeTarget, huge_pages: bool) -> Result<Arc<dyn PciFunction>> {
         match target {
             NvmeTarget::Pci(address) => qpair_pci::vfio::open(address),
@@ -44,7 +45,7 @@ impl Drivers {
     /// Returns the controller at an address: the one that is open already, or a new one.
     ///
     /// # Errors
-    /// `Busy` if it is open with other options; otherwise what the driver says.
+    /// `Busy` if it is open with other options; otherwise the driver's errors.
     pub fn controller(&self, address: &NvmeAddress) -> Result<Arc<Controller>> {
         // Held while a controller is set up: another thread that asks for the same one waits for it.
         let mut open = self.controllers().lock().unwrap_or_else(PoisonError::into_inner);

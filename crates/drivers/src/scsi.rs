@@ -27,10 +27,11 @@ use qpair_virtio_scsi::VirtioScsiDriver;
 
 use crate::Drivers;
 
-/// The host that is made of software.
+/// The name of the host that is made of software.
 const SOFT: &str = "soft";
 
-/// What is open: a host has one driver, and a disk is one device. They end with the last device that uses them.
+/// The open hosts and disks. A host has one driver, and a disk is one device. They are closed with
+/// the last device that uses them.
 pub(crate) struct Open {
     drivers: Registry<Arc<dyn PciFunction>>,
     hosts: HashMap<String, Weak<dyn Host>>,
@@ -72,13 +73,13 @@ impl<'a> Address<'a> {
         Ok(Self { options, host, unit })
     }
 
-    /// Which unit, if it is given by numbers.
+    /// Returns the unit, if it is given by numbers.
     fn numbers(&self) -> Option<Unit> {
         let (target, lun) = self.unit.split_once('.').unwrap_or((self.unit, "0"));
         Some(Unit { target: target.parse().ok()?, lun: Lun::of(lun.parse().ok()?)? })
     }
 
-    /// Which unit, if it is given by the address of a target's port.
+    /// Returns the unit, if it is given by the address of a target's port.
     fn by_port(&self, host: &dyn Host, name: &str) -> Result<Option<Unit>> {
         let Some(rest) = self.unit.strip_prefix("sas.") else { return Ok(None) };
         let (port, lun) = rest.split_once('.').unwrap_or((rest, "0"));
@@ -89,7 +90,7 @@ impl<'a> Address<'a> {
         Ok(Some(Unit { target, lun }))
     }
 
-    /// Whether a unit of that name is meant.
+    /// Whether the address means the unit of that name.
     fn names(&self, name: &UnitName) -> bool {
         let name = name.to_string();
         let world_wide = self.unit.strip_prefix("wwn-");
@@ -98,7 +99,8 @@ impl<'a> Address<'a> {
     }
 }
 
-/// The options before the host, if there are any: what comes before the first colon and has a `=`.
+/// Splits off the options before the host, if there are any: the part before the first colon, if it
+/// has a `=`.
 fn split_options(name: &str) -> Result<(ScsiOptions, &str)> {
     let mut options = ScsiOptions::default();
     let Some((head, rest)) = name.split_once(':').filter(|(head, _)| head.contains('=')) else {
@@ -126,7 +128,8 @@ impl Drivers {
     /// Returns the disk of that name: the one that is open already, or a new one.
     ///
     /// # Errors
-    /// `Invalid` for a name that makes no sense, `Busy` if the disk is open by another path, `NotFound`; what the driver says.
+    /// `Invalid` for a name that makes no sense; `Busy` if the disk is open by another path;
+    /// `NotFound`; the driver's errors.
     pub fn scsi_disk(&self, name: &str) -> Result<Arc<ScsiDisk>> {
         let address = Address::parse(name)?;
         let mut open = self.scsi().lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,12 +169,13 @@ impl Drivers {
     /// Returns the host by its name: the one that is open already, or a new one.
     ///
     /// # Errors
-    /// `Invalid` for a name that makes no sense; what the function and the driver say.
+    /// `Invalid` for a name that makes no sense; the errors of the function and the driver.
     pub fn scsi_host(&self, name: &str) -> Result<Arc<dyn Host>> {
         self.scsi().lock().unwrap_or_else(PoisonError::into_inner).host(name, self)
     }
 
-    /// Drives the host at `[OPTIONS:]HOST`, which is a disk's name without its unit. A host that is driven already is the same one.
+    /// Opens the host at `[OPTIONS:]HOST`, which is a disk's name without its unit. Returns the
+    /// same host if it is open already.
     ///
     /// # Errors
     /// As [`Drivers::scsi_host`].
@@ -185,7 +189,7 @@ impl Drivers {
     }
 }
 
-/// The number of the target that is called so, if it can be used.
+/// Returns the number of the target with this name, if the target can be used.
 fn target_called(
     host: &dyn Host,
     wanted: &str,
@@ -218,7 +222,7 @@ fn find_named(host: &Arc<dyn Host>, address: &Address<'_>, name: &str) -> Result
         })
 }
 
-/// A SCSI host by its address, and its disks by their places.
+/// A SCSI host, opened by its address, whose disks are opened by their places.
 #[derive(Debug)]
 pub struct ScsiController {
     drivers: Drivers,
@@ -228,16 +232,17 @@ pub struct ScsiController {
 }
 
 impl ScsiController {
-    /// The host.
+    /// Returns the host.
     #[must_use]
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.host
     }
 
-    /// The units that are there now, and why one cannot be used. Asks each target for its list.
+    /// Returns the units that are there now, each with the reason why it cannot be used, if there
+    /// is one. Asks each target for its list.
     ///
     /// # Errors
-    /// What the scan of the host says.
+    /// The errors of the host's scan.
     pub fn units(&self) -> Result<Vec<(Unit, Option<String>)>> {
         let mut all = Vec::new();
         for target in self.host.scan()? {
@@ -248,7 +253,7 @@ impl ScsiController {
             }
             match units(&self.host, target.number, self.options) {
                 Ok(found) => all.extend(found.into_iter().map(|lun| (unit(lun), None))),
-                // It went between the scan and the question, or answers nothing.
+                // The target went between the scan and the question, or does not answer.
                 Err(error) => all.push((unit(Lun::default()), Some(error.to_string()))),
             }
         }
@@ -272,7 +277,7 @@ impl Open {
             return Ok(host);
         }
         let Some(host) = self.drivers.add_device(function(name, drivers)?) else {
-            // No driver comes later here.
+            // No driver is added later here.
             self.drivers.forget_waiting();
             let drivers: Vec<&str> = self.drivers.drivers().collect();
             let context = format!("scsi:{name}: it is no SCSI controller that is driven here");
@@ -300,7 +305,7 @@ fn function(name: &str, drivers: &Drivers) -> Result<Arc<dyn PciFunction>> {
     }
 }
 
-/// Whether what is on it is gone with the program.
+/// Whether the data on a disk is lost when the program ends.
 pub(crate) fn is_volatile(name: &str) -> bool {
     Address::parse(name).is_ok_and(|address| address.host.split(':').next() == Some(SOFT))
 }

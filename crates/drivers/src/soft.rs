@@ -10,14 +10,14 @@ use qpair_softdev::{MediumOptions, SoftNvme, SoftNvmeOptions};
 
 use crate::Drivers;
 
-/// Options that are the driver's, not the drive's.
+/// The options of the driver, not of the drive.
 const DRIVER_OPTIONS: [&str; 3] = ["wait", "queue_entries", "timeout_ms"];
 
 /// A drive made of software and the driver that drives it, in one process.
 pub struct SoftDrive {
-    /// Its only namespace, through the driver.
+    /// The drive's only namespace, through the driver.
     pub device: Arc<NvmeDevice>,
-    /// The drive itself, for what no driver can do: faults, a power cut.
+    /// The drive itself, for operations that no driver can do: faults, a power cut.
     pub drive: Arc<SoftNvme>,
 }
 
@@ -25,10 +25,12 @@ pub struct SoftDrive {
 pub(crate) type Lent = Vec<(String, Weak<NvmeDevice>)>;
 
 impl Drivers {
-    /// Makes a drive made of software: `[wait=...,queue_entries=N,timeout_ms=N,]` and what [`SoftNvmeOptions`] reads.
+    /// Makes a drive made of software: `[wait=...,queue_entries=N,timeout_ms=N,]` and the options
+    /// of [`SoftNvmeOptions`].
     ///
     /// # Errors
-    /// `Invalid` for options that make no sense; `NoSpace` for more memory than there is; what the driver says.
+    /// `Invalid` for options that make no sense; `NoSpace` for more memory than there is; the
+    /// driver's errors.
     pub fn soft_drive(&self, text: &str) -> Result<SoftDrive> {
         let (controller, drive) = controller(text, self.patience())?;
         let namespaces = controller.namespaces().len();
@@ -41,15 +43,15 @@ impl Drivers {
         Ok(SoftDrive { device: Arc::new(device), drive })
     }
 
-    /// Lets those who open a soft drive of that name by these drivers have this one, as long as it lives. Otherwise each opening makes another
-    /// drive.
+    /// Shares this drive with all who open a soft drive of that name by these drivers, as long as
+    /// it lives. Otherwise each opening makes another drive.
     pub fn lend_soft(&self, name: &str, device: &Arc<NvmeDevice>) {
         let mut lent = self.all_lent().lock().unwrap_or_else(PoisonError::into_inner);
         lent.retain(|(_, device)| device.strong_count() > 0);
         lent.push((name.to_owned(), Arc::downgrade(device)));
     }
 
-    /// The drive of that name that was lent last.
+    /// Returns the drive of that name that was shared last.
     pub(crate) fn lent(&self, name: &str) -> Option<Arc<NvmeDevice>> {
         let lent = self.all_lent().lock().unwrap_or_else(PoisonError::into_inner);
         lent.iter().rev().filter(|(its, _)| its == name).find_map(|(_, device)| device.upgrade())
@@ -79,7 +81,7 @@ impl fmt::Debug for SoftDrive {
     }
 }
 
-/// Whether what is on it is gone with it.
+/// Whether the data on a drive is lost when the drive is dropped.
 pub(crate) fn is_volatile(text: &str) -> bool {
     let is_file = |options: SoftNvmeOptions| {
         options
@@ -87,11 +89,11 @@ pub(crate) fn is_volatile(text: &str) -> bool {
             .iter()
             .any(|namespace| matches!(namespace.medium, MediumOptions::File(_)))
     };
-    // What cannot be read cannot be opened either.
+    // A drive whose options are invalid cannot be opened either.
     !SoftNvmeOptions::parse(&split(text).1.join(",")).is_ok_and(is_file)
 }
 
-/// The driver's options, and the drive's.
+/// Splits the driver's options from the drive's.
 fn split(text: &str) -> (Vec<String>, Vec<String>) {
     let is_driver_s = |option: &String| {
         option.split_once('=').is_some_and(|(key, _)| DRIVER_OPTIONS.contains(&key))

@@ -1,4 +1,5 @@
-//! Disks that others serve by vhost-user-blk: `[timeout_ms=N,reconnect_ms=N,memory=huge:]SOCKET`, or `SOCKET,memory=huge`.
+//! Disks that other processes serve by vhost-user-blk:
+//! `[timeout_ms=N,reconnect_ms=N,memory=huge:]SOCKET`, or `SOCKET,memory=huge`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ pub(crate) fn open(name: &str, patience: Patience) -> Result<Arc<dyn BlockDevice
     Ok(Arc::new(VhostUserBlk::open(Path::new(path), options)?))
 }
 
-/// The options before the socket, if there are any: what comes before the first colon and has a `=`.
+/// Splits off the options before the socket, if there are any: the part before the first colon, if
+/// it has a `=`.
 fn split_options(name: &str) -> Result<(VhostUserOptions, &str)> {
     let mut options = VhostUserOptions::default();
     let (name, is_huge) = match name.strip_suffix(",memory=huge") {

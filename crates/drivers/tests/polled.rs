@@ -1,7 +1,9 @@
-//! A thread over several polled drives makes no system call for an I/O: it looks at all of them.
+//! A thread over several polled drives makes no system call for an I/O, because it polls all of
+//! them.
 //!
-//! It once slept instead. Only channels that said that completions come without a system call were looked at, and neither NVMe nor SCSI
-//! channels said so: two drives behind one thread cost an event and a poll(2) for each I/O, where one cost nothing.
+//! The thread once slept instead. Only channels that reported completions without a system call
+//! were polled, and neither NVMe nor SCSI channels reported that. Two drives behind one thread cost
+//! an event and a poll(2) for each I/O, while one drive cost nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -20,9 +22,10 @@ use qpair_drivers::Drivers;
 const NVME: &str = "softnvme:size=1MiB,profile=optane";
 const SCSI: &str = "scsi:soft/0";
 const BLOCK_BYTES: u32 = 4096;
-/// Reads of a run.
+/// The number of reads of a run.
 const READS: u64 = 400;
-/// Calls of a run that are not for an I/O: each of up to 24 drives makes its completion descriptor readable once.
+/// The number of calls of a run that are not for an I/O: each of up to 24 drives makes its
+/// completion descriptor readable once.
 const SET_UP_MAX: u64 = 24;
 
 fn open(text: &str) -> Arc<dyn BlockDevice> {
@@ -36,7 +39,7 @@ fn stripe_of(drive: &str, count: usize) -> Arc<dyn BlockDevice> {
     open(&format!("stripe:unit=4KiB:{}", vec![drive; count].join("+")))
 }
 
-/// Reads, `depth` at a time, by what submits and waits; the completions.
+/// Performs [`READS`] reads, `depth` at a time: `submit` sends one, and `wait` takes completions.
 fn read(
     arena: &Arc<Arena>,
     depth: u64,
@@ -66,7 +69,7 @@ fn arena(depth: u64) -> Arc<Arena> {
     Arena::new(BLOCK_BYTES as usize, depth as u32, ArenaOptions::ordinary_pages()).unwrap()
 }
 
-/// The system calls that one channel makes for the reads.
+/// Returns the number of system calls that one channel makes for the reads.
 fn calls_of(device: &dyn BlockDevice, depth: u64, want: u32, wake: bool) -> u64 {
     let arena = arena(depth);
     let wake = wake.then(|| Arc::new(WakeEvent::new().unwrap()));
@@ -179,16 +182,18 @@ fn a_pair_of_polled_drives_makes_no_calls() {
     }
 }
 
-/// The thread that has the channels below it makes no call for an I/O either; it and the caller wake each other.
+/// The thread that has the channels below it makes no call for an I/O either; that thread and the
+/// caller wake each other.
 #[test]
 fn a_thread_for_io_does_not_sleep_while_a_polled_drive_works() {
     let device = IoThreadDevice::new(open(NVME)).unwrap();
     let calls = calls_of(&device, 1, 1, false);
-    // For a read each of the two sleeps and is signalled, and the descriptor of the idle channel below is cleared and set.
+    // For each read both threads sleep and are signalled, and the descriptor of the idle channel
+    // below is cleared and set.
     assert!(calls <= 6 * READS + SET_UP_MAX, "{calls} calls for {READS} reads");
 }
 
-/// A thread that looks at several drives hears of the wake event, and of its time-out.
+/// A thread that polls several drives notices the wake event, and its time-out.
 #[test]
 fn looking_ends_when_it_is_to_end() {
     let stripe = stripe_of("softnvme:size=1MiB,timeout_rate=1", 2);

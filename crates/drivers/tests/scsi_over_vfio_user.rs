@@ -1,4 +1,5 @@
-//! The mpt3sas driver over a socket, on a soft HBA that another thread serves: every block device's suite. The HBA is strict.
+//! The mpt3sas driver over a socket, on a strict soft HBA that another thread serves: the suite of
+//! every block device.
 
 #![allow(clippy::print_stdout, reason = "reports are for those who run tests with --nocapture")]
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
@@ -15,7 +16,7 @@ use qpair_drivers::Drivers;
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 use qpair_vfio_user::{Host, Idle, Server, ServerOptions};
 
-/// An HBA on a thread of its own; ends when dropped.
+/// An HBA on a thread of its own; dropping it ends the thread.
 struct Served {
     card: Arc<SoftHba>,
     name: String,
@@ -60,8 +61,8 @@ fn pass(text: &str) {
 }
 
 fn pass_by(options: &str, text: &str) {
-    // The suite opens a device for each check, and may keep the one before: each is behind an HBA of its own. One that no check has any more
-    // ends, with its thread.
+    // The suite opens a device for each check, and may keep the previous one: each is behind an HBA
+    // of its own. An HBA that no check uses any more ends, with its thread.
     let (all, violations) = (Mutex::new(VecDeque::new()), Mutex::new(Vec::new()));
     let end = |served: Served| {
         violations.lock().unwrap().extend(served.card.violations().told);
@@ -96,8 +97,8 @@ fn with_a_volatile_write_cache() {
     pass("size=8MiB,block=512,cache=on,queues=8,strict=on");
 }
 
-/// A channel that sleeps passes the suite; each answer that comes alone interrupts once, and channels that look by themselves are not
-/// interrupted.
+/// A channel that sleeps passes the suite. Each answer that comes alone interrupts once, and
+/// channels that poll are not interrupted.
 #[test]
 fn asleep_for_interrupts() {
     pass_by("wait=sleep:", "size=8MiB,queues=8,strict=on");

@@ -1,6 +1,8 @@
-//! The conformance suite over any file or block device, in any mode: for machines that have what a build machine lacks.
+//! Runs the conformance suite over any file or block device, in any mode, for machines that have
+//! hardware or a kernel that a build machine lacks.
 //!
-//! The first 2 MiB of what is there are overwritten, and its last block; a file that is not there is made, and removed again.
+//! The suite overwrites the first 2 MiB of the file or device, and its last block. A file that does
+//! not exist is made, and removed afterwards.
 
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 #![allow(clippy::print_stderr, reason = "a program that reports")]
@@ -17,7 +19,7 @@ use qpair_kernel::{FileOptions, KernelDevice, Mode, open};
 const USAGE: &str =
     "usage: conform PATH MODE, such as /dev/nvme0n1 io_uring+p; what is on PATH is overwritten";
 
-/// How long the kernel may take to let go of the check before's device.
+/// The maximum time for the kernel to release the device of the previous check.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn open_patiently(options: &FileOptions, mode: Mode) -> Result<KernelDevice> {

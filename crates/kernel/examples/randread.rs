@@ -1,4 +1,4 @@
-//! Random 4 KiB reads: what an interface gives, and what a read costs the processor.
+//! Random 4 KiB reads: the throughput of an interface, and the processor time of a read.
 
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         linger: Duration::from_micros(linger_us.parse()?),
         timeout: None,
     };
-    // Another order every time: what was read before rests in some cache.
+    // A new order in each run: blocks that were read before are in some cache.
     let mut random = Xorshift(RandomState::new().hash_one(depth) | 1);
     let mut read = |buffer| {
         Request::read(random.next() % pages * u64::from(READ_BYTES), READ_BYTES, buffer, 0)

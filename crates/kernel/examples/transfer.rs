@@ -1,4 +1,5 @@
-//! Moves the bytes of a file to or from a device through one of its modes, so that another program can compare them.
+//! Moves the bytes of a file to or from a device through one of its modes, so that another program
+//! can compare them.
 //!
 //! ```text
 //! transfer write FILE DEVICE MODE          the file's bytes to the device's start, and a flush
@@ -33,7 +34,7 @@ const WAIT: WaitOptions = WaitOptions { want: 1, linger: Duration::ZERO, timeout
 
 type Anything<T> = Result<T, Box<dyn Error>>;
 
-/// A channel to the device, and what it should have.
+/// A channel to the device, with the content that the device should have.
 struct Line {
     channel: Box<dyn IoChannel>,
     arena: Arc<Arena>,
@@ -87,7 +88,7 @@ fn run() -> Anything<()> {
 }
 
 impl Line {
-    /// A buffer, as soon as one is free; takes completions meanwhile.
+    /// Leases a buffer as soon as one is free, and takes completions meanwhile.
     fn lease(&mut self) -> Anything<Buffer> {
         loop {
             if let Some(buffer) = self.arena.lease() {
@@ -97,7 +98,7 @@ impl Line {
         }
     }
 
-    /// Waits for completions and looks at what was read.
+    /// Waits for completions and checks the data of completed reads.
     fn take(&mut self) -> Anything<()> {
         self.channel.wait(&mut self.completions, WAIT);
         for completion in self.completions.drain(..) {

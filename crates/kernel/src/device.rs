@@ -19,7 +19,8 @@ pub struct KernelDevice {
     choice: Choice,
 }
 
-/// What requests go to. Its channels know which; nothing on their way asks.
+/// The open file or namespace that requests go to. Each channel is built for one of them, so no
+/// request has to check.
 #[derive(Clone, Debug)]
 enum Target {
     File(Arc<File>),
@@ -28,12 +29,14 @@ enum Target {
 
 /// Opens a file, a block device, or the character device of an NVMe namespace.
 ///
-/// An interface asked for by name is the one that runs; [`Interface::Auto`] takes the first on which a channel
-/// can really be opened here: for a character device that is NVMe passthrough, which needs to be asked for nowhere else.
+/// If an interface is asked for by name, that interface runs. [`Interface::Auto`] uses the first
+/// one on which a channel can really be opened here. For a character device that is NVMe
+/// passthrough, which runs elsewhere only if asked for.
 ///
 /// # Errors
-/// `NotFound`, `Exists`, `Denied`, `Busy` (locked, mounted), `Invalid` (a directory, say), `NoSpace` (creating) about
-/// the file; `Unsupported`, `Denied` or `Limit` about the interface or direct I/O, with the way out.
+/// `NotFound`, `Exists`, `Denied`, `Busy` (locked, mounted), `Invalid` (a directory, say),
+/// `NoSpace` (creating) about the file; `Unsupported`, `Denied` or `Limit` about the interface or
+/// direct I/O, with a hint.
 pub fn open(options: &FileOptions, mode: impl Into<Mode>) -> Result<KernelDevice> {
     let mode = mode.into();
     mode.check()?;
@@ -109,7 +112,8 @@ fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
     Err(Error::new(ErrorKind::Unsupported, format!("no interface works here; {}", told.join("; "))))
 }
 
-/// [`try_mode`] with the switches that suit the device, where none is asked for; the mode that it came to.
+/// Calls [`try_mode`] with the switches that suit the device, where the mode names none. Returns
+/// the resulting mode, and its description.
 fn try_best(file: &Arc<File>, mode: Mode) -> Result<(Mode, String)> {
     let is_open = mode.interface == Interface::IoUring
         && mode.task_run == TaskRun::Best
@@ -125,7 +129,7 @@ fn try_best(file: &Arc<File>, mode: Mode) -> Result<(Mode, String)> {
     Ok((mode, try_mode(file, mode)?))
 }
 
-/// Opens a channel and drops it; the mode in words.
+/// Opens a channel and drops it. Returns a description of the mode.
 fn try_mode(file: &Arc<File>, mode: Mode) -> Result<String> {
     let options = ChannelOptions { depth: 1, ..ChannelOptions::default() };
     match mode.interface {
@@ -172,13 +176,13 @@ fn info(file: &File, mode: &Mode, words: &str) -> DeviceInfo {
 }
 
 impl KernelDevice {
-    /// The interface in use, and why not an earlier one.
+    /// Returns the interface in use, and why an earlier one was passed over.
     #[must_use]
     pub fn choice(&self) -> &Choice {
         &self.choice
     }
 
-    /// Names the device by the specifier that people gave for it.
+    /// Names the device by the specifier that the user gave for it.
     #[must_use]
     pub fn with_name(mut self, specifier: impl Into<String>) -> Self {
         self.info.name = specifier.into();
@@ -244,7 +248,7 @@ impl BlockDevice for KernelDevice {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    //! Channels as older kernels would have them, under the same suite as all others.
+    //! Runs the conformance suite over channels as older kernels would have them.
 
     use super::*;
 

@@ -1,9 +1,10 @@
-//! Opening a regular file or a whole block device, its geometry, and its growth.
+//! Opens a regular file or a whole block device; its geometry, and its growth.
 //!
 //! Invariants:
-//! - `size_bytes` is a multiple of the logical block; while the file is open it shrinks only where its user has no request;
-//! - a file that grew has its space up to `size_bytes`, but for holes that it had where the file system cannot reserve space; one that
-//!   could not grow has its old size.
+//! - `size_bytes` is a multiple of the logical block. While the file is open it shrinks only where
+//!   its user has no request.
+//! - A file that grew has its space reserved up to `size_bytes`, except for old holes on a file
+//!   system that cannot reserve space. A file that could not grow has its old size.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -23,34 +24,38 @@ use crate::nowait::needs_threads;
 use crate::request::TRANSFER_BYTES_MAX;
 use crate::space::{Grid, by_fallocate, by_zeros, by_zeros_behind, check_free, reserve_holes};
 
-/// Logical block of a file system that does not tell, bytes.
+/// The logical block of a file system that does not report one, bytes.
 const LOGICAL_BLOCK_DEFAULT: u32 = 512;
-/// Requests one channel can have in flight.
+/// The maximum number of requests that one channel can have in flight.
 const DEPTH_MAX: u32 = 16384;
-/// Memory alignment that every device can do, bytes.
+/// A memory alignment that every device accepts, bytes.
 const MEMORY_ALIGNMENT_DEFAULT: u32 = 4096;
 
-/// What to open, and how.
+/// A file or device to open, and how to open it.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
     /// A regular file or a block device.
     pub path: PathBuf,
-    /// Make a new file of this many bytes, reserved; the path must be free.
+    /// Make a new file of this many bytes, with its space reserved. The path must not exist.
     pub create: Option<u64>,
-    /// Open for reading only.
+    /// Open for reading only. Default: false.
     pub read_only: bool,
-    /// Take the advisory lock: exclusive, or shared if read-only. A process that has it keeps out others that ask. A block device
-    /// is refused if it is mounted or held; without this it is opened all the same.
+    /// Take the advisory lock: exclusive, or shared if read-only. The lock keeps out other
+    /// processes that ask for it. A block device that is mounted or held is refused; without the
+    /// lock it is opened all the same. Default: true.
     pub exclusive_lock: bool,
-    /// Go around the page cache (O_DIRECT). Without it, writes rest in the cache until a flush.
+    /// Bypass the page cache (O_DIRECT). Without it, writes stay in the cache until a flush.
+    /// Default: true.
     pub direct: bool,
-    /// Take requests of any size at any place of a regular file: a logical block of one byte. Only through the page cache;
-    /// without effect on direct I/O and on block devices.
+    /// Accept requests of any size at any offset of a regular file: a logical block of one byte.
+    /// Works only through the page cache; ignored for direct I/O and for block devices. Default:
+    /// false.
     pub byte_blocks: bool,
 }
 
 impl FileOptions {
-    /// An existing file or device, for reading and writing, locked, around the page cache.
+    /// Returns the options for an existing file or device: for reading and writing, locked,
+    /// bypassing the page cache.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -71,7 +76,7 @@ struct Geometry {
     size_bytes: u64,
 }
 
-/// What kind of file it is.
+/// The kind of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Regular,
@@ -84,13 +89,14 @@ pub(crate) struct File {
     fd: OwnedFd,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
-    /// No other process has it open, or may write to it, as far as these lock files.
+    /// This process holds a lock: no other process that takes locks has the file open or may write
+    /// to it.
     is_locked: bool,
-    /// What it can do on any interface; the interface and mode are left empty here.
+    /// The capabilities on any interface; interface and mode are left empty here.
     pub(crate) limits: DeviceInfo,
     size_bytes: AtomicU64,
-    /// Space known to be reserved, bytes: 0 after an opening, whatever the file has, and all of it from the first growth on. Also keeps
-    /// growers apart.
+    /// The bytes that are known to be reserved: 0 after opening, whatever the file has, and all of
+    /// the file from the first growth on. The mutex also keeps growers apart.
     reserved_bytes: Mutex<u64>,
 }
 
@@ -110,7 +116,7 @@ impl File {
         }
         Self::take(fd, options, kind, name).inspect_err(|_| {
             if options.create.is_some() {
-                // Made and locked by this call, of no use to any caller.
+                // This call made and locked the file, and no caller can use it.
                 let _ = std::fs::remove_file(&options.path);
             }
         })
@@ -128,7 +134,8 @@ impl File {
             transfer_bytes_max: TRANSFER_BYTES_MAX,
             // The kernel promises nothing without RWF_ATOMIC.
             atomic_write_bytes: 0,
-            // A file's is more than its drive's: extents that are not marked as written yet.
+            // A regular file has more volatile state than its drive: extents that are not yet
+            // marked as written.
             volatile_write_cache: kind == Kind::Regular || has_volatile_cache(&handle),
             read_only: options.read_only || (kind != Kind::Regular && is_set_read_only(&handle)),
             discards: true,
@@ -165,13 +172,13 @@ impl File {
             .map_err(|cause| Error::os(cause, format!("syncing the new file {}", self.name())))
     }
 
-    /// The descriptor's number, good while `self` lives.
+    /// Returns the descriptor's number, valid while `self` lives.
     #[inline]
     pub(crate) fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// The block device, or the one below the file: major and minor number.
+    /// Returns the major and minor number of the block device, or of the one below the file.
     pub(crate) fn drive(&self) -> (u32, u32) {
         let device = rustix::fs::fstat(&self.fd).map_or(0, |stat| match self.kind {
             Kind::BlockDevice => stat.st_rdev,
@@ -184,19 +191,19 @@ impl File {
         &self.limits.name
     }
 
-    /// Size in bytes now.
+    /// Returns the current size in bytes.
     #[inline]
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether it has no name any more.
+    /// Whether the file no longer has a name.
     pub(crate) fn is_removed(&self) -> bool {
         self.kind != Kind::BlockDevice
             && rustix::fs::fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
-    /// Makes the file at least `wanted` bytes large, with its space reserved from the first byte on.
+    /// Makes the file at least `wanted` bytes large, with all of its space reserved.
     pub(crate) fn grow(&self, wanted: u64) -> Result<()> {
         let mut reserved = self.reserved_bytes.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.size_bytes();
@@ -223,7 +230,7 @@ impl File {
                 )
             })?;
         self.reserve(*reserved, old, new).map_err(|cause| {
-            // Part of it may have been reserved, and the size moved along with it.
+            // Part of the range may have been reserved, and the size changed with it.
             let _ = ftruncate(&self.fd, old);
             grow_error(cause, self.name(), old, new)
         })?;
@@ -235,7 +242,8 @@ impl File {
     fn reserve(&self, reserved: u64, old: u64, new: u64) -> std::result::Result<(), Errno> {
         let fd = self.fd.as_fd();
         check_free(fd, reserved, new)?;
-        // A process that is killed leaves an empty file its old size or its new one: these sizes tell that a store was to be made there.
+        // A killed process leaves an empty file with its old or its new size: these sizes show that
+        // a store was about to be made there.
         let is_empty = self.is_locked && rustix::fs::fstat(fd)?.st_size == 0;
         if is_empty {
             ftruncate(fd, new)?;
@@ -257,12 +265,12 @@ impl File {
         }
     }
 
-    /// As [`needs_threads`].
+    /// Whether the device needs threads of the kernel: see the function [`needs_threads`].
     pub(crate) fn needs_threads(&self) -> bool {
         needs_threads(&self.fd)
     }
 
-    /// Cuts a file that may be written off behind `wanted` bytes, rounded up to whole blocks.
+    /// Truncates a writable file to `wanted` bytes, rounded up to whole blocks.
     pub(crate) fn shrink(&self, wanted: u64) -> Result<()> {
         let mut reserved = self.reserved_bytes.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.size_bytes();
@@ -339,7 +347,7 @@ fn open_fd(options: &FileOptions, kind: Kind, name: &str) -> Result<OwnedFd> {
         let errno = cause.raw_os_error();
         if errno == Some(libc::EINVAL) && options.direct {
             if options.create.is_some() {
-                // The kernel made the entry before it found out.
+                // The kernel made the directory entry before it found the error.
                 let _ = std::fs::remove_file(&options.path);
             }
             let what = format!("the file system of {name} has no direct I/O (O_DIRECT)");
@@ -396,7 +404,7 @@ fn busy(name: &str, holder: Option<LockHolder>) -> Error {
     )
 }
 
-/// The grid of a file and its size.
+/// Returns the grid and the size of a file.
 fn geometry(
     file: &std::fs::File,
     kind: Kind,
@@ -437,8 +445,8 @@ fn geometry(
     })
 }
 
-/// Alignment of memory and of offsets for direct I/O, bytes; `None` if the kernel (before 6.1) or the file system
-/// does not tell.
+/// Returns the alignment of memory and of offsets for direct I/O in bytes; `None` if the kernel
+/// (before 6.1) or the file system does not report it.
 fn direct_alignment(file: &std::fs::File) -> Option<(u32, u32)> {
     let empty = CString::default();
     // SAFETY: all-zero is a value of this plain structure.
@@ -458,7 +466,7 @@ fn direct_alignment(file: &std::fs::File) -> Option<(u32, u32)> {
     told.then_some((statx.stx_dio_mem_align, statx.stx_dio_offset_align))
 }
 
-/// Logical block and size of a block device, bytes.
+/// Returns the logical block and the size of a block device, bytes.
 fn block_geometry(file: &std::fs::File) -> io::Result<(u32, u64)> {
     let mut logical: libc::c_int = 0;
     let mut size: u64 = 0;
@@ -477,8 +485,8 @@ fn block_geometry(file: &std::fs::File) -> io::Result<(u32, u64)> {
 const BLKGETSIZE64: libc::Ioctl =
     (2 << 30 | (size_of::<usize>() as u64) << 16 | 0x12 << 8 | 114) as libc::Ioctl;
 
-/// Whether the device's completed writes can be lost; yes if it does not tell.
-/// Whether a block device was set to refuse writes (`blockdev --setro`), which opening it does not tell.
+/// Whether a block device was set to refuse writes (`blockdev --setro`), which opening it does not
+/// reveal.
 fn is_set_read_only(file: &std::fs::File) -> bool {
     let Ok(metadata) = file.metadata() else { return false };
     let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
@@ -486,6 +494,7 @@ fn is_set_read_only(file: &std::fs::File) -> bool {
         .is_ok_and(|text| text.trim_ascii() == b"1")
 }
 
+/// Whether the device's completed writes can be lost with power; true if it does not say.
 fn has_volatile_cache(file: &std::fs::File) -> bool {
     let Ok(metadata) = file.metadata() else { return true };
     let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));

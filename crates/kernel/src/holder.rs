@@ -1,4 +1,4 @@
-//! Which process has a file locked, as /proc/locks tells.
+//! Finds the process that has a file locked, by /proc/locks.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -6,15 +6,15 @@ use std::path::Path;
 /// A process that has a lock on a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
-    /// Its id.
+    /// The process id.
     pub process_id: u32,
-    /// Its name; nothing once it has ended. The kernel takes a killed program's rings apart in the background, and they hold its files a
-    /// while longer.
+    /// The process name; `None` once the process has ended. The kernel takes a killed program's
+    /// rings apart in the background, and they hold its files for a while longer.
     pub name: Option<String>,
 }
 
 impl LockHolder {
-    /// The process that has the file at `path` locked, if the kernel tells.
+    /// Returns the process that has the file at `path` locked, if the kernel names one.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         Self::of_open(&std::fs::File::open(path).ok()?)
@@ -30,7 +30,8 @@ impl LockHolder {
     }
 }
 
-/// The process in the first line of /proc/locks that tells of a lock on a file as a whole at this place.
+/// Returns the process in the first line of /proc/locks about a lock on the whole file at this
+/// place.
 fn holder_in(locks: &str, place: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
         // Number, kind, ADVISORY, READ or WRITE, process, place, range; behind "->" is a process that waits.
@@ -42,7 +43,7 @@ fn holder_in(locks: &str, place: &str) -> Option<u32> {
     })
 }
 
-/// The name of a process that has not ended.
+/// Returns the name of a process that has not ended.
 fn name_of(process_id: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{process_id}/stat")).ok()?;
     // The name is in brackets, and may have some itself; the state follows.

@@ -1,9 +1,10 @@
-//! The requests a channel has taken and not yet returned.
+//! The requests that a channel has accepted and not yet returned.
 //!
 //! Invariants:
-//! - a slot holds its request, and so its buffer, from [`InFlight::insert`] until [`InFlight::finish`] says
-//!   [`Step::Done`]; the slot's number is what the kernel carries;
-//! - all memory is allocated when the channel is opened: at most `depth` requests are in slots or refused.
+//! - A slot holds its request, and so its buffer, from [`InFlight::insert`] until
+//!   [`InFlight::finish`] returns [`Step::Done`]. The kernel carries the slot's number.
+//! - All memory is allocated when the channel is opened: at most `depth` requests are in slots or
+//!   refused.
 
 use std::sync::Arc;
 
@@ -11,29 +12,33 @@ use qpair_block::{Arena, Buffer, ChannelStatistics, Completion, IoError, Op, Pie
 
 use crate::vectors::Lists;
 
-/// Times a request is sent again after EINTR or EAGAIN before that becomes its result.
+/// The number of times that a request is sent again after EINTR or EAGAIN before that error becomes
+/// its result.
 const ATTEMPTS_MAX: u8 = 100;
 
-/// One request on its way.
+/// A request in flight.
 pub(crate) struct Slot {
     request: Request,
-    /// Bytes of it that have been moved: a short transfer is continued from here.
+    /// The bytes transferred so far: a short transfer is continued from here.
     moved_bytes: u32,
-    /// Bytes of the transfer that was made of it last: no more can have been moved, whatever is said.
+    /// The bytes of the last transfer sent: no more can have been moved, whatever the kernel
+    /// reports.
     sent_bytes: u32,
     attempts: u8,
 }
 
-/// What of a request is still to be done, in the kernel's terms.
+/// The rest of a request that still has to be done, in the kernel's terms.
 #[derive(Clone, Copy)]
 pub(crate) struct Transfer {
     pub(crate) op: Op,
     pub(crate) force_unit_access: bool,
     pub(crate) offset_bytes: u64,
     pub(crate) len_bytes: u32,
-    /// Null where the verb moves no data. Valid for `len_bytes` while the slot is occupied, if `pieces` is 0.
+    /// The address of the data; null if the verb moves none. Valid for `len_bytes` while the slot
+    /// is occupied, if `pieces` is 0.
     pub(crate) address: *mut u8,
-    /// `address` is that of so many `iovec`, which together hold `len_bytes`; 0: it is that of the bytes.
+    /// If not 0, `address` points to this many `iovec`, which together hold `len_bytes`; if 0, it
+    /// points to the bytes.
     pub(crate) pieces: u32,
     /// Number of the arena the address is in; only meaningful with an address.
     pub(crate) arena_id: u32,
@@ -44,12 +49,13 @@ impl Slot {
         Self { request, moved_bytes: 0, sent_bytes: 0, attempts: 0 }
     }
 
-    /// Ends the request.
+    /// Completes the request.
     pub(crate) fn complete(self, result: Result<(), IoError>) -> Completion {
         self.request.complete(result)
     }
 
-    /// The rest of the transfer: of a list of segments as many as a vector in `lists` holds, or one where there are no vectors.
+    /// Returns the rest of the transfer. For a list of segments that is as many as a vector in
+    /// `lists` holds, or one segment if there are no vectors.
     #[inline]
     pub(crate) fn transfer(&mut self, lists: &mut Option<Lists>, index: u32) -> Transfer {
         let transfer = match lists {
@@ -60,7 +66,7 @@ impl Slot {
         transfer
     }
 
-    /// The rest of the transfer; of a list of segments what lies in one of them.
+    /// Returns the rest of the transfer; for a list of segments, the rest of the current segment.
     #[inline]
     pub(crate) fn one_piece(&self) -> Transfer {
         let request = &self.request;
@@ -91,7 +97,7 @@ impl Slot {
         }
     }
 
-    /// Where the rest of the transfer lies.
+    /// Returns the memory of the rest of the transfer, piece by piece.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
         let Request { len_bytes, buffer_offset_bytes, .. } = self.request;
         let at = (buffer_offset_bytes + self.moved_bytes) as usize;
@@ -105,7 +111,8 @@ impl Slot {
         self.request.buffer.as_ref().is_some_and(Buffer::is_list)
     }
 
-    /// Takes the kernel's word on the last attempt; `None` if the rest has to be sent (again).
+    /// Applies the kernel's result of the last attempt. Returns `None` if the rest has to be sent
+    /// (again).
     #[inline]
     pub(crate) fn advance(&mut self, result: i64) -> Option<Result<(), IoError>> {
         if result < 0 {
@@ -115,14 +122,15 @@ impl Slot {
                 self.attempts += 1;
                 return None;
             }
-            // Nothing here takes requests back: io_uring says so where it could not start a thread of its own.
+            // Nothing here cancels requests: io_uring reports ECANCELED if it could not start a
+            // thread of its own.
             let no_thread = errno == libc::ECANCELED;
             let error = if no_thread { IoError::NO_THREAD } else { IoError::from_errno(errno) };
             return Some(Err(error));
         }
         match self.request.op {
             Op::Flush | Op::Discard => return Some(Ok(())),
-            // The kernel writes them whole and says 0; a drive's commands may have to be several.
+            // The kernel writes zeroes as a whole and returns 0; a drive may need several commands.
             Op::WriteZeroes if result == 0 => return Some(Ok(())),
             Op::Read | Op::Write | Op::WriteZeroes => {}
         }
@@ -133,7 +141,8 @@ impl Slot {
         if moved == rest {
             Some(Ok(()))
         } else if moved == 0 {
-            // The file ends before its recorded size (it was cut), or a write makes no way.
+            // The file ends before its recorded size (it was truncated), or a write makes no
+            // progress.
             Some(Err(IoError::IO))
         } else {
             None
@@ -141,23 +150,23 @@ impl Slot {
     }
 }
 
-/// What to do after the kernel's word on a slot.
+/// The next step after the kernel's result for a slot.
 pub(crate) enum Step {
-    /// The request is over.
+    /// The request has ended.
     Done(Completion),
-    /// Send the rest.
+    /// The rest has to be sent.
     Again(Transfer),
-    /// No request is in that slot.
+    /// The slot has no request.
     Stray,
 }
 
-/// The slab of requests in flight, with the refused ones that wait to be told so.
+/// The slab of requests in flight, with the refused requests whose completions wait to be returned.
 pub(crate) struct InFlight {
     slots: Box<[Option<Slot>]>,
     free: Vec<u32>,
     refused: Vec<Completion>,
     depth: usize,
-    /// Where the kernel takes lists of segments as vectors, and a list may come.
+    /// Vectors for lists of segments, if the kernel takes such vectors and a list may come.
     lists: Option<Lists>,
     pub(crate) statistics: ChannelStatistics,
 }
@@ -174,30 +183,30 @@ impl InFlight {
         }
     }
 
-    /// With vectors for the lists of segments of `arenas`.
+    /// Adds vectors for the segment lists of `arenas`.
     pub(crate) fn with_lists(self, arenas: &[Arc<Arena>]) -> Self {
         Self { lists: Lists::new(arenas, self.depth as u32), ..self }
     }
 
-    /// Whether no request can be taken.
+    /// Whether no more requests can be accepted.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.count() as usize >= self.depth
     }
 
-    /// Requests taken and not returned.
+    /// The number of requests accepted and not returned.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.occupied() + self.refused.len() as u32
     }
 
-    /// Requests in slots.
+    /// The number of occupied slots.
     #[inline]
     pub(crate) fn occupied(&self) -> u32 {
         (self.depth - self.free.len()) as u32
     }
 
-    /// Takes a request into a slot. Check [`Self::is_full`] before.
+    /// Puts a request into a slot, or returns it if there is none. Check [`Self::is_full`] first.
     #[inline]
     pub(crate) fn insert(&mut self, request: Request) -> Result<(u32, Transfer), Request> {
         let Some(index) = self.free.pop() else { return Err(request) };
@@ -205,7 +214,7 @@ impl InFlight {
         Ok((index, slot.transfer(&mut self.lists, index)))
     }
 
-    /// Takes a request out of its slot again, unseen by the device.
+    /// Removes a request from its slot that the device has not seen.
     pub(crate) fn give_back(&mut self, index: u32) -> Option<Request> {
         let slot = self.slots.get_mut(index as usize)?.take()?;
         self.free.push(index);
@@ -242,7 +251,7 @@ impl InFlight {
         Step::Done(slot.complete(result))
     }
 
-    /// Hands out the refused ones.
+    /// Moves the completions of the refused requests to `completions`.
     #[inline]
     pub(crate) fn take_refused(&mut self, completions: &mut Vec<Completion>) {
         if !self.refused.is_empty() {
@@ -250,7 +259,8 @@ impl InFlight {
         }
     }
 
-    /// Gives up on what is in the slots without freeing it: the kernel may still write there.
+    /// Leaks the requests in the slots instead of freeing them: the kernel may still write to their
+    /// memory.
     pub(crate) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.slots));
         std::mem::forget(self.lists.take());
@@ -283,7 +293,7 @@ mod tests {
         assert!(matches!(in_flight.finish(99, 0), Step::Stray));
     }
 
-    /// A drive's command is said to have moved as much as there can be.
+    /// A drive's command may report the maximum as moved.
     #[test]
     fn a_list_goes_segment_by_segment() {
         let (region, _) = qpair_block::Mapping::new_file(8192).unwrap();
@@ -308,7 +318,8 @@ mod tests {
         assert!(done.buffer.is_some());
     }
 
-    /// A file's "Operation canceled", under a limit on threads, did not say what had happened.
+    /// Such a request failed with "Operation canceled" on a file, under a limit on threads, which
+    /// did not say what had happened.
     #[test]
     fn a_thread_that_the_kernel_did_not_start_is_a_limit() {
         let (mut in_flight, slot, _) = one_read();

@@ -1,4 +1,4 @@
-//! The kernel's interfaces by name, which of them work here, and how one is chosen.
+//! The kernel's interfaces by name, the ones that work here, and the choice among them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ use crate::{io_uring, libaio};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Interface {
-    /// The first of the others that works, in the order they are listed here.
+    /// The first of the other interfaces that works, in the order of this list.
     #[default]
     Auto,
     /// `io_uring(7)`.
@@ -28,15 +28,15 @@ pub enum Interface {
     Libaio,
     /// `pread(2)` and `pwrite(2)` on a few threads.
     Posix,
-    /// NVMe commands over `/dev/ngXnY` through `io_uring(7)`; only where it is asked for by name.
+    /// NVMe commands over `/dev/ngXnY` through `io_uring(7)`; used only if asked for by name.
     Passthrough,
 }
 
 impl Interface {
-    /// Those that [`Interface::Auto`] tries, in order.
+    /// The interfaces that [`Interface::Auto`] tries, in order.
     pub const CONCRETE: [Self; 3] = [Self::IoUring, Self::Libaio, Self::Posix];
 
-    /// The name, as people write it.
+    /// Returns the name, as people write it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,14 +70,15 @@ impl FromStr for Interface {
     }
 }
 
-/// The interface a device runs on, and why not an earlier one.
+/// The interface that a device runs on, and why an earlier one was passed over.
 #[derive(Debug)]
 pub struct Choice {
     /// The interface in use; never [`Interface::Auto`].
     pub interface: Interface,
-    /// All that was asked of it.
+    /// The whole mode that was asked for.
     pub mode: Mode,
-    /// Those that [`Interface::Auto`] passed over, each with its reason, in order. Empty if one was asked for by name.
+    /// The interfaces that [`Interface::Auto`] passed over, in order, each with its reason. Empty
+    /// if an interface was asked for by name.
     pub reasons: Vec<(Interface, Error)>,
 }
 
@@ -91,7 +92,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Tries each interface without a file: what it said.
+/// Tries each interface without a file. Returns each with its result.
 #[must_use]
 pub fn probe() -> Vec<(Interface, Result<()>)> {
     Interface::CONCRETE

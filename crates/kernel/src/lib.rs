@@ -1,31 +1,35 @@
 //! Files and block devices through the kernel's interfaces.
 //!
-//! - [`FileOptions`]: what to open, and how: a regular file, a whole block device, or an NVMe namespace's character device.
-//! - [`Interface`]: `io_uring`, `libaio`, `posix`, or `auto`, which takes the first of them that works here; `io_uring_cmd` for
-//!   NVMe commands; [`Mode`]: an interface and its switches.
-//! - [`open`]: gives a [`KernelDevice`]; [`Choice`] says which interface it runs on and why not an earlier one.
+//! - [`FileOptions`]: a regular file, a whole block device, or an NVMe namespace's character
+//!   device, and how to open it.
+//! - [`Interface`]: `io_uring`, `libaio`, `posix`, or `auto`, which takes the first of them that
+//!   works here; `io_uring_cmd` for NVMe commands. [`Mode`]: an interface and its switches.
+//! - [`open`]: opens a [`KernelDevice`]. [`Choice`] says which interface it runs on, and why an
+//!   earlier one was passed over.
 //! - [`Growth`]: how a file gets its space when it grows.
-//! - [`probe`]: which interfaces this machine offers, and what is in the way of the others.
+//! - [`probe`]: tries which interfaces this machine offers, with the reason why others do not work.
 //!
-//! The mode asked for is the mode run, or an error says what is missing and how to get it.
+//! The mode that is asked for is the one that runs; otherwise an error says what is missing and how
+//! to get it.
 //!
 //! # Safety argument
 //!
 //! The kernel reads and writes memory while a request is in flight, and the compiler does not know.
 //!
-//! 1. *Memory in flight.* A request is owned by its channel from `submit` until its completion has been seen
-//!    (`in_flight::InFlight` keeps it in a slot, and with it the [`Buffer`](qpair_block::Buffer) and, through
-//!    that, the mapping). The address given to the kernel is that buffer's, its length is checked
-//!    against the buffer's before (`request::verify`), and no other code can write to it meanwhile. Where a transfer is a
-//!    vector, its pieces are the slot's, and stay as they are until the slot's next transfer (`vectors`); so does the range of
-//!    an NVMe discard (`passthrough::encode`).
-//! 2. *Drop.* Each channel's `Drop` waits until the kernel has let go of every slot. If the kernel refuses
-//!    to be waited for, the slots are leaked, never freed.
-//! 3. *One thread.* A channel belongs to the thread that opened it (`IoChannel` is not `Send`), so rings have one
-//!    producer and one consumer here; the other end of each is the kernel, with acquire and release as its
-//!    interface demands.
-//! 4. *Descriptors.* Every descriptor number passed to the kernel is of an `OwnedFd` in the same
-//!    structure or in an `Arc` that it holds.
+//! 1. *Memory in flight.* A request is owned by its channel from `submit` until its completion has
+//!    been seen. `in_flight::InFlight` keeps it in a slot, and with it the
+//!    [`Buffer`](qpair_block::Buffer) and, through that, the mapping. The address given to the
+//!    kernel is that of the buffer, and the length is checked against that of the buffer before
+//!    (`request::verify`). No other code can write to the buffer meanwhile. If a transfer is a
+//!    vector, its pieces belong to the slot, and stay unchanged until the slot's next transfer
+//!    (`vectors`); so does the range of an NVMe discard (`passthrough::encode`).
+//! 2. *Drop.* Each channel's `Drop` waits until the kernel has released every slot. If the kernel
+//!    refuses to be waited for, the slots are leaked, never freed.
+//! 3. *One thread.* A channel belongs to the thread that opened it (`IoChannel` is not `Send`), so
+//!    each ring has one producer or one consumer here. The other end of the ring is the kernel,
+//!    with acquire and release as its interface demands.
+//! 4. *Descriptors.* Every descriptor number passed to the kernel is that of an `OwnedFd` in the
+//!    same structure, or in an `Arc` that the structure holds.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 

@@ -1,4 +1,4 @@
-//! How a file is driven: an interface, and its switches.
+//! The mode in which a file is driven: an interface, and its switches.
 //!
 //! ```text
 //! io_uring                      interrupts: S1's "iou"
@@ -19,7 +19,7 @@ use qpair_block::{Error, ErrorKind, Result};
 
 use crate::interface::Interface;
 
-/// How completions are noticed.
+/// The way in which completions are noticed.
 ///
 /// ```
 /// use qpair_kernel::{Mode, Polling};
@@ -35,7 +35,8 @@ pub enum Polling {
     Interrupt,
     /// The driver's poll queue is polled (`IORING_SETUP_IOPOLL`).
     Poll,
-    /// As [`Polling::Poll`], after a sleep of about half the usual time (`IORING_SETUP_HYBRID_IOPOLL`, Linux 6.13).
+    /// As [`Polling::Poll`], after a sleep of about half the usual time
+    /// (`IORING_SETUP_HYBRID_IOPOLL`, Linux 6.13).
     Hybrid,
 }
 
@@ -50,11 +51,13 @@ pub enum Polling {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SubmissionThread {
-    /// It sleeps after so long without work, milliseconds; the next submission then costs a system call.
+    /// The time without work after which the thread sleeps, in milliseconds. The next submission
+    /// then costs a system call. Default: 1000.
     pub idle_ms: u32,
-    /// The processor it stays on; `None`: any.
+    /// The processor that the thread stays on; `None`, the default: any.
     pub cpu: Option<u16>,
-    /// One thread for all rings of this process that ask for it (`IORING_SETUP_ATTACH_WQ`).
+    /// Whether all rings of this process that ask for it share one thread
+    /// (`IORING_SETUP_ATTACH_WQ`). Default: false.
     pub shared: bool,
 }
 
@@ -64,7 +67,7 @@ impl Default for SubmissionThread {
     }
 }
 
-/// When the kernel runs the end of a completion in the submitter's context.
+/// The time at which the kernel runs the end of a completion in the submitter's context.
 ///
 /// ```
 /// use qpair_kernel::{Mode, TaskRun};
@@ -74,18 +77,18 @@ impl Default for SubmissionThread {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TaskRun {
-    /// The first of the others that the kernel takes.
+    /// The first of the other variants that the kernel accepts.
     #[default]
     Best,
-    /// When asked for completions (`IORING_SETUP_DEFER_TASKRUN`).
+    /// When the submitter asks for completions (`IORING_SETUP_DEFER_TASKRUN`).
     Defer,
-    /// At the next system call (`IORING_SETUP_COOP_TASKRUN`).
+    /// At the submitter's next system call (`IORING_SETUP_COOP_TASKRUN`).
     Coop,
-    /// At once, by interrupting the thread.
+    /// At once, by an interrupt of the submitter's thread.
     Interrupt,
 }
 
-/// How a file is driven.
+/// The mode in which a file is driven: an interface, and its switches.
 ///
 /// ```
 /// use qpair_kernel::{Interface, Mode};
@@ -97,36 +100,38 @@ pub enum TaskRun {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mode {
-    /// The interface; the switches below that it does not have must be left at their defaults.
+    /// The interface. Switches below that the interface does not have must keep their defaults.
     pub interface: Interface,
-    /// How completions are noticed: `io_uring` and `io_uring_cmd`.
+    /// The way in which completions are noticed: `io_uring` and `io_uring_cmd` only.
     pub polling: Polling,
-    /// The submitter: `None` is the caller. `io_uring` only.
+    /// The submitter: a kernel thread, or `None` for the caller. `io_uring` only.
     pub submission_thread: Option<SubmissionThread>,
-    /// When completions are finished. `io_uring` only.
+    /// The time at which the kernel finishes completions. `io_uring` only.
     pub task_run: TaskRun,
-    /// Memory is registered once, not pinned on every transfer.
+    /// Whether memory is registered once, instead of pinned on every transfer.
     pub registered_buffers: bool,
-    /// The file is registered, not looked up on every request.
+    /// Whether the file is registered, instead of looked up on every request.
     pub registered_file: bool,
-    /// The ring is registered, not looked up on every system call.
+    /// Whether the ring is registered, instead of looked up on every system call.
     pub registered_ring: bool,
-    /// Completions are taken from the ring that the kernel maps into the process. `libaio` only.
+    /// Whether completions are taken from the ring that the kernel maps into the process. `libaio`
+    /// only.
     pub mapped_ring: bool,
-    /// Equal pieces of a transfer handed to the kernel as a vector; 0: a plain transfer.
+    /// The number of equal pieces of a transfer, which the kernel gets as a vector; 0: a plain
+    /// transfer.
     pub segments: u16,
-    /// Threads of `posix`; 0: the submitter itself makes the calls.
+    /// The number of threads of `posix`; 0: the submitter itself makes the calls.
     pub threads: u16,
 }
 
-/// Threads of `posix` unless said otherwise.
+/// The default number of threads of `posix`.
 pub(crate) const THREADS_DEFAULT: u16 = 16;
 
-/// Pieces that the kernel takes in one vector: `IOV_MAX`.
+/// The maximum number of pieces in one vector: `IOV_MAX`.
 const SEGMENTS_MAX: u16 = 1024;
 
 impl Mode {
-    /// An interface with its switches as they are best on most machines.
+    /// Returns the mode of an interface with the switches that are best on most machines.
     #[must_use]
     pub const fn new(interface: Interface) -> Self {
         Self {
@@ -143,7 +148,7 @@ impl Mode {
         }
     }
 
-    /// The interface and how it is driven, without the switches: `io_uring+k`.
+    /// Returns the interface and how it is driven, without the other switches: `io_uring+k`.
     #[must_use]
     pub fn short_name(&self) -> String {
         let suffix = match (self.submission_thread, self.polling) {
@@ -155,10 +160,10 @@ impl Mode {
         format!("{}{suffix}", self.interface)
     }
 
-    /// Whether the switches fit the interface and each other.
+    /// Checks that the switches fit the interface and each other.
     ///
     /// # Errors
-    /// `Invalid`, with what contradicts what, and the way out.
+    /// `Invalid`, with the contradiction and a hint.
     pub fn check(&self) -> Result<()> {
         let plain = Self::new(self.interface);
         let only = |differs: bool, switch: &str, interfaces: &str| {

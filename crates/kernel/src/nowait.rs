@@ -1,19 +1,21 @@
-//! Whether requests to a file can begin without waiting.
+//! Finds out whether requests to a file can start without blocking.
 
 use std::io::IoSliceMut;
 use std::os::fd::AsFd;
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-/// Greatest alignment that direct I/O asks for here, bytes.
+/// The greatest alignment that direct I/O requires here, bytes.
 const ALIGNMENT_BYTES: usize = 4096;
 
 #[repr(C, align(4096))]
 struct Block([u8; ALIGNMENT_BYTES]);
 
-/// Whether a device refuses requests that must not wait, as zram and device-mapper's older targets do. io_uring then gives every request to
-/// threads of the kernel, and each of these has to wake the submitter if its ring has `DEFER_TASKRUN`: that is one more context switch for
-/// most requests.
+/// Whether a device refuses requests that must not block, as zram and older device-mapper targets
+/// do.
+///
+/// io_uring then gives every request to kernel threads, each of which has to wake the submitter if
+/// its ring has `DEFER_TASKRUN`: one more context switch for most requests.
 pub(crate) fn needs_threads(fd: impl AsFd) -> bool {
     let mut block = Block([0; ALIGNMENT_BYTES]);
     let mut into = [IoSliceMut::new(&mut block.0)];

@@ -1,11 +1,13 @@
-//! How long a wait sleeps, and for what: [`WaitOptions`] turned into one sleep after the other.
+//! The sleeps of a wait: turns [`WaitOptions`] into one sleep after the other.
 
 use std::time::{Duration, Instant};
 
 use qpair_block::WaitOptions;
 
-/// While a wait lingers for more than one completion, a signal alone does not end the kernel's sleep. Where there is an
-/// event to listen to, each sleep for several is at most this long, so that this bounds how late a wake is seen.
+/// The maximum length of a sleep for several completions that a wake event should be able to end.
+///
+/// While a wait lingers for more than one completion, the event alone does not end the kernel's
+/// sleep. So this bounds how late a wake is noticed.
 pub(crate) const WAKE_DELAY_MAX: Duration = Duration::from_millis(1);
 
 /// One sleep.
@@ -13,9 +15,9 @@ pub(crate) const WAKE_DELAY_MAX: Duration = Duration::from_millis(1);
 pub(crate) struct Sleep {
     /// Completions to wait for.
     pub(crate) want: u32,
-    /// After this long one completion is enough; zero: `want` it is, until the time-out.
+    /// The time after which one completion is enough; zero: wait for `want` until the time-out.
     pub(crate) linger: Duration,
-    /// Give up after this long.
+    /// The time after which the sleep gives up.
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -23,7 +25,7 @@ pub(crate) struct Sleep {
 pub(crate) struct Pace {
     options: WaitOptions,
     can_wake: bool,
-    /// When the wait began; read only if time matters.
+    /// The start of the wait; set only if time matters.
     started: Option<Instant>,
     rounds: u32,
 }
@@ -38,7 +40,8 @@ impl Pace {
         Self { options, can_wake, started: timed.then(Instant::now), rounds: 0 }
     }
 
-    /// The next sleep, with `got` completions in hand and `pending` at the device; `None`: it is over.
+    /// Returns the next sleep, with `got` completions in hand and `pending` at the device; `None`:
+    /// the wait is over.
     #[inline]
     pub(crate) fn next(&mut self, got: u32, pending: u32) -> Option<Sleep> {
         let elapsed = match (self.rounds, self.started) {
@@ -63,12 +66,13 @@ impl Pace {
             None => None,
         };
         if self.options.linger == Duration::MAX && timeout.is_none() && !self.can_wake {
-            // As many as are wanted, however long it takes: the kernel needs no timer for that.
+            // Wait for all that are wanted, however long it takes: the kernel needs no timer for
+            // that.
             return Some(Sleep { want: want - got, linger: Duration::ZERO, timeout: None });
         }
         let slice = if self.can_wake { linger.min(WAKE_DELAY_MAX) } else { linger };
         Some(if got > 0 {
-            // One is in hand: what is left of the linger is all the time there is for the others.
+            // One is in hand: the others have only the rest of the linger.
             let timeout = timeout.map_or(slice, |timeout| timeout.min(slice));
             Sleep { want: want - got, linger: Duration::ZERO, timeout: Some(timeout) }
         } else if want > 1 && !linger.is_zero() {

@@ -1,14 +1,16 @@
-//! What a request must look like before the kernel sees it.
+//! Checks a request before the kernel sees it.
 
 use qpair_block::{DeviceInfo, IoError, Op, Request};
 
-/// Largest request: the size of one registered buffer, and below the kernel's own limit on one transfer.
+/// The largest request: the size of one registered buffer, and below the kernel's own limit on a
+/// transfer.
 pub(crate) const TRANSFER_BYTES_MAX: u32 = 1 << 30;
 
 /// Checks a request against the device's limits and its size.
 ///
-/// The limits' own check says what every device says. The second look, at the buffer, is what the `unsafe` code of this
-/// crate stands on, so it is made here: a read or write that passes has a buffer that holds all of it.
+/// The check of the limits is common to all devices. The check of the buffer is repeated here
+/// because the `unsafe` code of this crate relies on it: a read or write that passes has a buffer
+/// that holds all of it.
 #[inline]
 pub(crate) fn verify(
     request: &Request,

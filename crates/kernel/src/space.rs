@@ -1,8 +1,9 @@
-//! Space of a regular file: how much of it the file lacks, and reserving it.
+//! The space of a regular file: how much of it is missing, and reserving it.
 //!
 //! Invariants:
-//! - what was written to the file stays as it was, also what others write meanwhile: zeros are written behind the file's end only;
-//! - a range that was reserved takes writes without any more space.
+//! - Data in the file stays as it was, including data that others write meanwhile: zeros are
+//!   written only behind the end of the file.
+//! - Writes to a reserved range need no more space.
 
 use std::fs::{FileTimes, OpenOptions};
 use std::ops::Range;
@@ -18,24 +19,26 @@ use rustix::io::{Errno, pwrite};
 /// Bytes of a block as `stat` counts them.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// Bytes of one write of zeros.
+/// The bytes of one write of zeros.
 const ZEROS_BYTES: usize = 1 << 20;
 
-/// How a file gets its space when it grows.
+/// The way in which a file gets its space when it grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     /// The file system reserves the space (`fallocate`) and writes none of it.
     Reserved,
-    /// The file system cannot reserve space, so zeros are written: each byte of the file is written once more.
+    /// The file system cannot reserve space, so zeros are written: each byte of the file is written
+    /// once more.
     Zeroed,
 }
 
 impl Growth {
-    /// Returns how the regular file at `path` grows, by reserving its first byte once more. The file keeps its content, its length and
-    /// its times.
+    /// Returns how the regular file at `path` grows, by reserving its first byte once more. The
+    /// file keeps its content, its length and its times.
     ///
     /// # Errors
-    /// What the kernel says: among others, the file may not be open for writing here, or has no first byte on a full file system.
+    /// The kernel's error: for example, the file may not be open for writing here, or has no first
+    /// byte on a full file system.
     pub fn of(path: &Path) -> BlockResult<Self> {
         let failed = |cause| Error::os(cause, format!("asking how {} grows", path.display()));
         let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
@@ -66,7 +69,7 @@ fn retried<T>(call: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// The grid of writes to a file.
+/// The alignment of writes to a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {
     pub(crate) block_bytes: u64,
@@ -75,13 +78,14 @@ pub(crate) struct Grid {
     pub(crate) direct: bool,
 }
 
-/// Writes zeros to what `range` has behind the end of the file, and makes the file at least as long as the range takes.
+/// Writes zeros to the part of `range` behind the end of the file, and extends the file to the end
+/// of the range.
 pub(crate) fn by_zeros(fd: BorrowedFd<'_>, range: Range<u64>, grid: Grid) -> Result<(), Errno> {
     let len = fstat(fd)?.st_size as u64;
     by_zeros_behind(len, fd, range, grid)
 }
 
-/// As [`by_zeros`], behind `len` instead of the end of the file.
+/// Writes zeros as [`by_zeros`] does, behind `len` instead of the end of the file.
 pub(crate) fn by_zeros_behind(
     len: u64,
     fd: BorrowedFd<'_>,
@@ -98,7 +102,7 @@ pub(crate) fn by_zeros_behind(
     while at < range.end {
         let count = (range.end - at).min(ZEROS_BYTES as u64) as usize;
         let written = retried(|| pwrite(fd, &zeros[..count], at))? as u64;
-        // Less than was asked for is written where space ends.
+        // If space ends, fewer bytes than requested are written.
         let blocks_bytes = written / grid.block_bytes * grid.block_bytes;
         if blocks_bytes == 0 {
             return Err(Errno::NOSPC);
@@ -108,8 +112,10 @@ pub(crate) fn by_zeros_behind(
     if grid.direct { Ok(()) } else { flush_apart(fd) }
 }
 
-/// Waits until the page cache of a file is written: over NFS only that finds out that there is no space. It is done by an open file of
-/// its own, because the next flush on `fd` would not report an error that a flush on `fd` reported here.
+/// Waits until the page cache of a file is written: over NFS only that shows a lack of space.
+///
+/// The flush uses a separate open file, because an error reported to a flush on `fd` here would not
+/// be reported again to the next flush on `fd`.
 fn flush_apart(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let again = OpenOptions::new().write(true).open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     // Without /proc the next flush of the file's user reports what goes wrong.
@@ -117,18 +123,19 @@ fn flush_apart(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     fdatasync(&again)
 }
 
-/// Bytes that a file lacks to have all of its first `wanted` bytes: of those it has `allocated` somewhere, and the first `reserved` for certain.
+/// Returns how many of the first `wanted` bytes of a file lack space. The file has `allocated`
+/// bytes somewhere, and certainly the first `reserved` bytes.
 pub(crate) fn lacking_bytes(allocated: u64, reserved: u64, wanted: u64) -> u64 {
     wanted - reserved.max(allocated).min(wanted)
 }
 
-/// Bytes of the drive that a file has.
+/// Returns the bytes that a file occupies on the drive.
 pub(crate) fn allocated_bytes(fd: impl AsFd) -> Result<u64, Errno> {
     Ok(fstat(fd)?.st_blocks as u64 * STAT_BLOCK_BYTES)
 }
 
-/// Refuses a growth for which the file system has too little free. Asked for more than there is, it may first give all it has, and leave none
-/// to others meanwhile.
+/// Refuses a growth for which the file system has too little free space. Otherwise the file system
+/// might first allocate all it has, and leave no space to others meanwhile.
 pub(crate) fn check_free(fd: BorrowedFd<'_>, reserved: u64, wanted: u64) -> Result<(), Errno> {
     let (Ok(space), Ok(allocated)) = (fstatvfs(fd), allocated_bytes(fd)) else { return Ok(()) };
     let free = space.f_bfree.saturating_mul(space.f_frsize);
@@ -138,8 +145,10 @@ pub(crate) fn check_free(fd: BorrowedFd<'_>, reserved: u64, wanted: u64) -> Resu
     }
 }
 
-/// Reserves what of a file was there when it was opened. Only holes are asked for: xfs wants as much free as a range is long, whatever of it the
-/// file has, and takes space that was reserved and never written for a hole.
+/// Reserves space for the holes of a file as it was opened.
+///
+/// Only holes are requested: xfs requires as much free space as a range is long, whatever of it the
+/// file already has. xfs also reports reserved space that was never written as a hole.
 pub(crate) fn reserve_holes(fd: BorrowedFd<'_>, len: u64) -> Result<(), Errno> {
     let allocated = allocated_bytes(fd)?;
     let holes = holes(fd, len)?;
@@ -157,7 +166,8 @@ pub(crate) fn reserve_holes(fd: BorrowedFd<'_>, len: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The holes among the first `len` bytes, and what was reserved and never written. None where the file system does not tell.
+/// Returns the holes among the first `len` bytes, including reserved space that was never written.
+/// Empty if the file system does not report holes.
 fn holes(fd: BorrowedFd<'_>, len: u64) -> Result<Vec<Range<u64>>, Errno> {
     let (mut at, mut holes) = (0, Vec::new());
     while at < len {
@@ -231,7 +241,7 @@ mod tests {
         assert!(Growth::of(&folder.path().join("none")).is_err());
     }
 
-    /// A file of 60 GB was taken to lack 60 GB when it was opened again.
+    /// A reopened file of 60 GB was once taken to lack all 60 GB.
     #[test]
     fn what_a_file_has_is_not_lacking() {
         const GB: u64 = 1_000_000_000;

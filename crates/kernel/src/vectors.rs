@@ -1,7 +1,8 @@
-//! Transfers as vectors: one buffer handed to the kernel in several pieces (`segments=N`), or a list of segments.
+//! Transfers as vectors: one buffer given to the kernel in several pieces (`segments=N`), or a list
+//! of segments.
 //!
-//! Invariant: the pieces of a slot lie in the transfer that the slot was last filled with, and stay as they are until it is
-//! filled again; all are allocated when the channel is opened.
+//! Invariant: the pieces of a slot lie in the transfer that the slot was last filled with, and stay
+//! unchanged until it is filled again. All are allocated when the channel is opened.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::mode::Mode;
 pub(crate) struct Vectors {
     pieces: Box<[libc::iovec]>,
     segments: usize,
-    /// Pieces are multiples of this, bytes: what direct I/O takes.
+    /// The unit of pieces in bytes: the alignment of direct I/O.
     grid_bytes: usize,
 }
 
@@ -23,7 +24,7 @@ pub(crate) struct Vectors {
 unsafe impl Send for Vectors {}
 
 impl Vectors {
-    /// Pieces for `slots` slots; `None` where the mode has no segments.
+    /// Makes room for the pieces of `slots` slots; `None` if the mode has no segments.
     pub(crate) fn new(mode: &Mode, limits: &DeviceInfo, slots: u32) -> Option<Self> {
         let segments = usize::from(mode.segments);
         let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
@@ -34,10 +35,11 @@ impl Vectors {
         })
     }
 
-    /// Cuts a transfer into equal pieces, kept in the slot until it is filled again; where they are and how many.
+    /// Cuts a transfer into equal pieces, which the slot keeps until it is filled again, and
+    /// returns them.
     ///
-    /// A transfer that does not divide evenly has pieces that differ by one unit of the grid; one of fewer units than pieces
-    /// has a piece for each unit.
+    /// If a transfer does not divide evenly, its pieces differ by one unit of the grid. A transfer
+    /// with fewer units than pieces has one piece for each unit.
     #[inline]
     pub(crate) fn fill(&mut self, slot: u32, transfer: &Transfer) -> &[libc::iovec] {
         let first = slot as usize * self.segments;
@@ -48,7 +50,7 @@ impl Vectors {
         let (mut at, mut count) = (0, 0);
         for (number, piece) in pieces.iter_mut().enumerate() {
             let units = each + usize::from(number < larger);
-            // The last unit may be part of one: what is left of a short transfer.
+            // The last unit may be partial: the rest of a short transfer.
             let bytes = (units * self.grid_bytes).min(len_bytes - at);
             if bytes == 0 {
                 break;
@@ -62,7 +64,7 @@ impl Vectors {
     }
 }
 
-/// Pieces for every slot of a channel whose requests may be of lists of segments.
+/// Pieces for every slot of a channel whose requests may have lists of segments.
 pub(crate) struct Lists {
     pieces: Box<[libc::iovec]>,
     pieces_max: usize,
@@ -72,17 +74,18 @@ pub(crate) struct Lists {
 unsafe impl Send for Lists {}
 
 impl Lists {
-    /// For `slots` slots; `None` if no list can come from `arenas`. A list of another arena goes segment by segment.
+    /// Makes room for `slots` slots; `None` if no list can come from `arenas`. A list of another
+    /// arena is transferred segment by segment.
     pub(crate) fn new(arenas: &[Arc<Arena>], slots: u32) -> Option<Self> {
         let pieces_max = arenas.iter().filter_map(|arena| arena.segments_max()).max()?;
-        // What the kernel takes.
+        // The kernel's limit.
         let pieces_max = pieces_max.min(libc::UIO_MAXIOV as usize);
         let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let pieces = vec![empty; pieces_max * slots as usize].into_boxed_slice();
         Some(Self { pieces, pieces_max })
     }
 
-    /// What is left of the transfer of a slot, or as many segments of it as a vector holds.
+    /// Returns the rest of a slot's transfer, or as many of its segments as a vector holds.
     #[cold]
     pub(crate) fn transfer(&mut self, slot: u32, of: &Slot) -> Transfer {
         let one = of.one_piece();

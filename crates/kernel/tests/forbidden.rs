@@ -1,4 +1,5 @@
-//! Interfaces that a container forbids, for real: the kernel's own filters and limits, put on one thread.
+//! Tests interfaces that a container really forbids: the kernel's own filters and limits, put on
+//! one thread.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "skips are reported")]
@@ -12,7 +13,7 @@ fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()))
 }
 
-/// From now on `calls` fail on this thread, and on those it starts, with `errno`.
+/// Makes `calls` fail with `errno` on this thread and on those that it starts.
 fn forbid(calls: &[libc::c_long], errno: i32) -> std::io::Result<()> {
     let statement =
         |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
@@ -179,7 +180,8 @@ fn too_little_memory_may_be_locked() {
         let too_much = Arena::new(4096, blocks, ArenaOptions::ordinary_pages()).unwrap();
         let options = ChannelOptions { arenas: vec![too_much], ..Default::default() };
         drop(unlimited.open_channel(&options).unwrap());
-        // What does fit can be registered again and again: it is let go of with the channel.
+        // Memory within the limit can be registered again and again, since it is released with the
+        // channel.
         let blocks = (limit / 4096 * 3 / 4) as u32;
         let arena = Arena::new(4096, blocks, ArenaOptions::ordinary_pages()).unwrap();
         for _ in 0..10 {

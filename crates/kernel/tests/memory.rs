@@ -1,4 +1,4 @@
-//! Much memory is registered as it is used, and is the kernel's until then.
+//! Large memory is registered piece by piece as it is used, and occupies no pages before.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "skips are reported")]
@@ -26,13 +26,13 @@ fn pinned_kib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Whether the process may lock as much memory as it likes: only then is it registered bit by bit.
+/// Whether the process may lock any amount of memory: only then is memory registered on first use.
 fn is_unbounded() -> bool {
     let is_exempt = || capabilities(None).unwrap().effective.contains(CapabilitySet::IPC_LOCK);
     getrlimit(Resource::Memlock).current.is_none() || is_exempt()
 }
 
-/// Pages of an arena that are there.
+/// Returns the number of pages of an arena that are present.
 fn present(arena: &Arena) -> usize {
     let mut words = vec![0; arena.mapped_bytes() / 4096 * 8];
     let first = arena.region().0 as u64 / 4096 * 8;

@@ -1,4 +1,5 @@
-//! Submission threads: which there are, and where. In a process of its own, as it counts them.
+//! Tests how many submission threads there are, and where. In a process of its own, as it counts
+//! them.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "skips are reported")]

@@ -1,4 +1,4 @@
-//! Little-endian integers in byte strings. What lies outside reads as zero, and is not written.
+//! Little-endian integers in byte strings. Bytes outside read as zero, and are not written.
 
 fn get<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
     at.checked_add(N)

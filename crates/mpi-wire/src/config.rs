@@ -1,4 +1,4 @@
-//! Configuration: the request, and the pages that a driver of disks needs.
+//! Configuration: the request, and the pages that a disk driver needs.
 
 use crate::bytes::{put, u8_at, u16_at, u32_at, u64_at};
 use crate::function;
@@ -36,36 +36,36 @@ pub mod page_type {
     pub const EXT_PCIE_DEVICE: u8 = 0x1D;
 }
 
-/// Which page: type, extended type (0 for others), number.
+/// The identity of a page: type, extended type (0 for others), number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageId {
-    /// Type.
+    /// The type.
     pub kind: u8,
-    /// Extended type.
+    /// The extended type.
     pub extended: u8,
-    /// Number.
+    /// The number.
     pub number: u8,
 }
 
 /// A configuration request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConfigRequest {
-    /// What to do.
+    /// The action: one of [`action`].
     pub action: u8,
-    /// Which page.
+    /// The page.
     pub page: PageId,
-    /// Dwords of the page.
+    /// The length of the page in dwords.
     pub dwords: u16,
-    /// Version of the page.
+    /// The version of the page.
     pub version: u8,
-    /// Which of its kind (a handle, a phy).
+    /// The address of the page among those of its kind (a handle, a phy).
     pub address: u32,
-    /// The element: bytes and where.
+    /// The buffer: bytes and address.
     pub data: (u32, u64),
 }
 
 impl ConfigRequest {
-    /// Reads the request.
+    /// Decodes the request.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         let kind = u8_at(data, 0x17) & 0x0F;
@@ -80,7 +80,7 @@ impl ConfigRequest {
         }
     }
 
-    /// The request.
+    /// Encodes the request.
     #[must_use]
     pub fn encode(&self) -> [u8; CONFIG_BYTES] {
         let mut data = request::<CONFIG_BYTES>(function::CONFIG);
@@ -99,7 +99,8 @@ impl ConfigRequest {
         data
     }
 
-    /// The reply: the page's length and version, with the type echoed whatever the status (Linux stops the machine where it is not).
+    /// Returns the reply: the page's length and version. It echoes the type whatever the status,
+    /// since Linux stops the machine otherwise.
     #[must_use]
     pub fn reply(&self, asked: &[u8], dwords: u16, version: u8, status: u16) -> Vec<u8> {
         let mut data = new_reply(asked, CONFIG_REPLY_BYTES, status);
@@ -116,7 +117,7 @@ impl ConfigRequest {
     }
 }
 
-/// Dwords and version of a page, of a reply.
+/// Returns the length in dwords and the version of a page, from a reply.
 #[must_use]
 pub fn decode_header(reply: &[u8]) -> (u16, u8) {
     let is_extended = u8_at(reply, 0x17) & 0x0F == page_type::EXTENDED;
@@ -124,7 +125,7 @@ pub fn decode_header(reply: &[u8]) -> (u16, u8) {
     (dwords, u8_at(reply, 0x14))
 }
 
-/// A page of `bytes`, with its head.
+/// Makes a page of `bytes` with its header.
 #[must_use]
 pub fn new_page(id: PageId, version: u8, bytes: usize) -> Vec<u8> {
     let mut page = vec![0; bytes.next_multiple_of(4)];
@@ -147,50 +148,51 @@ pub const SAS_DEVICE_0: PageId =
 /// PCIe device page 0 (MPI 2.6), addressed as SAS device pages are.
 pub const PCIE_DEVICE_0: PageId =
     PageId { kind: page_type::EXTENDED, extended: page_type::EXT_PCIE_DEVICE, number: 0 };
-/// Form of an address of SAS device pages: this handle.
+/// Address form of SAS device pages: the device with this handle.
 pub const ADDRESS_HANDLE: u32 = 0x2000_0000;
-/// Form of an address of SAS device pages: the next handle after this one; FFFFh: the first.
+/// Address form of SAS device pages: the device with the next handle; FFFFh: the first device.
 pub const ADDRESS_NEXT_HANDLE: u32 = 0x0000_0000;
-/// What is at the end of a link: nothing behind it, and a SAS target.
+/// Device information: an end device that is a SAS target.
 pub const INFO_SAS_TARGET: u32 = 0x401;
-/// A SATA device.
+/// Device information bit: a SATA device.
 pub const INFO_SATA_DEVICE: u32 = 0x80;
-/// An expander at the edge, which takes SMP.
+/// Device information: an edge expander, which accepts SMP.
 pub const INFO_EXPANDER: u32 = 0x102;
-/// A SAS target, as a bit.
+/// Device information bit: a SAS target.
 pub const INFO_SSP_TARGET: u32 = 0x400;
-/// What the controller itself is: nothing behind it, and an initiator of all protocols.
+/// Device information of the controller itself: an end device that is an initiator of all
+/// protocols.
 pub const INFO_CONTROLLER: u32 = 0x71;
-/// Flag: the device is there.
+/// Flag: the device is present.
 pub const FLAG_PRESENT: u16 = 1;
 
 /// SAS device page 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SasDevice {
-    /// Slot in its enclosure.
+    /// The slot in the enclosure.
     pub slot: u16,
-    /// Its enclosure; 0: none.
+    /// The enclosure; 0: none.
     pub enclosure: u16,
-    /// Address.
+    /// The SAS address.
     pub address: u64,
-    /// Handle of what it is behind.
+    /// The handle of the parent device.
     pub parent: u16,
-    /// Phy of that.
+    /// The phy of the parent device.
     pub phy: u8,
-    /// Why it cannot be used; 0: it can.
+    /// The reason why the device cannot be used; 0: it can.
     pub access: u8,
-    /// Its handle.
+    /// The handle of the device.
     pub handle: u16,
-    /// What it is.
+    /// The device information bits, such as [`INFO_SSP_TARGET`].
     pub info: u32,
     /// Flags.
     pub flags: u16,
-    /// Port of the controller.
+    /// The port of the controller.
     pub port: u8,
 }
 
 impl SasDevice {
-    /// Reads the page.
+    /// Decodes the page.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self {
@@ -207,7 +209,7 @@ impl SasDevice {
         }
     }
 
-    /// The page.
+    /// Encodes the page.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut data = new_page(SAS_DEVICE_0, 9, 0x38);
@@ -225,23 +227,23 @@ impl SasDevice {
     }
 }
 
-/// PCIe device page 0: a drive that a tri-mode controller has behind PCIe.
+/// PCIe device page 0: a drive behind PCIe on a tri-mode controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcieDevice {
-    /// Its name.
+    /// The worldwide identifier of the drive.
     pub name: u64,
-    /// Its handle.
+    /// The handle of the device.
     pub handle: u16,
 }
 
 impl PcieDevice {
-    /// Reads the page.
+    /// Decodes the page.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self { name: u64_at(data, 0x0C), handle: u16_at(data, 0x18) }
     }
 
-    /// The page: of an NVMe drive that is there.
+    /// Encodes the page of an NVMe drive that is present.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut data = new_page(PCIE_DEVICE_0, 1, 0x38);

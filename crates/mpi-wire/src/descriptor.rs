@@ -1,49 +1,49 @@
 //! Request and reply descriptors: 8 bytes each.
 
-/// What a request descriptor is for.
+/// The types of request descriptors.
 pub mod request {
     /// A SCSI command.
     pub const SCSI_IO: u8 = 0x00;
-    /// Task management: before others.
+    /// Task management, which goes before others.
     pub const HIGH_PRIORITY: u8 = 0x06;
     /// Any other message.
     pub const DEFAULT: u8 = 0x08;
-    /// A SCSI command by the fast path.
+    /// A SCSI command on the fast path.
     pub const FAST_PATH: u8 = 0x0C;
 }
 
-/// What a reply descriptor says.
+/// The types of reply descriptors.
 pub mod reply {
-    /// A SCSI command did all that it was to do.
+    /// A SCSI command succeeded.
     pub const SCSI_IO_SUCCESS: u8 = 0x00;
-    /// There is a reply frame.
+    /// The answer is in a reply frame.
     pub const ADDRESS_REPLY: u8 = 0x01;
-    /// As success, by the fast path.
+    /// A SCSI command on the fast path succeeded.
     pub const FAST_PATH_SUCCESS: u8 = 0x06;
-    /// Nothing is there.
+    /// The entry is empty.
     pub const UNUSED: u8 = 0x0F;
 }
 
-/// An entry of a reply queue that nothing is in.
+/// The word of an empty entry of a reply queue.
 pub const UNUSED: u64 = u64::MAX;
-/// Bytes of a descriptor.
+/// The bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: usize = 8;
 
-/// A request, as it is posted.
+/// A request descriptor, which posts a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestDescriptor {
-    /// What it is for.
+    /// The type: one of [`request`].
     pub kind: u8,
-    /// The reply queue that the answer goes to.
+    /// The reply queue for the answer.
     pub queue: u8,
-    /// System message id: which frame.
+    /// The system message id, which identifies the frame.
     pub smid: u16,
-    /// Handle of the device, for SCSI commands.
+    /// The handle of the device, for SCSI commands.
     pub handle: u16,
 }
 
 impl RequestDescriptor {
-    /// Its word.
+    /// Encodes the descriptor to a word.
     #[inline(always)]
     #[must_use]
     pub fn encode(self) -> u64 {
@@ -53,7 +53,7 @@ impl RequestDescriptor {
             | u64::from(self.handle) << 48
     }
 
-    /// From its word.
+    /// Decodes a descriptor from its word.
     #[inline(always)]
     #[must_use]
     pub fn decode(word: u64) -> Self {
@@ -66,19 +66,19 @@ impl RequestDescriptor {
     }
 }
 
-/// An answer, as it is found.
+/// A reply descriptor, as found in a reply queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyDescriptor {
-    /// The command of this SMID did all that it was to do.
+    /// The command with this SMID succeeded.
     Success(u16),
-    /// A frame: the SMID (0: an event), and the low half of its address.
+    /// A reply frame: the SMID (0: an event), and the low half of the frame's address.
     Address(u16, u32),
-    /// Not known here.
+    /// A type that is not known here.
     Other(u8),
 }
 
 impl ReplyDescriptor {
-    /// From its word; `None`: nothing is there (or not yet all of it).
+    /// Decodes a descriptor from its word; `None` if the entry is empty or not yet complete.
     #[inline(always)]
     #[must_use]
     pub fn decode(word: u64) -> Option<Self> {
@@ -94,14 +94,14 @@ impl ReplyDescriptor {
         }
     }
 
-    /// The word of a success.
+    /// Returns the word of a success.
     #[inline(always)]
     #[must_use]
     pub fn success(queue: u8, smid: u16) -> u64 {
         u64::from(reply::SCSI_IO_SUCCESS) | u64::from(queue) << 8 | u64::from(smid) << 16
     }
 
-    /// The word of a frame.
+    /// Returns the word of a reply frame.
     #[must_use]
     pub fn address(queue: u8, smid: u16, frame: u32) -> u64 {
         u64::from(reply::ADDRESS_REPLY)

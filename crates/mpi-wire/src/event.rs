@@ -1,35 +1,35 @@
-//! Events: what a controller says without being asked.
+//! Events: messages that a controller sends on its own.
 
 use crate::bytes::{put, u8_at, u16_at, u32_at};
 use crate::function;
 use crate::message::{reply, request};
 
-/// Events.
+/// Event codes.
 pub mod kind {
-    /// Discovery of devices begins or ends.
+    /// The discovery of devices begins or ends.
     pub const SAS_DISCOVERY: u16 = 0x16;
-    /// Devices came or went.
+    /// Devices were added or removed.
     pub const SAS_TOPOLOGY_CHANGE_LIST: u16 = 0x1C;
-    /// Something happened to a device.
+    /// The status of a device changed.
     pub const SAS_DEVICE_STATUS_CHANGE: u16 = 0x0F;
 }
 
-/// Bytes of the request that says which events are wanted.
+/// The bytes of the request that chooses the events to receive.
 pub const NOTIFICATION_BYTES: usize = 0x28;
-/// Where an event's data is in its message.
+/// The offset of an event's data in its message.
 pub const DATA_AT: usize = 0x1C;
 
-/// Why an entry is in a list of changes.
+/// Reasons of an entry in a list of changes.
 pub mod change {
-    /// A device came.
+    /// A device was added.
     pub const ADDED: u8 = 1;
-    /// A device answers no more.
+    /// A device no longer responds.
     pub const NOT_RESPONDING: u8 = 2;
-    /// The link is another one.
+    /// The state of the link changed.
     pub const PHY_CHANGED: u8 = 3;
 }
 
-/// The request for events; a bit of `masked` that is set masks that one.
+/// Encodes the request for events; a set bit in `masked` suppresses that event.
 #[must_use]
 pub fn notification(masked: [u32; 4]) -> [u8; NOTIFICATION_BYTES] {
     let mut data = request::<NOTIFICATION_BYTES>(function::EVENT_NOTIFICATION);
@@ -39,7 +39,7 @@ pub fn notification(masked: [u32; 4]) -> [u8; NOTIFICATION_BYTES] {
     data
 }
 
-/// Masks that let these events through.
+/// Returns masks that let these events through.
 #[must_use]
 pub fn masks_for(kinds: &[u16]) -> [u32; 4] {
     let mut masks = [u32::MAX; 4];
@@ -49,7 +49,7 @@ pub fn masks_for(kinds: &[u16]) -> [u32; 4] {
     masks
 }
 
-/// The masks of the request.
+/// Decodes the masks of the request.
 #[must_use]
 pub fn decode_masks(data: &[u8]) -> [u32; 4] {
     [0x14, 0x18, 0x1C, 0x20].map(|at| u32_at(data, at))
@@ -64,16 +64,16 @@ pub fn is_wanted(masks: [u32; 4], kind: u16) -> bool {
 /// An event, without its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Which.
+    /// The event code: one of [`kind`].
     pub kind: u16,
-    /// Whether it is to be acknowledged.
+    /// Whether the event has to be acknowledged.
     pub needs_ack: bool,
-    /// What an acknowledgement names.
+    /// The context, which an acknowledgement returns.
     pub context: u32,
 }
 
 impl Event {
-    /// Reads an event, and finds its data.
+    /// Decodes an event and returns it with its data.
     #[must_use]
     pub fn decode(data: &[u8]) -> (Self, &[u8]) {
         let len = usize::from(u16_at(data, 0)) * 4;
@@ -86,7 +86,7 @@ impl Event {
         (event, &body[..len.min(body.len())])
     }
 
-    /// The message, with data of a multiple of 4 bytes.
+    /// Encodes the message, with data of a multiple of 4 bytes.
     #[must_use]
     pub fn encode(&self, body: &[u8]) -> Vec<u8> {
         let mut data = reply(
@@ -103,7 +103,7 @@ impl Event {
     }
 }
 
-/// The acknowledgement of an event.
+/// Encodes the acknowledgement of an event.
 #[must_use]
 pub fn acknowledgement(event: &Event) -> [u8; 0x14] {
     let mut data = request::<0x14>(function::EVENT_ACK);
@@ -112,13 +112,13 @@ pub fn acknowledgement(event: &Event) -> [u8; 0x14] {
     data
 }
 
-/// The data of a discovery event.
+/// Encodes the data of a discovery event.
 #[must_use]
 pub fn encode_discovery(is_over: bool) -> [u8; 8] {
     [0, if is_over { 2 } else { 1 }, 0, 0, 0, 0, 0, 0]
 }
 
-/// Whether the data of a discovery event says that it is over.
+/// Whether the data of a discovery event says that discovery has ended.
 #[must_use]
 pub fn is_discovery_over(data: &[u8]) -> bool {
     u8_at(data, 1) == 2
@@ -127,41 +127,41 @@ pub fn is_discovery_over(data: &[u8]) -> bool {
 /// An entry of a list of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Handle of the device.
+    /// The handle of the device.
     pub handle: u16,
-    /// Speed of the link, now in the upper four bits, before in the lower ones.
+    /// The speed of the link: the new one in the upper four bits, the old one in the lower four.
     pub link_rate: u8,
-    /// [`change`].
+    /// The reason: one of [`change`].
     pub reason: u8,
 }
 
-/// What becomes of an expander.
+/// The state of an expander.
 pub mod expander {
-    /// It came.
+    /// The expander was added.
     pub const ADDED: u8 = 1;
-    /// It is there; the controller's own phys always are.
+    /// The expander responds. The controller's own phys always have this state.
     pub const RESPONDING: u8 = 3;
 }
 
-/// A list of changes at phys in a row.
+/// A list of changes at consecutive phys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// The enclosure of the expander; 0: none.
     pub enclosure: u16,
-    /// Whose phys; 0: the controller's own.
+    /// The handle of the expander; 0: the controller's own phys.
     pub expander: u16,
-    /// Phys that it has.
+    /// The number of phys of the expander.
     pub phys: u8,
-    /// The first one of the list.
+    /// The number of the first phy in the list.
     pub first: u8,
-    /// [`expander`].
+    /// The state of the expander: one of [`expander`].
     pub status: u8,
-    /// Port of the controller.
+    /// The port of the controller.
     pub port: u8,
 }
 
 impl Topology {
-    /// The data of the event.
+    /// Encodes the data of the event.
     #[must_use]
     pub fn encode(&self, changes: &[Change]) -> Vec<u8> {
         let mut data = vec![0; 0xC + 4 * changes.len()];
@@ -181,7 +181,7 @@ impl Topology {
     }
 }
 
-/// The entries of a list of changes; those of phys that nothing is at are left out.
+/// Decodes the entries of a list of changes, without phys that have no device.
 pub fn decode_topology(data: &[u8]) -> impl Iterator<Item = Change> {
     let entries = data.get(0xC..).unwrap_or(&[]).as_chunks::<4>().0;
     entries.iter().take(usize::from(u8_at(data, 8))).filter(|entry| entry[3] & 0x80 == 0).map(

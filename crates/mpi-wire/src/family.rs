@@ -1,18 +1,19 @@
-//! Which controllers there are, by their PCI ids: what facts do not say of them.
+//! The families of controllers by their PCI ids: properties that the controllers' own facts do not
+//! tell.
 
-/// Vendor of the controllers.
+/// The PCI vendor of the controllers.
 pub const VENDOR: u16 = 0x1000;
 /// A 9500-8e: MPI 2.6, of the last family ("Sea").
 pub const SAS3816: u16 = 0x00E6;
 /// A SAS3008: MPI 2.5.
 pub const SAS3008: u16 = 0x0097;
 
-/// What is known of a controller by its device id and revision.
+/// A controller's device id and revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Family {
-    /// Its device id.
+    /// The PCI device id.
     pub device: u16,
-    /// Its revision.
+    /// The PCI revision.
     pub revision: u8,
 }
 
@@ -23,12 +24,13 @@ impl Family {
         matches!(self.device, 0x00E0..=0x00E7)
     }
 
-    /// Whether it is one of the SAS 3.5 families.
+    /// Whether the controller is of a SAS 3.5 family.
     fn is_later(self) -> bool {
         self.misreads() || matches!(self.device, 0x00AA..=0x00AF | 0x00D0..=0x00D2)
     }
 
-    /// Whether reply queues tell their indices by the combined registers, with so many vectors, of a controller that speaks that version.
+    /// Whether a controller with this interface version and number of vectors takes the indices of
+    /// reply queues by the combined registers.
     #[must_use]
     pub fn combines(self, version: u16, vectors: u8) -> bool {
         let has_registers = version >= crate::init::VERSION_26 || self.revision >= 2;

@@ -1,20 +1,20 @@
-//! Facts about a controller and its ports, and its initialisation.
+//! The facts about a controller and its ports, and its initialisation.
 
 use crate::bytes::{put, u8_at, u16_at, u32_at, u64_at};
 use crate::function;
 use crate::message::{reply, request};
 
-/// MPI 2.5, as messages say it.
+/// The version number of MPI 2.5 in messages.
 pub const VERSION: u16 = 0x0205;
-/// MPI 2.6.
+/// The version number of MPI 2.6 in messages.
 pub const VERSION_26: u16 = 0x0206;
-/// Capability: events are told again after a reset of the message unit.
+/// Capability: events are sent again after a reset of the message unit.
 pub const CAPABILITY_EVENT_REPLAY: u32 = 0x2000;
 /// Capability: more than one reply queue.
 pub const CAPABILITY_MSI_X_INDEX: u32 = 0x8000;
-/// Capability: reply queues lie where a list says.
+/// Capability: the addresses of reply queues are given by a list.
 pub const CAPABILITY_RDPQ: u32 = 0x4_0000;
-/// Capability: requests in one word.
+/// Capability: a request descriptor is posted in one word.
 pub const CAPABILITY_ATOMIC_REQUEST: u32 = 0x8_0000;
 /// Protocol: an initiator.
 pub const PROTOCOL_INITIATOR: u16 = 2;
@@ -31,53 +31,53 @@ pub const FLAG_RDPQ: u8 = 1;
 /// Bytes of an entry of that list: an address, and as many zeroes.
 pub const RDPQ_ENTRY_BYTES: usize = 16;
 
-/// What a controller says of itself.
+/// The facts that a controller reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Version of the interface.
+    /// The version of the interface.
     pub version: u16,
-    /// Chained segments of a list, at most.
+    /// The maximum number of chained segments of a list.
     pub chain_depth_max: u8,
-    /// What initialised it.
+    /// The kind of software that initialised the controller.
     pub who: u8,
-    /// Ports.
+    /// The number of ports.
     pub ports: u8,
-    /// MSI-X vectors, each with a reply queue.
+    /// The number of MSI-X vectors, each with a reply queue.
     pub vectors: u8,
-    /// Requests under way, at most.
+    /// The maximum number of requests in flight.
     pub credit: u16,
-    /// Product.
+    /// The product id.
     pub product: u16,
-    /// Capabilities.
+    /// The capabilities: `CAPABILITY_` bits.
     pub capabilities: u32,
-    /// Version of the firmware.
+    /// The version of the firmware.
     pub firmware: u32,
-    /// Bytes of a request frame.
+    /// The bytes of a request frame.
     pub frame_bytes: u32,
-    /// Elements of 16 bytes of a chained segment.
+    /// The number of elements of 16 bytes in a chained segment.
     pub chain_elements: u16,
-    /// Protocols.
+    /// The protocols.
     pub protocols: u16,
-    /// Requests of high priority under way, at most.
+    /// The maximum number of high-priority requests in flight.
     pub high_priority_credit: u16,
-    /// Entries of a reply queue, at most.
+    /// The maximum number of entries of a reply queue.
     pub reply_queue_entries_max: u16,
-    /// Bytes of a reply frame.
+    /// The bytes of a reply frame.
     pub reply_bytes: u32,
-    /// Largest handle of a device.
+    /// The largest handle of a device.
     pub handle_max: u16,
-    /// Smallest handle of a device.
+    /// The smallest handle of a device.
     pub handle_min: u16,
 }
 
-/// The request for facts.
+/// Encodes the request for facts.
 #[must_use]
 pub fn facts_request() -> [u8; FACTS_REQUEST_BYTES] {
     request(function::IOC_FACTS)
 }
 
 impl Facts {
-    /// Reads the reply.
+    /// Decodes the reply.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl Facts {
         }
     }
 
-    /// The reply.
+    /// Encodes the reply.
     #[must_use]
     pub fn encode(&self, asked: &[u8]) -> Vec<u8> {
         let mut data = reply(asked, FACTS_BYTES, 0);
@@ -129,39 +129,40 @@ impl Facts {
     }
 }
 
-/// The initialisation: where a driver's queues are.
+/// The initialisation request, with the addresses of a driver's queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Init {
-    /// Version of the interface that the driver speaks.
+    /// The version of the interface that the driver speaks.
     pub version: u16,
-    /// What initialises it.
+    /// The kind of software that initialises the controller.
     pub who: u8,
     /// Flags: [`FLAG_RDPQ`].
     pub flags: u8,
-    /// Reply queues that are used.
+    /// The number of reply queues in use.
     pub vectors: u8,
-    /// Bytes of a request frame.
+    /// The bytes of a request frame.
     pub frame_bytes: u32,
-    /// Entries of each reply queue.
+    /// The number of entries of each reply queue.
     pub reply_queue_entries: u16,
-    /// Entries of the reply-free queue.
+    /// The number of entries of the reply-free queue.
     pub reply_free_entries: u16,
-    /// Upper half of the address of sense buffers.
+    /// The upper half of the address of sense buffers.
     pub sense_high: u32,
-    /// Upper half of the address of reply frames.
+    /// The upper half of the address of reply frames.
     pub reply_high: u32,
-    /// Where request frames begin: that of SMID 0.
+    /// The address of the first request frame: that of SMID 0.
     pub frames: u64,
-    /// Where reply queues begin; with [`FLAG_RDPQ`], where the list of their addresses does.
+    /// The address of the first reply queue; with [`FLAG_RDPQ`], that of the list of their
+    /// addresses.
     pub reply_queues: u64,
-    /// Where the reply-free queue begins.
+    /// The address of the reply-free queue.
     pub reply_free: u64,
-    /// Time, ms since 1970.
+    /// The time in ms since 1970.
     pub time_ms: u64,
 }
 
 impl Init {
-    /// Reads the request.
+    /// Decodes the request.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self {
@@ -181,7 +182,7 @@ impl Init {
         }
     }
 
-    /// The request.
+    /// Encodes the request.
     #[must_use]
     pub fn encode(&self) -> [u8; INIT_BYTES] {
         let mut data = request::<INIT_BYTES>(function::IOC_INIT);
@@ -205,7 +206,7 @@ impl Init {
     }
 }
 
-/// The facts about a SAS port.
+/// Encodes the facts about a SAS port.
 #[must_use]
 pub fn port_facts(asked: &[u8], credit: u16) -> Vec<u8> {
     let mut data = reply(asked, PORT_FACTS_BYTES, 0);

@@ -1,8 +1,10 @@
-//! The bytes of MPI 2.5 and 2.6, the interface of SAS controllers of the SAS3 family: registers, descriptors, messages, configuration pages. Used by
-//! the driver and by the soft HBA, so that both mean the same by the same name; what each does with them is its own.
+//! The bytes of MPI 2.5 and 2.6, the interface of SAS controllers of the SAS3 family: registers,
+//! descriptors, messages, configuration pages. The driver and the soft HBA share these definitions;
+//! their behaviour is their own.
 //!
-//! Sources: Linux's public headers `drivers/scsi/mpt3sas/mpi/mpi2.h`, `mpi2_ioc.h`, `mpi2_init.h`, `mpi2_cnfg.h`, `mpi2_sas.h`, by whose names
-//! fields are found. All integers are little-endian. Nothing here trusts a value: what lies outside of a message reads as zero.
+//! Sources: Linux's public headers `drivers/scsi/mpt3sas/mpi/mpi2.h`, `mpi2_ioc.h`, `mpi2_init.h`,
+//! `mpi2_cnfg.h`, `mpi2_sas.h`, by whose names fields are found. All integers are little-endian.
+//! Nothing here trusts a value: bytes outside a message read as zero.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
@@ -20,7 +22,7 @@ pub mod sgl;
 pub mod slot;
 pub mod task;
 
-/// Functions: what a message asks for.
+/// Functions: the kinds of messages.
 pub mod function {
     #![expect(missing_docs, reason = "named as the headers name them")]
     pub const SCSI_IO: u8 = 0x00;
@@ -63,6 +65,6 @@ pub mod ioc_status {
     pub const SCSI_TASK_MGMT_FAILED: u16 = 0x004A;
     pub const SCSI_IOC_TERMINATED: u16 = 0x004B;
     pub const SCSI_EXT_TERMINATED: u16 = 0x004C;
-    /// The bits that are the status.
+    /// The bits of the status itself.
     pub const MASK: u16 = 0x7FFF;
 }

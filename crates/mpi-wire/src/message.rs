@@ -1,17 +1,17 @@
-//! What all messages have, and the small ones.
+//! The fields that all messages have, and the smaller messages.
 
 use crate::bytes::{put, u8_at, u16_at, u32_at};
 
-/// Bytes of a reply that has nothing of its own.
+/// The bytes of a reply without fields of its own.
 pub const DEFAULT_REPLY_BYTES: usize = 0x14;
 
-/// The function of a request or reply.
+/// Returns the function of a request or reply.
 #[must_use]
 pub fn function_of(message: &[u8]) -> u8 {
     u8_at(message, 3)
 }
 
-/// A request of `bytes` that has nothing but its function.
+/// Makes a request of `N` bytes with only its function set.
 #[must_use]
 pub fn request<const N: usize>(function: u8) -> [u8; N] {
     let mut message = [0; N];
@@ -19,7 +19,8 @@ pub fn request<const N: usize>(function: u8) -> [u8; N] {
     message
 }
 
-/// The beginning of a reply to `request`, of `len` bytes: length, function, message flags, and its IOC status.
+/// Makes the beginning of a reply to `request`, of `len` bytes: length, function, message flags,
+/// and its IOC status.
 #[must_use]
 pub fn reply(request: &[u8], len: usize, status: u16) -> Vec<u8> {
     let mut message = vec![0; len.max(DEFAULT_REPLY_BYTES)];
@@ -31,19 +32,19 @@ pub fn reply(request: &[u8], len: usize, status: u16) -> Vec<u8> {
     message
 }
 
-/// The IOC status of a reply, without the bit for log information.
+/// Returns the IOC status of a reply, without the bit for log information.
 #[must_use]
 pub fn status_of(reply: &[u8]) -> u16 {
     u16_at(reply, 0x0E) & crate::ioc_status::MASK
 }
 
-/// The log information of a reply; 0: none.
+/// Returns the log information of a reply; 0: none.
 #[must_use]
 pub fn log_info_of(reply: &[u8]) -> u32 {
     u32_at(reply, 0x10)
 }
 
-/// SAS_IO_UNIT_CONTROL: forget a device that has gone.
+/// Encodes a SAS_IO_UNIT_CONTROL that makes the controller forget a device that has gone.
 #[must_use]
 pub fn remove_device(handle: u16) -> [u8; 0x2C] {
     let mut message = request(crate::function::SAS_IO_UNIT_CONTROL);
@@ -55,7 +56,7 @@ pub fn remove_device(handle: u16) -> [u8; 0x2C] {
 /// Operation of SAS_IO_UNIT_CONTROL: forget a device.
 pub const OPERATION_REMOVE_DEVICE: u8 = 0x0D;
 
-/// Operation and handle of SAS_IO_UNIT_CONTROL.
+/// Decodes the operation and the handle of SAS_IO_UNIT_CONTROL.
 #[must_use]
 pub fn decode_control(message: &[u8]) -> (u8, u16) {
     (u8_at(message, 0), u16_at(message, 4))

@@ -3,7 +3,7 @@
 use crate::bytes::{put, u8_at, u16_at, u32_at};
 use crate::message::reply as new_reply;
 
-/// Where the list of elements begins in a request, bytes.
+/// The offset of the scatter-gather list in a request, bytes.
 pub const SGL_AT: usize = 0x60;
 /// Bytes of the reply.
 pub const REPLY_BYTES: usize = 0x34;
@@ -16,20 +16,20 @@ pub const CONTROL_READ: u32 = 0x0200_0000;
 pub const STATE_AUTOSENSE: u8 = 1;
 /// State: there is no SCSI status.
 pub const STATE_NO_STATUS: u8 = 4;
-/// State: the command was ended.
+/// State: the command was terminated.
 pub const STATE_TERMINATED: u8 = 8;
 
-/// Offsets in the request of what a driver stores word by word.
+/// The offsets of the request's fields, for a driver that stores it word by word.
 pub mod at {
     /// Handle (u16), chain offset (u8), function (u8).
     pub const HEAD: usize = 0x00;
     /// Low half of the sense buffer's address.
     pub const SENSE: usize = 0x0C;
-    /// DMA flags (u16), sense bytes (u8), offset of the list in dwords (u8).
+    /// DMA flags (u16), length of the sense buffer (u8), offset of the list in dwords (u8).
     pub const FLAGS: usize = 0x10;
     /// Bytes of data.
     pub const DATA_BYTES: usize = 0x1C;
-    /// Flags (u16): the bytes of the CDB; behind it the protection's flags.
+    /// Flags (u16) with the length of the CDB; behind them the protection flags.
     pub const IO_FLAGS: usize = 0x24;
     /// Logical unit, 8 bytes.
     pub const LUN: usize = 0x34;
@@ -42,21 +42,21 @@ pub mod at {
 /// A SCSI command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScsiIo {
-    /// Handle of the device.
+    /// The handle of the device.
     pub handle: u16,
-    /// Where a chain element is in the frame, in units of 16 bytes; 0: there is none.
+    /// The offset of the chain element in the frame, in units of 16 bytes; 0: there is none.
     pub chain_offset: u8,
-    /// Low half of the sense buffer's address.
+    /// The low half of the sense buffer's address.
     pub sense_low: u32,
-    /// Bytes of it.
+    /// The bytes of the sense buffer.
     pub sense_bytes: u8,
-    /// Where the list begins, dwords.
+    /// The offset of the list, dwords.
     pub sgl_offset: u8,
-    /// Bytes of data.
+    /// The bytes of data.
     pub data_bytes: u32,
-    /// Flags, with the CDB's bytes in the lower 9.
+    /// The flags, with the CDB's length in the lower 9 bits.
     pub io_flags: u16,
-    /// Flags of protection.
+    /// The protection flags.
     pub protection_flags: u16,
     /// Logical unit.
     pub lun: [u8; 8],
@@ -67,7 +67,7 @@ pub struct ScsiIo {
 }
 
 impl ScsiIo {
-    /// Reads the request.
+    /// Decodes the request.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         let (mut lun, mut cdb) = ([0; 8], [0; 32]);
@@ -88,7 +88,7 @@ impl ScsiIo {
         }
     }
 
-    /// The request, up to the list.
+    /// Encodes the request, up to the list.
     #[must_use]
     pub fn encode(&self) -> [u8; SGL_AT] {
         let mut data = [0; SGL_AT];
@@ -107,25 +107,25 @@ impl ScsiIo {
     }
 }
 
-/// The reply to a SCSI command that did not do all that it was to do.
+/// The reply to a SCSI command that did not fully succeed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScsiIoReply {
-    /// Handle of the device.
+    /// The handle of the device.
     pub handle: u16,
-    /// SCSI status.
+    /// The SCSI status.
     pub scsi_status: u8,
-    /// What there is.
+    /// The `STATE_` bits: the parts of the result that are present.
     pub state: u8,
-    /// IOC status.
+    /// The IOC status.
     pub ioc_status: u16,
-    /// Bytes moved.
+    /// The bytes moved.
     pub transferred: u32,
-    /// Bytes of sense data.
+    /// The bytes of sense data.
     pub sense_bytes: u32,
 }
 
 impl ScsiIoReply {
-    /// Reads the reply.
+    /// Decodes the reply.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self {
@@ -138,7 +138,7 @@ impl ScsiIoReply {
         }
     }
 
-    /// The reply to `request`.
+    /// Encodes the reply to `request`.
     #[must_use]
     pub fn encode(&self, request: &[u8]) -> Vec<u8> {
         let mut data = new_reply(request, REPLY_BYTES, self.ioc_status);

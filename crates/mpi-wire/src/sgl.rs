@@ -1,31 +1,31 @@
-//! Scatter-gather elements: the 64-bit IEEE form, and the older MPI form that configuration requests have.
+//! Scatter-gather elements: the 64-bit IEEE form, and the older MPI form of configuration requests.
 
 use crate::bytes::{u8_at, u32_at, u64_at};
 
 /// Bytes of an IEEE element.
 pub const ELEMENT_BYTES: usize = 16;
-/// Flag: the last one of the list.
+/// Flag: the last element of the list.
 pub const END_OF_LIST: u8 = 0x40;
-/// Flag: what it names is a segment of the list.
+/// Flag: the element names a further segment of the list.
 pub const CHAIN: u8 = 0x80;
-/// Flags: whose address it is; 0: the system's.
+/// Flags: the address space; 0: the system's.
 pub const ADDRESS_MASK: u8 = 0x03;
 
 /// An IEEE element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Element {
-    /// Where.
+    /// The address.
     pub address: u64,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u32,
-    /// Of a chain element: where in its segment the next chain element is, in elements; 0: there is none.
+    /// For a chain element: the index of the next chain element in its segment; 0: there is none.
     pub next_chain: u8,
-    /// Flags.
+    /// The flags.
     pub flags: u8,
 }
 
 impl Element {
-    /// Its two words.
+    /// Encodes the element to two words.
     #[inline(always)]
     #[must_use]
     pub fn words(self) -> [u64; 2] {
@@ -34,7 +34,7 @@ impl Element {
         [self.address, second]
     }
 
-    /// From its bytes.
+    /// Decodes an element from its bytes.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Element {
         }
     }
 
-    /// Its bytes.
+    /// Encodes the element to bytes.
     #[must_use]
     pub fn encode(self) -> [u8; ELEMENT_BYTES] {
         let [first, second] = self.words().map(u64::to_le_bytes);
@@ -56,13 +56,13 @@ impl Element {
     }
 }
 
-/// An MPI element of 64 bits: bytes, and where.
+/// Decodes a 64-bit MPI element to its length and address.
 #[must_use]
 pub fn decode_mpi(data: &[u8]) -> (u32, u64) {
     (u32_at(data, 0) & 0x00FF_FFFF, u64_at(data, 4))
 }
 
-/// An MPI element of 64 bits that is all of its list; `to_host`: the controller writes there.
+/// Encodes a list of one 64-bit MPI element; `to_host`: the controller writes there.
 #[must_use]
 pub fn encode_mpi(address: u64, len: u32, to_host: bool) -> [u8; 12] {
     let flags: u32 = if to_host { 0xD3 } else { 0xD7 };

@@ -1,41 +1,42 @@
-//! The slot that a disk is in: the lamps of its enclosure, by the SCSI enclosure processor message.
+//! The slot of a disk: the lamps of its enclosure, controlled by the SCSI enclosure processor
+//! message.
 
 use crate::bytes::{put, u8_at, u16_at, u32_at};
 use crate::message::{reply as new_reply, request};
 
-/// Bytes of the request and of the reply.
+/// The bytes of the request, and of the reply.
 pub const SLOT_BYTES: usize = 0x20;
 
 /// Bits of a slot's status.
 pub mod status {
-    /// Nothing is wrong.
+    /// There is no error.
     pub const NO_ERROR: u32 = 1;
-    /// The lamp by which people find it is on.
+    /// The lamp that identifies the slot is on.
     pub const IDENTIFY: u32 = 1 << 17;
 }
 
-/// Sets the status of the slot that a device is in.
+/// A request that sets the status of the slot with a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteSlot {
-    /// Handle of the device.
+    /// The handle of the device.
     pub handle: u16,
-    /// Bits.
+    /// The status: [`status`] bits.
     pub status: u32,
 }
 
-/// Actions, and how a slot is named.
+/// The action, and the way in which a slot is named.
 const WRITE_STATUS: u8 = 0;
 const BY_HANDLE: u8 = 0;
 
 impl WriteSlot {
-    /// Reads the request; `None`: it asks for something else.
+    /// Decodes the request; `None` if it asks for something else.
     #[must_use]
     pub fn decode(data: &[u8]) -> Option<Self> {
         let is_it = u8_at(data, 4) == WRITE_STATUS && u8_at(data, 5) == BY_HANDLE;
         is_it.then(|| Self { handle: u16_at(data, 0), status: u32_at(data, 0x0C) })
     }
 
-    /// The request.
+    /// Encodes the request.
     #[must_use]
     pub fn encode(&self) -> [u8; SLOT_BYTES] {
         let mut data = request::<SLOT_BYTES>(crate::function::SCSI_ENCLOSURE_PROCESSOR);
@@ -44,7 +45,7 @@ impl WriteSlot {
         data
     }
 
-    /// The reply to it.
+    /// Encodes the reply.
     #[must_use]
     pub fn reply(request: &[u8], ioc_status: u16) -> Vec<u8> {
         let mut data = new_reply(request, SLOT_BYTES, ioc_status);

@@ -9,7 +9,7 @@ pub const TASK_BYTES: usize = 0x34;
 /// Bytes of the reply.
 pub const TASK_REPLY_BYTES: usize = 0x1C;
 
-/// Types.
+/// Types of tasks.
 pub mod kind {
     /// End one command.
     pub const ABORT_TASK: u8 = 1;
@@ -19,37 +19,37 @@ pub mod kind {
     pub const TARGET_RESET: u8 = 3;
     /// Reset the unit.
     pub const LUN_RESET: u8 = 5;
-    /// Whether a command is under way.
+    /// Asks whether a command is in flight.
     pub const QUERY_TASK: u8 = 7;
 }
 
 /// Response codes.
 pub mod response {
-    /// It was done.
+    /// The task is done.
     pub const COMPLETE: u8 = 0x00;
-    /// The target does not know it.
+    /// The target does not support the task.
     pub const NOT_SUPPORTED: u8 = 0x04;
-    /// It was not done.
+    /// The task failed.
     pub const FAILED: u8 = 0x05;
-    /// It was done, or what was asked is so.
+    /// The task is done, or the answer to its question is yes.
     pub const SUCCEEDED: u8 = 0x08;
 }
 
-/// A task.
+/// A task management request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Task {
-    /// Handle of the device.
+    /// The handle of the device.
     pub handle: u16,
-    /// Type.
+    /// The type: one of [`kind`].
     pub kind: u8,
-    /// Logical unit.
+    /// The logical unit.
     pub lun: [u8; 8],
-    /// SMID of the command, where it is about one.
+    /// The SMID of the command, for a task about one command.
     pub smid: u16,
 }
 
 impl Task {
-    /// Reads the request.
+    /// Decodes the request.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         let mut lun = [0; 8];
@@ -57,7 +57,7 @@ impl Task {
         Self { handle: u16_at(data, 0), kind: u8_at(data, 5), lun, smid: u16_at(data, 0x30) }
     }
 
-    /// The request.
+    /// Encodes the request.
     #[must_use]
     pub fn encode(&self) -> [u8; TASK_BYTES] {
         let mut data = request::<TASK_BYTES>(function::SCSI_TASK_MGMT);
@@ -72,16 +72,16 @@ impl Task {
 /// The reply to a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskReply {
-    /// Response code.
+    /// The response code: one of [`response`].
     pub response: u8,
-    /// IOC status.
+    /// The IOC status.
     pub ioc_status: u16,
-    /// Commands that it ended.
+    /// The number of commands that the task ended.
     pub terminated: u32,
 }
 
 impl TaskReply {
-    /// Reads the reply.
+    /// Decodes the reply.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl TaskReply {
         }
     }
 
-    /// The reply to `request`.
+    /// Encodes the reply to `request`.
     #[must_use]
     pub fn encode(&self, request: &[u8]) -> Vec<u8> {
         let mut data = new_reply(request, TASK_REPLY_BYTES, self.ioc_status);

@@ -1,4 +1,5 @@
-//! What disk, middle layer and driver cost by themselves: reads of 4 KiB at depth 32 on a controller that answers at once and moves no data.
+//! The cost of disk, middle layer and driver by themselves: reads of 4 KiB at depth 32 on a
+//! controller that answers at once and moves no data.
 //!
 //! ```text
 //! cargo run --release -p qpair-mpt3sas --example sas_cost              ns a read through all layers, and through those above the driver
@@ -33,7 +34,7 @@ use stub::Stub;
 const DEPTH: u32 = 32;
 const BLOCKS: u64 = 1 << 20;
 
-/// A host whose queues of depth do nothing: what is above a driver.
+/// A host whose queues do nothing, to measure the layers above a driver.
 #[derive(Debug)]
 struct Nothing(Arc<dyn Host>);
 
@@ -98,7 +99,7 @@ impl HostQueue for NoQueue {
     fn begin_reset(&mut self) {}
 }
 
-/// Runs reads; how many, and the ns that each took.
+/// Runs reads. Returns their number, and the ns that each took.
 fn run(disk: &ScsiDisk, rounds: u64, begin: impl FnOnce()) -> (u64, f64) {
     let arena = Arena::new(4096, DEPTH, ArenaOptions::ordinary_pages()).unwrap();
     let options = ChannelOptions { depth: DEPTH, arenas: vec![arena.clone()], wake: None };

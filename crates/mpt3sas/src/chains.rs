@@ -1,24 +1,25 @@
-//! Lists of elements that do not fit into a request frame: how they are laid out, and the writing of one.
+//! Lists of elements that do not fit into a request frame: their layout, and writing one.
 //!
-//! A frame has room for a few elements. Where there are more, the last of them is a chain element, which leads to a segment of the list; in
-//! it the last one again, as long as more are to come. All segments of a command are one block of an arena.
+//! A frame has room for a few elements. If there are more, its last element is a chain element,
+//! which names a segment of the list. The last element of a segment is a chain element too, as long
+//! as more elements follow. All segments of a command are one block of an arena.
 
 use qpair_memory::SharedBytes;
 use qpair_mpi_wire::init::Facts;
 use qpair_mpi_wire::scsi_io::SGL_AT;
 use qpair_mpi_wire::sgl::{CHAIN, ELEMENT_BYTES, END_OF_LIST, Element};
 
-/// Elements of a list that are of use: 4 MiB in pages, at any alignment.
+/// The maximum number of useful elements of a list: 4 MiB in pages, at any alignment.
 const ELEMENTS_MAX: u32 = 1025;
-/// Elements of a segment, where the controller does not say.
+/// The number of elements of a segment, if the controller does not state one.
 const SEGMENT_ELEMENTS: u16 = 8;
 
-/// How lists are laid out.
+/// The layout of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chains {
-    /// Elements that a frame has room for.
+    /// The number of elements that a frame has room for.
     in_frame: u32,
-    /// Elements of a segment, with the chain element.
+    /// The number of elements of a segment, including the chain element.
     in_segment: u32,
     segments: u32,
 }
@@ -39,7 +40,7 @@ impl Chains {
         }
     }
 
-    /// Elements of one command, at most.
+    /// Returns the maximum number of elements of one command.
     pub(crate) fn elements_max(&self) -> u32 {
         match self.segments {
             0 => self.in_frame,
@@ -47,18 +48,21 @@ impl Chains {
         }
     }
 
-    /// Whether so many elements take segments.
+    /// Whether a list of this many elements needs segments.
     pub(crate) fn needs_segments(&self, elements: u32) -> bool {
         elements > self.in_frame
     }
 
-    /// Bytes of the segments of one command.
+    /// Returns the bytes of the segments of one command.
     pub(crate) fn block_bytes(&self) -> usize {
         self.segments.max(1) as usize * self.in_segment as usize * ELEMENT_BYTES
     }
 
-    /// Writes a list of `count` elements: to the frame, and on in a block of segments, which is at `block.1` for the controller. Where in
-    /// the frame the chain element is, in units of its size; 0: there is none.
+    /// Writes a list of `count` elements: to the frame, and the rest to a block of segments, which
+    /// is at `block.1` for the controller.
+    ///
+    /// Returns the offset of the chain element in the frame, in units of its size; 0: there is
+    /// none.
     pub(crate) fn write(
         &self,
         frame: SharedBytes<'_>,
@@ -102,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads a list as a controller does: its elements, and the bytes of its segments.
+    /// Reads a list as a controller does. Returns its elements, and the bytes of its segments.
     fn read(frame: &[u8], block: &[u8], iova: u64) -> (Vec<(u64, u32)>, Vec<u32>) {
         let (mut all, mut segments, mut memory, mut at) = (Vec::new(), Vec::new(), frame, SGL_AT);
         loop {

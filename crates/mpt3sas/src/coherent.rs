@@ -1,7 +1,9 @@
-//! Memory that the controller has for as long as it is driven: frames, sense buffers, reply queues, reply frames.
+//! Memory that the controller has for as long as it is driven: frames, sense buffers, reply queues,
+//! reply frames.
 //!
-//! Invariant: it is open to the function from before the controller is initialised until after it was reset for the last time. Each
-//! part of it belongs to the holder of its block's lease.
+//! Invariant: the memory is open to the function from before the controller is initialised until
+//! after it was reset for the last time. Each part of it belongs to the holder of its block's
+//! lease.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,33 +15,34 @@ use qpair_pci::{Maps, QueueMemory};
 use crate::chains::Chains;
 use crate::replies::ReplyPool;
 
-/// Frames of a block, and sense buffers.
+/// The number of frames in a block, and of sense buffers.
 pub(crate) const FRAMES: u16 = 32;
 /// Bytes from one sense buffer to the next.
 pub(crate) const SENSE_STRIDE: usize = 128;
-/// Entries of a reply queue, at most: how many commands of one channel can be under way, with room for what is late.
+/// The maximum number of entries of a reply queue. It bounds the commands of one channel in flight,
+/// with room for late ones.
 const REPLY_ENTRIES_MAX: u32 = 4096;
-/// Requests under way in all that are made use of.
+/// The maximum number of requests in flight that the driver uses.
 const CREDIT_MAX: u16 = 8192;
-/// Reply frames beside those that requests can need, for events.
+/// The number of reply frames for events, in addition to those for requests.
 const SPARE_FRAMES: u32 = 64;
-/// Commands whose lists take segments, under way at a time.
+/// The number of commands in flight whose lists can have segments.
 const CHAINED: u32 = 32;
 
-/// How much of everything there is.
+/// The sizes of all parts of the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) frame_bytes: u32,
-    /// Blocks of frames.
+    /// The number of blocks of frames.
     pub(crate) blocks: u32,
     pub(crate) queues: u8,
     pub(crate) reply_entries: u32,
     pub(crate) reply_bytes: u32,
     reply_frames: u32,
     pub(crate) chains: Chains,
-    /// Version of the interface.
+    /// The version of the interface.
     pub(crate) version: u16,
-    /// Reply queues are given by a list.
+    /// Whether the controller takes the addresses of reply queues by a list.
     has_list: bool,
 }
 
@@ -81,7 +84,7 @@ impl Sizes {
         })
     }
 
-    /// Commands that one channel can have under way.
+    /// Returns the maximum number of commands in flight on one channel.
     pub(crate) fn depth_max(&self) -> u32 {
         let frames = (self.blocks - 1) * u32::from(FRAMES);
         // The largest one leaves some to others.
@@ -98,10 +101,10 @@ pub(crate) struct Coherent {
     pub(crate) replies: Arc<Arena>,
     replies_iova: u64,
     pub(crate) pool_iova: u64,
-    /// Segments of lists, a block for a command that needs some.
+    /// The segments of lists: a block for each command that needs some.
     pub(crate) chains: Arc<Arena>,
     pub(crate) chains_iova: u64,
-    /// Addresses of reply queues, for a controller that takes a list.
+    /// The list of addresses of reply queues, for a controller that takes a list.
     reply_list: Option<QueueMemory>,
     pool_arena: Arc<Arena>,
     pool: Mutex<ReplyPool>,
@@ -167,7 +170,8 @@ impl Coherent {
         })
     }
 
-    /// Where the controller finds its reply queues, and the flag that says how.
+    /// Returns the address of the reply queues, and the flag that says whether it is that of a
+    /// list.
     pub(crate) fn reply_queues(&self) -> (u64, u8) {
         match &self.reply_list {
             Some(list) => (list.iova(), FLAG_RDPQ),
@@ -200,7 +204,7 @@ fn reply_list(maps: &Arc<Maps>, replies_iova: u64, sizes: &Sizes) -> Result<Queu
     Ok(list)
 }
 
-/// Arenas that were opened for something that is being made: closed again if it is not.
+/// Arenas opened for a value that is being made. They are closed again if that fails.
 struct Opened<'a> {
     maps: &'a Maps,
     arenas: Vec<Arc<Arena>>,

@@ -1,7 +1,8 @@
-//! The driver's own part of a controller: its messages, and what the controller says without being asked. One lock guards it.
+//! The driver's own messages to a controller, and the controller's events. One lock guards them.
 //!
-//! Two frames are its own: by the first one it asks and waits for the answer (the control plane alone); by the second one it does
-//! chores that events ask for, one after the other, without waiting.
+//! Two frames belong to this module. The control plane uses the first to send a message and wait
+//! for the answer. The second is for chores that events ask for, one after the other, without
+//! waiting.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,27 +27,27 @@ use crate::coherent::lease;
 use crate::host::Inner;
 use crate::replies::{FRAME_BYTES_MAX, ReplyQueue};
 
-/// The frames of the core: SMID 0 is none.
+/// The frames of the core; SMID 0 is not usable.
 const CALL: u16 = 1;
 const CHORE: u16 = 2;
-/// Bytes of a page, at most; one for each of the frames.
+/// The maximum number of bytes of a page; each of the frames has one.
 const PAGE_BYTES: usize = 2048;
-/// Devices that a scan finds, at most.
+/// The maximum number of devices that a scan finds.
 const DEVICES_MAX: usize = 4096;
-/// Chores that wait, at most: a card that says more than that is scanned anew.
+/// The maximum number of waiting chores: a controller that reports more is scanned anew.
 const CHORES_MAX: usize = 1024;
-/// Turns without sleep while an answer is waited for.
+/// The number of turns without sleep while waiting for an answer.
 const TURNS: u32 = 1000;
 const NAP: Duration = Duration::from_micros(50);
 
-/// What an event asks for.
+/// A chore that an event asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chore {
-    /// Which device came.
+    /// Ask for the page of a device that was added.
     Ask(u16),
-    /// End what a device that has gone still has.
+    /// End the commands of a device that has gone.
     Reset(u16),
-    /// Then let the controller forget it.
+    /// Let the controller forget a device that has gone.
     Forget(u16),
     Acknowledge(Event),
 }
@@ -57,7 +58,7 @@ pub(crate) struct Core {
     data: QueueMemory,
     chores: VecDeque<Chore>,
     doing: Option<Chore>,
-    /// Bytes of SAS device page 0, as the controller says; 0: not yet asked.
+    /// The bytes of SAS device page 0 according to the controller; 0: not yet asked.
     device_page_bytes: u32,
 }
 
@@ -79,7 +80,7 @@ impl Core {
         })
     }
 
-    /// Nothing is under way, for a controller that begins anew.
+    /// Drops everything in flight, for a controller that was reset.
     pub(crate) fn clear(&mut self) {
         self.replies.clear();
         self.chores.clear();
@@ -100,7 +101,7 @@ impl Core {
         inner.registers.post(descriptor.encode())
     }
 
-    /// Sends a message, and waits for its reply.
+    /// Sends a message and waits for its reply.
     pub(crate) fn call(&mut self, inner: &Inner, message: &[u8], what: &str) -> Result<Vec<u8>> {
         self.post(inner, CALL, message, request::DEFAULT)?;
         let start = time::now();
@@ -128,7 +129,8 @@ impl Core {
         }
     }
 
-    /// Takes what is there; the reply to the message that is waited for, if it is among it.
+    /// Takes the replies that are there. Returns the reply to the message that is waited for, if it
+    /// is among them.
     fn take(&mut self, inner: &Inner) -> Option<[u8; FRAME_BYTES_MAX]> {
         if let Some(stepper) = &inner.stepper {
             stepper.step(0);
@@ -137,7 +139,7 @@ impl Core {
         let mut reply = None;
         while let Some(found) = self.replies.take() {
             let ReplyDescriptor::Address(smid, low) = found else { continue };
-            // What is none of the pool's frames says nothing.
+            // A frame that is not one of the pool's has no meaning.
             let Some(frame) = inner.memory.pool().take(low, life, &inner.registers) else {
                 continue;
             };
@@ -148,13 +150,14 @@ impl Core {
                 _ => {}
             }
         }
-        // A caller that needs to know that the controller is gone learns it from the next register that is read.
+        // A caller that needs to know whether the controller is gone finds out from the next
+        // register read.
         let _ = self.replies.release(&inner.registers);
         self.next_chore(inner);
         reply
     }
 
-    /// Takes what the controller says by itself. Never waits.
+    /// Handles the controller's events. Never waits.
     pub(crate) fn look(&mut self, inner: &Inner) {
         let _ = self.take(inner);
     }
@@ -246,7 +249,7 @@ impl Core {
         SasDevice::decode(&page[..len])
     }
 
-    /// Enables events, and lets the controller find its devices.
+    /// Enables events, and makes the controller discover its devices.
     pub(crate) fn discover(&mut self, inner: &Inner) -> Result<()> {
         let masks =
             event::masks_for(&[event::kind::SAS_TOPOLOGY_CHANGE_LIST, event::kind::SAS_DISCOVERY]);
@@ -261,7 +264,7 @@ impl Core {
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         self.device_page_bytes = bytes as u32;
-        // What came meanwhile is found by the scan.
+        // The scan finds devices that were added meanwhile.
         self.chores.retain(|chore| matches!(chore, Chore::Acknowledge(_)));
         self.scan(inner)
     }
@@ -277,7 +280,7 @@ impl Core {
         }
     }
 
-    /// Switches the lamp at a target's slot.
+    /// Turns the lamp at a target's slot on or off.
     pub(crate) fn locate(&mut self, inner: &Inner, target: u32, shines: bool) -> Result<()> {
         let name = inner.name();
         let handle =
@@ -298,7 +301,7 @@ impl Core {
         }
     }
 
-    /// Looks at the drives behind PCIe that a tri-mode controller knows.
+    /// Scans the drives behind PCIe of a tri-mode controller.
     fn scan_pcie(&mut self, inner: &Inner) -> Result<()> {
         if inner.memory.sizes.version < VERSION_26 {
             return Ok(());
@@ -327,7 +330,7 @@ impl Core {
         Ok(())
     }
 
-    /// Looks at all devices that the controller knows.
+    /// Scans all devices that the controller knows.
     pub(crate) fn scan(&mut self, inner: &Inner) -> Result<()> {
         let mut handle = 0xFFFF;
         self.scan_pcie(inner)?;
@@ -338,7 +341,7 @@ impl Core {
                 break;
             }
             let device = self.device(CALL);
-            // Handles ascend; what does not is no list.
+            // A valid list of handles ascends.
             if handle != 0xFFFF && device.handle <= handle {
                 break;
             }

@@ -1,4 +1,4 @@
-//! The driver as a program registers it.
+//! The driver in the form that a program registers.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use qpair_scsi::host::Host;
 use crate::host::{Mpt3sas, check_class};
 use crate::options::HbaOptions;
 
-/// Drives SAS controllers, all of them with the same options.
+/// Drives SAS controllers, all with the same options.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mpt3sasDriver(pub HbaOptions);
 
@@ -19,7 +19,7 @@ impl Driver<Arc<dyn PciFunction>> for Mpt3sasDriver {
         "mpt3sas"
     }
 
-    /// A function that does not answer is taken, so that opening it says why.
+    /// Also takes a function that does not answer, so that opening it reports the error.
     fn takes(&self, function: &Arc<dyn PciFunction>) -> bool {
         !check_class(&**function)
             .is_err_and(|error| error.kind() == qpair_block::ErrorKind::Unsupported)

@@ -1,4 +1,5 @@
-//! The handshake through the doorbell: how a controller that has no queues yet is talked to.
+//! The handshake through the doorbell, by which a controller without queues gets its first
+//! messages.
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use qpair_mpi_wire::registers::{
 
 use crate::registers::Registers;
 
-/// Looks at a register without a pause between them; afterwards it naps.
+/// The number of looks at a register without a pause in between.
 const LOOKS: u32 = 100;
 const NAP: Duration = Duration::from_micros(100);
 
-/// Waits until `is_so` of a register.
+/// Waits until `is_so` holds for a register.
 pub(crate) fn wait_for(
     registers: &Registers,
     offset: u64,
@@ -44,7 +45,7 @@ pub(crate) fn wait_for(
     }
 }
 
-/// Sends a request of whole dwords, and returns the reply, as long as it says that it is.
+/// Sends a request of whole dwords, and returns the reply in the length that it states.
 pub(crate) fn handshake(
     registers: &Registers,
     request: &[u8],

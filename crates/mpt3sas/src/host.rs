@@ -1,4 +1,4 @@
-//! A controller: opening it, its resets, and the end of it.
+//! A controller: opening it, resetting it, and closing it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -23,14 +23,15 @@ use crate::targets::Targets;
 
 /// PCI class of SAS controllers: mass storage, SAS.
 const PCI_CLASS: u32 = 0x01_07;
-/// Resets in a row that may fail before the controller is given up.
+/// The number of consecutive resets that may fail before the controller is given up.
 const ATTEMPTS_MAX: u32 = 3;
-/// Bytes of one command's data: what its length field holds, and no controller chokes on.
+/// The maximum number of bytes of one command's data: its length field holds them, and all
+/// controllers accept them.
 const TRANSFER_BYTES_MAX: u32 = 4 << 20;
-/// Changes that no caller has asked for yet, at most.
+/// The maximum number of changes that no caller has fetched yet.
 const CHANGES_MAX: usize = 4096;
 
-/// A SAS controller, driven by this program.
+/// A SAS controller that this program drives.
 pub struct Mpt3sas(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
@@ -44,17 +45,18 @@ pub(crate) struct Inner {
     gates: Mutex<Vec<Weak<Gate>>>,
     changes: Mutex<Vec<Change>>,
     is_resetting: AtomicBool,
-    /// A channel has slept since the controller was opened: its replies interrupt.
+    /// Set once a channel has slept since the controller was opened: its replies interrupt.
     pub(crate) interrupts: AtomicBool,
     resets: AtomicU64,
-    /// Tasks that may be under way at a time still.
+    /// The number of further tasks that may be in flight.
     task_credit: AtomicU32,
     task_credit_max: u32,
-    /// Where each reply queue stands that no channel has: the life in the upper half.
+    /// The position of each reply queue that no channel has, with the controller's life in the
+    /// upper half.
     marks: Box<[AtomicU64]>,
-    /// Frames of channels that went while something of theirs was under way: free after the next reset.
+    /// Frames of channels that were closed with commands in flight: free after the next reset.
     stale: Mutex<Vec<Buffer>>,
-    /// When the controller's state was looked at last, ms since `start`.
+    /// When the controller's state was last checked, ms since `start`.
     watched_ms: AtomicU64,
     start: Instant,
     info: HostInfo,
@@ -67,10 +69,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mpt3sas {
-    /// Takes over a function: resets it, gives it queues, and lets it find its devices.
+    /// Opens a function: resets it, gives it queues, and lets it discover its devices.
     ///
     /// # Errors
-    /// `Unsupported` for what is no SAS controller of MPI 2.5 or 2.6, `Limit` where memory or queues are short, what the function says.
+    /// `Unsupported` if it is not a SAS controller of MPI 2.5 or 2.6; `Limit` if memory or queues
+    /// are short; the function's errors.
     pub fn open(function: Arc<dyn PciFunction>, options: HbaOptions) -> Result<Arc<Self>> {
         let name = function.name().to_owned();
         check_class(&*function)?;
@@ -169,7 +172,8 @@ impl Inner {
         }
     }
 
-    /// The interrupt of a reply queue; none for a model that runs on the thread that waits for it.
+    /// Returns the interrupt of a reply queue; `None` for a model that runs on the thread that
+    /// waits for it.
     pub(crate) fn interrupt(&self, queue: u32) -> Result<Option<Interrupt>> {
         if self.stepper.is_some() {
             return Ok(None);
@@ -179,13 +183,13 @@ impl Inner {
             return Err(Error::new(ErrorKind::Unsupported, context).hint("give wait=poll"));
         }
         let interrupt = Interrupt::new(&*self.function, queue)?;
-        // In this order: a reset that goes on meanwhile sees that, or has masked them before.
+        // In this order: a reset in progress sees the flag, or has masked interrupts before.
         self.interrupts.store(true, Ordering::SeqCst);
         self.registers.write(HOST_INTERRUPT_MASK, MASK_ALL & !MASK_REPLY)?;
         Ok(Some(interrupt))
     }
 
-    /// A gate for a channel.
+    /// Makes a gate for a channel.
     pub(crate) fn new_gate(&self) -> Arc<Gate> {
         let gate = Arc::new(Gate::new());
         let mut gates = locked(&self.gates);
@@ -194,7 +198,7 @@ impl Inner {
         gate
     }
 
-    /// Where a reply queue stands, if it has been used in this life.
+    /// Returns the position of a reply queue, valid if the queue has been used in this life.
     pub(crate) fn mark(&self, queue: u8) -> &AtomicU64 {
         &self.marks[usize::from(queue)]
     }
@@ -210,12 +214,12 @@ impl Inner {
         let _ = self.task_credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// Keeps frames until the controller can use them no more.
+    /// Keeps frames until the controller can no longer use them.
     pub(crate) fn keep_stale(&self, buffers: impl Iterator<Item = Buffer>) {
         locked(&self.stale).extend(buffers);
     }
 
-    /// Looks at events and at the controller's state, for the thread that comes by. Never waits.
+    /// Checks for events and the controller's state, on whichever thread calls. Never waits.
     pub(crate) fn look(self: &Arc<Self>) {
         if let Ok(mut core) = self.core.try_lock()
             && let Some(core) = &mut *core
@@ -236,31 +240,32 @@ impl Inner {
         }
     }
 
-    /// Begins a reset on a thread of its own, unless one is going on.
+    /// Begins a reset on a thread of its own, unless one is in progress.
     pub(crate) fn begin_reset(self: &Arc<Self>) {
         if self.state.get().phase() == Phase::Gone || self.is_resetting.swap(true, Ordering::AcqRel)
         {
             return;
         }
         if time::is_virtual() {
-            // A simulation has one thread.
+            // A simulation has only one thread.
             return self.reset_here();
         }
         let inner = self.clone();
         let builder = std::thread::Builder::new().name("mpt3sas-reset".to_owned());
         if builder.spawn(move || inner.reset_here()).is_err() {
-            // No thread to be had.
+            // No thread could be started.
             self.reset_here();
         }
     }
 
     fn reset_here(&self) {
-        // What went wrong is told by the state, and by the next call of the control plane.
+        // The state tells of a failure, and so does the next call of the control plane.
         let _ = self.reset_now();
         self.is_resetting.store(false, Ordering::Release);
     }
 
-    /// Resets the controller. On success it runs again, with nothing under way; else it is given up.
+    /// Resets the controller. On success it runs again with nothing in flight; otherwise it is
+    /// given up.
     fn reset_now(&self) -> Result<()> {
         let mut held = self.core();
         let word = self.state.get();
@@ -309,7 +314,7 @@ impl Inner {
                     failure = error;
                 }
             }
-            // It may have begun to touch memory again.
+            // The controller may have begun to access memory again.
             self.state.set(Word::new(life, Phase::Stopping));
         }
         error!(name: "given_up", controller = self.name(), error = %failure, "the controller is given up");
@@ -324,10 +329,11 @@ impl Inner {
         core.discover(self)
     }
 
-    /// The controller is given up. Its memory is closed to it, so that it can touch none.
+    /// Gives the controller up and closes its memory, so that it can access none.
     fn give_up(&self) {
         self.targets.lose_all();
-        // What cannot be reset is reset as a function, or cut off; a function that is gone does not mind.
+        // A controller that cannot be reset is reset as a function, or cut off from memory. For a
+        // function that is gone the call has no effect.
         let _ = self.function.reset();
         self.maps.cut_off();
         let life = self.state.get().life() + 1;

@@ -1,19 +1,21 @@
-//! How a controller is driven.
+//! Options for driving a controller.
 
 use std::time::Duration;
 
-/// How to drive a controller.
+/// Options for driving a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HbaOptions {
-    /// Reply queues to use, at most: one more than channels that can be open at once.
+    /// The maximum number of reply queues: one more than the channels that can be open at once.
+    /// Default: 64.
     pub queues: u8,
-    /// How long a step of a reset may take, ms.
+    /// The time limit of a step of a reset, ms. Default: 20,000.
     pub reset_timeout_ms: u32,
-    /// How long a card is left alone after it was told to reset, ms.
+    /// The pause after a controller was told to reset, ms. Default: 50.
     pub reset_settle_ms: u32,
-    /// How long an answer to the driver's own messages may take, ms.
+    /// The time limit for the answer to one of the driver's own messages, ms. Default: 30,000.
     pub message_timeout_ms: u32,
-    /// How often the controller's state is looked at while channels are polled, ms.
+    /// The interval at which the controller's state is checked while channels are polled, ms.
+    /// Default: 1000.
     pub watch_ms: u32,
 }
 

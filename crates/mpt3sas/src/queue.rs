@@ -1,9 +1,10 @@
 //! One thread's queue to one unit.
 //!
 //! Invariants:
-//! - a tag is `active` from when its command was taken until it was reported;
-//! - what is in `pending` was taken and not posted; what was posted was posted through the gate in the life `life`;
-//! - frames, sense buffers and the reply queue are this queue's alone, by their leases.
+//! - A tag is `active` from the time its command was taken until it was reported.
+//! - Commands in `pending` were taken and not posted. A posted command was posted through the gate
+//!   in the life `life`.
+//! - Frames, sense buffers and the reply queue are this queue's alone, by their leases.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -30,42 +31,42 @@ use crate::replies::{FRAME_BYTES_MAX, ReplyQueue};
 use crate::state::{Gate, Phase, Word};
 use crate::targets::TargetState;
 
-/// Tasks that can be unanswered: each rung of the ladder has one of its own.
+/// The maximum number of unanswered tasks: each rung of the ladder has one.
 const TASKS: u16 = 3;
-/// Polls between two looks at events.
+/// The number of polls between two looks at events.
 const POLLS: u32 = 1024;
-/// No block of frames.
+/// The number that stands for no block of frames.
 const NO_BLOCK: u16 = u16::MAX;
 
 pub(crate) struct MptQueue {
     replies: ReplyQueue,
     frames: Vec<Buffer>,
     sense: Vec<Buffer>,
-    /// Which of `frames` a block of the arena is.
+    /// The index in `frames` of each block of the arena.
     places: Box<[u16]>,
     frame_bytes: usize,
     active: Box<[bool]>,
-    /// Bytes of sense data, by tag.
+    /// The bytes of sense data, by tag.
     sense_bytes: Box<[u8]>,
     depth: u16,
     pending: Vec<u64>,
-    /// Commands and tasks under way.
+    /// The number of commands and tasks in flight.
     under_way: u32,
     task: Option<u16>,
     seen: Word,
-    /// The life that the reply queue is of.
+    /// The life of the controller that the reply queue belongs to.
     life: u64,
     target: Arc<TargetState>,
     gate: Arc<Gate>,
     stepper: Option<Arc<dyn Step>>,
     due: Option<Instant>,
-    /// Its reply queue's, if it sleeps.
+    /// The reply queue's interrupt, if the queue's user sleeps.
     interrupt: Option<Interrupt>,
     polls_left: u32,
     unit: Unit,
     arenas: OpenArenas,
     regions: OpenRegions,
-    /// Segments of a command's list, by tag, and how many have some.
+    /// The segments of a command's list, by tag; the next field counts the tags with segments.
     chained: Box<[Option<Buffer>]>,
     chained_count: u32,
     inner: Arc<Inner>,
@@ -151,7 +152,7 @@ impl MptQueue {
         Ok(queue)
     }
 
-    /// Writes what is the same in all commands.
+    /// Writes the parts of frames that are the same in all commands.
     fn prepare_frames(&mut self) {
         let sense_iova = self.inner.memory.sense_iova;
         let lun = u64::from_le_bytes(self.unit.lun.0);
@@ -172,7 +173,8 @@ impl MptQueue {
         }
     }
 
-    /// What the controller calls the target. During a reset, which this channel may not have seen yet, no target has a name.
+    /// Returns the target's current handle. During a reset, which this channel may not have seen
+    /// yet, no target has one.
     #[inline]
     fn handle(&self) -> std::result::Result<u16, Refusal> {
         self.target.handle().ok_or_else(|| {
@@ -192,7 +194,7 @@ impl MptQueue {
         (place != NO_BLOCK && self.active.get(usize::from(tag)).copied()?).then_some(tag)
     }
 
-    /// The state is another one than this queue knows.
+    /// Handles a change of the controller's state since this queue last looked.
     #[cold]
     fn turn_over(&mut self, word: Word, reports: &mut Vec<Report>) {
         self.seen = word;
@@ -237,14 +239,14 @@ impl MptQueue {
         reports.push(Report::Ended(tag, outcome_of(&reply)));
     }
 
-    /// Takes what the reply queue has.
+    /// Takes all replies in the reply queue.
     #[inline]
     fn take_all(&mut self, reports: &mut Vec<Report>) {
         while let Some(found) = self.replies.take() {
             let (smid, low) = match found {
                 ReplyDescriptor::Success(smid) => (smid, None),
                 ReplyDescriptor::Address(smid, low) => (smid, Some(low)),
-                // Of a kind that this driver asked for nothing of.
+                // A kind of descriptor that this driver never asks for.
                 ReplyDescriptor::Other(_) => continue,
             };
             let frame =
@@ -260,7 +262,8 @@ impl MptQueue {
                     self.ended(tag);
                     self.answered(tag, &frame, reports);
                 }
-                // A task has a frame; and what is none of the pool's frames says nothing.
+                // A task's answer has a frame. A frame that is not one of the pool's has no
+                // meaning.
                 None | Some(None) => {}
             }
         }
@@ -281,7 +284,8 @@ impl MptQueue {
         self.chained_count -= u32::from(list.is_some());
     }
 
-    /// Writes the elements of a list of segments: where in the frame the chain element is.
+    /// Writes the elements of a list of segments. Returns the offset of the chain element in the
+    /// frame.
     #[cold]
     fn write_list(
         &mut self,
@@ -320,7 +324,7 @@ impl MptQueue {
     }
 }
 
-/// Which of the blocks a tag's frame is in, and which of its frames it is.
+/// Returns the block of a tag's frame, and the frame's index in it.
 #[inline(always)]
 fn split(tag: u16) -> (usize, usize) {
     (usize::from(tag / FRAMES), usize::from(tag % FRAMES))
@@ -450,11 +454,11 @@ impl HostQueue for MptQueue {
         self.take_all(reports);
         if self.replies.is_ahead() && self.seen.phase() == Phase::Running {
             let (replies, registers) = (&mut self.replies, &self.inner.registers);
-            // Through the gate: told to the next life, it would be a place in another queue. A controller that does not take it
-            // is gone, which the state will say.
+            // Through the gate: in the controller's next life this index would refer to another
+            // queue. A controller that does not take it is gone, as the state will show.
             let _ = self.gate.pass(&self.inner.state, self.seen, || replies.release(registers));
         }
-        // A thread that sleeps comes by rarely.
+        // The thread that sleeps returns rarely.
         self.polls_left =
             self.polls_left.saturating_sub(if self.interrupt.is_some() { 64 } else { 1 });
         if self.polls_left == 0 {
@@ -529,7 +533,8 @@ impl Drop for MptQueue {
         let mark = (self.life & 0xFFFF_FFFF) << 32 | u64::from(self.replies.index());
         self.inner.mark(self.replies.number()).store(mark, Ordering::Release);
         if self.under_way > 0 {
-            // A task that was never answered may be yet: its frame goes to no other task until the controller was reset.
+            // A task without an answer may still get one: its frame is not reused until the
+            // controller was reset.
             let lists = self.chained.iter_mut().filter_map(Option::take);
             let frames = self.frames.drain(..).chain(self.sense.drain(..)).chain(lists);
             self.inner.keep_stale(frames);

@@ -1,4 +1,5 @@
-//! Stopping, resetting and starting a controller. All of it blocks, on the thread that opens the controller or on one of its own.
+//! Stops, resets and starts a controller. All of it blocks, on the thread that opens the controller
+//! or on one of its own.
 
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,10 +19,11 @@ use crate::host::Inner;
 use crate::options::HbaOptions;
 use crate::registers::{Registers, within};
 
-/// Looks at the diagnostic register until the keys have opened it.
+/// The number of looks at the diagnostic register until the keys must have unlocked it.
 const OPEN_TRIES: u32 = 20;
 
-/// Makes a controller ready for the handshake, whatever state it is in. On return it touches no memory.
+/// Makes a controller ready for the handshake, whatever state it is in. On return it accesses no
+/// memory.
 pub(crate) fn make_ready(registers: &Registers, options: &HbaOptions) -> Result<()> {
     registers.write(HOST_INTERRUPT_MASK, MASK_ALL)?;
     match registers.read(DOORBELL)? & STATE_MASK {
@@ -40,7 +42,7 @@ fn ready(registers: &Registers, options: &HbaOptions) -> Result<()> {
     Ok(())
 }
 
-/// The diagnostic reset. On success the controller is ready, and touches no memory.
+/// Performs the diagnostic reset. On success the controller is ready, and accesses no memory.
 pub(crate) fn reset(registers: &Registers, options: &HbaOptions) -> Result<()> {
     let settle = options.settle();
     let mut tries = 0;
@@ -71,7 +73,7 @@ pub(crate) fn reset(registers: &Registers, options: &HbaOptions) -> Result<()> {
     ready(registers, options)
 }
 
-/// Asks a ready controller what it is.
+/// Asks a ready controller for its facts.
 pub(crate) fn facts(registers: &Registers, name: &str, options: &HbaOptions) -> Result<Facts> {
     let reply = handshake(registers, &facts_request(), options.reset_timeout())
         .map_err(|error| within(error, format!("{name}: asking for its facts")))?;
@@ -122,7 +124,7 @@ impl Inner {
         Ok(())
     }
 
-    /// An error if the controller has failed or is gone.
+    /// Returns an error if the controller has failed or is gone.
     pub(crate) fn check_state(&self) -> Result<()> {
         let doorbell = self.registers.read(DOORBELL)?;
         match doorbell & STATE_MASK {

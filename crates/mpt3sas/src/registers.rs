@@ -13,22 +13,24 @@ use qpair_mpi_wire::registers::{
 };
 use qpair_pci::PciFunction;
 
-/// Reads of a register that may read as zero by mistake: of any, and of those that never hold zero for long.
+/// The number of reads of a register that may wrongly read as zero. The second number is for
+/// registers that never hold zero for long.
 const READS: u32 = 3;
 const READS_OF_STATE: u32 = 30;
-/// Reply queues that one of the combined registers is for, and bytes from one to the next.
+/// The number of reply queues for each combined register; the next constant has the bytes from one
+/// register to the next.
 const COMBINED: u8 = 8;
 const COMBINED_STRIDE: u64 = 0x10;
-/// BARs that there can be.
+/// The number of BARs of a function.
 const BARS: u8 = 6;
 
-/// That a controller answers no more.
+/// Makes the error for a controller that no longer answers.
 pub(crate) fn gone(name: &str) -> Error {
     Error::new(ErrorKind::Gone, format!("{name}: the controller is gone"))
         .hint("it was removed, or the process that served it ended")
 }
 
-/// An error, in the course of what.
+/// Adds context to an error.
 pub(crate) fn within(error: Error, context: String) -> Error {
     let (error, way_out) = error.take_way_out();
     let outer = Error::new(error.kind(), context).caused_by(error);
@@ -38,20 +40,21 @@ pub(crate) fn within(error: Error, context: String) -> Error {
     }
 }
 
-/// Registers by their offsets.
+/// The registers, accessed by their offsets.
 #[derive(Clone)]
 pub(crate) struct Registers {
     function: Arc<dyn PciFunction>,
     bar: u8,
     family: Family,
-    /// Reply queues tell their indices by the combined registers.
+    /// Whether the indices of reply queues go to the combined registers.
     is_combined: bool,
-    /// Requests are posted in one word.
+    /// Whether requests are posted in one word.
     is_atomic: bool,
 }
 
 impl Registers {
-    /// In the first BAR that is memory and large enough: cards differ in which one that is.
+    /// Finds the registers in the first memory BAR that is large enough: cards differ in its
+    /// number.
     pub(crate) fn find(function: Arc<dyn PciFunction>) -> Result<Self> {
         let (mut device, mut revision) = ([0; 2], [0; 1]);
         function.read_config(2, &mut device)?;
@@ -69,7 +72,7 @@ impl Registers {
         Err(Error::new(ErrorKind::Unsupported, context))
     }
 
-    /// Takes the ways that a controller with these facts has.
+    /// Chooses the registers to use for a controller with these facts.
     pub(crate) fn adopt(&mut self, facts: &Facts) {
         self.is_combined = self.family.combines(facts.version, facts.vectors);
         self.is_atomic = facts.capabilities & CAPABILITY_ATOMIC_REQUEST != 0;
@@ -96,7 +99,7 @@ impl Registers {
         }
     }
 
-    /// Tells up to where a reply queue was taken.
+    /// Tells the controller up to which index a reply queue was taken.
     #[inline]
     pub(crate) fn tell_replies(&self, queue: u8, index: u32) -> Result<()> {
         if self.is_combined {
@@ -112,7 +115,7 @@ impl Registers {
         self.function.write_bar(self.bar, offset, &value.to_le_bytes())
     }
 
-    /// Posts a request: one store, of 8 bytes or of 4.
+    /// Posts a request by one store of 8 or 4 bytes.
     #[inline]
     pub(crate) fn post(&self, descriptor: u64) -> Result<()> {
         if self.is_atomic {

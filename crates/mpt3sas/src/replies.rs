@@ -1,4 +1,5 @@
-//! What the controller answers by: a reply queue for each channel and the core, and the frames that all of them share.
+//! The controller's answers: a reply queue for each channel and for the core, and the reply frames
+//! that all of them share.
 
 use qpair_block::{Buffer, Result};
 use qpair_mpi_wire::descriptor::{DESCRIPTOR_BYTES, ReplyDescriptor, UNUSED};
@@ -6,12 +7,13 @@ use qpair_mpi_wire::registers::REPLY_FREE_HOST_INDEX;
 
 use crate::registers::Registers;
 
-/// Bytes of a reply frame that are read.
+/// The number of bytes of a reply frame that are read.
 pub(crate) const FRAME_BYTES_MAX: usize = 256;
 
-/// One reply queue: a block of the arena of all of them, whose number is its own.
+/// A reply queue: a block of the arena of all reply queues, with the block's number.
 ///
-/// Invariant: an entry that was taken holds ones again, so that an entry with something else in it is news.
+/// Invariant: an entry that was taken is filled with ones again, so that any other value is a new
+/// answer.
 #[derive(Debug)]
 pub(crate) struct ReplyQueue {
     buffer: Buffer,
@@ -33,12 +35,12 @@ impl ReplyQueue {
         self.index
     }
 
-    /// Goes on where the queue's last owner stopped.
+    /// Continues where the queue's last owner stopped.
     pub(crate) fn resume(&mut self, index: u32) {
         (self.index, self.told) = (index, index);
     }
 
-    /// Empty, for a controller that begins anew.
+    /// Empties the queue, for a controller that was reset.
     pub(crate) fn clear(&mut self) {
         let memory = self.buffer.shared();
         for entry in 0..self.entries as usize {
@@ -47,7 +49,7 @@ impl ReplyQueue {
         self.resume(0);
     }
 
-    /// The next answer.
+    /// Takes the next answer.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<ReplyDescriptor> {
         let memory = self.buffer.shared();
@@ -59,13 +61,13 @@ impl ReplyQueue {
         Some(found)
     }
 
-    /// Whether the controller is to be told of something that was taken.
+    /// Whether answers were taken that the controller has not been told of.
     #[inline]
     pub(crate) fn is_ahead(&self) -> bool {
         self.index != self.told
     }
 
-    /// Tells the controller what was taken.
+    /// Tells the controller which answers were taken.
     #[inline]
     pub(crate) fn release(&mut self, registers: &Registers) -> Result<()> {
         if !self.is_ahead() {
@@ -76,16 +78,16 @@ impl ReplyQueue {
     }
 }
 
-/// Reply frames, and the queue by which the controller gets them.
+/// The reply frames, and the queue by which the controller gets free ones.
 #[derive(Debug)]
 pub(crate) struct ReplyPool {
     memory: Buffer,
-    /// Low half of the address of the first frame.
+    /// The low half of the address of the first frame.
     low: u32,
     frames: u32,
     frame_bytes: u32,
     index: u32,
-    /// The life that it was made full for.
+    /// The controller's life for which the queue was last filled.
     life: u64,
 }
 
@@ -94,7 +96,8 @@ impl ReplyPool {
         frames as usize * (frame_bytes as usize + 4)
     }
 
-    /// In memory of [`ReplyPool::bytes_of`] bytes at least, all in one window of 4 GiB.
+    /// Makes a pool in memory of at least [`ReplyPool::bytes_of`] bytes, all in one window of 4
+    /// GiB.
     pub(crate) fn new(memory: Buffer, low: u32, frames: u32, frame_bytes: u32) -> Self {
         Self { memory, low, frames, frame_bytes, index: 0, life: 0 }
     }
@@ -107,12 +110,12 @@ impl ReplyPool {
         self.frames as usize * self.frame_bytes as usize
     }
 
-    /// Low half of the address of the queue of free frames.
+    /// Returns the low half of the address of the queue of free frames.
     pub(crate) fn free_low(&self) -> u32 {
         self.low + self.free_at() as u32
     }
 
-    /// All frames are free, for a controller that begins life `life`.
+    /// Marks all frames as free, for a controller that begins life `life`.
     pub(crate) fn prime(&mut self, life: u64) {
         self.life = life;
         let free_at = self.free_at();
@@ -130,8 +133,8 @@ impl ReplyPool {
         registers.write(REPLY_FREE_HOST_INDEX, self.index)
     }
 
-    /// Copies a frame that was answered with in life `life`, and gives it back to the controller; a controller that has begun another life
-    /// has all of them already. `None`: it is none of the pool's.
+    /// Copies a frame of an answer in life `life`, and returns it to the controller. A controller
+    /// in a later life has all frames already. `None` if the frame is not one of the pool's.
     pub(crate) fn take(
         &mut self,
         low: u32,
@@ -152,7 +155,8 @@ impl ReplyPool {
         }
         memory.store_u32(free_at + self.index as usize * 4, low);
         self.index = if self.index + 1 == self.frames { 0 } else { self.index + 1 };
-        // A caller that needs to know that the controller is gone learns it from the next register that is read.
+        // A caller that needs to know whether the controller is gone finds out from the next
+        // register read.
         let _ = self.tell(registers);
         Some(frame)
     }
@@ -168,7 +172,8 @@ mod tests {
 
     use super::*;
 
-    /// A channel that finds an answer of before a reset would give the controller one frame twice: two answers would be written to it.
+    /// A channel that found an answer from before a reset would return its frame a second time. The
+    /// controller would then write two answers to one frame.
     #[test]
     fn frames_of_an_earlier_life_are_not_given_back() {
         let card = SoftHba::new(SoftHbaOptions::parse("size=1MiB").unwrap()).unwrap();

@@ -1,7 +1,8 @@
-//! Where a controller is in its life, and how what is posted is kept apart from its resets.
+//! The state of a controller, and the gates that keep posts apart from resets.
 //!
-//! The state is one word. A channel posts inside its [`Gate`], if the word is still the one that it knows. The thread that resets the controller
-//! stores another word, and waits until no gate is entered; after that nothing of the old life is posted any more.
+//! The state is one word. A channel posts inside its [`Gate`] if the word is still the one that it
+//! knows. The thread that resets the controller stores another word, and waits until no gate is
+//! entered. After that nothing of the old life is posted any more.
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence, yield_now};
 
@@ -16,7 +17,8 @@ impl State {
 
     #[inline(always)]
     pub(crate) fn get(&self) -> Word {
-        // Acquire: a thread that sees that the controller is quiet sees what it wrote before. Pairs with `set`.
+        // Acquire: a thread that sees that the controller is quiet sees what it wrote before. Pairs
+        // with `set`.
         Word::from_bits(self.0.load(Ordering::Acquire))
     }
 
@@ -47,7 +49,8 @@ impl Gate {
         done
     }
 
-    /// Waits until it is not entered, after the word was changed: what was posted through it was posted before.
+    /// Waits until no thread is in the gate, after the word was changed. All posts through the gate
+    /// have then been made.
     pub(crate) fn wait(&self) {
         // Partner of the fence in `pass`.
         fence(Ordering::SeqCst);

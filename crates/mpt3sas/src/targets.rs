@@ -1,4 +1,5 @@
-//! The targets behind a controller. Each keeps its number for as long as the driver lives: it is known by its SAS address.
+//! The targets behind a controller. A target is identified by its SAS address, and keeps its number
+//! for as long as the driver lives.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,7 +11,7 @@ use qpair_scsi::host::Target;
 pub(crate) struct TargetState {
     pub(crate) number: u32,
     pub(crate) address: u64,
-    /// What the controller calls it now; 0: it is not there.
+    /// The controller's current handle for the target; 0: the target is not there.
     handle: AtomicU32,
     refused: Option<String>,
 }
@@ -37,7 +38,8 @@ impl Targets {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(number as usize).cloned()
     }
 
-    /// A device was found: its number, if it is one and was not there before. What is no target has none.
+    /// Adds a device that was found. Returns its number if it is a target that was not there
+    /// before. A device that is not a target gets no number.
     pub(crate) fn found(&self, device: &SasDevice) -> Option<u32> {
         let is_target = device.info & (INFO_SSP_TARGET | INFO_SATA_DEVICE) != 0;
         if !is_target || device.flags & FLAG_PRESENT == 0 || device.handle == 0 {
@@ -65,7 +67,7 @@ impl Targets {
         Some(number)
     }
 
-    /// A drive behind PCIe was found: it is listed, and cannot be used.
+    /// Adds a drive behind PCIe that was found. It is listed, and cannot be used.
     pub(crate) fn found_pcie(&self, name: u64, handle: u16) -> Option<u32> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.iter().find(|it| it.address == name) {
@@ -83,7 +85,7 @@ impl Targets {
         Some(number)
     }
 
-    /// A device has gone: its number, if it was one.
+    /// Removes a device that has gone. Returns its number if it was a target.
     pub(crate) fn lost(&self, handle: u16) -> Option<u32> {
         let all = self.all();
         let target = all.iter().find(|it| it.handle() == Some(handle))?;
@@ -91,14 +93,14 @@ impl Targets {
         Some(target.number)
     }
 
-    /// None of them is there any more, until it is found again.
+    /// Marks all targets as gone until they are found again.
     pub(crate) fn lose_all(&self) {
         for target in self.all() {
             target.handle.store(0, Ordering::Release);
         }
     }
 
-    /// Those that are there.
+    /// Returns the targets that are there.
     pub(crate) fn present(&self) -> Vec<Target> {
         self.all()
             .iter()

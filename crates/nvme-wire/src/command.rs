@@ -1,4 +1,4 @@
-//! Submission queue entries (Base §3.3.3.1) and what goes into them.
+//! Submission queue entries (Base §3.3.3.1) and their contents.
 
 use crate::{PAGE_BYTES, SUBMISSION_BYTES};
 
@@ -45,7 +45,7 @@ pub mod feature {
     pub const ASYNC_EVENT: u8 = 0x0B;
 }
 
-/// What identify asks for (CNS, Base §5.17.1).
+/// Identify data structures: the values of CNS (Base §5.17.1).
 pub mod cns {
     #![expect(missing_docs, reason = "named as the specification names them")]
     pub const NAMESPACE: u8 = 0x00;
@@ -66,7 +66,7 @@ pub const DEALLOCATE: u32 = 1 << 2;
 pub struct Command(pub [u32; 16]);
 
 impl Command {
-    /// Reads one.
+    /// Decodes a submission queue entry.
     #[inline]
     #[must_use]
     pub fn decode(bytes: &[u8; SUBMISSION_BYTES]) -> Self {
@@ -77,7 +77,7 @@ impl Command {
         Self(dwords)
     }
 
-    /// As bytes.
+    /// Encodes the command to bytes.
     #[inline]
     #[must_use]
     pub fn encode(&self) -> [u8; SUBMISSION_BYTES] {
@@ -88,14 +88,15 @@ impl Command {
         bytes
     }
 
-    /// As eight words of the machine, for stores of eight bytes that are little-endian themselves.
+    /// Returns the command as eight native words, for stores of eight bytes that are little-endian
+    /// themselves.
     #[inline]
     #[must_use]
     pub fn words(&self) -> [u64; 8] {
         std::array::from_fn(|i| u64::from(self.0[2 * i]) | u64::from(self.0[2 * i + 1]) << 32)
     }
 
-    /// A command of `opcode` for namespace `nsid`, with nothing else in it.
+    /// Makes a command of `opcode` for namespace `nsid` with all other fields zero.
     #[inline]
     #[must_use]
     pub fn new(opcode: u8, nsid: u32) -> Self {
@@ -105,14 +106,14 @@ impl Command {
         command
     }
 
-    /// Opcode (OPC).
+    /// Returns the opcode (OPC).
     #[inline]
     #[must_use]
     pub fn opcode(&self) -> u8 {
         self.0[0] as u8
     }
 
-    /// Command identifier (CID).
+    /// Returns the command identifier (CID).
     #[inline]
     #[must_use]
     pub fn cid(&self) -> u16 {
@@ -125,35 +126,35 @@ impl Command {
         self.0[0] = self.0[0] & 0xFFFF | u32::from(cid) << 16;
     }
 
-    /// How data is described: 0 for PRPs, else SGLs (PSDT).
+    /// Returns the kind of data pointers: 0 for PRPs, else SGLs (PSDT).
     #[inline]
     #[must_use]
     pub fn psdt(&self) -> u8 {
         (self.0[0] >> 14 & 3) as u8
     }
 
-    /// Whether it is half of a fused pair (FUSE).
+    /// Returns the fused operation field (FUSE): not 0 if the command is half of a fused pair.
     #[inline]
     #[must_use]
     pub fn fuse(&self) -> u8 {
         (self.0[0] >> 8 & 3) as u8
     }
 
-    /// Namespace identifier (NSID).
+    /// Returns the namespace identifier (NSID).
     #[inline]
     #[must_use]
     pub fn nsid(&self) -> u32 {
         self.0[1]
     }
 
-    /// PRP entry 1.
+    /// Returns PRP entry 1.
     #[inline]
     #[must_use]
     pub fn prp1(&self) -> u64 {
         u64::from(self.0[6]) | u64::from(self.0[7]) << 32
     }
 
-    /// PRP entry 2: a page, or a list of them.
+    /// Returns PRP entry 2: the address of a page, or of a list of entries.
     #[inline]
     #[must_use]
     pub fn prp2(&self) -> u64 {
@@ -169,28 +170,29 @@ impl Command {
         self.0[9] = (prp2 >> 32) as u32;
     }
 
-    /// Command dword `number`, 10 to 15.
+    /// Returns command dword `number`, 10 to 15.
     #[inline]
     #[must_use]
     pub fn cdw(&self, number: usize) -> u32 {
         self.0.get(number).copied().unwrap_or(0)
     }
 
-    /// Of read, write, compare, write zeroes: the first block (SLBA).
+    /// Returns the first block of a read, write, compare or write zeroes (SLBA).
     #[inline]
     #[must_use]
     pub fn first_block(&self) -> u64 {
         u64::from(self.0[10]) | u64::from(self.0[11]) << 32
     }
 
-    /// Of read, write, compare, write zeroes: blocks, 1 to 65536 (NLB + 1).
+    /// Returns the number of blocks of a read, write, compare or write zeroes, 1 to 65536 (NLB +
+    /// 1).
     #[inline]
     #[must_use]
     pub fn blocks(&self) -> u32 {
         (self.0[12] & 0xFFFF) + 1
     }
 
-    /// A read, write, compare or write zeroes (`opcode`) of 1 to 65536 blocks.
+    /// Makes a read, write, compare or write zeroes (`opcode`) of 1 to 65536 blocks.
     #[inline]
     #[must_use]
     pub fn blocks_of(opcode: u8, nsid: u32, first_block: u64, blocks: u32) -> Self {
@@ -201,7 +203,7 @@ impl Command {
         command
     }
 
-    /// Identify (Base §5.17), its data to one page at `prp1`.
+    /// Makes an Identify command (Base §5.17) with its data in one page at `prp1`.
     #[must_use]
     pub fn identify(cns: u8, nsid: u32, prp1: u64) -> Self {
         let mut command = Self::new(admin::IDENTIFY, nsid);
@@ -210,7 +212,8 @@ impl Command {
         command
     }
 
-    /// Doorbell Buffer Config (Base §5.8): the pages of shadow doorbells and of event indexes.
+    /// Makes a Doorbell Buffer Config command (Base §5.8) with the pages of shadow doorbells and of
+    /// event indexes.
     #[must_use]
     pub fn doorbell_buffers(shadows: u64, events: u64) -> Self {
         let mut command = Self::new(admin::DOORBELL_BUFFER_CONFIG, 0);
@@ -218,7 +221,8 @@ impl Command {
         command
     }
 
-    /// Create I/O Completion Queue (Base §5.4), contiguous, of `entries` (2 to 65536); `vector`: interrupts on, by that vector.
+    /// Makes a Create I/O Completion Queue command (Base §5.4) for a contiguous queue of `entries`
+    /// (2 to 65536). With `vector`, the queue raises interrupts by that vector.
     #[must_use]
     pub fn create_cq(queue: u16, entries: u32, prp1: u64, vector: Option<u16>) -> Self {
         let mut command = Self::new(admin::CREATE_CQ, 0);
@@ -228,7 +232,8 @@ impl Command {
         command
     }
 
-    /// Create I/O Submission Queue (Base §5.5), contiguous, of `entries`, that completes to the queue of the same number.
+    /// Makes a Create I/O Submission Queue command (Base §5.5) for a contiguous queue of `entries`
+    /// that completes to the queue of the same number.
     #[must_use]
     pub fn create_sq(queue: u16, entries: u32, prp1: u64) -> Self {
         let mut command = Self::new(admin::CREATE_SQ, 0);
@@ -238,7 +243,7 @@ impl Command {
         command
     }
 
-    /// Delete I/O Submission or Completion Queue (`opcode`; Base §5.6, §5.7).
+    /// Makes a Delete I/O Submission or Completion Queue command (`opcode`; Base §5.6, §5.7).
     #[must_use]
     pub fn delete_queue(opcode: u8, queue: u16) -> Self {
         let mut command = Self::new(opcode, 0);
@@ -246,7 +251,7 @@ impl Command {
         command
     }
 
-    /// Abort (Base §5.1) of command `cid` of submission queue `queue`.
+    /// Makes an Abort command (Base §5.1) for command `cid` of submission queue `queue`.
     #[must_use]
     pub fn abort(queue: u16, cid: u16) -> Self {
         let mut command = Self::new(admin::ABORT, 0);
@@ -254,7 +259,7 @@ impl Command {
         command
     }
 
-    /// Set Features (Base §5.27) with its value in dword 11.
+    /// Makes a Set Features command (Base §5.27) with its value in dword 11.
     #[must_use]
     pub fn set_features(feature: u8, value: u32) -> Self {
         let mut command = Self::new(admin::SET_FEATURES, 0);
@@ -264,8 +269,9 @@ impl Command {
     }
 }
 
-/// PRP entries of a transfer of `len` bytes from `address` on, all contiguous for the device (Base §4.1.1): the first one, how many more
-/// there are, and the first of those. The others follow page by page.
+/// Returns the PRP entries of a transfer of `len` bytes from `address` on, all contiguous for the
+/// device (Base §4.1.1): the first entry, the number of further ones, and the first of those. The
+/// others follow page by page.
 #[inline]
 #[must_use]
 pub fn contiguous_prps(address: u64, len: u32) -> (u64, u32, u64) {
@@ -278,19 +284,19 @@ pub fn contiguous_prps(address: u64, len: u32) -> (u64, u32, u64) {
 /// One range of Dataset Management (NVM §3.2.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
-    /// Context attributes.
+    /// The context attributes.
     pub attributes: u32,
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u32,
-    /// First block.
+    /// The first block.
     pub first_block: u64,
 }
 
 impl Range {
-    /// Bytes of one.
+    /// The bytes of an encoded range.
     pub const BYTES: usize = 16;
 
-    /// Reads one.
+    /// Decodes a range.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |at: usize| {
@@ -303,7 +309,7 @@ impl Range {
         }
     }
 
-    /// As bytes.
+    /// Encodes the range to bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];

@@ -6,32 +6,32 @@ use crate::status::Status;
 /// A completion queue entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// What the command says (dword 0).
+    /// The command-specific result (dword 0).
     pub result: u32,
-    /// Where the submission queue's head is: entries before it can be used again.
+    /// The head of the submission queue: entries before it can be used again.
     pub sq_head: u16,
-    /// The submission queue.
+    /// The identifier of the submission queue.
     pub sq_id: u16,
-    /// The command.
+    /// The identifier of the command.
     pub cid: u16,
-    /// Phase tag: inverted each time round.
+    /// The phase tag, inverted on each pass through the queue.
     pub phase: bool,
-    /// How it went.
+    /// The status of the command.
     pub status: Status,
 }
 
 impl Completion {
-    /// The last dword: what a driver reads first, and a controller writes last.
+    /// The offset of the last dword, which a driver reads first and a controller writes last.
     pub const LAST_DWORD: usize = 12;
 
-    /// The phase tag in the last dword.
+    /// Returns the phase tag in the last dword.
     #[inline]
     #[must_use]
     pub fn phase_of(last_dword: u32) -> bool {
         last_dword >> 16 & 1 != 0
     }
 
-    /// From its dwords (the second one is reserved).
+    /// Decodes a completion from its dwords (the second one is reserved).
     #[inline]
     #[must_use]
     pub fn from_dwords(first: u32, third: u32, last: u32) -> Self {
@@ -45,7 +45,7 @@ impl Completion {
         }
     }
 
-    /// Its dwords.
+    /// Returns the four dwords of the entry.
     #[inline]
     #[must_use]
     pub fn dwords(&self) -> [u32; 4] {
@@ -57,7 +57,7 @@ impl Completion {
         ]
     }
 
-    /// As bytes.
+    /// Encodes the completion to bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; COMPLETION_BYTES] {
         let mut bytes = [0; COMPLETION_BYTES];

@@ -15,9 +15,9 @@ pub struct IdentifyController {
     pub model: String,
     /// Firmware, at most 8 characters.
     pub firmware: String,
-    /// Largest transfer as a power of two of the smallest page; 0: no limit (MDTS).
+    /// The largest transfer as a power of two of the smallest page; 0: no limit (MDTS).
     pub mdts: u8,
-    /// What its subsystem has more than one of (CMIC): bit 1, controllers.
+    /// The parts that the subsystem has more than one of (CMIC): bit 1, controllers.
     pub multi_path: u8,
     /// Controller's number in its subsystem.
     pub controller_id: u16,
@@ -27,19 +27,19 @@ pub struct IdentifyController {
     pub async_events: u32,
     /// Optional admin commands (OACS).
     pub admin_commands: u16,
-    /// Aborts at a time, less one (ACL).
+    /// The maximum number of simultaneous aborts, minus one (ACL).
     pub abort_limit: u8,
-    /// Asynchronous event requests at a time, less one (AERL).
+    /// The maximum number of simultaneous asynchronous event requests, minus one (AERL).
     pub async_event_limit: u8,
     /// Log page attributes (LPA).
     pub log_pages: u8,
-    /// Namespaces (NN).
+    /// The number of namespaces (NN).
     pub namespaces: u32,
     /// Optional NVM commands (ONCS): bit 0 compare, 2 dataset management, 3 write zeroes.
     pub nvm_commands: u16,
-    /// Volatile write cache (VWC): bit 0, there is one.
+    /// Volatile write cache (VWC); bit 0 is set if there is one.
     pub volatile_write_cache: u8,
-    /// Blocks written atomically if power fails, less one (AWUPF).
+    /// The blocks written atomically if power fails, minus one (AWUPF).
     pub atomic_write_power_fail: u16,
     /// Scatter-gather lists (SGLS).
     pub scatter_gather: u32,
@@ -59,7 +59,7 @@ fn u64_at(data: &[u8], at: usize) -> u64 {
     u64::from(u32_at(data, at)) | u64::from(u32_at(data, at + 4)) << 32
 }
 
-/// Printable characters up to a NUL or trailing blanks; others as '?'.
+/// Returns the printable characters up to a NUL or trailing blanks, and '?' for others.
 fn text(data: &[u8]) -> String {
     let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
     let shown = data[..end].iter().map(|byte| match byte {
@@ -76,7 +76,7 @@ fn put_text(data: &mut [u8], text: &str, padding: u8) {
 }
 
 impl IdentifyController {
-    /// Reads it.
+    /// Decodes the data.
     #[must_use]
     pub fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl IdentifyController {
         }
     }
 
-    /// As bytes: an I/O controller with entries of 64 and 16 bytes.
+    /// Encodes the data to bytes, for an I/O controller with entries of 64 and 16 bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; IDENTIFY_BYTES] {
         let mut data = [0; IDENTIFY_BYTES];
@@ -140,50 +140,50 @@ impl IdentifyController {
 /// A format of logical blocks (LBAF).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LbaFormat {
-    /// Bytes of metadata with each block (MS).
+    /// The bytes of metadata with each block (MS).
     pub metadata_bytes: u16,
-    /// Bytes of data as a power of two (LBADS); below 9: the format is not there.
+    /// The bytes of data as a power of two (LBADS); below 9: the format is not supported.
     pub data_shift: u8,
 }
 
 /// Identify Namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdentifyNamespace {
-    /// Size, blocks (NSZE).
+    /// The size in blocks (NSZE).
     pub size_blocks: u64,
-    /// Blocks that can be in use (NCAP); 0: there is no such namespace.
+    /// The number of blocks that can be in use (NCAP); 0: there is no such namespace.
     pub capacity_blocks: u64,
-    /// Blocks in use (NUSE).
+    /// The number of blocks in use (NUSE).
     pub used_blocks: u64,
     /// Features (NSFEAT).
     pub features: u8,
-    /// Formats that are there, at least one (NLBAF + 1, at most 64).
+    /// The supported formats, at least one (NLBAF + 1, at most 64).
     pub formats: Vec<LbaFormat>,
     /// The format in use (FLBAS).
     pub format: u8,
     /// Whether metadata comes at the end of each block.
     pub metadata_inline: bool,
-    /// Blocks written atomically if power fails, less one, where the features (bit 1) say that the namespace has values of its own; 0: as the
-    /// controller (NAWUPF).
+    /// The blocks written atomically if power fails, minus one (NAWUPF). Valid if the features (bit
+    /// 1) say that the namespace has values of its own; 0: as the controller.
     pub atomic_write_power_fail: u16,
     /// The first boundary of atomic writes, blocks (NABO).
     pub atomic_boundary_offset: u16,
-    /// From boundary to boundary, blocks, less one; 0: there are none (NABSPF).
+    /// The distance between boundaries in blocks, minus one; 0: there are none (NABSPF).
     pub atomic_boundary_power_fail: u16,
-    /// End-to-end protection in use (DPS), type 0 to 3.
+    /// The end-to-end protection in use (DPS), type 0 to 3.
     pub protection: u8,
-    /// Whether several controllers may have it at a time (NMIC).
+    /// Whether several controllers can attach the namespace at a time (NMIC).
     pub shared: bool,
-    /// Whether it cannot be written (NSATTR).
+    /// Whether the namespace is write-protected (NSATTR).
     pub write_protected: bool,
-    /// Its number all over the world (NGUID); zeroes: none.
+    /// The globally unique identifier (NGUID); zeroes: none.
     pub nguid: [u8; 16],
-    /// The same in 8 bytes (EUI64).
+    /// The globally unique identifier of 8 bytes (EUI64); zeroes: none.
     pub eui64: [u8; 8],
 }
 
 impl IdentifyNamespace {
-    /// Reads it.
+    /// Decodes the data.
     #[must_use]
     pub fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
         let count = usize::from(data[25]).min(63) + 1;
@@ -214,7 +214,7 @@ impl IdentifyNamespace {
         }
     }
 
-    /// As bytes.
+    /// Encodes the data to bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; IDENTIFY_BYTES] {
         let mut data = [0; IDENTIFY_BYTES];
@@ -241,8 +241,9 @@ impl IdentifyNamespace {
         data
     }
 
-    /// Blocks that power loss leaves all old or all new in a write that begins at a multiple of them: a power of two (NVM §2.1.4).
-    /// `of_controller` is what the controller promises, less one (AWUPF).
+    /// Returns the number of blocks that power loss leaves all old or all new, in a write that
+    /// begins at a multiple of it: a power of two (NVM §2.1.4). `of_controller` is the controller's
+    /// value, minus one (AWUPF).
     #[must_use]
     pub fn atomic_blocks(&self, of_controller: u16) -> u32 {
         let own = Some(self.atomic_write_power_fail)
@@ -258,7 +259,7 @@ impl IdentifyNamespace {
         1 << blocks.ilog2()
     }
 
-    /// The format in use, if it is among those that are there.
+    /// Returns the format in use, if it is one of the supported formats.
     #[must_use]
     pub fn format_in_use(&self) -> Option<LbaFormat> {
         self.formats.get(usize::from(self.format)).copied()

@@ -1,8 +1,9 @@
-//! The bytes of NVMe: registers, submission and completion entries, identify data. Used by the driver and by the soft controller, so
-//! that both mean the same by the same name; what each does with them is its own.
+//! The bytes of NVMe: registers, submission and completion entries, Identify data. The driver and
+//! the soft controller share these definitions; their behaviour is their own.
 //!
-//! Sources: NVM Express Base Specification 2.0 ("Base"), NVM Command Set Specification 1.0 ("NVM"), PCIe Transport 1.0 ("PCIe").
-//! All integers are little-endian. Nothing here trusts a value: parsing cannot fail, and the code that reads a field checks it.
+//! Sources: NVM Express Base Specification 2.0 ("Base"), NVM Command Set Specification 1.0 ("NVM"),
+//! PCIe Transport 1.0 ("PCIe"). All integers are little-endian. Nothing here trusts a value:
+//! parsing cannot fail, and the code that reads a field checks it.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
@@ -26,5 +27,5 @@ pub const SUBMISSION_BYTES: usize = 64;
 pub const COMPLETION_BYTES: usize = 16;
 /// Size of identify data, bytes.
 pub const IDENTIFY_BYTES: usize = 4096;
-/// The namespace id that means all.
+/// The namespace id that stands for all namespaces.
 pub const NSID_ALL: u32 = 0xFFFF_FFFF;

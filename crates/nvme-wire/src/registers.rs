@@ -23,7 +23,8 @@ pub const ACQ: u64 = 0x30;
 /// The first doorbell (PCIe §3.1.2).
 pub const DOORBELLS: u64 = 0x1000;
 
-/// Offset in BAR 0 of the doorbell of a queue: the tail of submission queue `queue`, or the head of its completion queue.
+/// Returns the offset in BAR 0 of a queue's doorbell: the tail of submission queue `queue`, or the
+/// head of its completion queue.
 #[must_use]
 pub fn doorbell(queue: u16, is_completion: bool, stride_bytes: u32) -> u64 {
     DOORBELLS + (2 * u64::from(queue) + u64::from(is_completion)) * u64::from(stride_bytes)
@@ -34,7 +35,7 @@ pub fn doorbell(queue: u16, is_completion: bool, stride_bytes: u32) -> u64 {
 pub struct Capabilities(pub u64);
 
 impl Capabilities {
-    /// Most entries of an I/O queue, from 2 to 65536 (MQES + 1).
+    /// Returns the maximum number of entries of an I/O queue, 2 to 65536 (MQES + 1).
     #[must_use]
     pub fn queue_entries_max(self) -> u32 {
         (self.0 & 0xFFFF) as u32 + 1
@@ -46,37 +47,38 @@ impl Capabilities {
         self.0 >> 16 & 1 != 0
     }
 
-    /// Longest time that becoming ready takes, ms (TO; 0 means half a second at most).
+    /// Returns the maximum time to become ready, ms (TO; 0 means half a second at most).
     #[must_use]
     pub fn ready_timeout_ms(self) -> u32 {
         (self.0 >> 24 & 0xFF) as u32 * 500
     }
 
-    /// Bytes from doorbell to doorbell (DSTRD).
+    /// Returns the bytes from doorbell to doorbell (DSTRD).
     #[must_use]
     pub fn doorbell_stride_bytes(self) -> u32 {
         4 << (self.0 >> 32 & 0xF)
     }
 
-    /// Whether it knows the NVM command set (CSS bit 0).
+    /// Whether the controller supports the NVM command set (CSS bit 0).
     #[must_use]
     pub fn nvm_command_set(self) -> bool {
         self.0 >> 37 & 1 != 0
     }
 
-    /// Smallest memory page, bytes (MPSMIN).
+    /// Returns the smallest memory page, bytes (MPSMIN).
     #[must_use]
     pub fn page_bytes_min(self) -> u64 {
         4096 << (self.0 >> 48 & 0xF)
     }
 
-    /// Largest memory page, bytes (MPSMAX).
+    /// Returns the largest memory page, bytes (MPSMAX).
     #[must_use]
     pub fn page_bytes_max(self) -> u64 {
         4096 << (self.0 >> 52 & 0xF)
     }
 
-    /// From its fields: NVM command set, contiguous queues, pages of 4096 bytes, doorbells 4 bytes apart.
+    /// Makes capabilities with the NVM command set, contiguous queues, pages of 4096 bytes, and
+    /// doorbells 4 bytes apart.
     #[must_use]
     pub fn of(queue_entries_max: u32, ready_timeout_ms: u32) -> Self {
         let entries = u64::from(queue_entries_max.clamp(2, 65536) - 1);
@@ -87,7 +89,8 @@ impl Capabilities {
 
 /// Controller Configuration: enable (EN).
 pub const CC_ENABLE: u32 = 1;
-/// Controller Configuration of a controller that runs: enabled, NVM command set, pages of 4096 bytes, round robin, entries of 64 and 16 bytes.
+/// The Controller Configuration of a running controller: enabled, NVM command set, pages of 4096
+/// bytes, round robin, entries of 64 and 16 bytes.
 pub const CC_RUN: u32 = CC_ENABLE | 6 << 16 | 4 << 20;
 /// Shutdown notification (SHN), as a mask.
 pub const CC_SHUTDOWN_MASK: u32 = 3 << 14;
@@ -101,7 +104,7 @@ pub const CSTS_FATAL: u32 = 1 << 1;
 pub const CSTS_SHUTDOWN_MASK: u32 = 3 << 2;
 /// Shutdown complete.
 pub const CSTS_SHUTDOWN_COMPLETE: u32 = 2 << 2;
-/// It is shutting down.
+/// Shutdown in progress.
 pub const CSTS_SHUTDOWN_OCCURRING: u32 = 1 << 2;
-/// What every register of a function that is gone reads as.
+/// The value that every register reads as once the function is gone.
 pub const GONE: u32 = 0xFFFF_FFFF;

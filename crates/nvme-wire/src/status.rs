@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Fifteen bits: code, type, retry delay, more, do not retry.
+/// The fifteen bits of a status: code, type, retry delay, more, do not retry.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Status(pub u16);
 
@@ -43,32 +43,33 @@ impl Status {
         Self(kind << 8 | code)
     }
 
-    /// Sending it again will not help.
+    /// Makes a status that tells the driver not to retry the command.
     const fn lasting(kind: u16, code: u16) -> Self {
         Self(kind << 8 | code | 1 << 14)
     }
 
-    /// Whether the command did what it was to do.
+    /// Whether the command succeeded.
     #[inline]
     #[must_use]
     pub fn is_success(self) -> bool {
         self.0 & 0x7FF == 0
     }
 
-    /// Status code (SC).
+    /// Returns the status code (SC).
     #[must_use]
     pub fn code(self) -> u8 {
         self.0 as u8
     }
 
-    /// Status code type (SCT): 0 generic, 1 of the command, 2 media and data, 3 path, 7 of the vendor.
+    /// Returns the status code type (SCT): 0 generic, 1 command-specific, 2 media and data, 3 path,
+    /// 7 vendor-specific.
     #[must_use]
     pub fn kind(self) -> u8 {
         (self.0 >> 8 & 7) as u8
     }
 
-    /// What Linux would call it, if it is no success: the number (errno) that says to those above what went wrong. EAGAIN and EBUSY where the
-    /// controller says that it may work later, ECANCELED where the command was taken back.
+    /// Returns Linux's error number (errno) for a status that is not success. EAGAIN and EBUSY: the
+    /// controller says that the command may succeed later. ECANCELED: the command was aborted.
     #[must_use]
     pub fn errno(self) -> i32 {
         const EIO: i32 = 5;
@@ -105,7 +106,7 @@ impl Status {
         }
     }
 
-    /// Whether the controller says that sending it again will not help (DNR).
+    /// Whether the controller says that a retry will not help (DNR).
     #[must_use]
     pub fn do_not_retry(self) -> bool {
         self.0 >> 14 & 1 != 0

@@ -1,4 +1,5 @@
-//! What the driver costs by itself: reads of 4 KiB at depth 32 on a controller that completes them at once and moves no data.
+//! The cost of the driver by itself: reads of 4 KiB at depth 32 on a controller that completes them
+//! at once and moves no data.
 //!
 //! ```text
 //! cargo run --release -p qpair-nvme --example cost                 ns an I/O, the stub's share in it
@@ -7,7 +8,8 @@
 //! valgrind --tool=callgrind target/release/examples/cost 1000      instructions: those of Stub::step are not the driver's
 //! ```
 //!
-//! The soft controller does all but the I/O queues: those are run by a stub that takes entries and posts completions.
+// A stub runs the I/O queues: it takes entries and posts completions. The soft controller does the
+// rest.
 
 #![allow(clippy::unwrap_used, reason = "an example that fails should panic")]
 #![allow(clippy::print_stdout, reason = "an example speaks")]
@@ -66,7 +68,7 @@ impl Known {
         self.opened.iter().find(of).map(|(start, memory)| (memory.clone(), (iova - start) as usize))
     }
 
-    /// Reads along what the driver asks of the controller: where its queues are.
+    /// Follows the driver's admin commands to learn the addresses of its queues.
     fn listen(&mut self, tail: u32) {
         while self.admin_head != tail {
             let at = self.asq + u64::from(self.admin_head) * SUBMISSION_BYTES as u64;

@@ -1,5 +1,7 @@
-//! What a PCI function of hardware gives a driver, tried from below: registers, memory, interrupts, reset, and that a stray address is
-//! stopped by the IOMMU. For an NVMe controller that vfio-pci has and whose data is not needed while this runs: it is reset.
+//! Tests a hardware PCI function from below: registers, memory, interrupts, reset, and that the IOMMU
+//! stops a stray address.
+//!
+//! For an NVMe controller that is bound to vfio-pci and not in use: the program resets it.
 //!
 //! ```text
 //! function 0000:3b:00.0
@@ -29,7 +31,7 @@ type Anything<T> = Result<T, Box<dyn Error>>;
 
 const ENTRIES: u16 = 16;
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Nothing is opened there.
+/// An address at which no memory is open.
 const STRAY_IOVA: u64 = 0x50_0000_0000;
 
 fn main() -> ExitCode {
@@ -134,8 +136,10 @@ fn memory(function: &dyn PciFunction) -> Anything<()> {
     Ok(())
 }
 
-/// Addresses that were never opened, and one that was closed. A drive may or may not say that it could not reach them (QEMU's does not,
-/// for single pages); what counts is that nothing was moved. The kernel's log has the faults.
+/// Tests addresses that were never opened, and one that was closed.
+///
+/// A drive may or may not report that it could not access them (QEMU's does not, for single pages).
+/// The test is that no data was moved. The kernel's log has the faults.
 fn stray(controller: &mut Controller) -> Anything<()> {
     let arena = Arena::new(PAGE_BYTES, 1, ArenaOptions::ordinary_pages())?;
     let mut buffer = arena.lease().ok_or("no block")?;
@@ -165,7 +169,7 @@ fn interrupts(function: &dyn PciFunction) -> Anything<()> {
     refused(outside, ErrorKind::Invalid, "all vectors can be set, and no others")
 }
 
-/// A controller, with its admin queues and a pair for data; one command at a time.
+/// A controller with its admin queues and a queue pair for data; one command at a time.
 struct Controller {
     function: Arc<dyn PciFunction>,
     registers: Arc<Mapping>,
@@ -175,7 +179,7 @@ struct Controller {
     data_iova: u64,
 }
 
-/// A submission queue and its completion queue, of a page each.
+/// A submission queue and its completion queue, of one page each.
 struct Pair {
     number: u16,
     submissions: Buffer,
@@ -291,7 +295,7 @@ impl Pair {
     }
 }
 
-/// Sleeps until the interrupt, and reads what came.
+/// Sleeps until the interrupt, and reads the completion.
 fn wait(event: &OwnedFd, completions: &mut Buffer, at: u16, phase: bool) -> Anything<Completion> {
     let (at, start) = (usize::from(at) * 16, Instant::now());
     loop {

@@ -1,5 +1,5 @@
-//! A namespace of a drive of this machine, by the driver: the conformance suite over it, or the bytes of a file to it and from it, so that
-//! another program can compare them.
+//! Runs the NVMe driver on a namespace of a drive of this machine: the conformance suite, or moving
+//! the bytes of a file to or from the namespace, so that another program can compare them.
 //!
 //! ```text
 //! namespace conform ADDRESS        the first 2 MiB are overwritten, and the last block; nothing of a guest's memory may be copied
@@ -28,7 +28,7 @@ use qpair_nvme::{Controller, NvmeAddress, NvmeDevice, NvmeTarget};
 use qpair_pci::vfio;
 
 const USAGE: &str = "usage: namespace conform|write|read|hold ADDRESS [FILE]";
-/// Bytes of one request at most: more than one command moves on some drives.
+/// The maximum number of bytes of one request: more than one command moves on some drives.
 const PIECE_BYTES: usize = 1 << 20;
 /// Requests in flight.
 const DEPTH: u32 = 8;
@@ -89,7 +89,7 @@ fn conform(controller: &Arc<Controller>, nsid: Option<u32>) -> Anything<()> {
     }
 }
 
-/// A channel, with a whole number of pieces under way.
+/// A channel, with a whole number of pieces in flight.
 struct Line {
     channel: Box<dyn IoChannel>,
     free: Vec<Buffer>,

@@ -1,4 +1,4 @@
-//! How people name a controller and a namespace on it.
+//! The names that people use for a controller and a namespace on it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,34 +7,38 @@ use qpair_block::{Error, ErrorKind, Result};
 
 use crate::options::{ControllerOptions, WaitMode};
 
-/// Where a controller is.
+/// The place of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NvmeTarget {
-    /// A PCI function of this machine, as sysfs writes it: `0000:3b:00.0`.
+    /// A PCI function of this machine, in sysfs notation: `0000:3b:00.0`.
     Pci(String),
-    /// A controller that another process serves over vfio-user, by its socket.
+    /// A controller that another process serves over vfio-user, named by its socket.
     VfioUser(PathBuf),
 }
 
-/// A controller, how it is driven, and a namespace on it: `[wait=poll|sleep[,queue_entries=N][,timeout_ms=N][,memory=huge]:]ADDRESS[/nsN]`, with
-/// ADDRESS a PCI address or `vfio-user:PATH`. What is last in a socket's path and reads `nsN` is the namespace.
+/// A controller, the options to drive it with, and a namespace on it.
+///
+/// The text form is
+/// `[wait=poll|sleep[,queue_entries=N][,timeout_ms=N][,memory=huge]:]ADDRESS[/nsN]`, with ADDRESS a
+/// PCI address or `vfio-user:PATH`. A last component `nsN` of a socket's path is taken as the
+/// namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NvmeAddress {
-    /// How channels wait; `None`: as the driver does by itself.
+    /// How channels wait; `None`: the driver's default.
     pub wait: Option<WaitMode>,
-    /// Entries of each I/O queue.
+    /// The number of entries of each I/O queue; `None`: the driver's default.
     pub queue_entries: Option<u32>,
-    /// How long a command may take, ms.
+    /// The time limit of a command, ms; `None`: the driver's default.
     pub timeout_ms: Option<u32>,
-    /// Whether only memory of reserved huge pages is shared with the process at the socket.
+    /// Whether only memory of reserved huge pages is shared with the process behind the socket.
     pub huge_pages: bool,
-    /// Where the controller is.
+    /// The place of the controller.
     pub target: NvmeTarget,
-    /// The namespace; `None`: the only one that is there.
+    /// The namespace; `None`: the only one on the controller.
     pub nsid: Option<u32>,
 }
 
-/// The option for huge pages, behind a socket.
+/// The text of the option for huge pages.
 const HUGE: &str = ",memory=huge";
 const FORM: &str = "write [wait=poll|sleep,queue_entries=N,timeout_ms=N,memory=huge:]0000:3b:00.0[/nsN], or vfio-user:/path/to.sock[/nsN] in place of the PCI address";
 
@@ -43,10 +47,10 @@ fn invalid(context: String) -> Error {
 }
 
 impl NvmeAddress {
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
-    /// `Invalid` if it is none.
+    /// `Invalid` if the text is not an address.
     pub fn parse(text: &str) -> Result<Self> {
         let mut address = Self {
             wait: None,
@@ -69,7 +73,7 @@ impl NvmeAddress {
         };
         let (place, nsid) = split_namespace(rest)?;
         address.nsid = nsid;
-        // As it stands behind the socket of a vhost-user disk.
+        // The position that the option has behind the socket of a vhost-user disk.
         address.huge_pages |= is_last || place.ends_with(HUGE);
         let place = place.strip_suffix(HUGE).unwrap_or(place);
         address.target = match place.strip_prefix("vfio-user:") {
@@ -85,7 +89,7 @@ impl NvmeAddress {
         Ok(address)
     }
 
-    /// The options of the driver that it asks for.
+    /// Returns the driver options that the address asks for.
     #[must_use]
     pub fn options(&self) -> ControllerOptions {
         let defaults = ControllerOptions::default();
@@ -123,7 +127,7 @@ impl NvmeAddress {
     }
 }
 
-/// Takes `/nsN` off the end.
+/// Splits `/nsN` off the end.
 fn split_namespace(text: &str) -> Result<(&str, Option<u32>)> {
     let Some((place, digits)) = text.rsplit_once("/ns") else { return Ok((text, None)) };
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -135,7 +139,7 @@ fn split_namespace(text: &str) -> Result<(&str, Option<u32>)> {
     }
 }
 
-/// `DDDD:BB:DD.F` in small letters, of that or of `BB:DD.F`.
+/// Normalizes `DDDD:BB:DD.F` or `BB:DD.F` to `DDDD:BB:DD.F` in lower case.
 fn pci_address(text: &str) -> Option<String> {
     let hex = |digits: &str, len: usize, most: u32| {
         let number = u32::from_str_radix(digits, 16).ok()?;

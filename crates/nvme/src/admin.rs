@@ -1,9 +1,11 @@
-//! The admin queue: commands as tickets, so that no thread has to wait with a lock held.
+//! The admin queue. Callers get tickets for their commands, so that no thread has to wait with a
+//! lock held.
 //!
 //! Invariants:
-//! - a slot's number is its command's identifier; a slot is taken again only after its command has completed and the outcome was
-//!   fetched, or after the rings were reset, and then under another serial number;
-//! - all commands have fewer slots than the rings have entries.
+//! - A slot's number is its command's identifier. A slot is reused only after its command completed
+//!   and the outcome was fetched, or after the rings were reset; then it gets another serial
+//!   number.
+//! - All commands have fewer slots than the rings have entries.
 
 use std::time::{Duration, Instant};
 
@@ -11,23 +13,23 @@ use qpair_nvme_wire::{Command, Status};
 
 use crate::rings::{Rings, Words};
 
-/// Entries of the admin queues.
+/// The number of entries of the admin queues.
 pub(crate) const ENTRIES: u32 = 64;
 const SLOTS: usize = 32;
 
-/// Names a command under way.
+/// The handle of a command in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     slot: u16,
     serial: u32,
 }
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Its completion's dword 0.
+    /// The command succeeded; the value is dword 0 of its completion.
     Done(u32),
-    /// It failed.
+    /// The command failed with this status.
     Failed(Status),
     /// The controller was reset meanwhile, or is gone.
     Lost,
@@ -36,11 +38,11 @@ pub(crate) enum Outcome {
 #[derive(Clone, Copy, Debug)]
 enum Slot {
     Free,
-    /// Its owner will fetch the outcome.
+    /// A command in flight whose owner will fetch the outcome.
     Pending {
         deadline: Option<Instant>,
     },
-    /// No owner will fetch it.
+    /// A command in flight without an owner: no caller will fetch its outcome.
     Unowned {
         deadline: Option<Instant>,
         purpose: Purpose,
@@ -48,7 +50,7 @@ enum Slot {
     Ended(Outcome),
 }
 
-/// Of commands whose outcome no caller fetches.
+/// The purpose of a command without an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Event,
@@ -60,9 +62,9 @@ pub(crate) struct AdminQueue {
     rings: Rings,
     slots: [Slot; SLOTS],
     serials: [u32; SLOTS],
-    /// Asynchronous events that arrived and were not looked at.
+    /// Asynchronous events that arrived and have not been handled.
     events: Vec<u32>,
-    /// The event requests that came back.
+    /// The number of event requests that came back and have to be sent again.
     events_ended: u32,
 }
 
@@ -81,7 +83,7 @@ impl AdminQueue {
         &mut self.rings
     }
 
-    /// Sends a command; `None` if too many are under way.
+    /// Sends a command. Returns `None` if too many are in flight.
     pub(crate) fn submit(&mut self, command: Command, timeout: Duration) -> Option<Ticket> {
         let deadline = Instant::now().checked_add(timeout);
         let slot = self.send(command, Slot::Pending { deadline })?;
@@ -94,13 +96,13 @@ impl AdminQueue {
         self.send(command, Slot::Unowned { deadline, purpose: Purpose::Other }).is_some()
     }
 
-    /// Sends an abort. The command that it is for tells how it went.
+    /// Sends an abort. The outcome is seen by the command that it aborts.
     pub(crate) fn submit_abort(&mut self, command: Command, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         self.send(command, Slot::Unowned { deadline, purpose: Purpose::Abort }).is_some()
     }
 
-    /// Aborts under way.
+    /// Returns the number of aborts in flight.
     pub(crate) fn aborts(&self) -> u32 {
         let is_abort = |slot: &&Slot| matches!(slot, Slot::Unowned { purpose: Purpose::Abort, .. });
         self.slots.iter().filter(is_abort).count() as u32
@@ -117,12 +119,12 @@ impl AdminQueue {
         self.serials[slot] = self.serials[slot].wrapping_add(1);
         command.set_cid(slot as u16);
         self.rings.push(Words::of(&command));
-        // A controller that does not listen is found out by the time-out.
+        // If the controller does not listen, the time-out finds out.
         self.rings.kick();
         Some(slot as u16)
     }
 
-    /// Takes what has completed.
+    /// Takes the completed commands.
     pub(crate) fn poll(&mut self) {
         while let Some(taken) = self.rings.take() {
             let Some(slot) = self.slots.get_mut(usize::from(taken.cid)) else { continue };
@@ -139,14 +141,14 @@ impl AdminQueue {
                         self.events.push(event);
                     }
                 }
-                // Completed without having been asked for: no caller is told.
+                // Completed without having been sent: no caller is told.
                 Slot::Free | Slot::Ended(_) => {}
             }
         }
         self.rings.release();
     }
 
-    /// The outcome of a command, once; `None` while it is under way.
+    /// Returns the outcome of a command, once; `None` while the command is in flight.
     pub(crate) fn fetch(&mut self, ticket: Ticket) -> Option<Outcome> {
         let slot = usize::from(ticket.slot);
         if self.serials[slot] != ticket.serial {
@@ -162,7 +164,7 @@ impl AdminQueue {
         }
     }
 
-    /// Whether a command has taken longer than it may.
+    /// Whether a command has exceeded its time limit.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         self.slots.iter().any(|slot| match slot {
             Slot::Pending { deadline } | Slot::Unowned { deadline, .. } => {
@@ -172,19 +174,19 @@ impl AdminQueue {
         })
     }
 
-    /// The next event that arrived.
+    /// Takes an event that arrived.
     pub(crate) fn next_event(&mut self) -> Option<u32> {
         self.events.pop()
     }
 
-    /// Event requests that have to be sent again.
+    /// Takes the number of event requests that have to be sent again.
     pub(crate) fn take_ended_event_requests(&mut self) -> u32 {
         std::mem::take(&mut self.events_ended)
     }
 
-    /// All commands are lost; the controller knows nothing of the rings any more.
+    /// Marks all commands as lost, because the controller no longer knows the rings.
     pub(crate) fn lose_all(&mut self) {
-        // A caller that asks for one of them finds its slot free, or taken by another one: lost.
+        // A caller that asks for a lost command finds its slot free, or taken by another command.
         self.slots.fill(Slot::Free);
         self.rings.reset();
     }

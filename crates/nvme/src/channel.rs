@@ -1,9 +1,11 @@
 //! A channel: one thread's queue pair on a controller, for one namespace.
 //!
 //! Invariants:
-//! - `taken` requests were submitted and not returned: each is in a lead slot, or its completion is in `ended`;
-//! - a request's buffer is in its slot until the controller cannot touch it any more;
-//! - commands are pushed only while the queue is open (`is_open`); what comes while it is not is `held`.
+//! - `taken` requests were submitted and not returned: each is in a lead slot, or its completion is
+//!   in `ended`.
+//! - A request's buffer stays in its slot until the controller can no longer access it.
+//! - Commands are pushed only while the queue is open (`is_open`). Requests that come while it is
+//!   not are `held`.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -27,42 +29,43 @@ use crate::status::error_of;
 use crate::transfer::{BOUNCES, Layout, prps_of, second_prp, write_list};
 use crate::wait::Bell;
 
-/// Slots for further commands of large requests.
+/// The number of slots for further commands of large requests.
 const SPARES: u32 = 32;
-/// Polls between two looks at the clock: at most, and by how much one that found nothing counts more.
+/// The maximum number of polls between two looks at the clock. A poll without result counts more
+/// than one, as [`EMPTY_POLL`] says.
 const POLLS: u32 = 1024;
 const EMPTY_POLL: u32 = 8;
 
 pub(crate) struct NvmeChannel {
     pub(crate) rings: Rings,
     pub(crate) slots: Slots,
-    /// The queue is there, and commands go into it.
+    /// The queue pair exists and accepts commands.
     pub(crate) is_open: bool,
     pub(crate) taken: u32,
     depth: u32,
-    /// The arena that was used last, and where it is for the controller.
+    /// The arena that was used last, and its address for the controller.
     last_arena: (u32, u64),
     pub(crate) geometry: Geometry,
     layout: Layout,
     pub(crate) queue: u16,
     pub(crate) stepper: Option<Arc<dyn Step>>,
-    /// Completions made without the controller.
+    /// Completions of requests that the controller did not see.
     pub(crate) ended: Vec<Completion>,
-    /// Leads that wait for a bounce buffer.
+    /// Leads whose requests wait for a bounce buffer.
     waiting: VecDeque<u16>,
     free_bounces: Vec<u16>,
-    /// Leads that wait for the queue.
+    /// Leads whose requests wait for the queue.
     pub(crate) held: VecDeque<u16>,
-    /// The controller's state as this channel has seen it last.
+    /// The controller's state when this channel last looked.
     pub(crate) seen: Word,
-    /// Time as this channel counts it.
+    /// The current time, in the channel's own periods.
     pub(crate) epoch: u32,
     polls_left: u32,
     pub(crate) line: Line,
     pub(crate) statistics: ChannelStatistics,
     info: DeviceInfo,
     arenas: Vec<(Arc<Arena>, u64)>,
-    /// What is behind lists of segments.
+    /// The regions behind lists of segments.
     regions: OpenRegions,
     pub(crate) wake: Option<Arc<WakeEvent>>,
     pub(crate) bell: Bell,
@@ -120,13 +123,13 @@ impl NvmeChannel {
             bell,
             controller: controller.clone(),
         };
-        // From here on the channel itself gives back what it has.
+        // From here on the channel itself frees the number.
         queue.keep();
         channel.open_queue()?;
         Ok(channel)
     }
 
-    /// What can be said of a request without the controller.
+    /// Returns the result of a request that can be answered without the controller.
     #[inline]
     fn answer(&self, request: &Request) -> Option<std::result::Result<(), IoError>> {
         if let Err(error) = self.info.check(request, self.geometry.size_bytes) {
@@ -145,7 +148,8 @@ impl NvmeChannel {
         }
     }
 
-    /// Where the data of a request is for the controller, if it is a sound one that is one command: most are.
+    /// Returns the address of a request's data for the controller, if the request is valid and fits
+    /// one command: most do.
     #[inline(always)]
     fn direct(&self, request: &Request) -> Option<u64> {
         let Some(buffer) = &request.buffer else { return None };
@@ -198,7 +202,7 @@ impl NvmeChannel {
         Ok(())
     }
 
-    /// Where a buffer's arena is for the controller, if it is open to it.
+    /// Returns the address of an arena for the controller, if the arena is open to it.
     #[inline]
     pub(crate) fn iova_of(&mut self, arena_id: u32) -> Option<u64> {
         if self.last_arena.0 == arena_id {
@@ -209,7 +213,7 @@ impl NvmeChannel {
         Some(iova)
     }
 
-    /// Pushes the first command of the request in `lead`, and more if it takes more.
+    /// Pushes the first command of the request in `lead`, and more if the request needs more.
     #[inline]
     pub(crate) fn start(&mut self, lead: u16) {
         let slot = self.slots.get(lead);
@@ -252,7 +256,7 @@ impl NvmeChannel {
         self.rings.push(words);
     }
 
-    /// The command of a read or write.
+    /// Returns the command of a read or write.
     #[inline(always)]
     pub(crate) fn data_words(
         &mut self,
@@ -270,7 +274,7 @@ impl NvmeChannel {
         self.words_of(cid, opcode, flags, offset, len, (address, prp2))
     }
 
-    /// The command of a read or write whose data are at these PRP entries.
+    /// Returns the command of a read or write with its data at these PRP entries.
     #[inline(always)]
     fn words_of(
         &self,
@@ -291,7 +295,7 @@ impl NvmeChannel {
         }
     }
 
-    /// Writes the PRP list of a command: where it is for the controller.
+    /// Writes the PRP list of a command. Returns the list's address for the controller.
     #[inline(never)]
     fn list_of(&mut self, cid: u16, address: u64, len: u32) -> u64 {
         let list_at = self.layout.list(cid);
@@ -300,8 +304,8 @@ impl NvmeChannel {
         memory.iova() + list_at as u64
     }
 
-    /// The PRP entries of a part of the list of segments in `lead`, for the command `cid`. `None`: it is none that the controller reaches,
-    /// or does not lie page by page.
+    /// Returns the PRP entries for a part of the list of segments in `lead`, for the command `cid`.
+    /// `None` if the controller cannot access the segments, or if they do not lie page by page.
     fn prps_of_list(&mut self, cid: u16, lead: u16, at: u32, len: u32) -> Option<(u64, u64)> {
         let request = self.slots.get(lead).request.as_ref()?;
         let buffer = request.buffer.as_ref().filter(|buffer| buffer.is_list())?;
@@ -316,7 +320,8 @@ impl NvmeChannel {
         prps_of(memory.bytes(), iova, self.layout.list_place(cid), pieces)
     }
 
-    /// Pushes what can be pushed of a request that is several commands, or whose data has to be copied, or that has none.
+    /// Pushes as much as possible of a request that takes several commands, or whose data has to be
+    /// copied, or that has no data.
     #[cold]
     fn go_on(&mut self, lead: u16) {
         loop {
@@ -349,7 +354,8 @@ impl NvmeChannel {
         }
     }
 
-    /// There is no bounce buffer for the next command of a request, which was to be `cid`.
+    /// Lets a request wait for a bounce buffer, and frees the slot `cid` that was meant for its
+    /// next command.
     fn wait_for_bounce(&mut self, lead: u16, cid: u16) {
         self.slots.rest(cid);
         let slot = self.slots.get_mut(lead);
@@ -359,7 +365,7 @@ impl NvmeChannel {
         }
     }
 
-    /// Pushes one command of a request: the next part of it.
+    /// Pushes one command of a request, for the next part of its data.
     fn push_part(&mut self, lead: u16, cid: u16, place: Place) {
         let at = self.slots.get(lead).sent_bytes;
         let geometry = self.geometry;
@@ -376,7 +382,7 @@ impl NvmeChannel {
             Op::Flush => {
                 words.head = head_of(io::FLUSH);
                 words.first = 0;
-                // It has no length; this says that it was sent.
+                // The command has no length; 1 says that it was sent.
                 len = 1;
             }
             Op::Discard => {
@@ -441,7 +447,7 @@ impl NvmeChannel {
         }
     }
 
-    /// Takes what is there, without sleeping.
+    /// Takes the completions that are there, without sleeping.
     #[inline]
     pub(crate) fn turn(&mut self, completions: &mut Vec<Completion>) {
         if !self.ended.is_empty() {
@@ -457,7 +463,7 @@ impl NvmeChannel {
         self.look_after(found);
     }
 
-    /// Lets a model in this process do its part.
+    /// Steps a device model that runs in this process.
     #[inline]
     pub(crate) fn step(&mut self) {
         if let Some(stepper) = &self.stepper {
@@ -465,7 +471,7 @@ impl NvmeChannel {
         }
     }
 
-    /// Looks at the controller and at the clock now and then; `found`: there was a completion.
+    /// Checks the controller and the clock now and then; `found`: there was a completion.
     #[inline]
     pub(crate) fn look_after(&mut self, found: bool) {
         let polls = if found { 1 } else { EMPTY_POLL };
@@ -476,7 +482,7 @@ impl NvmeChannel {
         }
     }
 
-    /// Takes all completions, and tells the controller; whether there was one.
+    /// Takes all completions and tells the controller. Returns whether there was one.
     #[inline]
     fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
         let found = self.take_all(completions);
@@ -487,14 +493,14 @@ impl NvmeChannel {
         found
     }
 
-    /// Takes all completions; whether there was one.
+    /// Takes all completions. Returns whether there was one.
     #[inline]
     pub(crate) fn take_all(&mut self, completions: &mut Vec<Completion>) -> bool {
         let mut found = false;
         while let Some(taken) = self.rings.take() {
             found = true;
             let Some(slot) = self.slots.active(taken.cid) else {
-                // Completed twice, or never asked for.
+                // Completed twice, or never sent.
                 continue;
             };
             if slot.is_whole {
@@ -511,7 +517,7 @@ impl NvmeChannel {
         found
     }
 
-    /// Gives a request back.
+    /// Returns a request to the caller.
     #[inline]
     pub(crate) fn finish(
         &mut self,
@@ -525,7 +531,7 @@ impl NvmeChannel {
         completions.push(request.complete(result));
     }
 
-    /// One command of a request is over.
+    /// Handles the end of one command of a request.
     #[cold]
     fn part_ended(&mut self, cid: u16, status: Status, completions: &mut Vec<Completion>) {
         let is_late = self.slots.get(cid).stage == Stage::Aborting;
@@ -538,7 +544,7 @@ impl NvmeChannel {
         self.finish_if_over(lead, completions);
     }
 
-    /// Gives a request of several commands back if none is left.
+    /// Returns a request of several commands to the caller once all of them have ended.
     fn finish_if_over(&mut self, lead: u16, completions: &mut Vec<Completion>) {
         let slot = self.slots.get(lead);
         if slot.commands == 0 && !slot.is_waiting {
@@ -547,7 +553,7 @@ impl NvmeChannel {
         }
     }
 
-    /// Ends a command that the controller is done with and did not complete.
+    /// Ends a command that the controller has finished with but did not complete.
     pub(crate) fn end_command(
         &mut self,
         cid: u16,
@@ -562,7 +568,7 @@ impl NvmeChannel {
         self.finish_if_over(lead, completions);
     }
 
-    /// Frees what a command of a request had; its lead.
+    /// Frees the resources that a command of a request used. Returns the request's lead.
     pub(crate) fn release_part(&mut self, cid: u16, copy_back: bool) -> u16 {
         let slot = self.slots.get(cid);
         let (lead, bounce, at, len) = (slot.lead, slot.bounce, slot.at_bytes, slot.len_bytes);
@@ -585,7 +591,7 @@ impl NvmeChannel {
         lead
     }
 
-    /// Goes on with those that waited for a bounce buffer.
+    /// Continues the requests that wait for a bounce buffer.
     #[cold]
     fn resume(&mut self) {
         if !self.is_open {
@@ -601,7 +607,7 @@ impl NvmeChannel {
         }
     }
 
-    /// Those that waited for a bounce buffer wait no more.
+    /// Ends the requests that wait for a bounce buffer.
     pub(crate) fn forget_waiting(&mut self, error: IoError, completions: &mut Vec<Completion>) {
         while let Some(lead) = self.waiting.pop_front() {
             self.slots.get_mut(lead).is_waiting = false;
@@ -609,36 +615,36 @@ impl NvmeChannel {
         }
     }
 
-    /// Whether a command is under way.
+    /// Whether a command is in flight.
     pub(crate) fn has_commands(&self) -> bool {
         (0..self.slots.len())
             .any(|slot| matches!(self.slots.get(slot).stage, Stage::Active | Stage::Aborting))
     }
 }
 
-/// Where the data of one command are.
+/// The place of the data of one command.
 #[derive(Clone, Copy)]
 enum Place {
-    /// It has none.
+    /// The command has no data.
     None,
-    /// In a block of an arena that is open at this address.
+    /// A block of an arena that is open at this address.
     Arena(u64),
-    /// Where these PRP entries say.
+    /// The memory that these PRP entries name.
     List((u64, u64)),
-    /// In a bounce buffer.
+    /// A bounce buffer.
     Bounce(u16),
 }
 
-/// The same for the controller.
+/// The place of the data of one command, as the controller sees it.
 #[derive(Clone, Copy)]
 enum At {
-    /// From this address on.
+    /// Contiguous memory from this address on.
     One(u64),
-    /// Where these PRP entries say.
+    /// The memory that these PRP entries name.
     Pages((u64, u64)),
 }
 
-/// The error of a command that failed; `is_late`: the controller was asked to abort it.
+/// Returns the error of a failed command; `is_late`: the controller was asked to abort it.
 #[cold]
 fn error_of_command(status: Status, is_late: bool) -> IoError {
     match error_of(status) {
@@ -647,7 +653,7 @@ fn error_of_command(status: Status, is_late: bool) -> IoError {
     }
 }
 
-/// Opcode and bits of dword 12 of a read or write.
+/// Returns the opcode and the bits of dword 12 for a read or write.
 #[inline]
 pub(crate) fn data_opcode(request: &Request) -> (u8, u32) {
     match (request.op, request.force_unit_access) {
@@ -657,7 +663,7 @@ pub(crate) fn data_opcode(request: &Request) -> (u8, u32) {
     }
 }
 
-/// Arenas opened for a channel that is being made: closed again if it is not.
+/// The arenas opened for a channel that is being made. They are closed again if that fails.
 struct Arenas<'a> {
     controller: &'a Controller,
     opened: Vec<(Arc<Arena>, u64)>,

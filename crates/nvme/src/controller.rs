@@ -1,4 +1,4 @@
-//! A controller: opening it, what is on it, and the end of it.
+//! A controller: opening it, its namespaces, and shutting it down.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,41 +20,44 @@ use crate::state::State;
 
 /// PCI class of NVMe I/O controllers: mass storage, non-volatile memory, NVM Express.
 const PCI_CLASS: u32 = 0x01_08_02;
-/// Largest I/O queues that the driver makes, entries.
+/// The maximum number of entries of the I/O queues that the driver makes.
 const QUEUE_ENTRIES_MAX: u32 = 4096 + 1;
-/// Namespaces that are looked at when a controller has no list of the active ones.
+/// The number of namespaces to probe if a controller has no list of the active ones.
 const NAMESPACES_PROBED_MAX: u32 = 1024;
-/// Doorbell Buffer Config is there (OACS, Base §5.17.2.1).
+/// OACS bit: the controller supports Doorbell Buffer Config (Base §5.17.2.1).
 const DOORBELL_BUFFERS: u16 = 1 << 8;
-/// Namespaces that are looked at in all.
+/// The maximum number of namespaces that the driver looks at.
 const NAMESPACES_MAX: usize = 4096;
 
-/// What a controller is.
+/// The properties of a controller.
 #[derive(Clone, Debug)]
 pub struct ControllerInfo {
     /// The function's name.
     pub name: String,
-    /// How it is reached: `vfio`, `vfio-user`, `in-process`.
+    /// The transport: `vfio`, `vfio-user`, `in-process`.
     pub transport: &'static str,
-    /// What it said of itself.
+    /// The controller's Identify data.
     pub identify: IdentifyController,
-    /// Version register: major in bits 31:16, minor in 15:8.
+    /// The version register: major in bits 31:16, minor in 15:8.
     pub version: u32,
-    /// Most entries of an I/O queue.
+    /// The maximum number of entries of an I/O queue.
     pub queue_entries_max: u32,
-    /// I/O queue pairs granted: the most channels that can be open at once, over all namespaces.
+    /// The I/O queue pairs that the controller granted: the maximum number of channels that can be
+    /// open at once, over all namespaces.
     pub queues: u16,
     /// Whether doorbells are stores to mapped registers.
     pub doorbells_mapped: bool,
-    /// Whether doorbells are stores to memory that the controller looks at (Doorbell Buffer Config), and rung where it asks for it.
+    /// Whether doorbells are stores to memory that the controller polls (Doorbell Buffer Config).
+    /// The register is then written only if the controller asks for it.
     pub doorbells_shadowed: bool,
-    /// Interrupt vectors (MSI-X).
+    /// The number of interrupt vectors (MSI-X).
     pub interrupts: u32,
-    /// Largest transfer of one command, bytes.
+    /// The largest transfer of one command, bytes.
     pub command_bytes_max: u32,
 }
 
-/// A controller that this program drives. It is shut down when it and all that was opened on it are gone.
+/// A controller that this program drives. It is shut down when it and everything that was opened on
+/// it have been dropped.
 pub struct Controller {
     pub(crate) hub: Hub,
     pub(crate) maps: Arc<Maps>,
@@ -74,11 +77,11 @@ impl fmt::Debug for Controller {
 }
 
 impl Controller {
-    /// Takes over a function: resets it, sets it up, and asks what is on it.
+    /// Opens a function: resets it, sets it up, and reads its Identify data.
     ///
     /// # Errors
-    /// `Gone` if it is not there any more; `Invalid` if it is no NVMe controller; `Unsupported` if it lacks what the driver needs;
-    /// `Io` if it does not do what it should.
+    /// `Gone` if the function was removed; `Invalid` if it is not an NVMe controller; `Unsupported`
+    /// if it lacks a feature that the driver needs; `Io` if it does not work as it should.
     pub fn open(function: Arc<dyn PciFunction>, options: ControllerOptions) -> Result<Arc<Self>> {
         let name = function.name().to_owned();
         let capabilities = check_function(function.as_ref())?;
@@ -107,7 +110,7 @@ impl Controller {
         for nsid in active_namespaces(&hub, &name, &identify)? {
             match self::identify(&hub, &name, cns::NAMESPACE, nsid) {
                 Ok(data) => namespaces.extend(NamespaceInfo::read(nsid, &data, &limits)),
-                // One that does not say what it is cannot be opened; the others can.
+                // A namespace without Identify data cannot be opened; the others can.
                 Err(error) if error.kind() == ErrorKind::Io => {}
                 Err(error) => return Err(error),
             }
@@ -141,13 +144,13 @@ impl Controller {
         }))
     }
 
-    /// What it is.
+    /// Returns the properties of the controller.
     #[must_use]
     pub fn info(&self) -> &ControllerInfo {
         &self.info
     }
 
-    /// Its active namespaces, also those that cannot be used.
+    /// Returns the active namespaces, including those that cannot be used.
     #[must_use]
     pub fn namespaces(&self) -> &[NamespaceInfo] {
         &self.namespaces
@@ -156,7 +159,8 @@ impl Controller {
     /// Opens a namespace.
     ///
     /// # Errors
-    /// `NotFound` if it is not there, `Unsupported` if it has a format that the driver cannot use.
+    /// `NotFound` if there is no such namespace; `Unsupported` if it has a format that the driver
+    /// cannot use.
     pub fn open_namespace(self: &Arc<Self>, nsid: u32) -> Result<NvmeDevice> {
         let name = &self.info.name;
         let Some(namespace) = self.namespaces.iter().find(|it| it.nsid == nsid) else {
@@ -167,10 +171,11 @@ impl Controller {
         Ok(NvmeDevice::new(self.clone(), namespace))
     }
 
-    /// Opens the namespace that an address means: the one it names, or the only one there is.
+    /// Opens the namespace `nsid`, or the only one of the controller if `nsid` is `None`.
     ///
     /// # Errors
-    /// As [`Controller::open_namespace`]; `Invalid` if none is named and there are several.
+    /// As [`Controller::open_namespace`]; `Invalid` if `nsid` is `None` and there are several
+    /// namespaces.
     pub fn open_default_namespace(self: &Arc<Self>, nsid: Option<u32>) -> Result<NvmeDevice> {
         let name = &self.info.name;
         match (nsid, &self.namespaces[..]) {
@@ -185,28 +190,29 @@ impl Controller {
         }
     }
 
-    /// Resets the controller: what is under way on any channel ends with an error that can be retried, and the channels go on.
+    /// Resets the controller. Requests in flight on any channel end with an error that can be
+    /// retried, and the channels continue to work.
     ///
     /// # Errors
-    /// `Gone` or `Io` if it does not come back.
+    /// `Gone` or `Io` if the controller does not come back.
     pub fn reset(&self) -> Result<()> {
         self.hub.lock().reset("a reset was asked for");
         self.hub.settle().map(|_| ())
     }
 
-    /// Resets so far, whatever caused them.
+    /// Returns the number of resets so far, whatever caused them.
     #[must_use]
     pub fn resets(&self) -> u64 {
         self.hub.lock().resets()
     }
 
-    /// Asynchronous events that it told of so far (health, errors, changed namespaces).
+    /// Returns the number of asynchronous events so far (health, errors, changed namespaces).
     #[must_use]
     pub fn events(&self) -> u64 {
         self.hub.lock().events()
     }
 
-    /// Most entries of a channel's queues.
+    /// Returns the maximum number of entries of a channel's queues.
     pub(crate) fn queue_entries_max(&self) -> u32 {
         let most = self.info.queue_entries_max.min(QUEUE_ENTRIES_MAX);
         self.options.queue_entries.map_or(most, |entries| entries.clamp(2, most))
@@ -222,7 +228,7 @@ impl Controller {
     }
 }
 
-/// How long the controller may take to stop or to start.
+/// Returns the time limit for the controller to stop or to start.
 fn ready_timeout(capabilities: Capabilities, options: &ControllerOptions) -> Duration {
     // Some say 0, and mean that they do not know.
     let said = capabilities.ready_timeout_ms().max(1000);
@@ -277,14 +283,15 @@ fn check_function(function: &dyn PciFunction) -> Result<Capabilities> {
     Ok(capabilities)
 }
 
-/// Events to be told of: critical warnings of health, and changes of namespaces where it tells of them (Base §5.27.1.8).
+/// Returns the events to ask for: critical health warnings, and changes of namespaces if the
+/// controller reports them (Base §5.27.1.8).
 fn event_mask(optional: u32) -> u32 {
     const CRITICAL_WARNINGS: u32 = 0x1F;
     const NAMESPACES_CHANGED: u32 = 1 << 8;
     CRITICAL_WARNINGS | optional & NAMESPACES_CHANGED
 }
 
-/// Identify data; an error `Io` if the controller refuses to give it.
+/// Reads Identify data; an error `Io` if the controller refuses.
 fn identify(hub: &Hub, name: &str, what: u8, nsid: u32) -> Result<[u8; IDENTIFY_BYTES]> {
     hub.call(
         |core| {
@@ -303,7 +310,8 @@ fn identify(hub: &Hub, name: &str, what: u8, nsid: u32) -> Result<[u8; IDENTIFY_
     )?
 }
 
-/// The doorbells with shadows in memory, if the controller takes them; those that it refuses are not missed.
+/// Adds shadow doorbells in memory if the controller accepts them. If it refuses, the driver works
+/// without.
 fn shadowed(hub: &Hub, maps: &Arc<Maps>, doorbells: Doorbells) -> Result<Doorbells> {
     let shadow = Arc::new(Shadow::new(maps)?);
     let (shadows, events) = shadow.iovas();
@@ -321,14 +329,15 @@ fn shadowed(hub: &Hub, maps: &Arc<Maps>, doorbells: Doorbells) -> Result<Doorbel
     Ok(if told { doorbells.with_shadow(shadow) } else { doorbells })
 }
 
-/// The active namespaces in order, at most [`NAMESPACES_MAX`].
+/// Returns the active namespaces in order, at most [`NAMESPACES_MAX`].
 fn active_namespaces(hub: &Hub, name: &str, controller: &IdentifyController) -> Result<Vec<u32>> {
     let mut found: Vec<u32> = Vec::new();
     loop {
         let last = found.last().copied().unwrap_or(0);
         let data = match identify(hub, name, cns::ACTIVE_NAMESPACES, last) {
             Ok(data) => data,
-            // Controllers of version 1.0 know no such list: the namespaces are numbered from 1 on.
+            // Controllers of version 1.0 do not support the list: the namespaces are numbered from
+            // 1 on.
             Err(error) if error.kind() == ErrorKind::Io && found.is_empty() => {
                 return Ok((1..=controller.namespaces.min(NAMESPACES_PROBED_MAX)).collect());
             }
@@ -336,7 +345,7 @@ fn active_namespaces(hub: &Hub, name: &str, controller: &IdentifyController) -> 
         };
         let ids = data.chunks_exact(4).map(|it| u32::from_le_bytes([it[0], it[1], it[2], it[3]]));
         let before = found.len();
-        // They ascend; what does not is no list.
+        // A valid list ascends.
         for nsid in ids.take_while(|&nsid| nsid != 0 && nsid < NSID_ALL - 1) {
             if found.last().is_some_and(|&last| nsid <= last) {
                 return Ok(found);

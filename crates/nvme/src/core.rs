@@ -1,10 +1,12 @@
-//! The controller's core: registers, the admin queue, and the way through a reset. One lock guards it; no thread waits with it held.
+//! The controller's core: registers, the admin queue, and the steps of a reset. One lock guards it;
+//! no thread waits with the lock held.
 //!
 //! Invariants:
-//! - only [`Core::advance`] moves a reset on, in short steps, on the thread that comes by;
-//! - the state becomes `Quiet` or `Gone` only when the controller can touch no memory: it said that it is not ready (CSTS.RDY = 0), the
-//!   function was reset, or all memory was closed to it;
-//! - the state becomes `Running` only when the admin queue answers.
+//! - Only [`Core::advance`] moves a reset forward, in short steps, on any thread that calls it.
+//! - The state becomes `Quiet` or `Gone` only when the controller can no longer access memory: it
+//!   reported that it is not ready (CSTS.RDY = 0), the function was reset, or all memory was closed
+//!   to it.
+//! - The state becomes `Running` only when the admin queue answers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,24 +26,24 @@ use crate::registers::{Doorbells, Registers, Shadow, gone};
 use crate::rings::Rings;
 use crate::state::{Phase, State, Word};
 
-/// Resets in a row that may fail before the controller is given up.
+/// The number of consecutive resets that may fail before the driver gives the controller up.
 const ATTEMPTS_MAX: u32 = 3;
-/// Event requests that are kept with the controller.
+/// The maximum number of event requests that the controller holds.
 const EVENT_REQUESTS_MAX: u8 = 4;
-/// Bytes of a log that is read, a page at most.
+/// The bytes of a log page to read, at most a page of memory.
 const LOG_BYTES: usize = 4096;
 
-/// How far a reset is.
+/// The progress of a reset.
 #[derive(Clone, Copy, Debug)]
 enum Recovery {
     None,
-    /// Told to stop; it has until then.
+    /// The controller was told to stop, and has until this time.
     Disabling(Instant),
-    /// Told to start; it has until then.
+    /// The controller was told to start, and has until this time.
     Enabling(Instant),
-    /// Asked for queues.
+    /// The controller was asked for queues.
     Configuring(Ticket),
-    /// Told where doorbells are in memory.
+    /// The controller was told the addresses of the shadow doorbells.
     Shadowing(Ticket),
 }
 
@@ -54,29 +56,29 @@ pub(crate) struct Core {
     admin: AdminQueue,
     recovery: Recovery,
     attempts: u32,
-    /// Resets that were begun, the first start not counted.
+    /// The resets begun, not counting the first start.
     resets: u64,
-    /// Asynchronous events so far.
+    /// The number of asynchronous events so far.
     events: u64,
-    /// Memory could not be closed when the controller was given up.
+    /// Set if memory could not be closed when the controller was given up.
     is_runaway: bool,
-    /// Why the controller was given up.
+    /// The reason why the controller was given up.
     failure: Option<(ErrorKind, String)>,
     ready_timeout: Duration,
     timeout: Duration,
     patience: Patience,
     queues_asked: u16,
     queues_granted: u16,
-    /// Numbers of queues that no channel has; the last one is taken next.
+    /// The queue numbers that no channel has; the last one is taken next.
     free_queues: Vec<u16>,
     queues_known: bool,
     event_requests: u8,
     event_mask: u32,
-    /// Doorbells in memory, which the controller is told of in each life.
+    /// The shadow doorbells, which the controller is told of after each reset.
     shadow: Option<Arc<Shadow>>,
 }
 
-/// What opening a core needs to know.
+/// The parameters of a core.
 pub(crate) struct CoreOptions {
     pub(crate) ready_timeout: Duration,
     pub(crate) timeout: Duration,
@@ -85,7 +87,8 @@ pub(crate) struct CoreOptions {
 }
 
 impl Core {
-    /// A core whose controller is about to be stopped and started: [`Core::advance`] does it.
+    /// Makes a core whose controller has yet to be stopped and started, which [`Core::advance`]
+    /// does.
     pub(crate) fn new(
         function: Arc<dyn PciFunction>,
         maps: Arc<Maps>,
@@ -93,7 +96,7 @@ impl Core {
         doorbells: &Doorbells,
         options: &CoreOptions,
     ) -> Result<Self> {
-        // A page for what is asked for, and one for logs that no caller asked for.
+        // One page for answers, and one for logs of events.
         let bytes = Rings::bytes_of(admin_queue::ENTRIES) + IDENTIFY_BYTES + LOG_BYTES;
         let memory = QueueMemory::new(&maps, bytes)?;
         let rings = Rings::new(memory, doorbells.of(0), admin_queue::ENTRIES);
@@ -137,12 +140,12 @@ impl Core {
         self.events
     }
 
-    /// Whether the controller was given up and may still touch memory.
+    /// Whether the controller was given up and may still access memory.
     pub(crate) fn is_runaway(&self) -> bool {
         self.is_runaway
     }
 
-    /// Why nothing goes any more.
+    /// Returns the error that all operations fail with since the controller was given up.
     pub(crate) fn failure(&self) -> Error {
         match &self.failure {
             Some((kind, why)) => Error::new(*kind, format!("{}: {why}", self.function.name())),
@@ -150,7 +153,7 @@ impl Core {
         }
     }
 
-    /// Queue pairs that the controller grants.
+    /// Returns the number of queue pairs that the controller granted.
     pub(crate) fn queues_granted(&self) -> u16 {
         self.queues_granted
     }
@@ -171,12 +174,12 @@ impl Core {
         }
     }
 
-    /// The same, if the controller is where `word` says.
+    /// Sends an admin command as [`Core::submit`] does, if the controller's state is still `word`.
     pub(crate) fn submit_in(&mut self, word: Word, command: Command) -> Option<Ticket> {
         (self.state() == word).then(|| self.submit(command)).flatten()
     }
 
-    /// Asks for a command to be aborted, if fewer than `limit` such requests are under way.
+    /// Asks the controller to abort a command, if fewer than `limit` such requests are in flight.
     pub(crate) fn abort(&mut self, word: Word, queue: u16, cid: u16, limit: u8) -> bool {
         self.state() == word
             && word.phase() == Phase::Running
@@ -188,18 +191,18 @@ impl Core {
         self.admin.fetch(ticket)
     }
 
-    /// Where the page for the data of admin commands is for the device.
+    /// Returns the address for the device of the page with the data of admin commands.
     pub(crate) fn data_iova(&mut self) -> u64 {
         self.admin.rings().submission_iova() + Rings::bytes_of(admin_queue::ENTRIES) as u64
     }
 
-    /// Empties that page, so that what is in it afterwards is what the controller wrote.
+    /// Clears the data page, so that afterwards it has only what the controller wrote.
     pub(crate) fn clear_data(&mut self) {
         let at = Rings::bytes_of(admin_queue::ENTRIES);
         self.admin.rings().memory().bytes().zero(at, IDENTIFY_BYTES);
     }
 
-    /// What is in that page.
+    /// Returns a copy of the data page.
     pub(crate) fn data(&mut self) -> [u8; IDENTIFY_BYTES] {
         let mut data = [0; IDENTIFY_BYTES];
         let at = Rings::bytes_of(admin_queue::ENTRIES);
@@ -207,14 +210,16 @@ impl Core {
         data
     }
 
-    /// Keeps `requests` asynchronous event requests with the controller from now on, for the events in `mask`.
+    /// Keeps `requests` asynchronous event requests at the controller from now on, for the events
+    /// in `mask`.
     pub(crate) fn arm_events(&mut self, requests: u8, mask: u32) {
         self.event_requests = requests.min(EVENT_REQUESTS_MAX);
         self.event_mask = mask;
         self.send_event_requests();
     }
 
-    /// The controller looks at these doorbells, and is told of them again after a reset.
+    /// Stores the shadow doorbells that the controller uses, so that it is told of them again after
+    /// a reset.
     pub(crate) fn keep_shadow(&mut self, shadow: Arc<Shadow>) {
         self.shadow = Some(shadow);
     }
@@ -223,7 +228,7 @@ impl Core {
         if self.event_requests == 0 {
             return;
         }
-        // A controller without this feature sends what it sends.
+        // A controller without this feature sends the events of its own choice.
         let configure = Command::set_features(feature::ASYNC_EVENT, self.event_mask);
         self.admin.submit_unowned(configure, self.timeout);
         for _ in 0..self.event_requests {
@@ -231,7 +236,7 @@ impl Core {
         }
     }
 
-    /// Stops the controller and starts it again, unless that is under way.
+    /// Stops the controller and starts it again, unless that is in progress.
     pub(crate) fn reset(&mut self, why: &str) {
         if matches!(self.recovery, Recovery::None) && self.state().phase() == Phase::Running {
             self.resets += 1;
@@ -257,7 +262,7 @@ impl Core {
         }
     }
 
-    /// The controller touches no memory: what was under way is over.
+    /// Ends all commands, because the controller can no longer access memory.
     fn is_quiet(&mut self) {
         self.admin.lose_all();
         self.state.set(Word::new(self.state().life(), Phase::Quiet));
@@ -278,7 +283,7 @@ impl Core {
         }
     }
 
-    /// Gives the controller up if it was waited for since `start`, and the program does not want that any more.
+    /// Gives the controller up if the timeout policy ends the wait that began at `start`.
     pub(crate) fn lose_patience(&mut self, to: &str, start: Instant, at_most: Duration) {
         let is_over = || self.patience.is_over(self.function.name(), to, start, at_most);
         if self.state().phase() != Phase::Gone && is_over() {
@@ -287,15 +292,15 @@ impl Core {
         }
     }
 
-    /// How long it may take to become ready, in all its attempts.
+    /// Returns the time limit for becoming ready, over all attempts.
     fn settle_max(&self) -> Duration {
         self.ready_timeout.saturating_mul(2 * ATTEMPTS_MAX)
     }
 
-    /// Makes sure that the controller touches no memory any more, and ends its last life.
+    /// Makes sure that the controller can no longer access memory, and ends its last life.
     fn give_up(&mut self, kind: ErrorKind, why: &str) {
         error!(name: "given_up", controller = self.function.name(), error = why, "the controller is given up");
-        // What is gone cannot be written to.
+        // A controller that is gone cannot be written to.
         let _ = self.function.change_command(0, command::BUS_MASTER);
         self.is_runaway = !self.maps.cut_off();
         self.recovery = Recovery::None;
@@ -304,7 +309,7 @@ impl Core {
         self.state.set(Word::new(self.state().life(), Phase::Gone));
     }
 
-    /// Looks whether the controller is still there and well.
+    /// Checks that the controller is still there and healthy.
     pub(crate) fn check_status(&mut self) {
         if self.state().phase() != Phase::Running {
             return;
@@ -317,7 +322,8 @@ impl Core {
         }
     }
 
-    /// Does what can be done now, without waiting. Whether it was worth asking again at once.
+    /// Does the work that can be done now, without waiting. Returns whether it is worth calling
+    /// again at once.
     pub(crate) fn advance(&mut self) -> bool {
         let progress = self.stepper.as_ref().is_some_and(|stepper| stepper.step(0).progress);
         match self.recovery {
@@ -373,7 +379,8 @@ impl Core {
         }
     }
 
-    /// Reads the log that an event names: until then the controller tells of no more events of that kind (Base §5.2).
+    /// Reads the log that an event names: until then the controller reports no more events of that
+    /// kind (Base §5.2).
     fn acknowledge(&mut self, event: u32) {
         let log = event >> 16 & 0xFF;
         let mut command = Command::new(admin::GET_LOG_PAGE, NSID_ALL);
@@ -386,7 +393,7 @@ impl Core {
         info!(name: "told", controller, kind, information, log, "the controller tells of an event");
     }
 
-    /// It does not stop when told to.
+    /// Resets the function, because the controller does not stop when told to.
     fn reset_function(&mut self) {
         let controller = self.function.name();
         warn!(name: "function_reset", controller, "it does not stop: its function is reset");
@@ -402,13 +409,13 @@ impl Core {
         }
     }
 
-    /// A start that failed.
+    /// Handles a failed start: tries again, or gives the controller up.
     fn try_again(&mut self, why: &str) {
         self.attempts += 1;
         let (controller, attempt) = (self.function.name(), self.attempts);
         warn!(name: "not_started", controller, attempt, error = why, "the controller did not start");
         if self.attempts >= ATTEMPTS_MAX {
-            // It may have got memory by now.
+            // The controller may have been given memory by now.
             let why = why.to_owned();
             self.give_up(ErrorKind::Io, &why);
         } else {
@@ -450,7 +457,8 @@ impl Core {
         }
     }
 
-    /// It looks at doorbells in memory again; channels ring no others.
+    /// Handles the answer to the shadow doorbells' addresses. Channels ring no other doorbells, so
+    /// the reset fails without them.
     fn shadowed(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Done(_) => self.run(),
@@ -461,7 +469,7 @@ impl Core {
         }
     }
 
-    /// All that channels need is there.
+    /// Declares the controller running: channels can create their queues.
     fn run(&mut self) {
         let (controller, queues) = (self.function.name(), self.queues_granted);
         info!(name: "running", controller, queues, resets = self.resets, "the controller runs");
@@ -472,7 +480,8 @@ impl Core {
         self.state.set(Word::new(self.state().life() + 1, Phase::Running));
     }
 
-    /// Tells the controller that it will not be used any more, and waits until it agrees (Base §3.6.1).
+    /// Tells the controller that it will not be used any more, and waits until it has shut down
+    /// (Base §3.6.1).
     fn shut_down(&mut self) -> Result<()> {
         let start = Instant::now();
         let until = start + self.ready_timeout.min(Duration::from_secs(10));
@@ -492,7 +501,7 @@ impl Core {
         self.stop()
     }
 
-    /// Disables the controller and waits for it.
+    /// Disables the controller and waits until it has stopped.
     fn stop(&mut self) -> Result<()> {
         let start = Instant::now();
         let until = start + self.ready_timeout;
@@ -532,10 +541,10 @@ impl Drop for Core {
     }
 }
 
-/// Between two looks at a controller that takes its time.
+/// The pause between two looks at a controller that is not ready yet.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// The core behind its lock, and what channels read without it.
+/// The core behind its lock, and the state that channels read without the lock.
 pub(crate) struct Hub {
     core: Mutex<Core>,
     state: Arc<State>,
@@ -563,7 +572,7 @@ impl Hub {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The core, unless another thread is at it.
+    /// Locks the core, unless another thread has it locked.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
         match self.core.try_lock() {
             Ok(core) => Some(core),
@@ -572,7 +581,7 @@ impl Hub {
         }
     }
 
-    /// Lets some time pass, if time is what the controller needs.
+    /// Pauses, unless the controller needs steps instead of time.
     pub(crate) fn pause(&self) {
         if self.is_stepped {
             std::thread::yield_now();
@@ -602,7 +611,7 @@ impl Hub {
         }
     }
 
-    /// Runs an admin command to its end, and looks at the core when it has.
+    /// Runs an admin command to its end, then calls a function on the core.
     pub(crate) fn call<T>(
         &self,
         command: impl Fn(&mut Core) -> Command,

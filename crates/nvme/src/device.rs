@@ -10,9 +10,9 @@ use crate::controller::Controller;
 use crate::identify::NamespaceInfo;
 use crate::options::WaitMode;
 
-/// Largest request, bytes: channels cut it into commands.
+/// The largest request, bytes; channels cut it into commands.
 const TRANSFER_BYTES_MAX: u32 = 1 << 30;
-/// Every controller takes memory aligned to a dword (Base §4.1.1).
+/// The memory alignment that every controller accepts: a dword (Base §4.1.1).
 pub(crate) const MEMORY_ALIGNMENT_BYTES: u32 = 4;
 
 /// A namespace of a [`Controller`].
@@ -23,12 +23,12 @@ pub struct NvmeDevice {
     geometry: Geometry,
 }
 
-/// What a channel needs to know of a namespace.
+/// The properties of a namespace that a channel needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     pub(crate) nsid: u32,
     pub(crate) block_shift: u32,
-    /// Most bytes of one command; a multiple of the block.
+    /// The maximum number of bytes of one command; a multiple of the block.
     pub(crate) piece_bytes_max: u32,
     pub(crate) size_bytes: u64,
 }
@@ -39,7 +39,7 @@ impl Geometry {
         (1 << self.block_shift) - 1
     }
 
-    /// The first two dwords of a command.
+    /// Returns the first two dwords of a command.
     #[inline(always)]
     pub(crate) fn head(&self, cid: u16, opcode: u8) -> u64 {
         u64::from(opcode) | u64::from(cid) << 16 | u64::from(self.nsid) << 32
@@ -92,20 +92,21 @@ impl NvmeDevice {
         Self { info, size_bytes: namespace.size_bytes, geometry, controller }
     }
 
-    /// The device under another name: the specifier that it was opened by.
+    /// Renames the device, to the specifier that it was opened by.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.info.name = name.into();
         self
     }
 
-    /// The controller it is on.
+    /// Returns the controller of this namespace.
     #[must_use]
     pub fn controller(&self) -> &Arc<Controller> {
         &self.controller
     }
 
-    /// Most bytes that one command moves; larger requests are several.
+    /// Returns the maximum number of bytes that one command moves; larger requests take several
+    /// commands.
     #[must_use]
     pub fn command_bytes_max(&self) -> u32 {
         self.geometry.piece_bytes_max

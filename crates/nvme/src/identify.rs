@@ -1,39 +1,41 @@
-//! What a controller and its namespaces say of themselves, and what of it can be used.
+//! The Identify data of a controller and its namespaces, reduced to values that the driver can use.
 //!
-//! Invariant: nothing that a drive says is trusted. What leaves this module are numbers within the driver's own bounds.
+//! Invariant: no value from a drive is trusted. All numbers that leave this module are within the
+//! driver's own bounds.
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_nvme_wire::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, PAGE_BYTES};
 
-/// Blocks that the count of one command can say.
+/// The maximum number of blocks in one command.
 const BLOCKS_MAX: u64 = 65536;
-/// Most bytes of one command: a page of PRP entries has room for them at any alignment.
+/// The maximum number of bytes of one command: a page of PRP entries has room for them at any
+/// alignment.
 pub(crate) const PIECE_BYTES_MAX: u32 = ((PAGE_BYTES / 8) * PAGE_BYTES) as u32;
-/// Optional commands (ONCS).
+/// ONCS bits: optional commands.
 const DATASET_MANAGEMENT: u16 = 1 << 2;
 const WRITE_ZEROES: u16 = 1 << 3;
 
 /// A namespace, and whether this driver can use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceInfo {
-    /// Its number on its controller.
+    /// The number of the namespace on its controller.
     pub nsid: u32,
-    /// Bytes; 0 if it says something impossible.
+    /// The size in bytes; 0 if the drive reported an impossible one.
     pub size_bytes: u64,
-    /// Bytes of a logical block of data; 0 if it says something impossible.
+    /// The bytes of data of a logical block; 0 if the drive reported an impossible number.
     pub logical_block_bytes: u32,
-    /// Bytes of metadata with each block.
+    /// The bytes of metadata with each block.
     pub metadata_bytes: u32,
-    /// Why the driver cannot use it.
+    /// The reason why the driver cannot use the namespace, if there is one.
     pub unusable: Option<String>,
-    /// What it said.
+    /// The namespace's Identify data.
     pub identify: IdentifyNamespace,
     pub(crate) block_shift: u32,
     pub(crate) atomic_write_bytes: u32,
 }
 
 impl NamespaceInfo {
-    /// From its identify data; `None` if it is not active.
+    /// Makes it from Identify data; `None` if the namespace is not active.
     pub(crate) fn read(
         nsid: u32,
         data: &[u8; IDENTIFY_BYTES],
@@ -82,12 +84,13 @@ impl NamespaceInfo {
             unusable,
             identify,
             block_shift: shift,
-            // Of a power of two, what is aligned to it lies inside one; larger promises are cut to what one command moves.
+            // A write aligned to a power of two lies inside one atomic unit. Promises larger than a
+            // command are cut to it.
             atomic_write_bytes: (1 << atomic.max(1).ilog2()).min(controller.piece_bytes_max),
         })
     }
 
-    /// That it can be used.
+    /// Checks that the driver can use the namespace.
     pub(crate) fn check(&self, controller: &str) -> Result<()> {
         match &self.unusable {
             None => Ok(()),
@@ -99,7 +102,7 @@ impl NamespaceInfo {
         }
     }
 
-    /// Most bytes of one command.
+    /// Returns the maximum number of bytes of one command.
     pub(crate) fn piece_bytes_max(&self, controller: &Limits) -> u32 {
         let blocks =
             BLOCKS_MAX.min(u64::from(controller.piece_bytes_max >> self.block_shift)).max(1);
@@ -107,7 +110,7 @@ impl NamespaceInfo {
     }
 }
 
-/// What a controller can do, within what the driver can.
+/// The capabilities of a controller, limited to those of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) piece_bytes_max: u32,
@@ -120,7 +123,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Of a controller whose smallest page is 4096 bytes.
+    /// Returns the limits of a controller whose smallest page is 4096 bytes.
     pub(crate) fn of(identify: &IdentifyController) -> Self {
         let piece_bytes_max = match u32::from(identify.mdts) {
             0 => PIECE_BYTES_MAX,

@@ -1,9 +1,12 @@
-//! The NVMe driver: controllers, their queues, and namespaces as block devices. It has no unsafe code: see `qpair-pci` for access to devices.
+//! The NVMe driver: controllers, their queues, and namespaces as block devices. The crate has no
+//! unsafe code: see `qpair-pci` for access to devices.
 //!
 //! - [`Controller`]: a controller that this program drives, over any [`qpair_pci::PciFunction`].
-//! - [`NvmeDevice`]: one of its namespaces as a block device; each channel has a queue pair of its own.
-//! - [`PrebuiltQueue`]: a queue pair with commands that are made beforehand, to see what the controller gives by itself.
-//! - [`NvmeAddress`]: how people name a controller and a namespace.
+//! - [`NvmeDevice`]: one of its namespaces as a block device; each channel has a queue pair of its
+//!   own.
+//! - [`PrebuiltQueue`]: a queue pair with commands built in advance, to measure the controller by
+//!   itself.
+//! - [`NvmeAddress`]: the names that people use for a controller and a namespace.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

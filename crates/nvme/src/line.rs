@@ -1,10 +1,12 @@
-//! The life of a channel's queue pair: made, timed, taken away, made again.
+//! The life cycle of a channel's queue pair: creation, time limits, deletion, and creation again
+//! after a reset.
 //!
 //! Invariants (docs/design/nvme-driver.md has the argument):
-//! - everything here runs on the channel's own thread;
-//! - commands under way are ended without a completion only in [`NvmeChannel::end_all`], which is called only when the controller is done
-//!   with the queue: it was deleted, or the controller was quiet since;
-//! - the rings are emptied before a queue is made in them.
+//! - Everything here runs on the channel's own thread.
+//! - Commands in flight are ended without a completion only in [`NvmeChannel::end_all`]. It is
+//!   called only when the controller has finished with the queue: the queue was deleted, or the
+//!   controller was quiet since.
+//! - The rings are emptied before a queue is created in them.
 
 use std::time::{Duration, Instant};
 
@@ -19,15 +21,15 @@ use crate::controller::Controller;
 use crate::slots::Stage;
 use crate::state::{Phase, Word};
 
-/// Longest and shortest period.
+/// The limits of a channel's period.
 const PERIOD_MAX: Duration = Duration::from_millis(250);
 const PERIOD_MIN: Duration = Duration::from_millis(1);
-/// Silence after which the program is asked whether to wait on, with commands under way.
+/// The silence, with commands in flight, after which the timeout policy is asked.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Periods of a time-out, at least.
+/// The minimum number of periods in a time-out.
 const PERIODS: u32 = 8;
 
-/// The number of a queue pair: given back unless it is kept.
+/// The number of a queue pair. Dropping it frees the number, unless it was kept.
 pub(crate) struct Number<'a> {
     controller: &'a Controller,
     number: u16,
@@ -55,7 +57,7 @@ impl<'a> Number<'a> {
         self.number
     }
 
-    /// The channel has it, and gives it back.
+    /// Passes the number to the channel, which frees it later.
     pub(crate) fn keep(self) {
         std::mem::forget(self);
     }
@@ -67,45 +69,45 @@ impl Drop for Number<'_> {
     }
 }
 
-/// Where a queue pair is in its life.
+/// The state of a queue pair in its life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// There is none, and none is to be.
+    /// There is no queue pair, and none should be created.
     Closed,
-    /// There is none: one is to be made.
+    /// There is no queue pair, and one should be created.
     Wanted,
     MakingCompletion(Ticket),
-    /// The completion queue is there.
+    /// Only the completion queue exists.
     HasCompletion,
     MakingSubmission(Ticket),
-    /// It is there.
+    /// The queue pair exists.
     Open,
-    /// It is there, and is to be taken away.
+    /// The queue pair exists, and should be deleted.
     Unwanted,
     DeletingSubmission(Ticket),
-    /// The completion queue is left.
+    /// Only the completion queue is left.
     HasNoSubmission,
     DeletingCompletion(Ticket),
-    /// The controller is being reset, and with it goes the queue pair.
+    /// The controller is being reset, which deletes the queue pair.
     Waiting,
-    /// There is none, and there will be none.
+    /// There is no queue pair, and there will never be one again.
     Dead,
 }
 
-/// A queue pair's life, and the channel's time.
+/// The state of a queue pair, and the channel's clock.
 #[derive(Debug)]
 pub(crate) struct Line {
     place: Place,
     period: Duration,
-    /// When the period ends.
+    /// The end of the current period.
     next: Instant,
-    /// Periods after which a command is overdue, and one that was to be aborted.
+    /// The age in periods past which a command is overdue. An aborted command has half of it.
     patience: u32,
-    /// Commands completed in this period.
+    /// Whether commands completed in this period.
     pub(crate) has_progress: bool,
-    /// The queue pair was in use in this life of the controller.
+    /// Whether the queue pair was in use in this life of the controller.
     was_open: bool,
-    /// It is not made again.
+    /// Whether the channel is closing: the queue pair is not created again.
     is_closing: bool,
     failure: Option<Error>,
 }
@@ -127,7 +129,7 @@ impl Line {
         }
     }
 
-    /// Whether there is nothing to do but to look at the clock now and then.
+    /// Whether there is nothing to do except to check the clock now and then.
     #[inline]
     pub(crate) fn is_settled(&self) -> bool {
         matches!(self.place, Place::Open | Place::Closed | Place::Dead)
@@ -137,17 +139,17 @@ impl Line {
         self.place == Place::Dead
     }
 
-    /// Longest sleep that keeps time.
+    /// Returns the longest sleep with which the clock still works.
     pub(crate) fn sleep_max(&self) -> Duration {
         self.period
     }
 }
 
-/// What a channel that has seen nothing yet has seen.
+/// The state seen by a channel that has not looked yet.
 pub(crate) const UNSEEN: Word = Word::NEVER;
 
 impl NvmeChannel {
-    /// Makes the queue pair, and waits until it is there.
+    /// Creates the queue pair, and waits until it exists.
     pub(crate) fn open_queue(&mut self) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -166,7 +168,7 @@ impl NvmeChannel {
         }
     }
 
-    /// Takes what is under way to its end, and the queue pair away.
+    /// Waits for the commands in flight to end, and deletes the queue pair.
     pub(crate) fn close(&mut self) {
         let mut completions = Vec::new();
         self.rings.kick();
@@ -176,7 +178,7 @@ impl NvmeChannel {
             self.turn(&mut completions);
             idle = if completions.is_empty() { idle + 1 } else { 0 };
             completions.clear();
-            // Drives answer soon; one that does not is given time.
+            // Drives answer soon; after that the thread sleeps between polls.
             if idle > 10_000 {
                 self.lose_patience("to complete commands", start);
                 self.tend();
@@ -204,13 +206,13 @@ impl NvmeChannel {
         self.controller.hub.lock().return_queue(self.queue);
     }
 
-    /// Gives the controller up if that is wanted of the threads that wait for it since `start`.
+    /// Gives the controller up if the timeout policy ends the wait that began at `start`.
     fn lose_patience(&self, to: &str, start: Instant) {
         let at_most = self.controller.options.timeout();
         self.controller.hub.lock().lose_patience(to, start, at_most);
     }
 
-    /// Looks at the controller and at the clock, and does what they ask for.
+    /// Checks the controller and the clock, and reacts to them.
     #[cold]
     pub(crate) fn tend(&mut self) {
         self.follow();
@@ -218,7 +220,8 @@ impl NvmeChannel {
         let is_due = now >= self.line.next;
         if is_due {
             self.line.next = now + self.line.period;
-            // By one, however long no thread looked: the controller had its time only while one did.
+            // By one, however long no thread looked: the controller can be judged only by the time
+            // in which a thread looked.
             self.epoch = self.epoch.wrapping_add(1);
         }
         if is_due
@@ -243,7 +246,7 @@ impl NvmeChannel {
             return;
         }
         let is_later_life = word.life() != self.seen.life();
-        // The first life that it sees was there before.
+        // The channel's first life is not a later one.
         if is_later_life && self.seen != UNSEEN {
             self.statistics.resets += 1;
         }
@@ -269,7 +272,7 @@ impl NvmeChannel {
         };
     }
 
-    /// Moves the queue pair towards where it is to be.
+    /// Moves the queue pair one step towards the state that it should have.
     fn move_on(&mut self) {
         let queue = self.queue;
         self.line.place = match self.line.place {
@@ -324,7 +327,7 @@ impl NvmeChannel {
         };
     }
 
-    /// Sends an admin command in the life that this channel has seen.
+    /// Sends an admin command in the life of the controller that this channel has seen.
     fn send(&self, command: Command) -> Option<Ticket> {
         self.controller.hub.lock().submit_in(self.seen, command)
     }
@@ -343,14 +346,15 @@ impl NvmeChannel {
         self.rings.kick();
     }
 
-    /// The controller did not make a queue.
+    /// Handles a failure to create a queue.
     fn not_made(&mut self, outcome: Outcome, what: &str) -> Place {
         let Outcome::Failed(status) = outcome else {
-            // A reset, which the state tells of.
+            // The controller is being reset, as its state will show.
             return Place::Waiting;
         };
         if self.line.was_open {
-            // It had one like it a moment ago: what it says now is not to be trusted.
+            // The controller accepted an equal queue a moment ago: its answers cannot be trusted
+            // now.
             self.controller.hub.lock().reset("it did not make a queue again");
             return Place::Waiting;
         }
@@ -361,7 +365,7 @@ impl NvmeChannel {
         Place::Dead
     }
 
-    /// The controller did not delete a queue.
+    /// Handles a failure to delete a queue.
     fn not_deleted(&mut self, outcome: Outcome) -> Place {
         if let Outcome::Failed(_) = outcome {
             self.controller.hub.lock().reset("it did not delete a queue");
@@ -369,7 +373,7 @@ impl NvmeChannel {
         Place::Waiting
     }
 
-    /// Finds commands that take too long, and a controller that is not well.
+    /// Finds overdue commands, and a controller in a bad state.
     fn look_for_overdue(&mut self) {
         let has_progress = std::mem::replace(&mut self.line.has_progress, false);
         let patience = self.line.patience;
@@ -393,7 +397,7 @@ impl NvmeChannel {
         let Some(oldest) = oldest else { return };
         if !has_progress && oldest > 0 {
             self.controller.hub.lock().check_status();
-            // It was silent for as many periods as the oldest command is old.
+            // The controller was silent for as many periods as the oldest command is old.
             let silent = self.line.period.saturating_mul(oldest);
             if let Some(start) = Instant::now().checked_sub(silent).filter(|_| silent >= SILENCE) {
                 self.lose_patience("to complete commands", start);
@@ -406,7 +410,7 @@ impl NvmeChannel {
         if overdue {
             self.abort_overdue();
         }
-        // Also those that the controller could not be asked to abort.
+        // Also for commands that the controller could not be asked to abort.
         if is_stuck || oldest > patience.saturating_mul(2) {
             let (controller, queue) = (self.controller.info().name.as_str(), self.queue);
             warn!(name: "queue_stuck", controller, queue, "commands do not end: their queue is made anew");
@@ -441,7 +445,7 @@ impl NvmeChannel {
         }
     }
 
-    /// Ends what is under way: the controller is done with the queue.
+    /// Ends the commands in flight. The controller must have finished with the queue.
     fn end_all(&mut self, error: IoError) {
         self.is_open = false;
         let mut ended = std::mem::take(&mut self.ended);
@@ -453,7 +457,7 @@ impl NvmeChannel {
             let slot = self.slots.get(number);
             let error = match slot.stage {
                 Stage::Active => error,
-                // Its time was over, whatever happened then.
+                // The command had exceeded its time limit, whatever ended it.
                 Stage::Aborting if error == IoError::CANCELED => IoError::TIMED_OUT,
                 Stage::Aborting => error,
                 Stage::Free | Stage::Idle => continue,
@@ -464,7 +468,8 @@ impl NvmeChannel {
         self.ended = ended;
     }
 
-    /// The controller may write to what is under way for ever: no owner gets that memory back.
+    /// Leaks the buffers in flight: the controller may write to them for ever, so no owner can get
+    /// that memory back.
     #[cold]
     fn abandon_buffers(&mut self) {
         for number in 0..self.slots.len() {
@@ -477,7 +482,7 @@ impl NvmeChannel {
         }
     }
 
-    /// Ends what waits for the queue.
+    /// Ends the requests that wait for the queue.
     fn end_held(&mut self, error: IoError) {
         let mut ended = std::mem::take(&mut self.ended);
         let before = ended.len();
@@ -488,7 +493,7 @@ impl NvmeChannel {
         self.ended = ended;
     }
 
-    /// Takes a request that the queue cannot take now.
+    /// Holds a request while the queue cannot take it.
     #[cold]
     pub(crate) fn hold(&mut self, lead: u16) {
         self.held.push_back(lead);

@@ -1,17 +1,17 @@
-//! How a controller is driven.
+//! Options for driving a controller.
 
 use std::fmt;
 use std::time::Duration;
 
 use qpair_pci::Patience;
 
-/// How a channel waits for completions.
+/// The way in which a channel waits for completions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WaitMode {
-    /// It looks at the completion queue until something is there; the controller sends no interrupts.
+    /// The channel polls the completion queue; the controller sends no interrupts.
     #[default]
     Poll,
-    /// It sleeps until the controller's interrupt (MSI-X), which arrives as an event.
+    /// The channel sleeps until the controller's interrupt (MSI-X), which arrives as an event.
     Sleep,
 }
 
@@ -24,27 +24,31 @@ impl fmt::Display for WaitMode {
     }
 }
 
-/// How to drive a controller.
+/// Options for driving a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerOptions {
-    /// How channels wait.
+    /// How channels wait for completions. Default: by polling.
     pub wait: WaitMode,
-    /// Entries of each I/O queue; `None`: as many as a channel's depth needs.
+    /// The number of entries of each I/O queue; `None`, the default: as many as a channel's depth
+    /// needs.
     pub queue_entries: Option<u32>,
-    /// How long a command may take before it is aborted, ms.
+    /// The time after which a command is aborted, ms. Clamped to 10 ms to an hour; default: 10,000.
     pub timeout_ms: u32,
-    /// I/O queue pairs to ask the controller for: the most channels that can be open at once.
+    /// The I/O queue pairs to ask the controller for: the maximum number of channels that can be
+    /// open at once. Default: 64.
     pub queues: u16,
-    /// How long the controller may take to become ready, ms; `None`: as long as it says, and at least a second.
+    /// The time limit for the controller to become ready, ms. `None`, the default: the time that the
+    /// controller states, but at least a second.
     pub ready_timeout_ms: Option<u32>,
-    /// The judge that may end a wait for a controller without an answer, before the time-out.
+    /// The timeout policy, which may end a wait for a silent controller before the time-out.
+    /// Default: none.
     pub patience: Patience,
 }
 
 impl ControllerOptions {
-    /// Smallest time-out, ms.
+    /// The smallest time-out, ms.
     pub const TIMEOUT_MS_MIN: u32 = 10;
-    /// Largest time-out, ms: an hour.
+    /// The largest time-out, ms: an hour.
     pub const TIMEOUT_MS_MAX: u32 = 3_600_000;
 
     pub(crate) fn timeout(&self) -> Duration {

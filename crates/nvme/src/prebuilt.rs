@@ -1,8 +1,10 @@
-//! A queue pair whose commands were built before: what the controller gives with nothing else on the way (docs/design/floor.md).
+//! A queue pair with commands built in advance: the throughput of the controller without the rest
+//! of the driver (docs/design/floor.md).
 //!
 //! Invariants:
-//! - a slot's command is in `commands` from opening on; only its address changes;
-//! - the life of the queue pair is its channel's, which holds each slot's request, and so its buffer, until the controller is done with it.
+//! - A slot's command is in `commands` from opening on; only its address changes.
+//! - The queue pair's life cycle is that of its channel. The channel holds each slot's request, and
+//!   so its buffer, until the controller has finished with it.
 
 use std::sync::Arc;
 
@@ -24,11 +26,12 @@ pub struct PrebuiltQueue {
 }
 
 impl NvmeDevice {
-    /// Opens a queue pair with `depth` commands that each move `len_bytes` from or to a buffer of their own. What is written is random.
+    /// Opens a queue pair with `depth` commands that each move `len_bytes` to or from a buffer of
+    /// their own. Writes write random data.
     ///
     /// # Errors
-    /// `Unsupported` if one command cannot move so much; `Invalid` for what is neither a read nor a write, or is off the blocks; what
-    /// opening a channel says.
+    /// `Unsupported` if one command cannot move so much; `Invalid` if `op` is neither a read nor a
+    /// write, or if `len_bytes` is not a multiple of the block; the errors of opening a channel.
     pub fn open_prebuilt(&self, op: Op, len_bytes: u32, depth: u32) -> Result<PrebuiltQueue> {
         let info = self.info();
         let (name, most) = (&info.name, self.geometry().piece_bytes_max);
@@ -76,26 +79,28 @@ impl PrebuiltQueue {
                 Error::new(ErrorKind::Unsupported, "the controller cannot reach the buffers")
             })?;
             let (opcode, flags) = data_opcode(&request);
-            // Slots are handed out from 0 on, so a slot's number is its place here.
+            // Slots are taken from 0 on, so a slot's number is its index here.
             let slot = channel.keep(request)?;
             commands.push(channel.data_words(slot, opcode, flags, 0, len_bytes, iova + in_arena));
         }
         Ok(Self { channel, commands: commands.into(), doorbells: 0 })
     }
 
-    /// Slots: commands that can be under way at once. They are numbered from 0.
+    /// Returns the number of slots: commands that can be in flight at once. They are numbered from
+    /// 0.
     #[must_use]
     pub fn depth(&self) -> u16 {
         self.commands.len() as u16
     }
 
-    /// Submission doorbells rung so far.
+    /// Returns the number of submission doorbells rung so far.
     #[must_use]
     pub fn doorbells(&self) -> u64 {
         self.doorbells
     }
 
-    /// Sends a slot's command, for the data at `offset_bytes` (rounded down to a block). False: it is under way already.
+    /// Sends a slot's command, for the data at `offset_bytes` (rounded down to a block). Returns
+    /// false if the command is already in flight.
     #[inline]
     pub fn submit(&mut self, slot: u16, offset_bytes: u64) -> bool {
         let channel = &mut self.channel;
@@ -115,8 +120,8 @@ impl PrebuiltQueue {
     /// Adds the slots whose commands have completed to `done`. Does not wait.
     ///
     /// # Errors
-    /// The error of a command that failed; `Gone` or `Io` if the queue pair was taken away: a command took too long, or the controller
-    /// was reset.
+    /// The error of a command that failed; `Gone` or `Io` if the queue pair was deleted because a
+    /// command took too long or the controller was reset.
     #[inline]
     pub fn poll(&mut self, done: &mut Vec<u16>) -> Result<()> {
         let channel = &mut self.channel;
@@ -147,7 +152,7 @@ impl PrebuiltQueue {
             .hint("a command took too long, or the controller was reset or is gone")
     }
 
-    /// The buffer of a slot, while its command is not under way.
+    /// Returns the buffer of a slot, unless its command is in flight.
     #[must_use]
     pub fn buffer(&mut self, slot: u16) -> Option<&mut Buffer> {
         if slot >= self.depth() {
@@ -160,7 +165,7 @@ impl PrebuiltQueue {
 }
 
 impl NvmeChannel {
-    /// Gives a request a slot for as long as the channel lives.
+    /// Puts a request into a slot for as long as the channel lives.
     fn keep(&mut self, request: Request) -> Result<u16> {
         let full = |_| Error::new(ErrorKind::Limit, "more prebuilt commands than slots");
         let slot = self.slots.begin(request).map_err(full)?;

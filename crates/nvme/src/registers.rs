@@ -12,16 +12,16 @@ use qpair_nvme_wire::PAGE_BYTES;
 use qpair_nvme_wire::registers::{DOORBELLS, GONE, doorbell};
 use qpair_pci::{Maps, PciFunction, SharedQueueMemory};
 
-/// The BAR that has the registers.
+/// The BAR with the registers.
 const BAR: u8 = 0;
 
-/// That a controller answers no more.
+/// Makes the error for a controller that no longer answers.
 pub(crate) fn gone(name: &str) -> Error {
     Error::new(ErrorKind::Gone, format!("{name}: the controller is gone"))
         .hint("it was removed, or the process that served it ended")
 }
 
-/// Registers by their offsets.
+/// The registers, accessed by their offsets.
 #[derive(Clone)]
 pub(crate) struct Registers {
     function: Arc<dyn PciFunction>,
@@ -50,19 +50,20 @@ impl Registers {
     }
 }
 
-/// Where doorbells are, and how they are reached.
+/// The doorbells, and the way to write them.
 #[derive(Clone)]
 pub(crate) struct Doorbells {
     function: Arc<dyn PciFunction>,
-    /// From the first doorbell on.
+    /// The mapped registers, from the first doorbell on.
     mapping: Option<Arc<Mapping>>,
-    /// Doorbells in memory, if the controller looks at these: those above are rung only when it asks for it.
+    /// Doorbells in memory, if the controller polls them. The registers are then rung only when the
+    /// controller asks for it.
     shadow: Option<Arc<Shadow>>,
     stride_bytes: u32,
 }
 
-/// Shadow doorbells (Base §5.8): a page that has the doorbells of I/O queues as they are, and a page in which the controller says at which values
-/// it wants to be rung.
+/// Shadow doorbells (Base §5.8): a page with the current values of the doorbells of I/O queues, and
+/// a page in which the controller says at which values it wants to be rung.
 #[derive(Debug)]
 pub(crate) struct Shadow {
     memory: SharedQueueMemory,
@@ -73,7 +74,7 @@ impl Shadow {
         Ok(Self { memory: SharedQueueMemory::new(maps, 2 * PAGE_BYTES)? })
     }
 
-    /// Where the two pages are for the controller.
+    /// Returns the addresses of the two pages for the controller.
     pub(crate) fn iovas(&self) -> (u64, u64) {
         (self.memory.iova(), self.memory.iova() + PAGE_BYTES as u64)
     }
@@ -83,14 +84,15 @@ impl Shadow {
         Some((bytes.part(0, PAGE_BYTES)?, bytes.part(PAGE_BYTES, PAGE_BYTES)?))
     }
 
-    /// Tells a value; whether the controller wants to be rung.
+    /// Stores a new value. Returns whether the controller wants to be rung.
     #[inline]
     fn tell(&self, at: usize, old: u32, new: u32) -> bool {
         let Some((shadows, events)) = self.pages() else { return true };
         tell(SharedWord { bytes: shadows, at }, SharedWord { bytes: events, at }, old, new)
     }
 
-    /// A queue begins anew: its doorbell, and what the controller had asked for.
+    /// Clears the doorbell of a new queue, and the value that the controller had asked to be rung
+    /// at.
     fn forget(&self, at: usize) {
         if let Some((shadows, events)) = self.pages() {
             shadows.store_u32(at, 0);
@@ -110,12 +112,13 @@ impl fmt::Debug for Doorbells {
 }
 
 impl Doorbells {
-    /// How many queues' doorbells, the admin queue's among them, lie inside a BAR of `bar_bytes`.
+    /// Returns the number of queues, including the admin queue, whose doorbells lie inside a BAR of
+    /// `bar_bytes`.
     pub(crate) fn queues_max(bar_bytes: u64, stride_bytes: u32) -> u64 {
         bar_bytes.saturating_sub(DOORBELLS) / (2 * u64::from(stride_bytes))
     }
 
-    /// Those of the admin queue and `queues` more, which lie inside the BAR.
+    /// Opens the doorbells of the admin queue and of `queues` more, which must lie inside the BAR.
     pub(crate) fn open(
         function: &Arc<dyn PciFunction>,
         stride_bytes: u32,
@@ -136,12 +139,13 @@ impl Doorbells {
         self.shadow.is_some()
     }
 
-    /// The same, with doorbells in memory for the I/O queues.
+    /// Adds doorbells in memory for the I/O queues.
     pub(crate) fn with_shadow(&self, shadow: Arc<Shadow>) -> Self {
         Self { shadow: Some(shadow), ..self.clone() }
     }
 
-    /// Those of one queue. The admin queue has none in memory, and neither has a queue whose would lie past the page.
+    /// Returns the doorbells of one queue. The admin queue has none in memory, nor has a queue
+    /// whose doorbell would lie past the page.
     pub(crate) fn of(&self, queue: u16) -> DoorbellPair {
         let at = |is_completion| doorbell(queue, is_completion, self.stride_bytes) - DOORBELLS;
         let has_shadow = queue != 0 && at(true) + 4 <= PAGE_BYTES as u64;
@@ -163,19 +167,20 @@ pub(crate) struct DoorbellPair {
 }
 
 impl DoorbellPair {
-    /// Tells the tail of the submission queue: what was written to the queue before is seen by a controller that sees this.
+    /// Announces the tail of the submission queue. A controller that sees the tail also sees what
+    /// was written to the queue before.
     #[inline]
     pub(crate) fn ring_submission(&self, old: u32, tail: u32) -> bool {
         self.doorbells.ring(self.submission, old, tail)
     }
 
-    /// Tells the head of the completion queue.
+    /// Announces the head of the completion queue.
     #[inline]
     pub(crate) fn ring_completion(&self, old: u32, head: u32) -> bool {
         self.doorbells.ring(self.completion, old, head)
     }
 
-    /// Their queues begin anew, and the controller knows nothing of them.
+    /// Clears both doorbells for new queues, of which the controller does not know yet.
     pub(crate) fn forget(&self) {
         if let Some(shadow) = &self.doorbells.shadow {
             shadow.forget(self.submission);
@@ -185,7 +190,8 @@ impl DoorbellPair {
 }
 
 impl Doorbells {
-    /// False: the controller does not take it, and is most likely gone.
+    /// Writes a doorbell. Returns false if the controller did not take the value, and is most
+    /// likely gone.
     #[inline]
     fn ring(&self, at: usize, old: u32, value: u32) -> bool {
         match (&self.mapping, &self.shadow) {

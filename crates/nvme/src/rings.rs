@@ -1,9 +1,11 @@
-//! A queue pair: the submission and the completion ring in memory that the controller reaches.
+//! A queue pair: the submission and the completion ring, in memory that the controller accesses.
 //!
 //! Invariants:
-//! - there are fewer commands under way than entries, so neither ring is ever full, and no caller has to ask;
-//! - an entry of the completion ring is taken once, when its phase is this round's; what is read of it is read after its phase;
-//! - entries hold zeroes where no command of this driver has anything, and those words are not written again.
+//! - There are fewer commands in flight than entries, so neither ring is ever full, and no caller
+//!   has to ask.
+//! - An entry of the completion ring is taken once, when its phase is that of the current round.
+//!   The rest of the entry is read after its phase.
+//! - Words that no command of this driver uses are zero in all entries, and are not written again.
 
 use qpair_nvme_wire::{COMPLETION_BYTES, Command, PAGE_BYTES, SUBMISSION_BYTES, Status};
 
@@ -25,14 +27,14 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// Of any command that has nothing elsewhere.
+    /// Returns the words of any command that uses no others.
     pub(crate) fn of(command: &Command) -> Self {
         let words = command.words();
         Self { head: words[0], prp1: words[3], prp2: words[4], first: words[5], second: words[6] }
     }
 }
 
-/// A completion, as far as it matters.
+/// The parts of a completion that matter here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub(crate) result: u32,
@@ -53,7 +55,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Bytes that two rings take at the start of their memory.
+    /// Returns the bytes that two rings take at the start of their memory.
     pub(crate) fn bytes_of(entries: u32) -> usize {
         Self::completions_at(entries)
             + (entries as usize * COMPLETION_BYTES).next_multiple_of(PAGE_BYTES)
@@ -63,7 +65,7 @@ impl Rings {
         (entries as usize * SUBMISSION_BYTES).next_multiple_of(PAGE_BYTES)
     }
 
-    /// In memory that has at least [`Rings::bytes_of`] bytes, all zero.
+    /// Makes rings in memory of at least [`Rings::bytes_of`] bytes, all zero.
     pub(crate) fn new(memory: QueueMemory, doorbells: DoorbellPair, entries: u32) -> Self {
         doorbells.forget();
         Self {
@@ -79,7 +81,7 @@ impl Rings {
         }
     }
 
-    /// Empty again, for a controller that knows nothing of these rings.
+    /// Empties the rings, for a controller that does not know them.
     pub(crate) fn reset(&mut self) {
         self.memory.bytes().zero(0, Self::bytes_of(self.entries));
         self.doorbells.forget();
@@ -98,13 +100,13 @@ impl Rings {
         self.memory.iova() + self.completions_at as u64
     }
 
-    /// The memory behind the rings.
+    /// Returns the memory behind the rings.
     #[inline(always)]
     pub(crate) fn memory(&mut self) -> &mut QueueMemory {
         &mut self.memory
     }
 
-    /// Appends a command. Seen by the controller after [`Rings::kick`].
+    /// Appends a command. The controller sees it after [`Rings::kick`].
     #[inline]
     pub(crate) fn push(&mut self, words: Words) {
         let at = self.tail as usize * SUBMISSION_BYTES;
@@ -117,7 +119,7 @@ impl Rings {
         self.tail = if self.tail + 1 == self.entries { 0 } else { self.tail + 1 };
     }
 
-    /// Tells the controller of all that was pushed. False: it does not listen.
+    /// Tells the controller of all pushed commands. Returns false if it does not listen.
     #[inline]
     pub(crate) fn kick(&mut self) -> bool {
         if self.tail == self.told_tail {
@@ -127,7 +129,7 @@ impl Rings {
         self.doorbells.ring_submission(old, self.tail)
     }
 
-    /// The next completion.
+    /// Takes the next completion.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Taken> {
         let at = self.completions_at + self.head as usize * COMPLETION_BYTES;
@@ -152,7 +154,7 @@ impl Rings {
         self.memory.bytes().load_u32_acquire(at + 12) >> 16 & 1 == self.phase
     }
 
-    /// Tells the controller what was taken. False: it does not listen.
+    /// Tells the controller which completions were taken. Returns false if it does not listen.
     #[inline]
     pub(crate) fn release(&mut self) -> bool {
         if self.head == self.told_head {

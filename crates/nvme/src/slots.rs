@@ -1,52 +1,55 @@
-//! The commands of a channel: what each one is for.
+//! The slots of a channel: each names the request that its command belongs to.
 //!
 //! Invariants:
-//! - a slot's number is its command's identifier; a slot has at most one command under way, and is `Active` from when it was pushed
-//!   until it completed or the controller can no longer touch memory;
-//! - a request lies in its lead slot from `submit` until its completion is made, and is taken out once ([`Slots::end`]);
-//! - slots below `depth` lead; those above are spare ones, for further commands of requests that are more than one.
+//! - A slot's number is its command's identifier. A slot has at most one command in flight. It is
+//!   `Active` from the push of that command until the command completed or the controller can no
+//!   longer access memory.
+//! - A request lies in its lead slot from `submit` until its completion is made, and is taken out
+//!   once ([`Slots::end`]).
+//! - Slots below `depth` are leads. Those above are spares, for further commands of requests that
+//!   take more than one.
 
 use qpair_block::{IoError, Request};
 
-/// No bounce buffer.
+/// The bounce buffer number that stands for none.
 pub(crate) const NO_BOUNCE: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Nothing is in it.
+    /// The slot is empty.
     Free,
-    /// A lead that has no command under way itself.
+    /// A lead without a command of its own in flight.
     Idle,
-    /// Its command is under way.
+    /// The slot's command is in flight.
     Active,
-    /// The same, and the controller was asked to abort it.
+    /// The slot's command is in flight, and the controller was asked to abort it.
     Aborting,
 }
 
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) request: Option<Request>,
-    /// When its command was pushed, in the channel's own time.
+    /// When the command was pushed, in the channel's own time.
     pub(crate) epoch: u32,
     pub(crate) stage: Stage,
-    /// The request is this one command, and needs no copy.
+    /// The request is this one command, and its data is not copied.
     pub(crate) is_whole: bool,
-    /// Data of the request were copied through a bounce buffer.
+    /// Data of the request was copied through a bounce buffer.
     pub(crate) is_copied: bool,
-    /// Has nothing under way, and waits for a bounce buffer.
+    /// The request has no command in flight, and waits for a bounce buffer.
     pub(crate) is_waiting: bool,
-    /// Where its request is.
+    /// The lead slot with the request.
     pub(crate) lead: u16,
-    /// The bounce buffer of its command.
+    /// The bounce buffer of the command.
     pub(crate) bounce: u16,
-    /// Commands of this request under way.
+    /// The number of commands of this request in flight.
     pub(crate) commands: u16,
-    /// What of the request its command moves, bytes.
+    /// The offset in the request of the data that the command moves, bytes.
     pub(crate) at_bytes: u32,
     pub(crate) len_bytes: u32,
-    /// What of the request is in commands already, bytes.
+    /// The bytes of the request that have been put into commands so far.
     pub(crate) sent_bytes: u32,
-    /// The first error of its commands.
+    /// The first error of the request's commands.
     pub(crate) error: Option<IoError>,
 }
 
@@ -97,13 +100,13 @@ impl Slots {
         Ok(number)
     }
 
-    /// A free lead, for [`Slots::begin_whole`].
+    /// Takes a free lead, for [`Slots::begin_whole`].
     #[inline(always)]
     pub(crate) fn next_lead(&mut self) -> Option<u16> {
         self.free_leads.pop()
     }
 
-    /// Puts a request into a lead that was taken for it, its only command having been pushed.
+    /// Puts a request into a lead that was taken for it, after its only command was pushed.
     #[inline(always)]
     pub(crate) fn begin_whole(&mut self, lead: u16, request: Request, epoch: u32) {
         let slot = &mut self.slots[usize::from(lead)];
@@ -133,14 +136,15 @@ impl Slots {
         &mut self.slots[usize::from(number)]
     }
 
-    /// The slot of a command that completed; `None` if that command is not under way.
+    /// Returns the slot of a command that completed; `None` if that command is not in flight.
     #[inline]
     pub(crate) fn active(&mut self, cid: u16) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(usize::from(cid))?;
         matches!(slot.stage, Stage::Active | Stage::Aborting).then_some(slot)
     }
 
-    /// A slot for one more command of the request in `lead`: its own if that has none.
+    /// Takes a slot for one more command of the request in `lead`: the lead itself if it has no
+    /// command.
     pub(crate) fn one_more(&mut self, lead: u16) -> Option<u16> {
         match self.get(lead).stage {
             Stage::Idle => Some(lead),
@@ -148,7 +152,7 @@ impl Slots {
         }
     }
 
-    /// The command in a slot is over.
+    /// Marks the command in a slot as ended.
     pub(crate) fn rest(&mut self, number: u16) {
         let is_lead = number < self.leads;
         self.get_mut(number).stage = if is_lead { Stage::Idle } else { Stage::Free };

@@ -1,4 +1,5 @@
-//! Where a controller is in its life: one word, written under the lock of the controller's core and read by every channel.
+//! The state of a controller: one word, written under the lock of the controller's core and read by
+//! every channel.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +14,8 @@ impl State {
 
     #[inline(always)]
     pub(crate) fn get(&self) -> Word {
-        // Acquire: a thread that sees that the controller is quiet sees what it wrote before. Pairs with `set`.
+        // Acquire: a thread that sees that the controller is quiet sees what it wrote before. Pairs
+        // with `set`.
         Word::from_bits(self.0.load(Ordering::Acquire))
     }
 

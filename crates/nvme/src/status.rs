@@ -1,9 +1,10 @@
-//! What the status of a command means to those above.
+//! The meaning of a command's status for the layers above.
 
 use qpair_block::IoError;
 use qpair_nvme_wire::Status;
 
-/// The error of a command that failed. EAGAIN and EBUSY where the controller says that it may work later.
+/// Returns the error of a failed command: EAGAIN or EBUSY if the controller says that the command
+/// may succeed later.
 pub(crate) fn error_of(status: Status) -> IoError {
     IoError::from_errno(status.errno())
 }

@@ -1,18 +1,19 @@
-//! Requests as commands: what of a request goes into the next command, and where its data is for the controller.
+//! Turns requests into commands: the part of a request for the next command, and the address of its
+//! data.
 //!
-//! Memory behind the rings: a list of PRP entries for each slot, and bounce buffers for data that the controller does not reach, or that
-//! do not lie page by page.
+//! The memory behind the rings holds a list of PRP entries for each slot, and bounce buffers. These
+//! are for data that the controller cannot access, or that does not lie page by page.
 
 use qpair_memory::SharedBytes;
 use qpair_nvme_wire::PAGE_BYTES;
 
 const PAGE: u64 = PAGE_BYTES as u64;
-/// Bounce buffers of a channel.
+/// The number of bounce buffers of a channel.
 pub(crate) const BOUNCES: u16 = 8;
-/// Most bytes of one.
+/// The maximum number of bytes of a bounce buffer.
 const BOUNCE_BYTES_MAX: u32 = 128 << 10;
 
-/// Where the parts of a channel's memory are.
+/// The offsets of the parts of a channel's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     lists_at: usize,
@@ -23,11 +24,14 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Behind `rings_bytes` of rings, for `slots` slots with commands of at most `piece_bytes_max` (a power of two).
+    /// Lays out the memory behind `rings_bytes` of rings, for `slots` slots with commands of at
+    /// most `piece_bytes_max` (a power of two).
     pub(crate) fn new(rings_bytes: usize, slots: u16, piece_bytes_max: u32) -> Self {
-        // One entry for each page; the first page is not in the list, but the last one may be one more. Never more than a page.
+        // One entry for each page. The first page is not in the list, but the data may reach into
+        // one more page at the end. Never more than a page of entries.
         let entries = (piece_bytes_max as usize).div_ceil(PAGE_BYTES);
-        // At least a range of a deallocation. A power of two, so that none lies across pages.
+        // At least the size of a deallocation's range. A power of two, so that no list crosses a
+        // page.
         let list_bytes = (entries * 8).next_power_of_two().clamp(16, PAGE_BYTES);
         let lists = (usize::from(slots) * list_bytes).next_multiple_of(PAGE_BYTES);
         let bounces_at = rings_bytes + lists;
@@ -42,25 +46,26 @@ impl Layout {
         }
     }
 
-    /// Where the list of a slot is.
+    /// Returns the offset of a slot's list.
     #[inline]
     pub(crate) fn list(&self, slot: u16) -> usize {
         self.lists_at + usize::from(slot) * self.list_bytes
     }
 
-    /// Where the list of a slot is, and its bytes.
+    /// Returns the offset of a slot's list, and its bytes.
     pub(crate) fn list_place(&self, slot: u16) -> (usize, usize) {
         (self.list(slot), self.list_bytes)
     }
 
-    /// Where a bounce buffer is.
+    /// Returns the offset of a bounce buffer.
     pub(crate) fn bounce(&self, number: u16) -> usize {
         let bytes = (self.bounce_bytes as usize).next_multiple_of(PAGE_BYTES);
         self.bounces_at + usize::from(number) * bytes
     }
 }
 
-/// The second PRP entry of a transfer of `len_bytes` from `address` on (Base §4.1.1); the first is the address. `None`: it takes a list.
+/// Returns the second PRP entry of a transfer of `len_bytes` from `address` on (Base §4.1.1); the
+/// first entry is the address. `None` if the transfer needs a list.
 #[inline(always)]
 pub(crate) fn second_prp(address: u64, len_bytes: u32) -> Option<u64> {
     let in_first = PAGE - (address & (PAGE - 1));
@@ -71,7 +76,7 @@ pub(crate) fn second_prp(address: u64, len_bytes: u32) -> Option<u64> {
     (len <= in_first + PAGE).then_some(address + in_first)
 }
 
-/// Writes the list of a transfer that takes one to `list_at` in `memory`.
+/// Writes the PRP list of a transfer that needs one to `list_at` in `memory`.
 pub(crate) fn write_list(memory: SharedBytes<'_>, list_at: usize, address: u64, len_bytes: u32) {
     let in_first = PAGE - (address & (PAGE - 1));
     let pages = (u64::from(len_bytes) - in_first).div_ceil(PAGE);
@@ -80,11 +85,13 @@ pub(crate) fn write_list(memory: SharedBytes<'_>, list_at: usize, address: u64, 
     }
 }
 
-/// The two PRP entries of a transfer of several pieces, of which each has an address for the controller and bytes. Entries behind the
-/// first are written to the `list_bytes` at `list_at` in `memory`.
+/// Returns the two PRP entries of a transfer of several pieces, each given by its address for the
+/// controller and its bytes. Entries behind the first are written to the `list_bytes` at `list_at`
+/// in `memory`.
 ///
-/// `None` for pieces that do not lie page by page: only the first may begin inside a page, and only the last end in one (Base §4.1.1),
-/// but for those that go on where the one before ended.
+/// `None` for pieces that do not lie page by page: only the first may begin inside a page, and only
+/// the last may end inside one (Base §4.1.1). A piece that begins where the one before ended is
+/// always allowed.
 pub(crate) fn prps_of(
     memory: SharedBytes<'_>,
     iova: u64,

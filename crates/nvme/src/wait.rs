@@ -1,4 +1,4 @@
-//! Waiting for completions: by looking, or asleep.
+//! Waits for completions, by polling or asleep.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -11,32 +11,32 @@ use crate::channel::NvmeChannel;
 use crate::controller::Controller;
 use crate::options::WaitMode;
 
-/// Looks at the queue between two looks at the clock and the wake event.
+/// The number of looks at the queue between two looks at the clock and the wake event.
 const LOOKS: u32 = 64;
-/// Longest sleep with something under way, so that a controller that says nothing is noticed.
+/// The longest sleep with commands in flight, so that a silent controller is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// Longest sleep while a queue is being made again.
+/// The longest sleep while a queue is being created again.
 const SLEEP_SHORT: Duration = Duration::from_millis(1);
 
-/// What ended a sleep.
+/// The reason why a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndedBy {
     Wake,
     Interrupt,
-    /// Its end, or a signal to the process.
+    /// The sleep's time was over, or the process got a signal.
     Time,
-    /// The longest sleep that is borne without an interrupt.
+    /// The longest permitted sleep passed without an interrupt.
     Silence,
 }
 
-/// How a channel is told of completions, and tells others.
+/// The channel's notification of completions, and its own notification to others.
 pub(crate) struct Bell {
     mode: WaitMode,
-    /// The controller's.
+    /// The controller's interrupt.
     interrupt: Option<Interrupt>,
-    /// Tells others that there may be completions.
+    /// Signals others that there may be completions.
     pub(crate) event: CompletionEvent,
-    /// When a device that runs on this thread has something to do.
+    /// The time at which a device that runs on this thread has work to do.
     pub(crate) due: Option<Instant>,
 }
 
@@ -55,12 +55,12 @@ impl Bell {
         Ok(Self { mode, interrupt, event: CompletionEvent::default(), due: None })
     }
 
-    /// Whether nothing but a look finds completions.
+    /// Whether completions are found only by polling.
     pub(crate) fn is_polled(&self) -> bool {
         self.mode == WaitMode::Poll
     }
 
-    /// The interrupt vector of the completion queue.
+    /// Returns the interrupt vector of the completion queue.
     pub(crate) fn vector(&self) -> Option<u16> {
         self.interrupt.as_ref().map(|interrupt| interrupt.vector() as u16)
     }
@@ -88,7 +88,7 @@ impl NvmeChannel {
                 break;
             }
             if self.taken == 0 {
-                // Nothing can come but the end.
+                // Only the time-out can end this sleep.
                 let end = clock.end(got);
                 if end.is_none() && self.wake.is_none() {
                     break;
@@ -136,7 +136,7 @@ impl NvmeChannel {
         completions.len() - before
     }
 
-    /// Sleeps until a completion may be there, and no longer than until `end`.
+    /// Sleeps until there may be a completion, but no longer than until `end`.
     fn sleep_for_completion(&mut self, end: Option<Instant>, now: Instant) -> EndedBy {
         let longest = match self.is_open {
             false => SLEEP_SHORT,
@@ -144,8 +144,8 @@ impl NvmeChannel {
         };
         let slice = now.checked_add(longest);
         let end = [end, slice, self.bell.due].into_iter().flatten().min();
-        // Ordered between the completion doorbell and the look: a controller that posts now either sees that all was taken, and
-        // signals, or is seen here.
+        // Ordered between the completion doorbell and the look: a controller that posts now either
+        // sees that all was taken, and signals, or its completion is seen here.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         if end.is_some_and(|end| end <= now) || self.rings.is_ready() {
             return self.is_woken();
@@ -157,7 +157,7 @@ impl NvmeChannel {
         if is_silence { EndedBy::Silence } else { by }
     }
 
-    /// Whether the wake event is signalled; its signal is taken.
+    /// Returns `Wake` if the wake event is signalled, and clears it; otherwise `Time`.
     fn is_woken(&self) -> EndedBy {
         match self.wake.as_ref().filter(|wake| wake.is_signalled()) {
             Some(wake) => {

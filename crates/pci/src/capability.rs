@@ -4,7 +4,10 @@ const STATUS: usize = 6;
 const STATUS_CAPABILITIES: u8 = 1 << 4;
 const CAPABILITIES: usize = 0x34;
 
-/// Where the first capability with this number is in a configuration space (PCI 3.0 §6.7), if eight bytes of it are there.
+/// Returns the offset in a configuration space of the first capability with this number (PCI 3.0
+/// §6.7).
+///
+/// `None` if there is none, or if fewer than eight bytes of it lie inside the space.
 #[must_use]
 pub fn find_capability(config: &[u8; 256], number: u8) -> Option<usize> {
     if config[STATUS] & STATUS_CAPABILITIES == 0 {
@@ -23,12 +26,12 @@ pub fn find_capability(config: &[u8; 256], number: u8) -> Option<usize> {
 
 /// The capability of interrupts by messages (PCI 3.0 §6.8.2).
 pub mod msix {
-    /// Its number.
+    /// The capability's number.
     pub const NUMBER: u8 = 0x11;
-    /// Where its control word is, from the capability on.
+    /// The offset of the control word in the capability.
     pub const CONTROL: u32 = 2;
-    /// Messages are sent.
+    /// Control word: the function sends messages.
     pub const ENABLE: u16 = 1 << 15;
-    /// None are, whatever the vectors say.
+    /// Control word: all vectors are masked, whatever their own mask bits say.
     pub const MASK_ALL: u16 = 1 << 14;
 }

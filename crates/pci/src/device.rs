@@ -8,112 +8,125 @@ use qpair_memory::DmaMemory;
 use crate::function::Stepped;
 use crate::irq_event::IrqEvent;
 
-/// A part of a BAR that drivers map, and which the device watches.
+/// A part of a BAR that drivers map and the device watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedArea {
-    /// First byte in the BAR; a multiple of 4096.
+    /// The offset of the first byte in the BAR, a multiple of 4096.
     pub offset_bytes: u64,
-    /// Bytes; a multiple of 4096.
+    /// The length in bytes, a multiple of 4096.
     pub len: u64,
-    /// Where the area's first byte is in the file behind it ([`PciDevice::shared_file`]).
+    /// The offset of the area's first byte in the file behind it ([`PciDevice::shared_file`]).
     pub file_offset_bytes: u64,
 }
 
-/// What becomes of a wish to sleep ([`PciDevice::listen`]).
+/// The device's answer when its thread wants to sleep ([`PciDevice::listen`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listened {
-    /// There is something to do.
+    /// There is work to do: the thread must not sleep.
     Busy,
-    /// A call will tell of what comes next.
+    /// A call will announce the next work.
     Told,
-    /// A driver may say something that no call tells of: a look finds it.
+    /// A driver may leave work that no call announces: the thread has to poll for it.
     Untold,
 }
 
-/// A model of a PCI function: what [`crate::InProcess`] and the vfio-user server serve.
+/// A model of a PCI function, served by [`crate::InProcess`] and by the vfio-user server.
 ///
-/// Its methods may be called from any thread. What is asked for may come from a driver that is wrong or hostile: nothing panics, and
-/// what lies outside of the device is an error. Offsets are checked by the device.
+/// The methods may be called from any thread. Their arguments may come from a faulty or hostile
+/// driver: no method panics, and an access outside the device is an error. The device checks all
+/// offsets.
 pub trait PciDevice: Send + Sync {
-    /// The name of its kind, for messages: `nvme`.
+    /// Returns the name of the kind of device, for messages: `nvme`.
     fn kind(&self) -> &'static str;
 
-    /// Size of its configuration space, bytes (256 or 4096).
+    /// Returns the size of the configuration space in bytes: 256 or 4096.
     fn config_bytes(&self) -> u32;
 
-    /// Reads the configuration space. False: outside.
+    /// Reads the configuration space. Returns false if the range lies outside it.
     fn read_config(&self, offset: u32, into: &mut [u8]) -> bool;
 
-    /// Writes the configuration space; what cannot be written is ignored. False: outside.
+    /// Writes the configuration space and ignores bytes that are read-only. Returns false if the
+    /// range lies outside it.
     fn write_config(&self, offset: u32, bytes: &[u8]) -> bool;
 
-    /// Bytes of a BAR, 0 to 5; 0: there is none.
+    /// Returns the size of a BAR (0 to 5) in bytes, or 0 if the device does not have it.
     fn bar_bytes(&self, bar: u8) -> u64;
 
-    /// Reads registers. False: outside of the BAR, or of a width or alignment that the device does not take.
+    /// Reads registers. Returns false if the range lies outside the BAR, or if the device does not
+    /// accept this width or alignment.
     fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool;
 
-    /// Writes registers. False: as for reads.
+    /// Writes registers. Returns false in the same cases as [`PciDevice::read_bar`].
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool;
 
-    /// The part of a BAR that drivers may map, if there is one.
+    /// Returns the part of a BAR that drivers may map, if there is one.
     fn shared_area(&self, bar: u8) -> Option<SharedArea>;
 
-    /// Whether that part is better not mapped by a driver that can do without: the device offers drivers to be told by memory of their own
-    /// (shadow doorbells), and is woken by the calls that are left.
+    /// Whether a driver that can do without the shared area had better not map it.
+    ///
+    /// Such a device lets drivers announce work in memory of their own (shadow doorbells), and the
+    /// calls that remain wake it.
     fn prefers_calls(&self) -> bool {
         false
     }
 
-    /// Whether a write there says only that there is something to do (a doorbell), so that it can be taken whatever is under way.
+    /// Whether a write at this offset says only that there is work to do (a doorbell). Such a write
+    /// can be accepted at any time.
     fn is_doorbell(&self, _bar: u8, _offset: u64) -> bool {
         false
     }
 
-    /// The thread that steps the device wants to sleep: drivers are asked to tell of what comes next.
+    /// Asks drivers to announce their next work by a call, because the thread that steps the device
+    /// wants to sleep.
     fn listen(&self) -> Listened {
         Listened::Untold
     }
 
-    /// The file in memory behind that part, for one driver. It is that driver's for one session: [`PciDevice::end_session`] puts another
-    /// one in its place.
+    /// Returns the file in memory behind the shared area, for one driver.
+    ///
+    /// The file belongs to one session of that driver: [`PciDevice::end_session`] replaces it by
+    /// another.
     ///
     /// # Errors
-    /// `Invalid` if there is no such part; otherwise what the kernel says (`Limit` for too many open files).
+    /// `Invalid` if the BAR has no shared area; otherwise the kernel's error (`Limit` for too many
+    /// open files).
     fn shared_file(&self, bar: u8) -> Result<OwnedFd>;
 
-    /// A driver opens memory of `memory.bytes().len()` bytes at `iova` to the device.
+    /// Opens a driver's memory of `memory.bytes().len()` bytes to the device, at `iova`.
     ///
     /// # Errors
-    /// `Exists` where it overlaps what is open already; `Limit` where there is too much.
+    /// `Exists` if it overlaps memory that is open already; `Limit` if there is too much.
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()>;
 
-    /// A driver closes what lies in a range. On return the device has forgotten that memory. What is only partly inside stays, and is an
-    /// error (`Invalid`); nothing there is not (`NotFound`).
+    /// Closes a driver's memory in a range. On return the device has forgotten that memory.
     ///
     /// # Errors
-    /// As said.
+    /// `Invalid` if some memory lies only partly inside the range: that memory stays open.
+    /// `NotFound` if the range has no memory.
     fn unmap_dma(&self, iova: u64, len: u64) -> Result<()>;
 
-    /// A driver closes all of its memory (it is gone).
+    /// Closes all memory of a driver that has gone.
     fn unmap_all(&self);
 
-    /// MSI-X vectors.
+    /// Returns the number of MSI-X vectors.
     fn irq_count(&self) -> u32;
 
-    /// Sets or takes the event of one vector. False: no such vector.
+    /// Sets or removes the event of one vector. Returns false if there is no such vector.
     fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool;
 
     /// Resets the function. On return it does not access memory until it is set up again.
     fn reset(&self);
 
-    /// A driver of another process has gone, or was sent away. On return nothing of its session is left: its memory and its events are
-    /// closed, the function is reset, and memory that it may still have mapped ([`PciDevice::shared_file`]) is watched no more.
+    /// Ends the session of a driver in another process that has gone or was sent away.
+    ///
+    /// On return nothing of the session is left: its memory and events are closed, the function is
+    /// reset, and memory that the driver may still have mapped ([`PciDevice::shared_file`]) is no
+    /// longer watched.
     fn end_session(&self);
 
-    /// Does what there is to do for one queue.
+    /// Does the work that one queue has now.
     fn step(&self, queue: u16) -> Stepped;
 
-    /// Does what there is to do for all queues: for a thread that serves the whole device.
+    /// Does the work that all queues have now, for a thread that serves the whole device.
     fn step_all(&self) -> Stepped;
 }

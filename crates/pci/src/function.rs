@@ -10,42 +10,43 @@ use qpair_memory::{Arena, Mapping};
 
 /// The command register of the configuration space (`linux/pci_regs.h`).
 pub mod command {
-    /// Where it is.
+    /// The offset of the register.
     pub const AT: u32 = 4;
-    /// Registers in memory answer.
+    /// The function answers accesses to its memory BARs.
     pub const MEMORY: u16 = 1 << 1;
-    /// The device reaches memory.
+    /// The function may access memory.
     pub const BUS_MASTER: u16 = 1 << 2;
-    /// No interrupts by INTx.
+    /// The function raises no INTx interrupts.
     pub const NO_INTX: u16 = 1 << 10;
 }
 
 /// A PCI function that this program drives. Control plane: usable from any thread, and may block.
 ///
-/// Three ways to one: VFIO (hardware), vfio-user (a device in another process), [`crate::InProcess`] (a device model in this one).
+/// There are three implementations: VFIO (hardware), vfio-user (a device in another process) and
+/// [`crate::InProcess`] (a device model in this process).
 ///
-/// Errors are the block layer's: `Gone` where the function was removed or its process ended, `Denied`, `Limit` and
-/// `Unsupported` with the way out where one is known.
+/// Errors are those of the block layer: `Gone` if the function was removed or its process ended;
+/// `Denied`, `Limit` and `Unsupported`, with a hint where a remedy is known.
 pub trait PciFunction: Send + Sync + fmt::Debug {
-    /// Its name for people: `0000:3b:00.0`, `vfio-user:/run/x.sock`, `softnvme`.
+    /// Returns the function's name for people: `0000:3b:00.0`, `vfio-user:/run/x.sock`, `softnvme`.
     fn name(&self) -> &str;
 
-    /// How it is reached, in one word for tables: `vfio`, `vfio-user`, `in-process`.
+    /// Returns the transport in one word, for tables: `vfio`, `vfio-user`, `in-process`.
     fn transport(&self) -> &'static str;
 
-    /// Reads its configuration space.
+    /// Reads the configuration space.
     ///
     /// # Errors
-    /// See above; `Invalid` outside of the space.
+    /// See above; `Invalid` if the range lies outside the space.
     fn read_config(&self, offset: u32, into: &mut [u8]) -> Result<()>;
 
-    /// Writes its configuration space.
+    /// Writes the configuration space.
     ///
     /// # Errors
     /// See above.
     fn write_config(&self, offset: u32, bytes: &[u8]) -> Result<()>;
 
-    /// Sets and clears bits of its [`command`] register.
+    /// Sets and clears bits of the [`command`] register.
     ///
     /// # Errors
     /// See above.
@@ -56,13 +57,14 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
         self.write_config(command::AT, &word.to_le_bytes())
     }
 
-    /// Bytes of a base address register's range; 0: there is none.
+    /// Returns the size of a BAR's range in bytes, or 0 if the function does not have it.
     fn bar_bytes(&self, bar: u8) -> u64;
 
-    /// Reads registers: `into` has 1, 2, 4 or 8 bytes, as the device has registers, and is read by one access where the transport can.
+    /// Reads registers. `into` has 1, 2, 4 or 8 bytes, the width of the device's register, and is
+    /// read by one access where the transport can.
     ///
     /// # Errors
-    /// See above; `Invalid` outside of the range.
+    /// See above; `Invalid` if the range lies outside the BAR.
     fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> Result<()>;
 
     /// Writes registers, as [`PciFunction::read_bar`] reads them.
@@ -71,38 +73,46 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// See above.
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Writes registers that have no answer worth waiting for, such as doorbells: it may return before the function has the value, which comes
-    /// before all that is written or read later.
+    /// Writes registers whose answer is not worth waiting for, such as doorbells.
+    ///
+    /// The call may return before the function has the value. The function receives the value
+    /// before anything that is written or read later.
     ///
     /// # Errors
-    /// As [`PciFunction::write_bar`], as far as they are known at once.
+    /// As [`PciFunction::write_bar`], as far as errors are known at once.
     fn post_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_bar(bar, offset, bytes)
     }
 
-    /// Maps registers, so that they are reached without a call. `None` if this range cannot be mapped: use
-    /// [`PciFunction::write_bar`] (a doorbell that traps).
+    /// Maps registers, so that they can be accessed without a call. Returns `None` if this range
+    /// cannot be mapped: use [`PciFunction::write_bar`] (a doorbell that traps).
     ///
     /// # Errors
     /// See above.
     fn map_bar(&self, bar: u8, offset: u64, len: usize) -> Result<Option<Arc<Mapping>>>;
 
-    /// Opens an arena to the device: the address of its first byte for the device (IOVA); the arena is contiguous from there on for
-    /// [`Arena::mapped_bytes`]. The function keeps the arena until [`PciFunction::unmap_dma`]. Mapped once; a second call is an error.
+    /// Opens an arena to the device and returns the address of its first byte for the device
+    /// (IOVA).
+    ///
+    /// The arena is contiguous from there on for [`Arena::mapped_bytes`]. The function keeps the
+    /// arena until [`PciFunction::unmap_dma`]. An arena can be open only once: a second call is an
+    /// error.
     ///
     /// # Errors
-    /// `Limit` where memory may not be locked or addresses run out; `Invalid` if the arena is not a shared one and
-    /// [`PciFunction::needs_shared_memory`]; see above.
+    /// `Limit` if memory may not be locked or addresses run out; `Invalid` if the arena is not a
+    /// shared one and [`PciFunction::needs_shared_memory`]; see above.
     fn map_dma(&self, arena: &Arc<Arena>) -> Result<u64>;
 
-    /// Closes an arena to the device. On return the device reaches it no more.
+    /// Closes an arena to the device. On return the device can no longer access it.
     ///
     /// # Errors
-    /// See above; the arena is no longer kept then either, unless the device may still reach it.
+    /// See above. The function then keeps the arena only if the device may still access it.
     fn unmap_dma(&self, arena: &Arena) -> Result<()>;
 
-    /// Opens memory that others gave, as [`PciFunction::map_dma`] opens an arena: the address of its first byte for the device. `None`
-    /// where the transport cannot: then what is in it is copied.
+    /// Opens memory from another process, as [`PciFunction::map_dma`] opens an arena, and returns
+    /// the address of its first byte for the device.
+    ///
+    /// `None` if the transport cannot: drivers then copy the data.
     ///
     /// # Errors
     /// As [`PciFunction::map_dma`].
@@ -110,7 +120,8 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// Closes what [`PciFunction::map_region`] opened. On return the device reaches it no more.
+    /// Closes memory that [`PciFunction::map_region`] opened. On return the device can no longer
+    /// access it.
     ///
     /// # Errors
     /// As [`PciFunction::unmap_dma`].
@@ -122,15 +133,16 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// Whether arenas must be made with `ArenaOptions::shared`.
     fn needs_shared_memory(&self) -> bool;
 
-    /// Whether the arenas that are opened to it are of reserved huge pages alone. Data in other memory is copied.
+    /// Whether the arenas that are opened to the function must consist of reserved huge pages. Data
+    /// in other memory is copied.
     fn needs_huge_pages(&self) -> bool {
         false
     }
 
-    /// MSI-X vectors that it has.
+    /// Returns the number of MSI-X vectors.
     fn irq_count(&self) -> u32;
 
-    /// Lets vector `vector` signal `event` from now on, or nothing.
+    /// Makes vector `vector` signal `event` from now on, or nothing if `event` is `None`.
     ///
     /// # Errors
     /// See above; `Invalid` past [`PciFunction::irq_count`].
@@ -142,7 +154,8 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// `Unsupported` where it cannot; see above.
     fn reset(&self) -> Result<()>;
 
-    /// The device's own work, if it has no processor of its own: a thread that waits for the device calls it.
+    /// Returns the device's own work, if it has no processor of its own: a thread that waits for
+    /// the device steps it.
     fn stepper(&self) -> Option<Arc<dyn Step>> {
         None
     }
@@ -150,22 +163,22 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
 
 /// A device that runs on the processor of the threads that wait for it.
 pub trait Step: Send + Sync {
-    /// Does what there is to do now for one queue, of the driver's own number (NVMe: 0 for the admin queues). Threads that step
-    /// different queues do not wait for each other.
+    /// Does the work that one queue has now. `queue` is the driver's own number (NVMe: 0 for the
+    /// admin queues). Threads that step different queues do not wait for each other.
     fn step(&self, queue: u16) -> Stepped;
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stepped {
     /// Whether anything was done.
     pub progress: bool,
-    /// When there will be something to do even if nothing new comes; `None`: not by itself.
+    /// The time of the next work if nothing new comes; `None` if there is none.
     pub due: Option<Instant>,
 }
 
 impl Stepped {
-    /// What this step and another one did.
+    /// Returns the combined result of this step and another one.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

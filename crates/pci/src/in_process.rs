@@ -1,6 +1,7 @@
 //! A device model and its driver in one process.
 //!
-//! The model has no thread: the driver lends it its own ([`PciFunction::stepper`]), so that one core does both sides.
+//! The model has no thread of its own: the driver's threads step it ([`PciFunction::stepper`]), so
+//! that one core runs both sides.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,9 +15,9 @@ use crate::device::PciDevice;
 use crate::function::{PciFunction, Step, Stepped};
 use crate::irq_event::IrqEvent;
 
-/// Where addresses for the device begin. Not 0, which no command should name by accident.
+/// The first address for the device. Not 0, which a faulty command is likely to name.
 const IOVA_START: u64 = 1 << 32;
-/// What is opened lies apart, so that running over an end finds nothing.
+/// The unused addresses between two open areas, so that an access past an end hits no memory.
 const IOVA_GAP: u64 = 2 << 20;
 
 /// A [`PciDevice`] of this process as a [`PciFunction`].
@@ -28,14 +29,14 @@ pub struct InProcess<D> {
 
 struct Opened {
     next_iova: u64,
-    /// By the arena's number.
+    /// By the arena's number: address for the device, and bytes.
     arenas: HashMap<u32, (u64, u64)>,
-    /// By the address of what is mapped.
+    /// By the address of the mapping: address for the device, and bytes.
     regions: HashMap<usize, (u64, u64)>,
 }
 
 impl Opened {
-    /// Room behind what is open already.
+    /// Reserves `len` bytes of addresses behind those that are in use.
     fn take(&mut self, len: u64) -> u64 {
         let iova = self.next_iova;
         self.next_iova = (iova + len).next_multiple_of(IOVA_GAP) + IOVA_GAP;
@@ -44,14 +45,14 @@ impl Opened {
 }
 
 impl<D: PciDevice + 'static> InProcess<D> {
-    /// `device` as a function called `name`.
+    /// Makes a function called `name` of `device`.
     pub fn new(name: impl Into<String>, device: Arc<D>) -> Self {
         let opened =
             Opened { next_iova: IOVA_START, arenas: HashMap::new(), regions: HashMap::new() };
         Self { name: name.into(), device, opened: Mutex::new(opened) }
     }
 
-    /// The device itself, for what no driver can do (faults, power).
+    /// Returns the device itself, for operations that no driver can do (faults, power).
     #[must_use]
     pub fn device(&self) -> &Arc<D> {
         &self.device

@@ -1,4 +1,4 @@
-//! An interrupt of a function, as an event to sleep for.
+//! An interrupt of a function, as an event that a thread can sleep on.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::function::PciFunction;
 
-/// A vector of a function that signals an event of this program, until another one takes the vector.
+/// A vector of a function that signals an event of this program, until somebody else takes the
+/// vector.
 #[derive(Debug)]
 pub struct Interrupt {
     event: OwnedFd,
@@ -20,7 +21,7 @@ impl Interrupt {
     /// Takes a vector.
     ///
     /// # Errors
-    /// `Limit` where the process has no descriptors left; what [`PciFunction::set_irq`] says.
+    /// `Limit` if the process has no descriptors left; the errors of [`PciFunction::set_irq`].
     pub fn new(function: &dyn PciFunction, vector: u32) -> Result<Self> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|cause| Error::os(cause.into(), "eventfd"))?;
@@ -28,24 +29,26 @@ impl Interrupt {
         Ok(Self { event, vector })
     }
 
-    /// Which one.
+    /// Returns the number of the vector.
     #[must_use]
     pub fn vector(&self) -> u32 {
         self.vector
     }
 
-    /// Takes the signal, if there is one. The server of the device has the event as well: it may have taken the signal first, and have
-    /// made reading wait.
+    /// Clears the signal, if there is one.
+    ///
+    /// The server of the device has the event as well: it may have read the signal first, and may
+    /// have made the event a blocking one.
     pub fn clear(&self) {
         let mut count = [0; 8];
-        // No offset: an event has none.
+        // An eventfd has no offset.
         let taken = rustix::io::preadv2(
             &self.event,
             &mut [IoSliceMut::new(&mut count)],
             u64::MAX,
             ReadWriteFlags::NOWAIT,
         );
-        // Kernels before 5.12, which only know the mark of the open file.
+        // Kernels before 5.12 know only the O_NONBLOCK mark of the open file.
         if taken == Err(Errno::OPNOTSUPP) {
             let _ = rustix::io::read(&self.event, &mut [0; 8]);
         }

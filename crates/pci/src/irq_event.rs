@@ -1,9 +1,12 @@
-//! The events by which a driver is interrupted.
+//! Events that interrupt a driver.
 //!
-//! They are eventfds that another process may have given. write(2) on one would wait while it is full, unless its open file is marked
-//! O_NONBLOCK; and its owner shares that open file, fills it and changes the mark at any moment. What never waits, whatever the owner
-//! does, is the kernel's own signal. So a signal is a read of nothing by asynchronous I/O, with the event to be signalled at its end
-//! (IOCB_FLAG_RESFD): one system call that has ended before it returns.
+//! The events are eventfds that another process may have supplied. write(2) to a full eventfd
+//! blocks, unless its open file is marked O_NONBLOCK. The owner shares that open file, and can fill
+//! it or change the mark at any moment.
+//!
+//! Only the kernel's own signal never blocks, whatever the owner does. So a signal is an
+//! asynchronous read of zero bytes that signals the event when it ends (IOCB_FLAG_RESFD). The
+//! system call that submits the read returns after the read has ended.
 
 use std::fmt;
 use std::io;
@@ -18,22 +21,24 @@ use qpair_block::{Error, ErrorKind, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 
-/// Signals that are not collected yet, at most.
+/// The maximum number of signals whose results are not collected yet.
 const REQUESTS: usize = 128;
-/// Tries to signal, each after the ends of earlier ones were collected.
+/// The maximum number of attempts at one signal. Each attempt first collects the results of earlier
+/// ones.
 const TRIES: usize = 3;
 
-/// An eventfd that interrupts a driver. To signal it never waits.
+/// An eventfd that interrupts a driver. Signalling never blocks.
 pub struct IrqEvent {
     fd: OwnedFd,
     undelivered: Option<Arc<AtomicU64>>,
 }
 
 impl IrqEvent {
-    /// Of an eventfd; of nothing else.
+    /// Wraps an eventfd.
     ///
     /// # Errors
-    /// `Invalid` for a descriptor of another kind; `Limit` or `Unsupported` where the kernel gives no asynchronous I/O.
+    /// `Invalid` for a descriptor that is not an eventfd; `Limit` or `Unsupported` if the kernel
+    /// provides no asynchronous I/O.
     pub fn new(fd: OwnedFd) -> Result<Self> {
         let link = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())
             .map_err(|errno| Error::os(errno.into(), "seeing what a descriptor is"))?;
@@ -45,19 +50,20 @@ impl IrqEvent {
         Ok(Self { fd, undelivered: None })
     }
 
-    /// Lets `count` go up by each signal that cannot be delivered.
+    /// Adds one to `count` for each signal that cannot be delivered.
     #[must_use]
     pub fn counting(self, count: Arc<AtomicU64>) -> Self {
         Self { undelivered: Some(count), ..self }
     }
 
-    /// The eventfd, for others to wait for.
+    /// Returns the eventfd, for others to wait for.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
 
-    /// Interrupts the driver. False: that could not be delivered, most likely since the event is full, which its owner made it.
+    /// Interrupts the driver. Returns false if the signal could not be delivered, most likely
+    /// because the owner filled the event.
     pub fn signal(&self) -> bool {
         let delivered = self.has_room() && Signaller::get().is_ok_and(|it| it.signal(&self.fd));
         if let (false, Some(undelivered)) = (delivered, &self.undelivered) {
@@ -66,7 +72,8 @@ impl IrqEvent {
         delivered
     }
 
-    /// Whether it can count one more. Only to know: a signal does not wait if this has changed meanwhile.
+    /// Whether the event can count one more. Advisory: a signal does not block if this has changed
+    /// meanwhile.
     fn has_room(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -81,7 +88,8 @@ impl fmt::Debug for IrqEvent {
     }
 }
 
-/// A request, as the kernel's ABI has it (linux/aio_abi.h). The two words whose places depend on the byte order are 0.
+/// A request in the kernel's ABI (linux/aio_abi.h). The two words whose order depends on the byte
+/// order are 0.
 #[repr(C)]
 #[derive(Default)]
 struct Request {
@@ -101,7 +109,7 @@ struct Request {
 const OPCODE_READ: u16 = 0;
 const FLAG_EVENT: u32 = 1;
 
-/// How a request ended, as the kernel's ABI has it.
+/// The result of a request, as the kernel's ABI has it.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct End {
@@ -110,7 +118,8 @@ struct End {
 
 const _: () = assert!(size_of::<Request>() == 64 && size_of::<End>() == 32);
 
-/// A context of asynchronous I/O: one for all events of this process, since to end one takes milliseconds.
+/// A context of asynchronous I/O. All events of the process share one, since destroying a context
+/// takes milliseconds.
 struct Signaller {
     context: c_ulong,
     /// An empty file in memory: reading it ends at once.
@@ -159,7 +168,7 @@ impl Signaller {
             });
             match submitted {
                 Ok(count) => return count == 1,
-                // Ends of earlier ones take up the room.
+                // Uncollected results of earlier signals take up the room.
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => self.collect(),
                 Err(_) => return false,
             }
@@ -220,7 +229,7 @@ mod tests {
         u64::from_ne_bytes(bytes)
     }
 
-    /// Fails if `work` does not end: it would never.
+    /// Fails if `work` does not end: without the time limit, the test would hang.
     fn ends(work: impl FnOnce() + Send + 'static) {
         let (done, wait) = mpsc::channel();
         let thread = std::thread::spawn(move || {

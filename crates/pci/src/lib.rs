@@ -1,30 +1,41 @@
 //! PCI functions from user space.
 //!
-//! - [`PciFunction`]: what a driver needs of a function: registers, memory that the device reaches, interrupts, reset.
-//! - [`vfio`]: functions of hardware; [`sysfs`]: which there are, and giving them to programs and back.
-//! - [`PciDevice`]: the other side, a model of a function; [`InProcess`] joins the two in one process.
-//! - [`Interrupt`]: a vector as an event to sleep for.
-//! - [`IrqEvent`]: how a model interrupts its driver without ever waiting for it.
-//! - [`Patience`]: the function that drivers ask whether to go on waiting for a silent device.
+//! - [`PciFunction`]: a function as its driver sees it: registers, memory that the device can
+//!   access, interrupts, reset.
+//! - [`vfio`]: hardware functions; [`sysfs`]: the functions of a machine, and giving them to
+//!   programs and back.
+//! - [`PciDevice`]: the device side, a model of a function; [`InProcess`] joins the two sides in
+//!   one process.
+//! - [`Interrupt`]: a vector as an event that a thread can sleep on.
+//! - [`IrqEvent`]: interrupts the driver of a model, without ever blocking.
+//! - [`Patience`]: the timeout policy, a function that drivers ask whether to keep waiting for a
+//!   silent device.
 //!
 //! # Safety argument
 //!
-//! There is `unsafe` in three places: in [`InProcess`], which lends an arena to a model; in `vfio/ioctl.rs`, which makes the system
-//! calls of VFIO; and in `irq_event.rs`, which makes those of asynchronous I/O, with requests and room that outlive the call.
+//! There is `unsafe` code in three places. [`InProcess`] lends an arena to a model. `vfio/ioctl.rs`
+//! makes the system calls of VFIO. `irq_event.rs` makes the system calls of asynchronous I/O, with
+//! requests and buffers that outlive the call.
 //!
-//! 1. *System calls.* A structure goes to the kernel as a vector of bytes whose first word is the vector's own length; the calls that
-//!    are made with it read and write no more than that, and, with the flags in use, hold no addresses. The two calls that do
-//!    hold one are functions of their own, which make the address from what they borrow.
-//! 2. *What a device reaches.* The IOMMU lets it reach the pages of the arenas and regions that are open to it and no others: without one,
-//!    [`vfio::open`] refuses. The kernel keeps those pages for as long as they are open, whatever becomes of the mapping; so
-//!    a device that runs on when its driver is gone writes into memory that no other owner has been given. Besides, the
-//!    function holds each of them until it is closed to the device, and takes bus mastering from the device first when it is dropped.
-//! 3. *Where in an arena it writes.* As with a kernel interface that is given addresses, the driver names in its commands only
-//!    buffers that it holds until the answer, and its own queues (qpair-memory, point 6).
-//! 4. *Registers* are mapped as `qpair_memory::Mapping`, to which no reference is ever formed. The pages of the MSI-X table are
-//!    not mapped: what is written there is an address that the device writes to. (The IOMMU checks interrupts too; without
-//!    that, the kernel refuses to set it up.) Memory access stays on for as long as a function is open, so touching registers
-//!    is no fault; those of a function that was pulled out read as ones, or are replaced (qpair-memory, point 8).
+//! 1. *System calls.* A structure goes to the kernel as a vector of bytes whose first word is the
+//!    vector's own length. The calls that are made with it read and write no more than that, and,
+//!    with the flags in use, hold no addresses. The two calls that do hold an address are separate
+//!    functions, which make the address from what they borrow.
+//! 2. *Memory that a device can access.* The IOMMU lets it access only the pages of the arenas and
+//!    regions that are open to it: without an IOMMU, [`vfio::open`] refuses. The kernel keeps those
+//!    pages for as long as they are open, whatever becomes of the mapping. So a device that keeps
+//!    running after its driver has gone writes only to memory that no other owner has been given.
+//!    In addition, the function holds each arena and region until it is closed to the device. When
+//!    the function is dropped, it first takes bus mastering from the device.
+//! 3. *Addresses in an arena.* As with a kernel interface that takes addresses, the driver's
+//!    commands name only buffers that the driver holds until the answer, and its own queues
+//!    (qpair-memory, point 6).
+//! 4. *Registers* are mapped as `qpair_memory::Mapping`, to which no reference is ever formed. The
+//!    pages of the MSI-X table are not mapped, because the table holds addresses that the device
+//!    writes to. (The IOMMU checks interrupts too; without that, the kernel refuses to set it up.)
+//!    Memory access stays on for as long as a function is open, so accessing registers causes no
+//!    fault. The registers of a function that was pulled out read as ones, or are replaced
+//!    (qpair-memory, point 8).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 

@@ -1,53 +1,55 @@
-//! Where a controller is in its life, as one word that its driver's channels read before they use it.
+//! The state of a controller in one word, which its driver's channels read before they use the
+//! controller.
 
-/// What channels may do.
+/// The phase of a controller's life, which says what channels may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Make their queues, and use them.
+    /// Channels create their queues and use them.
     Running,
-    /// The controller is being stopped or reset: it may still touch memory. Nothing is sent, and nothing given back but what completes.
+    /// The controller is being stopped or reset and may still access memory. Channels send nothing,
+    /// and give back only requests that complete.
     Stopping,
-    /// It touches no memory any more: what was under way is over.
+    /// The controller no longer accesses memory: all requests have ended.
     Quiet,
-    /// As quiet, for good.
+    /// The controller is gone for good, and accesses no memory.
     Gone,
 }
 
-/// A life of the controller and its phase. Each reset begins a new life.
+/// A life of the controller, and its phase. Each reset begins a new life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LifeWord(u64);
 
 impl LifeWord {
-    /// Of no controller: no life comes to this.
+    /// A word that belongs to no controller: no life reaches this number.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The word of a phase of a life.
+    /// Makes the word of a phase of a life.
     #[must_use]
     pub fn new(life: u64, phase: Phase) -> Self {
         Self(life << 2 | phase as u64)
     }
 
-    /// The word as it was kept by [`LifeWord::bits`].
+    /// Restores a word from [`LifeWord::bits`].
     #[inline(always)]
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// What an atomic holds of it.
+    /// Returns the word as an integer, to be kept in an atomic.
     #[inline(always)]
     #[must_use]
     pub fn bits(self) -> u64 {
         self.0
     }
 
-    /// Which life it is, counted from the first.
+    /// Returns the number of the life, counted from the first.
     #[must_use]
     pub fn life(self) -> u64 {
         self.0 >> 2
     }
 
-    /// What may be done in it.
+    /// Returns the phase.
     #[inline(always)]
     #[must_use]
     pub fn phase(self) -> Phase {

@@ -1,7 +1,8 @@
-//! Which arenas and regions of others' memory are open to the function, and where; and those that one queue of a driver uses.
+//! The arenas and memory regions that are open to a function, their addresses for the device, and
+//! which of them each queue of a driver uses.
 //!
-//! Invariant: each is open while it has users. It is closed when its last user goes, or when the function is cut off, and
-//! never twice.
+//! Invariant: each arena or region is open while it has users. It is closed when its last user goes
+//! or when the function is cut off, and never twice.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,10 +14,11 @@ use qpair_memory::Piece;
 
 use crate::function::PciFunction;
 
-/// Memory is opened in pages of this size.
+/// The page size in which memory is opened.
 const PAGE_BYTES: usize = 4096;
 
-/// The arenas that a driver has opened to its function. Several of its parts may use one arena: it is opened once.
+/// The arenas that a driver has opened to its function. Several parts of the driver may use one
+/// arena: it is opened once.
 pub struct Maps {
     function: Arc<dyn PciFunction>,
     opened: Mutex<Opened>,
@@ -26,13 +28,13 @@ pub struct Maps {
 struct Opened {
     /// By the arena's number.
     arenas: Users<u32, Arena>,
-    /// By the address of what is mapped.
+    /// By the address of the mapping.
     regions: Users<usize, Mapping>,
-    /// Nothing is open any more, and nothing will be.
+    /// Set once everything was closed: nothing can be opened any more.
     is_cut_off: bool,
 }
 
-/// What is open of one kind of memory, and how often it is used.
+/// The open memory of one kind, with the number of users of each.
 struct Users<K, M>(HashMap<K, Entry<M>>);
 
 struct Entry<M> {
@@ -52,14 +54,14 @@ impl<K: Eq + Hash, M> Users<K, M> {
         self.0.insert(key, Entry { memory: memory.clone(), iova, users: 1 });
     }
 
-    /// One user more of what is open; where it is for the device.
+    /// Adds a user to memory that is open. Returns the memory's address for the device.
     fn join(&mut self, key: K) -> Option<u64> {
         let entry = self.0.get_mut(&key)?;
         entry.users += 1;
         Some(entry.iova)
     }
 
-    /// One user less; whether it was the last.
+    /// Removes a user. Returns whether that was the last one.
     fn leave(&mut self, key: K) -> bool {
         let Some(entry) = self.0.get_mut(&key) else { return false };
         entry.users -= 1;
@@ -82,7 +84,7 @@ impl fmt::Debug for Maps {
 }
 
 impl Maps {
-    /// Nothing is open yet.
+    /// Makes an empty set: no arena is open yet.
     #[must_use]
     pub fn new(function: Arc<dyn PciFunction>) -> Arc<Self> {
         Arc::new(Self { function, opened: Mutex::default() })
@@ -94,7 +96,7 @@ impl Maps {
         self.function.needs_shared_memory()
     }
 
-    /// How memory that is opened to the device is mapped.
+    /// Returns how memory that is opened to the device must be mapped.
     #[must_use]
     pub fn arena_options(&self) -> ArenaOptions {
         let shared = self.function.needs_shared_memory();
@@ -104,7 +106,8 @@ impl Maps {
         }
     }
 
-    /// Whether the device can reach an arena at all. Lists of segments it does not: drivers copy them.
+    /// Whether the device can access an arena at all. An arena of segment lists it cannot: drivers
+    /// copy its data.
     #[must_use]
     pub fn takes(&self, arena: &Arena) -> bool {
         let is_block = arena.segments_max().is_none();
@@ -117,7 +120,7 @@ impl Maps {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is open, unless all was closed.
+    /// Returns the open memory, or an error once everything was closed.
     fn opened(&self) -> Result<MutexGuard<'_, Opened>> {
         let opened = self.lock();
         if opened.is_cut_off {
@@ -127,10 +130,10 @@ impl Maps {
         Ok(opened)
     }
 
-    /// Opens an arena for one more user: where its first byte is for the device.
+    /// Opens an arena for one more user. Returns the address of its first byte for the device.
     ///
     /// # Errors
-    /// `Gone` once all was closed ([`Maps::cut_off`]); what [`PciFunction::map_dma`] says.
+    /// `Gone` once all was closed ([`Maps::cut_off`]); the errors of [`PciFunction::map_dma`].
     pub fn open(&self, arena: &Arc<Arena>) -> Result<u64> {
         let mut opened = self.opened()?;
         if let Some(iova) = opened.arenas.join(arena.id()) {
@@ -139,7 +142,7 @@ impl Maps {
         let iova = self.function.map_dma(arena)?;
         let end = iova.checked_add(arena.mapped_bytes() as u64);
         if !iova.is_multiple_of(PAGE_BYTES as u64) || end.is_none() {
-            // An error of the transport: of no use to any caller.
+            // No caller could use an error of the transport.
             let _ = self.function.unmap_dma(arena);
             let name = self.function.name();
             let context = format!("{name}: {arena:?} was opened at {iova:#x}, off its pages");
@@ -149,17 +152,21 @@ impl Maps {
         Ok(iova)
     }
 
-    /// Takes one user of an arena away.
+    /// Removes one user of an arena.
     pub fn close(&self, arena: &Arena) {
         let mut opened = self.lock();
         if opened.arenas.leave(arena.id()) {
-            // A function that is gone has no memory open; one that cannot close it keeps the arena alive by itself.
+            // A function that is gone has no memory open. A function that cannot close the arena
+            // keeps it alive itself.
             let _ = self.function.unmap_dma(arena);
         }
     }
 
-    /// Opens a region of others' memory for one more user: where its first byte is for the device. `None`: the transport cannot, this
-    /// process may not keep so much in memory, or may not write there; what is in it is copied then.
+    /// Opens a region of another process's memory for one more user. Returns the address of its
+    /// first byte for the device.
+    ///
+    /// `None` if the transport cannot, if this process may not lock so much memory, or if it may
+    /// not write there. Drivers then copy the data.
     ///
     /// # Errors
     /// As [`Maps::open`].
@@ -182,7 +189,7 @@ impl Maps {
         Ok(Some(iova))
     }
 
-    /// Takes one user of a region away.
+    /// Removes one user of a region.
     pub fn close_region(&self, region: &Mapping) {
         let mut opened = self.lock();
         if opened.regions.leave(region.region().0) {
@@ -191,7 +198,7 @@ impl Maps {
         }
     }
 
-    /// Closes all. False: some of it may still be reached.
+    /// Closes everything. Returns false if the device may still access some of it.
     pub fn cut_off(&self) -> bool {
         let mut opened = self.lock();
         opened.is_cut_off = true;
@@ -210,20 +217,20 @@ impl Maps {
     }
 }
 
-/// The arenas that one queue uses, open for as long as this lives.
+/// The arenas that one queue uses. They are open while this value lives.
 #[derive(Debug)]
 pub struct OpenArenas {
     arenas: Vec<(Arc<Arena>, u64)>,
-    /// The one that was used last, and where it is for the device.
+    /// The arena that was used last, and its address for the device.
     last: (u32, u64),
     maps: Arc<Maps>,
 }
 
 impl OpenArenas {
-    /// Opens those of `arenas` that the device can reach at all.
+    /// Opens those of `arenas` that the device can access at all.
     ///
     /// # Errors
-    /// What [`Maps::open`] says; none of them is open then.
+    /// The errors of [`Maps::open`]; in that case no arena is left open.
     pub fn new(maps: &Arc<Maps>, arenas: &[Arc<Arena>]) -> Result<Self> {
         let mut opened = Self { arenas: Vec::new(), last: (u32::MAX, 0), maps: maps.clone() };
         for arena in arenas {
@@ -236,7 +243,7 @@ impl OpenArenas {
         Ok(opened)
     }
 
-    /// Where an arena's first byte is for the device, if it is open.
+    /// Returns the address of an arena's first byte for the device, if the arena is open.
     #[inline]
     pub fn iova_of(&mut self, arena_id: u32) -> Option<u64> {
         if self.last.0 == arena_id {
@@ -247,7 +254,7 @@ impl OpenArenas {
         Some(iova)
     }
 
-    /// Where a buffer's first byte is for the device.
+    /// Returns the address of a buffer's first byte for the device.
     #[inline]
     pub fn iova_of_buffer(&mut self, buffer: &Buffer) -> Option<u64> {
         let iova = self.iova_of(buffer.arena().id())?;
@@ -263,10 +270,10 @@ impl Drop for OpenArenas {
     }
 }
 
-/// The regions behind the lists that one queue uses, open for as long as this lives.
+/// The regions behind the segment lists that one queue uses. They are open while this value lives.
 #[derive(Debug)]
 pub struct OpenRegions {
-    /// By the number of the arena that has the lists.
+    /// By the number of the arena with the segment lists.
     places: Vec<(u32, Place)>,
     maps: Arc<Maps>,
 }
@@ -278,10 +285,10 @@ struct Place {
 }
 
 impl OpenRegions {
-    /// Opens those regions of `arenas` that the device can reach at all.
+    /// Opens the regions of `arenas` that the device can access at all.
     ///
     /// # Errors
-    /// What [`Maps::open_region`] says; none of them is open then.
+    /// The errors of [`Maps::open_region`]; in that case no region is left open.
     pub fn new(maps: &Arc<Maps>, arenas: &[Arc<Arena>]) -> Result<Self> {
         let mut opened = Self { places: Vec::new(), maps: maps.clone() };
         for arena in arenas {
@@ -297,13 +304,13 @@ impl OpenRegions {
         Ok(opened)
     }
 
-    /// Whether the device reaches some of what is in an arena's lists.
+    /// Whether the device can access any of the memory that an arena's lists name.
     #[must_use]
     pub fn has(&self, arena_id: u32) -> bool {
         self.places.iter().any(|(id, _)| *id == arena_id)
     }
 
-    /// Where a piece of a buffer of an arena is for the device, if it reaches it.
+    /// Returns the address of a piece of a buffer for the device, if the device can access it.
     #[must_use]
     pub fn iova_of(&self, arena_id: u32, piece: Piece) -> Option<u64> {
         self.places.iter().filter(|(id, _)| *id == arena_id).find_map(|(_, place)| {

@@ -1,11 +1,12 @@
-//! How long people let a driver wait.
+//! The timeout policy of a driver: whether it should keep waiting for a silent device.
 
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// No question is asked before: what a device does at once is let be, also when the program is to end.
+/// The grace period before the function is asked: short waits are never interrupted, even if the
+/// program is about to end.
 const GRACE: Duration = Duration::from_millis(250);
 
 /// A wait for a device that has not answered for a while.
@@ -13,29 +14,32 @@ const GRACE: Duration = Duration::from_millis(250);
 pub struct Waiting<'a> {
     /// The function's name.
     pub name: &'a str,
-    /// What it is to do: `to become ready`.
+    /// The event that is awaited, as an infinitive: `to become ready`.
     pub to: &'a str,
-    /// How long it has been waited for.
+    /// How long the driver has waited so far.
     pub waited: Duration,
-    /// How long it is going to be waited for at most.
+    /// The maximum that the driver will wait.
     pub at_most: Duration,
 }
 
 type Asked = dyn Fn(&Waiting<'_>) -> ControlFlow<()> + Send + Sync;
 
-/// The function that is asked, now and then, whether to go on waiting for a device. By default there is none: drivers wait until their time-outs.
+/// The function that drivers ask, now and then, whether to keep waiting for a device. By default
+/// there is none: drivers wait until their time-outs.
 ///
-/// A function that answers `Break` ends the wait with an error `Interrupted`, and the device is not used any more.
+/// If the function answers `Break`, the wait ends with an error `Interrupted`, and the device is
+/// not used any more.
 #[derive(Clone, Default)]
 pub struct Patience(Option<Arc<Asked>>);
 
 impl Patience {
-    /// Asks `asked`, up to thousands of times a second, on the thread that waits. It does not block.
+    /// Makes a policy that asks `asked`, up to thousands of times a second, on the thread that
+    /// waits. `asked` must not block.
     pub fn new(asked: impl Fn(&Waiting<'_>) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(asked)))
     }
 
-    /// Whether a wait that began at `start` is to end.
+    /// Whether a wait that began at `start` should end.
     #[must_use]
     pub fn is_over(&self, name: &str, to: &str, start: Instant, at_most: Duration) -> bool {
         let Some(asked) = &self.0 else { return false };
@@ -44,7 +48,7 @@ impl Patience {
     }
 }
 
-/// The same are those that ask the same.
+/// Two policies are equal if they ask the same function.
 impl PartialEq for Patience {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {

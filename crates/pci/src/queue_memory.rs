@@ -1,7 +1,7 @@
-//! Memory of queues: one block that the controller reaches.
+//! Memory of queues: one block that the controller can access.
 //!
-//! Invariant: while this lives, the block is leased and its arena is open to the function. It is dropped only when the controller can no
-//! longer touch it (that is for its owner to see to).
+//! Invariant: while a value of these types lives, its block is leased and its arena is open to the
+//! function. The owner must drop it only when the controller can no longer access it.
 
 use std::sync::Arc;
 
@@ -19,23 +19,23 @@ pub struct QueueMemory {
 }
 
 impl QueueMemory {
-    /// At least `len` bytes.
+    /// Takes a block of at least `len` bytes.
     ///
     /// # Errors
-    /// `Limit` where memory is short; what [`Maps::open`] says.
+    /// `Limit` if memory is short; the errors of [`Maps::open`].
     pub fn new(maps: &Arc<Maps>, len: usize) -> Result<Self> {
         let (buffer, iova) = take(maps, len)?;
         Ok(Self { buffer, iova, maps: maps.clone() })
     }
 
-    /// Where its first byte is for the device: a multiple of the page.
+    /// Returns the address of the first byte for the device: a multiple of the page.
     #[inline]
     #[must_use]
     pub fn iova(&self) -> u64 {
         self.iova
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the block.
     #[inline(always)]
     pub fn bytes(&mut self) -> SharedBytes<'_> {
         self.buffer.shared()
@@ -48,7 +48,8 @@ impl Drop for QueueMemory {
     }
 }
 
-/// The same, reached by several threads at once: what all queues of a controller share.
+/// A zeroed block that several threads access at once, for memory that all queues of a controller
+/// share.
 #[derive(Debug)]
 pub struct SharedQueueMemory {
     block: SharedBlock,
@@ -57,7 +58,7 @@ pub struct SharedQueueMemory {
 }
 
 impl SharedQueueMemory {
-    /// At least `len` bytes.
+    /// Takes a block of at least `len` bytes.
     ///
     /// # Errors
     /// As [`QueueMemory::new`].
@@ -66,13 +67,13 @@ impl SharedQueueMemory {
         Ok(Self { block: SharedBlock::new(buffer), iova, maps: maps.clone() })
     }
 
-    /// Where its first byte is for the device: a multiple of the page.
+    /// Returns the address of the first byte for the device: a multiple of the page.
     #[must_use]
     pub fn iova(&self) -> u64 {
         self.iova
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the block.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {
@@ -86,7 +87,8 @@ impl Drop for SharedQueueMemory {
     }
 }
 
-/// A block of at least `len` bytes, open to the device, and where it is for the device.
+/// Takes a block of at least `len` bytes and opens its arena to the device. Returns the block and
+/// its address for the device.
 fn take(maps: &Arc<Maps>, len: usize) -> Result<(Buffer, u64)> {
     let context = || format!("{len} bytes of memory for queues");
     let arena = Arena::new(len.next_power_of_two().max(4096), 1, maps.arena_options())

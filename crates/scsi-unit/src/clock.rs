@@ -1,4 +1,5 @@
-//! The clock of a unit: it begins at nothing with the power, and goes on from what it is set to.
+//! The clock of a unit: it starts at zero when power comes on, and continues from any value that it
+//! is set to.
 
 use std::time::Instant;
 
@@ -11,12 +12,12 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// As after power on.
+    /// Starts the clock as after power on.
     pub(crate) fn begin(now: Instant) -> Self {
         Self { began: Timestamp { origin: ORIGIN_POWER_ON, ms: 0 }, since: now }
     }
 
-    /// Set by an initiator.
+    /// Sets the clock to an initiator's value.
     pub(crate) fn set(ms: u64, now: Instant) -> Self {
         Self { began: Timestamp { origin: ORIGIN_SET, ms }, since: now }
     }

@@ -1,48 +1,48 @@
-//! What a unit is, as long as it lives.
+//! The fixed properties of a unit.
 
 use std::time::Instant;
 
-/// Most that one command may ask for.
+/// The limits of one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a READ or WRITE.
+    /// The maximum number of bytes of a READ or WRITE.
     pub transfer_bytes_max: u64,
-    /// Bytes of an UNMAP; 0: it knows none.
+    /// The maximum number of bytes of an UNMAP; 0: the command is not supported.
     pub unmap_bytes_max: u64,
-    /// Ranges of an UNMAP.
+    /// The maximum number of ranges of an UNMAP.
     pub unmap_ranges_max: u32,
-    /// Bytes of a WRITE SAME; 0: it knows none.
+    /// The maximum number of bytes of a WRITE SAME; 0: the command is not supported.
     pub write_same_bytes_max: u64,
 }
 
-/// What a unit is.
+/// The fixed properties of a unit.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Its product, at most 16 characters.
+    /// The product name, at most 16 characters.
     pub product: &'static str,
-    /// Its serial number.
+    /// The serial number.
     pub serial: String,
-    /// Its name (NAA).
+    /// The unit's name (NAA).
     pub naa: u64,
     /// The address of its SAS port, if it has one.
     pub port: Option<u64>,
-    /// Bytes of a block.
+    /// The bytes of a block.
     pub block_bytes: u32,
-    /// Blocks of a physical one, as a power of two.
+    /// The number of logical blocks in a physical one, as a power of two.
     pub physical_exponent: u8,
-    /// 1: a solid state drive; else revolutions a minute.
+    /// Revolutions a minute; 1: a solid state drive.
     pub rotation: u16,
-    /// Whether it has a volatile write cache.
+    /// Whether the unit has a volatile write cache.
     pub has_cache: bool,
-    /// Whether it cannot be written.
+    /// Whether the unit is write-protected.
     pub read_only: bool,
-    /// Whether what is unmapped reads as zeroes.
+    /// Whether unmapped blocks read as zeroes.
     pub reads_zeroes: bool,
-    /// Most that one command may ask for.
+    /// The limits of one command.
     pub limits: Limits,
-    /// The time that its clock goes by.
+    /// The source of the time for the unit's clock.
     pub now: fn() -> Instant,
-    /// Operation codes that a disk may do without, and this one does.
+    /// Optional operation codes that this unit does not support.
     pub without: &'static [u8],
 }
 

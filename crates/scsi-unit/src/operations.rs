@@ -1,8 +1,8 @@
-//! The commands that a disk knows.
+//! The commands that a disk supports.
 
 use qpair_scsi_wire::command::opcode;
 
-/// The commands, each with which bits of its descriptor block count.
+/// The commands, each with the bits of its descriptor block that are evaluated.
 pub(crate) const OPERATIONS: &[(u8, Option<u16>, &[u8])] = &[
     (opcode::TEST_UNIT_READY, None, &[0x00, 0, 0, 0, 0, 0]),
     (opcode::REQUEST_SENSE, None, &[0x03, 1, 0, 0, 0xFF, 0]),

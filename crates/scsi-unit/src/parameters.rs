@@ -1,4 +1,4 @@
-//! Commands that tell what a unit is, and the few that change it.
+//! Commands that report the properties of a unit, and the few that change them.
 
 use qpair_scsi_wire::capacity::Capacity;
 use qpair_scsi_wire::inquiry::{Inquiry, TYPE_DISK, TYPE_NONE};
@@ -13,7 +13,7 @@ use crate::unit::{LogicalUnit, ModeSelect, Reply};
 
 const VENDOR: &str = "QPAIR";
 const REVISION: &str = "0001";
-/// Bytes of a transfer that is best not exceeded.
+/// The number of bytes that a transfer should not exceed.
 const TRANSFER_BYTES_BEST: u64 = 1 << 20;
 
 impl LogicalUnit {
@@ -111,7 +111,7 @@ impl LogicalUnit {
         Reply::data(&luns::encode(&units), allocation)
     }
 
-    /// A page as it is, or which of its bits can be changed.
+    /// Returns a mode page with its current values, or with the bits that can be changed.
     fn mode_page(&self, page: u8, is_changeable: bool) -> Option<Vec<u8>> {
         let mut bytes = match page {
             mode::page::CACHING => {
@@ -172,11 +172,13 @@ impl LogicalUnit {
         Reply::data(&head.encode(width, &blocks, &pages), allocation.into())
     }
 
-    /// Reads the parameters of a MODE SELECT: whether there is to be a write cache. The caller sets that when what is in the cache is durable,
-    /// if it is to be off.
+    /// Decodes the parameters of a MODE SELECT. Returns whether the write cache should be on.
+    ///
+    /// The caller applies the change. It turns the cache off only after the data in the cache is
+    /// durable.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The error in the parameters.
     pub fn mode_select(&self, select: ModeSelect, bytes: &[u8]) -> Result<bool, Sense> {
         let wrong = |code| Sense::new(Key::IllegalRequest, code);
         let wrong_length = wrong(Code::PARAMETER_LIST_LENGTH);

@@ -1,4 +1,4 @@
-//! A unit: its state, and which command goes where.
+//! A unit: its state, and the dispatch of its commands.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,14 @@ use qpair_scsi_wire::{Command, Undecodable, Width};
 use crate::clock::Clock;
 use crate::facts::Facts;
 
-/// Unit attentions that wait to be told, at most: older ones go first.
+/// The maximum number of unit attentions that wait to be reported. Older ones are dropped first.
 const ATTENTIONS_MAX: usize = 8;
 
 /// A logical unit without its medium.
 #[derive(Debug)]
 pub struct LogicalUnit {
     facts: Facts,
-    /// What the initiator is to be told before anything else.
+    /// The unit attentions that the initiator has to be told before anything else.
     attentions: Mutex<VecDeque<Code>>,
     has_attention: AtomicBool,
     /// Whether the write cache is in use.
@@ -28,19 +28,19 @@ pub struct LogicalUnit {
     clock: Mutex<Clock>,
 }
 
-/// How a command has ended.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It did what it was to do.
+    /// The command succeeded.
     Good,
-    /// It did, and these bytes go to the initiator: no more than it has said that it has room for.
+    /// The command succeeded, and these bytes go to the initiator. They fit the room that it has.
     Data(Vec<u8>),
-    /// It did not.
+    /// The command failed.
     Check(Sense),
 }
 
 impl Reply {
-    /// Bytes for an initiator that has room for `allocation`.
+    /// Returns an answer with the bytes, cut to the `allocation` that the initiator has room for.
     pub(crate) fn data(bytes: &[u8], allocation: usize) -> Self {
         Self::Data(bytes[..bytes.len().min(allocation)].to_vec())
     }
@@ -53,27 +53,27 @@ impl Reply {
 /// A MODE SELECT whose parameters are still with the initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModeSelect {
-    /// Its form.
+    /// The form of the command.
     pub width: Width,
-    /// Bytes of the parameters.
+    /// The number of bytes of parameters.
     pub len: u16,
 }
 
-/// What is to be done with a command.
+/// The next step of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It has ended.
+    /// The command has ended.
     Ended(Reply),
-    /// Its parameters are to be taken to [`LogicalUnit::mode_select`].
+    /// The caller has to pass the command's parameters to [`LogicalUnit::mode_select`].
     ModeSelect(ModeSelect),
-    /// Its parameters, so many bytes, are to be taken to [`LogicalUnit::set_timestamp`].
+    /// The caller has to pass this many bytes of parameters to [`LogicalUnit::set_timestamp`].
     SetTimestamp(usize),
-    /// It is one for blocks, which are the caller's.
+    /// The command reads or writes blocks, which the caller has to do.
     Blocks(Command),
 }
 
 impl LogicalUnit {
-    /// A unit after power on.
+    /// Makes a unit in the state after power on.
     #[must_use]
     pub fn new(facts: Facts) -> Self {
         let unit = Self {
@@ -88,7 +88,7 @@ impl LogicalUnit {
         unit
     }
 
-    /// What it is.
+    /// Returns the fixed properties of the unit.
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.facts
@@ -102,7 +102,7 @@ impl LogicalUnit {
         self.attentions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something happened that the initiator is to be told with its next command.
+    /// Adds a unit attention, which the initiator is told with its next command.
     pub fn attend(&self, code: Code) {
         let mut attentions = self.attentions();
         if attentions.len() == ATTENTIONS_MAX {
@@ -124,29 +124,29 @@ impl LogicalUnit {
         code
     }
 
-    /// It was reset: it forgets what a reset forgets, and says so.
+    /// Resets the unit: restores the state that a reset restores, and adds a unit attention.
     pub fn reset(&self, code: Code) {
         self.write_cache.store(self.facts.has_cache, Ordering::Relaxed);
         self.is_stopped.store(false, Ordering::Relaxed);
         self.attend(code);
     }
 
-    /// A hard reset: its timestamp begins anew.
+    /// Resets the unit as a hard reset does: its timestamp starts anew too.
     pub fn hard_reset(&self, code: Code) {
         *self.clock() = Clock::begin((self.facts.now)());
         self.reset(code);
     }
 
-    /// The power failed, and is back.
+    /// Puts the unit into the state after a loss of power.
     pub fn power_cut(&self) {
         self.attentions().clear();
         self.hard_reset(Code::POWER_ON);
     }
 
-    /// Sets the timestamp to what came with the command.
+    /// Sets the timestamp to a command's parameters.
     ///
     /// # Errors
-    /// The parameters are cut.
+    /// The parameters are truncated.
     pub fn set_timestamp(&self, bytes: &[u8]) -> Result<(), Sense> {
         let wrong_length = Sense::new(Key::IllegalRequest, Code::PARAMETER_LIST_LENGTH);
         let ms = timestamp::decode_set(bytes).ok_or(wrong_length)?;
@@ -159,12 +159,13 @@ impl LogicalUnit {
         self.write_cache.load(Ordering::Relaxed)
     }
 
-    /// Uses the write cache, or does without.
+    /// Turns the write cache on or off.
     pub fn set_write_cache(&self, is_on: bool) {
         self.write_cache.store(is_on && self.facts.has_cache, Ordering::Relaxed);
     }
 
-    /// Takes a command for a unit of this target. The target has the unit 0 alone, which has `blocks` now.
+    /// Begins a command for a unit of this target. The target has only unit 0, which has `blocks`
+    /// blocks now.
     pub fn begin(&self, lun: Lun, cdb: &[u8], blocks: u64) -> Step {
         let is_here = lun.number() == Some(0);
         let command = match Command::decode(cdb) {

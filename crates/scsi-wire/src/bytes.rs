@@ -1,4 +1,4 @@
-//! Big-endian integers in byte strings. What lies outside reads as zero, and is not written.
+//! Big-endian integers in byte strings. Bytes outside read as zero, and are not written.
 
 pub(crate) fn get<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
     at.checked_add(N)
@@ -29,7 +29,7 @@ pub(crate) fn put(data: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Printable characters without the blanks around them; others as '?'.
+/// Returns the printable characters without surrounding blanks, and '?' for others.
 pub(crate) fn text(data: &[u8]) -> String {
     let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
     let text: String = data[..end]
@@ -39,7 +39,7 @@ pub(crate) fn text(data: &[u8]) -> String {
     text.trim().to_owned()
 }
 
-/// `text` in ASCII, filled up with blanks.
+/// Writes `text` in ASCII, padded with blanks.
 pub(crate) fn put_text(place: &mut [u8], text: &str) {
     place.fill(b' ');
     let ascii = text.bytes().map(|byte| if (0x20..0x7F).contains(&byte) { byte } else { b'?' });

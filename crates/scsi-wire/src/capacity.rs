@@ -1,28 +1,28 @@
-//! READ CAPACITY: how many blocks, and how large.
+//! READ CAPACITY: the number of blocks and their size.
 
 use crate::bytes::{put, u8_at, u16_at, u32_at, u64_at};
 
-/// What READ CAPACITY (16) says.
+/// The data of READ CAPACITY (16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     /// The last block.
     pub last_block: u64,
-    /// Bytes of a block.
+    /// The bytes of a block.
     pub block_bytes: u32,
-    /// Type of protection information, 1 to 3; 0: none.
+    /// The type of protection information, 1 to 3; 0: none.
     pub protection: u8,
-    /// Logical blocks of a physical one, as a power of two.
+    /// The logical blocks of a physical one, as a power of two.
     pub physical_exponent: u8,
-    /// First logical block that begins a physical one.
+    /// The first logical block that begins a physical one.
     pub aligned_block: u16,
-    /// Blocks can be unmapped (LBPME).
+    /// Whether blocks can be unmapped (LBPME).
     pub provisioned: bool,
-    /// What is unmapped reads as zeroes (LBPRZ).
+    /// Whether unmapped blocks read as zeroes (LBPRZ).
     pub reads_zeroes: bool,
 }
 
 impl Capacity {
-    /// Reads what READ CAPACITY (16) says.
+    /// Decodes the data of READ CAPACITY (16).
     #[must_use]
     pub fn decode16(data: &[u8]) -> Option<Self> {
         if data.len() < 12 {
@@ -40,7 +40,7 @@ impl Capacity {
         })
     }
 
-    /// As READ CAPACITY (16) says it.
+    /// Encodes the data of READ CAPACITY (16).
     #[must_use]
     pub fn encode16(&self) -> [u8; 32] {
         let mut data = [0; 32];
@@ -55,7 +55,8 @@ impl Capacity {
         data
     }
 
-    /// Reads what READ CAPACITY (10) says. A last block of FFFFFFFFh: ask the longer one.
+    /// Decodes the data of READ CAPACITY (10). A last block of FFFFFFFFh means that the longer
+    /// command has to be used.
     #[must_use]
     pub fn decode10(data: &[u8]) -> Option<Self> {
         (data.len() >= 8).then(|| Self {
@@ -65,7 +66,7 @@ impl Capacity {
         })
     }
 
-    /// As READ CAPACITY (10) says it.
+    /// Encodes the data of READ CAPACITY (10).
     #[must_use]
     pub fn encode10(&self) -> [u8; 8] {
         let mut data = [0; 8];

@@ -1,4 +1,4 @@
-//! Command descriptor blocks: what an initiator asks for.
+//! Command descriptor blocks: the commands of an initiator.
 
 use std::fmt;
 
@@ -41,11 +41,12 @@ pub mod opcode {
     pub const ACTION_READ_CAPACITY_16: u8 = 0x10;
     /// Service action of [`MAINTENANCE_IN`]: REPORT SUPPORTED OPERATION CODES.
     pub const ACTION_REPORT_OPERATIONS: u8 = 0x0C;
-    /// Service action of [`MAINTENANCE_IN`]: REPORT TIMESTAMP; and of [`MAINTENANCE_OUT`]: SET TIMESTAMP.
+    /// Service action of [`MAINTENANCE_IN`]: REPORT TIMESTAMP; and of [`MAINTENANCE_OUT`]: SET
+    /// TIMESTAMP.
     pub const ACTION_TIMESTAMP: u8 = 0x0F;
 }
 
-/// Longest command descriptor block here, bytes.
+/// The maximum length of a command descriptor block here, bytes.
 pub const CDB_BYTES_MAX: usize = 16;
 
 /// A command descriptor block.
@@ -56,7 +57,7 @@ pub struct Cdb {
 }
 
 impl Cdb {
-    /// Of bytes: `None` if they are none, or more than 16.
+    /// Makes a descriptor block of bytes; `None` for no bytes, or more than 16.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let mut cdb = Self { bytes: [0; CDB_BYTES_MAX], len: bytes.len() as u8 };
@@ -65,7 +66,7 @@ impl Cdb {
         Some(cdb)
     }
 
-    /// READ (16) or WRITE (16): the commonest ones, without a detour.
+    /// Makes a READ (16) or WRITE (16) directly, as these are the most frequent commands.
     #[inline(always)]
     #[must_use]
     pub fn transfer(is_write: bool, block: u64, blocks: u32, force_unit_access: bool) -> Self {
@@ -78,28 +79,28 @@ impl Cdb {
         Self { bytes, len: 16 }
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the block.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// All 16 bytes; those past its end are zero.
+    /// Returns all 16 bytes; those past the end of the block are zero.
     #[inline(always)]
     #[must_use]
     pub fn padded(&self) -> &[u8; CDB_BYTES_MAX] {
         &self.bytes
     }
 
-    /// Bytes that it has.
+    /// Returns the number of bytes.
     #[inline(always)]
     #[must_use]
     pub fn len(&self) -> u8 {
         self.len
     }
 
-    /// Whether it has none.
+    /// Whether the block has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -113,7 +114,7 @@ impl fmt::Debug for Cdb {
     }
 }
 
-/// Which of the forms of a command: the length of its descriptor block.
+/// The form of a command: the length of its descriptor block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Width {
     /// 6 bytes.
@@ -129,11 +130,11 @@ pub enum Width {
 /// A range of blocks and how it is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// First block.
+    /// The first block.
     pub block: u64,
-    /// Blocks. Of a READ or WRITE (6) never 0: its 0 stands for 256.
+    /// The number of blocks. Never 0 for a READ or WRITE (6), whose 0 stands for 256.
     pub blocks: u32,
-    /// The form.
+    /// The form of the command.
     pub width: Width,
 }
 
@@ -144,171 +145,174 @@ pub enum Command {
     TestUnitReady,
     /// REQUEST SENSE.
     RequestSense {
-        /// Asks for the descriptor form.
+        /// Whether sense data is requested in the descriptor form.
         descriptor: bool,
-        /// Bytes that the initiator has room for; likewise below.
+        /// The allocation length: bytes that the initiator has room for.
         allocation: u8,
     },
     /// INQUIRY.
     Inquiry {
         /// A page of vital product data; `None`: standard inquiry data.
         page: Option<u8>,
-        /// See above.
+        /// The allocation length.
         allocation: u16,
     },
     /// MODE SENSE (6) or (10).
     ModeSense {
-        /// Six or ten.
+        /// The form: six or ten.
         width: Width,
-        /// No block descriptors (DBD).
+        /// Whether block descriptors are left out (DBD).
         no_blocks: bool,
-        /// Current 0, changeable 1, default 2, saved 3 (PC).
+        /// The values to return: current 0, changeable 1, default 2, saved 3 (PC).
         control: u8,
-        /// Page, 3Fh: all.
+        /// The page; 3Fh: all.
         page: u8,
-        /// Subpage, FFh: all.
+        /// The subpage; FFh: all.
         subpage: u8,
-        /// See above.
+        /// The allocation length.
         allocation: u16,
     },
     /// MODE SELECT (6) or (10).
     ModeSelect {
-        /// Six or ten.
+        /// The form: six or ten.
         width: Width,
-        /// Pages are as the standard has them (PF).
+        /// Whether the pages are in the standard's format (PF).
         page_format: bool,
-        /// To be kept over power off (SP).
+        /// Whether the values are kept over power off (SP).
         save: bool,
-        /// Bytes of parameters.
+        /// The bytes of parameters.
         len: u16,
     },
     /// START STOP UNIT.
     StartStop {
-        /// Answer before it is done.
+        /// Whether to answer before the action is done.
         immediate: bool,
-        /// Start, or stop.
+        /// Whether to start or to stop.
         start: bool,
-        /// Power condition; 0: as `start` says.
+        /// The power condition; 0: as `start` says.
         power: u8,
     },
     /// READ CAPACITY (10).
     ReadCapacity10,
     /// READ CAPACITY (16).
     ReadCapacity16 {
-        /// See above.
+        /// The allocation length.
         allocation: u32,
     },
     /// READ.
     Read {
-        /// Which blocks.
+        /// The blocks to read.
         range: Range,
-        /// From the medium, not from a cache (FUA).
+        /// Whether to read from the medium, not from a cache (FUA).
         force_unit_access: bool,
-        /// Checks of protection information (RDPROTECT).
+        /// The checks of protection information (RDPROTECT).
         protect: u8,
     },
     /// WRITE.
     Write {
-        /// Which blocks.
+        /// The blocks to write.
         range: Range,
-        /// On the medium before the answer (FUA).
+        /// Whether the data must be on the medium before the answer (FUA).
         force_unit_access: bool,
-        /// Checks of protection information (WRPROTECT).
+        /// The checks of protection information (WRPROTECT).
         protect: u8,
     },
     /// VERIFY.
     Verify {
-        /// Which blocks.
+        /// The blocks to verify.
         range: Range,
-        /// 0: can be read; 1: is what the initiator sends; 3: is one block that it sends (BYTCHK).
+        /// The comparison (BYTCHK). 0: only that the blocks can be read; 1: with the data that the
+        /// initiator sends; 3: each with one block that it sends.
         compare: u8,
-        /// Checks of protection information.
+        /// The checks of protection information.
         protect: u8,
     },
     /// SYNCHRONIZE CACHE (10) or (16).
     SynchronizeCache {
-        /// Which blocks; none: all from there on.
+        /// The blocks to write to the medium; a count of 0: all from there on.
         range: Range,
-        /// Answer before it is done.
+        /// Whether to answer before the action is done.
         immediate: bool,
     },
     /// WRITE SAME (10) or (16).
     WriteSame {
-        /// Which blocks; none: all from there on.
+        /// The blocks to write; a count of 0: all from there on.
         range: Range,
-        /// Unmap them, if they read as what is sent afterwards.
+        /// Whether to unmap the blocks, if they read as the sent block afterwards.
         unmap: bool,
-        /// Anchor them.
+        /// Whether to anchor the blocks.
         anchor: bool,
-        /// No block is sent: zeroes (NDOB).
+        /// Whether no block is sent, and zeroes are written (NDOB).
         no_data: bool,
-        /// Checks of protection information.
+        /// The checks of protection information.
         protect: u8,
     },
     /// UNMAP.
     Unmap {
-        /// Anchor the blocks.
+        /// Whether to anchor the blocks.
         anchor: bool,
-        /// Bytes of the list.
+        /// The bytes of the list.
         len: u16,
     },
     /// REPORT LUNS.
     ReportLuns {
-        /// Which units: 0, 2: all.
+        /// The units to list: 0, 2: all.
         select: u8,
-        /// See above.
+        /// The allocation length.
         allocation: u32,
     },
     /// REPORT SUPPORTED OPERATION CODES.
     ReportOperations {
-        /// With time-outs (RCTD).
+        /// Whether to return time-outs (RCTD).
         timeouts: bool,
-        /// 0: all; 1: one without, 2: one with a service action, 3: one with or without.
+        /// The commands to report. 0: all; 1: one without, 2: one with a service action, 3: one
+        /// with or without.
         options: u8,
-        /// The one.
+        /// The operation code, if one command is asked for.
         opcode: u8,
-        /// Its service action.
+        /// The service action, if one command is asked for.
         action: u16,
-        /// See above.
+        /// The allocation length.
         allocation: u32,
     },
     /// REPORT TIMESTAMP.
     ReportTimestamp {
-        /// See above.
+        /// The allocation length.
         allocation: u32,
     },
     /// SET TIMESTAMP.
     SetTimestamp {
-        /// Bytes of parameters.
+        /// The bytes of parameters.
         len: u32,
     },
     /// LOG SENSE.
     LogSense {
-        /// Save the parameters (SP).
+        /// Whether to save the parameters (SP).
         save: bool,
-        /// Which values (PC).
+        /// The kind of values to return (PC).
         control: u8,
-        /// Page.
+        /// The page.
         page: u8,
-        /// Subpage.
+        /// The subpage.
         subpage: u8,
-        /// First parameter.
+        /// The first parameter.
         parameter: u16,
-        /// See above.
+        /// The allocation length.
         allocation: u16,
     },
 }
 
-/// Why a command descriptor block says nothing here.
+/// The reason why a command descriptor block cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undecodable {
-    /// No such operation code.
+    /// The operation code is unknown.
     Opcode,
-    /// Too short for its operation code, or a field that is wrong: the byte.
+    /// The block is too short for its operation code, or a field is invalid: its byte.
     Field(u8),
 }
 
-/// Bytes that a descriptor block with this operation code has; `None`: it does not say.
+/// Returns the length of a descriptor block with this operation code; `None` if the code does not
+/// determine it.
 #[must_use]
 pub fn cdb_bytes(opcode: u8) -> Option<u8> {
     match opcode >> 5 {
@@ -321,10 +325,10 @@ pub fn cdb_bytes(opcode: u8) -> Option<u8> {
 }
 
 impl Command {
-    /// Reads one.
+    /// Decodes a descriptor block.
     ///
     /// # Errors
-    /// What cannot be read, for the sense data.
+    /// The part that cannot be decoded, for the sense data.
     pub fn decode(cdb: &[u8]) -> Result<Self, Undecodable> {
         let code = *cdb.first().ok_or(Undecodable::Opcode)?;
         let len = cdb_bytes(code).ok_or(Undecodable::Opcode)?;
@@ -437,7 +441,7 @@ impl Command {
         })
     }
 
-    /// Its descriptor block. Fields that are too large for the form are cut.
+    /// Encodes the descriptor block. Fields that are too large for the form are truncated.
     #[must_use]
     pub fn encode(&self) -> Cdb {
         let mut b = [0; CDB_BYTES_MAX];
@@ -541,7 +545,7 @@ impl Command {
     }
 }
 
-/// Where the range of a command is, by its operation code.
+/// Returns the range of a command by its operation code.
 fn range_of(code: u8, cdb: &[u8]) -> Range {
     match code >> 5 {
         0 => {

@@ -1,41 +1,41 @@
-//! Standard inquiry data: what a unit is.
+//! Standard inquiry data: the kind and the name of a unit.
 
 use crate::bytes::{put_text, text, u8_at};
 
-/// Bytes as written here.
+/// The bytes of inquiry data as encoded here.
 pub const INQUIRY_BYTES: usize = 96;
 /// Type of a direct access block device: a disk.
 pub const TYPE_DISK: u8 = 0x00;
-/// Type of a zoned disk that the host manages.
+/// Type of a host-managed zoned disk.
 pub const TYPE_ZONED: u8 = 0x14;
-/// Type of a unit that is not there.
+/// Type of a unit that does not exist.
 pub const TYPE_NONE: u8 = 0x1F;
 
 /// Standard inquiry data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inquiry {
-    /// 0: there is a unit; 1: there could be; 3: there cannot be.
+    /// The peripheral qualifier. 0: there is a unit; 1: there could be one; 3: there cannot be one.
     pub qualifier: u8,
-    /// Type of device.
+    /// The type of device.
     pub device_type: u8,
-    /// Its medium can be taken out.
+    /// Whether the medium is removable.
     pub is_removable: bool,
-    /// Version of the standard (6: SPC-4, 7: SPC-5).
+    /// The version of the standard (6: SPC-4, 7: SPC-5).
     pub version: u8,
-    /// Whether it has protection information (PROTECT).
+    /// Whether the unit has protection information (PROTECT).
     pub protect: bool,
-    /// Whether it queues commands (CMDQUE).
+    /// Whether the unit queues commands (CMDQUE).
     pub queues: bool,
-    /// Vendor, at most 8 characters.
+    /// The vendor, at most 8 characters.
     pub vendor: String,
-    /// Product, at most 16 characters.
+    /// The product, at most 16 characters.
     pub product: String,
-    /// Revision, at most 4 characters.
+    /// The revision, at most 4 characters.
     pub revision: String,
 }
 
 impl Inquiry {
-    /// Reads it. `None`: shorter than the 36 bytes that every unit has.
+    /// Decodes the data; `None` if it is shorter than the 36 bytes that every unit has.
     #[must_use]
     pub fn decode(data: &[u8]) -> Option<Self> {
         if data.len() < 36 {
@@ -54,7 +54,7 @@ impl Inquiry {
         })
     }
 
-    /// Its bytes, with version descriptors of SAM-5, SPC-4 and SBC-3.
+    /// Encodes the data, with version descriptors of SAM-5, SPC-4 and SBC-3.
     #[must_use]
     pub fn encode(&self) -> [u8; INQUIRY_BYTES] {
         let mut data = [0; INQUIRY_BYTES];

@@ -2,12 +2,13 @@
 
 use crate::bytes::u32_at;
 
-/// A logical unit number as it is sent.
+/// A logical unit number in its encoded form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lun(pub [u8; 8]);
 
 impl Lun {
-    /// Of a plain number: peripheral addressing up to 255, flat addressing up to 16383. `None`: over that.
+    /// Encodes a plain number: peripheral addressing up to 255, flat addressing up to 16383. `None`
+    /// above that.
     #[must_use]
     pub fn of(number: u16) -> Option<Self> {
         let [high, low] = number.to_be_bytes();
@@ -19,7 +20,7 @@ impl Lun {
         Some(Self([method | high, low, 0, 0, 0, 0, 0, 0]))
     }
 
-    /// Its plain number; `None`: it is none of those.
+    /// Returns the plain number; `None` if the number is in another addressing method.
     #[must_use]
     pub fn number(self) -> Option<u16> {
         let [first, second, rest @ ..] = self.0;
@@ -33,13 +34,13 @@ impl Lun {
     }
 }
 
-/// The units that REPORT LUNS lists.
+/// Decodes the units in REPORT LUNS data.
 pub fn decode(data: &[u8]) -> impl Iterator<Item = Lun> {
     let end = 8usize.saturating_add(u32_at(data, 0) as usize).min(data.len());
     data.get(8..end).unwrap_or(&[]).as_chunks::<8>().0.iter().map(|bytes| Lun(*bytes))
 }
 
-/// REPORT LUNS data.
+/// Encodes REPORT LUNS data.
 #[must_use]
 pub fn encode(units: &[Lun]) -> Vec<u8> {
     let mut data = (8 * units.len() as u32).to_be_bytes().to_vec();

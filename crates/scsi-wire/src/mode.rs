@@ -1,9 +1,9 @@
-//! Mode parameters: the head, and pages. Of the pages a disk needs the caching page alone.
+//! Mode parameters: the header, and pages. A disk needs only the caching page.
 
 use crate::bytes::{put, u8_at, u16_at};
 use crate::command::Width;
 
-/// Pages.
+/// Page codes.
 pub mod page {
     #![expect(missing_docs, reason = "named as the standards name them")]
     pub const ERROR_RECOVERY: u8 = 0x01;
@@ -13,24 +13,24 @@ pub mod page {
     pub const ALL: u8 = 0x3F;
 }
 
-/// Bytes of the caching page.
+/// The bytes of the caching page.
 pub const CACHING_BYTES: usize = 20;
-/// Write cache enabled, in byte 2 of the caching page.
+/// The bit in byte 2 of the caching page that says the write cache is enabled.
 pub const WRITE_CACHE: u8 = 1 << 2;
 
-/// What stands before the pages.
+/// The header before the pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// The unit cannot be written (WP).
+    /// Whether the unit is write-protected (WP).
     pub write_protected: bool,
-    /// DPO and FUA are known.
+    /// Whether DPO and FUA are supported.
     pub force_unit_access: bool,
-    /// Where the pages begin.
+    /// The offset of the first page.
     pub pages_at: usize,
 }
 
 impl Head {
-    /// Reads it, of MODE SENSE data of a disk.
+    /// Decodes the header of a disk's MODE SENSE data.
     #[must_use]
     pub fn decode(data: &[u8], width: Width) -> Option<Self> {
         let (specific, blocks, head) = match width {
@@ -44,7 +44,7 @@ impl Head {
         })
     }
 
-    /// MODE SENSE data: this head, block descriptors as they are, and pages.
+    /// Encodes MODE SENSE data: this header, block descriptors as given, and pages.
     #[must_use]
     pub fn encode(&self, width: Width, blocks: &[u8], pages: &[u8]) -> Vec<u8> {
         let specific = u8::from(self.write_protected) << 7 | u8::from(self.force_unit_access) << 4;
@@ -69,7 +69,7 @@ impl Head {
     }
 }
 
-/// The pages of mode parameters: number, subpage, and the whole page.
+/// Returns the pages of mode parameters: number, subpage, and the whole page.
 pub fn pages(mut rest: &[u8]) -> impl Iterator<Item = (u8, u8, &[u8])> {
     std::iter::from_fn(move || {
         let first = *rest.first()?;
@@ -83,7 +83,7 @@ pub fn pages(mut rest: &[u8]) -> impl Iterator<Item = (u8, u8, &[u8])> {
     })
 }
 
-/// The caching page.
+/// Encodes the caching page.
 #[must_use]
 pub fn encode_caching(write_cache: bool) -> [u8; CACHING_BYTES] {
     let mut page = [0; CACHING_BYTES];
@@ -93,7 +93,7 @@ pub fn encode_caching(write_cache: bool) -> [u8; CACHING_BYTES] {
     page
 }
 
-/// Whether the caching page among these says that there is a write cache in use. `None`: there is no such page.
+/// Whether the caching page says that a write cache is in use; `None` if there is no caching page.
 #[must_use]
 pub fn decode_caching(rest: &[u8]) -> Option<bool> {
     pages(rest)

@@ -1,11 +1,12 @@
-//! REPORT SUPPORTED OPERATION CODES: which commands a unit knows.
+//! REPORT SUPPORTED OPERATION CODES: the commands that a unit supports.
 
 use crate::bytes::{put, u8_at, u16_at};
 
-/// An operation code with its service action, if it has those.
+/// An operation code, with its service action if it has them.
 pub type Operation = (u8, Option<u16>);
 
-/// Whether the answer for one command says that it is supported, as the standard has it. `None`: it does not say.
+/// Whether the answer for one command says that it is supported as the standard requires; `None` if
+/// it does not say.
 #[must_use]
 pub fn decode_one(data: &[u8]) -> Option<bool> {
     match u8_at(data, 1) & 7 {
@@ -15,11 +16,11 @@ pub fn decode_one(data: &[u8]) -> Option<bool> {
     }
 }
 
-/// The descriptor of a command's time-outs: its length after itself, and no time that is known.
+/// The descriptor of a command's time-outs: its own length, and no known time.
 const TIMEOUTS: [u8; 12] = [0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// The answer for one command: whether it is supported, and which bits of its descriptor block count; with its time-outs, where they are
-/// asked for.
+/// Encodes the answer for one command: whether it is supported, which bits of its descriptor block
+/// are evaluated, and its time-outs if they are asked for.
 #[must_use]
 pub fn encode_one(usage: Option<&[u8]>, timeouts: bool) -> Vec<u8> {
     match usage {
@@ -34,7 +35,8 @@ pub fn encode_one(usage: Option<&[u8]>, timeouts: bool) -> Vec<u8> {
     }
 }
 
-/// The answer for all commands: each with the bytes of its descriptor block, and with its time-outs, where they are asked for.
+/// Encodes the answer for all commands: each with the length of its descriptor block, and its
+/// time-outs if they are asked for.
 #[must_use]
 pub fn encode_all(operations: &[(Operation, u16)], timeouts: bool) -> Vec<u8> {
     let more = if timeouts { &TIMEOUTS[..] } else { &[] };
@@ -52,7 +54,7 @@ pub fn encode_all(operations: &[(Operation, u16)], timeouts: bool) -> Vec<u8> {
     data
 }
 
-/// The commands of an answer for all, without time-outs.
+/// Decodes the commands in an answer for all, without time-outs.
 pub fn decode_all(data: &[u8]) -> impl Iterator<Item = Operation> {
     let (all, _) = data.get(4..).unwrap_or(&[]).as_chunks::<8>();
     all.iter().map(|one| (one[0], (one[5] & 1 != 0).then(|| u16_at(one, 2))))

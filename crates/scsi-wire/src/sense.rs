@@ -1,12 +1,14 @@
-//! Sense data: why a command did not do what it was to do. Two forms, fixed and descriptor, which say the same.
+//! Sense data: the reason why a command failed. It has two forms with the same content, fixed and
+//! descriptor.
 
 use std::fmt;
 
 use crate::bytes::{get, put, u8_at, u16_at, u32_at, u64_at};
 
-/// Bytes of fixed sense data as written here.
+/// The bytes of fixed sense data as encoded here.
 pub const FIXED_BYTES: usize = 18;
-/// Bytes of descriptor sense data as written here: the head, information, and a field pointer.
+/// The bytes of descriptor sense data as encoded here: the header, information, and a field
+/// pointer.
 pub const DESCRIPTOR_BYTES: usize = 8 + 12 + 8;
 
 /// Sense key: the class of the reason.
@@ -34,7 +36,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// By its number; the upper four bits do not count.
+    /// Returns the key with this number; the upper four bits are ignored.
     #[must_use]
     pub fn of(number: u8) -> Self {
         const KEYS: [Key; 16] = [
@@ -58,7 +60,7 @@ impl Key {
         KEYS[usize::from(number & 15)]
     }
 
-    /// Its name for people.
+    /// Returns the key's name, for people.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -114,14 +116,14 @@ impl Code {
     pub const UNITS_CHANGED: Self = Self(0x3F, 0x0E);
     pub const INTERNAL_FAILURE: Self = Self(0x44, 0x00);
 
-    /// What it says, for those that a disk sees; `None`: not known here.
+    /// Returns the text of a code that disks use; `None` if it is not known here.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(code, _)| *code == self).map(|(_, name)| *name)
     }
 }
 
-/// A part of the standard list: what disks say.
+/// The part of the standard's list that disks use.
 const NAMES: &[(Code, &str)] = &[
     (Code(0x00, 0x00), "no additional sense information"),
     (Code(0x00, 0x1D), "ATA pass-through information available"),
@@ -188,36 +190,37 @@ const NAMES: &[(Code, &str)] = &[
     (Code(0x5D, 0xFF), "failure prediction threshold exceeded (false)"),
 ];
 
-/// What sense data says.
+/// The content of sense data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sense {
     /// The class of the reason.
     pub key: Key,
     /// The reason.
     pub code: Code,
-    /// Of an earlier command.
+    /// Whether the error is of an earlier command.
     pub is_deferred: bool,
-    /// Of a medium error: the block.
+    /// The block of a medium error.
     pub information: Option<u64>,
-    /// Of an illegal request: the byte that is wrong, and whether it is one of the command descriptor block.
+    /// The invalid byte of an illegal request, and whether it is in the command descriptor block
+    /// (or else in the parameters).
     pub field: Option<(u16, bool)>,
 }
 
 impl Sense {
-    /// With a key and a code, and nothing else.
+    /// Makes sense data with only a key and a code.
     #[must_use]
     pub fn new(key: Key, code: Code) -> Self {
         Self { key, code, ..Self::default() }
     }
 
-    /// That a byte of the command descriptor block is wrong.
+    /// Makes sense data for an invalid byte of the command descriptor block.
     #[must_use]
     pub fn invalid_field(byte: u16) -> Self {
         let field = Some((byte, true));
         Self { field, ..Self::new(Key::IllegalRequest, Code::INVALID_FIELD_IN_CDB) }
     }
 
-    /// Reads either form. `None`: it is no sense data.
+    /// Decodes either form; `None` if the bytes are not sense data.
     #[must_use]
     pub fn decode(data: &[u8]) -> Option<Self> {
         let response = *data.first()? & 0x7F;
@@ -263,7 +266,8 @@ impl Sense {
         sense
     }
 
-    /// In the fixed form. Information over 32 bits is left out, as it has no room for it.
+    /// Encodes the fixed form. Information over 32 bits is left out, since the form has no room for
+    /// it.
     #[must_use]
     pub fn encode_fixed(&self) -> [u8; FIXED_BYTES] {
         let mut data = [0; FIXED_BYTES];
@@ -279,7 +283,7 @@ impl Sense {
         data
     }
 
-    /// In the descriptor form; how many bytes of it are used.
+    /// Encodes the descriptor form. Returns the bytes, and how many of them are used.
     #[must_use]
     pub fn encode_descriptors(&self) -> ([u8; DESCRIPTOR_BYTES], usize) {
         let mut data = [0; DESCRIPTOR_BYTES];
@@ -308,7 +312,7 @@ impl Sense {
     }
 }
 
-/// The sense-key specific bytes as a pointer to a field.
+/// Decodes the sense-key specific bytes as a pointer to a field.
 fn field_of(bytes: &[u8; 3]) -> Option<(u16, bool)> {
     (bytes[0] & 0x80 != 0).then(|| (u16_at(bytes, 1), bytes[0] & 0x40 != 0))
 }
@@ -390,7 +394,7 @@ mod tests {
         );
     }
 
-    /// As Linux logs it: `72 05 24 00 00 00 00 08 02 06 00 00 c0 00 01 00`.
+    /// Sense data as Linux logs it: `72 05 24 00 00 00 00 08 02 06 00 00 c0 00 01 00`.
     #[test]
     fn a_pasted_one() {
         let data = [0x72, 5, 0x24, 0, 0, 0, 0, 8, 2, 6, 0, 0, 0xC0, 0, 1, 0];

@@ -1,37 +1,37 @@
-//! The timestamp of a unit: milliseconds since it was set, and what set it.
+//! The timestamp of a unit: milliseconds, and the event that it counts from.
 
 use crate::bytes::{get, put, u8_at, u16_at};
 
-/// Bytes of what REPORT TIMESTAMP answers, and of what goes with SET TIMESTAMP.
+/// The bytes of REPORT TIMESTAMP's answer, and of SET TIMESTAMP's parameters.
 pub const TIMESTAMP_BYTES: usize = 12;
-/// Where the milliseconds are in both.
+/// The offset of the milliseconds in both.
 const MS_AT: usize = 4;
 /// Milliseconds have 48 bits.
 const MS_MAX: u64 = (1 << 48) - 1;
 
-/// What it began with: nothing, at power on or by a hard reset.
+/// The origin of a timestamp that started from zero, at power on or by a hard reset.
 pub const ORIGIN_POWER_ON: u8 = 0;
-/// What it began with: a SET TIMESTAMP.
+/// The origin of a timestamp that SET TIMESTAMP set.
 pub const ORIGIN_SET: u8 = 2;
 
-/// What REPORT TIMESTAMP answers.
+/// The answer of REPORT TIMESTAMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timestamp {
-    /// What it began with.
+    /// The event that the timestamp counts from.
     pub origin: u8,
-    /// Milliseconds, since 1970 if the initiator that set it meant that; 48 bits.
+    /// The milliseconds, 48 bits; since 1970 if the initiator that set the timestamp meant that.
     pub ms: u64,
 }
 
 impl Timestamp {
-    /// Reads an answer. `None`: it is too short, or says that it is.
+    /// Decodes an answer; `None` if it is too short, or says that it is.
     #[must_use]
     pub fn decode(data: &[u8]) -> Option<Self> {
         let is_whole = data.len() >= TIMESTAMP_BYTES - 2 && u16_at(data, 0) >= 8;
         is_whole.then(|| Self { origin: u8_at(data, 2) & 7, ms: decode_ms(data) })
     }
 
-    /// As an answer.
+    /// Encodes an answer.
     #[must_use]
     pub fn encode(&self) -> [u8; TIMESTAMP_BYTES] {
         let mut data = encode_set(self.ms);
@@ -46,7 +46,7 @@ fn decode_ms(data: &[u8]) -> u64 {
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
-/// The parameters of SET TIMESTAMP.
+/// Encodes the parameters of SET TIMESTAMP.
 #[must_use]
 pub fn encode_set(ms: u64) -> [u8; TIMESTAMP_BYTES] {
     let mut data = [0; TIMESTAMP_BYTES];
@@ -54,7 +54,8 @@ pub fn encode_set(ms: u64) -> [u8; TIMESTAMP_BYTES] {
     data
 }
 
-/// The milliseconds in the parameters of SET TIMESTAMP. `None`: the parameters are cut.
+/// Decodes the milliseconds in the parameters of SET TIMESTAMP; `None` if the parameters are
+/// truncated.
 #[must_use]
 pub fn decode_set(data: &[u8]) -> Option<u64> {
     (data.len() >= TIMESTAMP_BYTES).then(|| decode_ms(data))

@@ -1,11 +1,11 @@
-//! The list that goes with UNMAP.
+//! The parameter list of UNMAP.
 
 use crate::bytes::{put, u16_at, u32_at, u64_at};
 
 /// Bytes of a list of one range.
 pub const ONE_RANGE_BYTES: usize = 24;
 
-/// A list of one range.
+/// Encodes a list of one range.
 #[must_use]
 pub fn encode_one(block: u64, blocks: u32) -> [u8; ONE_RANGE_BYTES] {
     let mut data = [0; ONE_RANGE_BYTES];
@@ -16,7 +16,8 @@ pub fn encode_one(block: u64, blocks: u32) -> [u8; ONE_RANGE_BYTES] {
     data
 }
 
-/// The ranges of a list, first block and blocks. `None`: its lengths do not fit what came.
+/// Decodes the ranges of a list, first block and number of blocks; `None` if its lengths do not
+/// match the data.
 #[must_use]
 pub fn decode(data: &[u8]) -> Option<Vec<(u64, u32)>> {
     if data.is_empty() {

@@ -1,8 +1,8 @@
-//! Vital product data: names, limits, what is provided.
+//! Vital product data: names, limits, provisioning.
 
 use crate::bytes::{put, text, u8_at, u16_at, u32_at, u64_at};
 
-/// Pages.
+/// Page codes.
 pub mod page {
     #![expect(missing_docs, reason = "named as the standards name them")]
     pub const SUPPORTED: u8 = 0x00;
@@ -13,7 +13,7 @@ pub mod page {
     pub const LOGICAL_BLOCK_PROVISIONING: u8 = 0xB2;
 }
 
-/// The body of a page, checked against its head.
+/// Returns the body of a page, after checking its header.
 fn body(data: &[u8], page: u8) -> Option<&[u8]> {
     if data.len() < 4 || data[1] != page {
         return None;
@@ -22,7 +22,7 @@ fn body(data: &[u8], page: u8) -> Option<&[u8]> {
     data.get(4..end)
 }
 
-/// A page of a disk with this body.
+/// Encodes a page of a disk with this body.
 #[must_use]
 pub fn encode(page: u8, body: &[u8]) -> Vec<u8> {
     let mut data = vec![0, page];
@@ -31,13 +31,13 @@ pub fn encode(page: u8, body: &[u8]) -> Vec<u8> {
     data
 }
 
-/// The pages that there are.
+/// Decodes the list of supported pages.
 #[must_use]
 pub fn decode_supported(data: &[u8]) -> Option<&[u8]> {
     body(data, page::SUPPORTED)
 }
 
-/// The serial number.
+/// Decodes the serial number.
 #[must_use]
 pub fn decode_serial(data: &[u8]) -> Option<String> {
     body(data, page::UNIT_SERIAL_NUMBER).map(text)
@@ -76,19 +76,19 @@ impl std::fmt::Display for UnitName {
 /// One designator of page 83h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Designator<'a> {
-    /// Of the unit 0, of the port 1, of the target 2.
+    /// The owner of the designator: unit 0, port 1, target 2.
     pub association: u8,
-    /// T10 vendor 1, EUI-64 2, NAA 3, relative port 4, SCSI name 8.
+    /// The type: T10 vendor 1, EUI-64 2, NAA 3, relative port 4, SCSI name 8.
     pub kind: u8,
-    /// Binary 1, ASCII 2, UTF-8 3.
+    /// The code set: binary 1, ASCII 2, UTF-8 3.
     pub code_set: u8,
-    /// Protocol of what it names, if it names a port or target (6: SAS).
+    /// The protocol, if the designator names a port or target (6: SAS).
     pub protocol: Option<u8>,
-    /// Itself.
+    /// The identifier itself.
     pub bytes: &'a [u8],
 }
 
-/// The designators of page 83h.
+/// Returns the designators of page 83h.
 pub fn designators(data: &[u8]) -> impl Iterator<Item = Designator<'_>> {
     let mut rest = body(data, page::DEVICE_IDENTIFICATION).unwrap_or(&[]);
     std::iter::from_fn(move || {
@@ -106,7 +106,7 @@ pub fn designators(data: &[u8]) -> impl Iterator<Item = Designator<'_>> {
     })
 }
 
-/// The unit's name of page 83h: NAA before EUI-64, the longest of each.
+/// Returns the unit's name in page 83h: NAA before EUI-64, the longest of each.
 #[must_use]
 pub fn unit_name(data: &[u8]) -> Option<UnitName> {
     let longest = |kind: u8, lens: &[usize]| {
@@ -119,7 +119,8 @@ pub fn unit_name(data: &[u8]) -> Option<UnitName> {
     longest(3, &[8, 16]).map(UnitName::Naa).or_else(|| longest(2, &[8, 12, 16]).map(UnitName::Eui))
 }
 
-/// The body of page 83h of a disk: its NAA name, and of a SAS disk its port's SAS address and number.
+/// Encodes the body of page 83h of a disk: its NAA name, and for a SAS disk the SAS address and the
+/// number of its port.
 #[must_use]
 pub fn encode_identification(naa: u64, port: Option<u64>) -> Vec<u8> {
     let mut body = vec![0x01, 0x03, 0, 8];
@@ -133,29 +134,29 @@ pub fn encode_identification(naa: u64, port: Option<u64>) -> Vec<u8> {
     body
 }
 
-/// Page B0h: most that a command may ask for; 0 where nothing is said.
+/// Page B0h: the limits of commands; 0 where no limit is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockLimits {
-    /// Blocks of a transfer that is best a multiple of.
+    /// The number of blocks that a transfer should be a multiple of.
     pub granularity_blocks: u16,
-    /// Blocks of a transfer.
+    /// The maximum number of blocks of a transfer.
     pub transfer_blocks_max: u32,
-    /// Blocks of a transfer that is best not exceeded.
+    /// The number of blocks that a transfer should not exceed.
     pub transfer_blocks_best: u32,
-    /// Blocks of an UNMAP.
+    /// The maximum number of blocks of an UNMAP.
     pub unmap_blocks_max: u32,
-    /// Ranges of an UNMAP.
+    /// The maximum number of ranges of an UNMAP.
     pub unmap_ranges_max: u32,
-    /// Blocks that are unmapped together.
+    /// The number of blocks that are unmapped together.
     pub unmap_granularity_blocks: u32,
-    /// Blocks of a WRITE SAME.
+    /// The maximum number of blocks of a WRITE SAME.
     pub write_same_blocks_max: u64,
-    /// WRITE SAME of 0 blocks is refused (WSNZ).
+    /// Whether a WRITE SAME of 0 blocks is refused (WSNZ).
     pub write_same_needs_blocks: bool,
 }
 
 impl BlockLimits {
-    /// Reads the page.
+    /// Decodes the page.
     #[must_use]
     pub fn decode(data: &[u8]) -> Option<Self> {
         let body = body(data, page::BLOCK_LIMITS)?;
@@ -171,7 +172,7 @@ impl BlockLimits {
         })
     }
 
-    /// The page.
+    /// Encodes the page.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = [0; 60];
@@ -187,24 +188,24 @@ impl BlockLimits {
     }
 }
 
-/// Page B1h.
+/// Page B1h: the characteristics of a block device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Characteristics {
-    /// 1: does not rotate; from 0401h on: revolutions a minute; 0: not said.
+    /// Revolutions a minute, from 0401h on; 1: does not rotate; 0: not reported.
     pub rotation: u16,
-    /// Zoned: 1 the host is told, 2 the device hides it.
+    /// The kind of zoned disk: 1 host-aware, 2 device-managed.
     pub zoned: u8,
 }
 
 impl Characteristics {
-    /// Reads the page.
+    /// Decodes the page.
     #[must_use]
     pub fn decode(data: &[u8]) -> Option<Self> {
         let body = body(data, page::BLOCK_DEVICE_CHARACTERISTICS)?;
         Some(Self { rotation: u16_at(body, 0), zoned: u8_at(body, 4) >> 4 & 3 })
     }
 
-    /// The page.
+    /// Encodes the page.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = [0; 60];
@@ -214,21 +215,21 @@ impl Characteristics {
     }
 }
 
-/// Page B2h.
+/// Page B2h: logical block provisioning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Provisioning {
-    /// UNMAP works (LBPU).
+    /// Whether UNMAP is supported (LBPU).
     pub unmap: bool,
-    /// WRITE SAME (16) with UNMAP works (LBPWS).
+    /// Whether WRITE SAME (16) with UNMAP is supported (LBPWS).
     pub write_same: bool,
-    /// What is unmapped reads as zeroes (LBPRZ is 1).
+    /// Whether unmapped blocks read as zeroes (LBPRZ is 1).
     pub reads_zeroes: bool,
-    /// 1: resource, 2: thin.
+    /// The kind of provisioning. 1: resource, 2: thin.
     pub kind: u8,
 }
 
 impl Provisioning {
-    /// Reads the page.
+    /// Decodes the page.
     #[must_use]
     pub fn decode(data: &[u8]) -> Option<Self> {
         let body = body(data, page::LOGICAL_BLOCK_PROVISIONING)?;
@@ -241,7 +242,7 @@ impl Provisioning {
         })
     }
 
-    /// The page.
+    /// Encodes the page.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let flags = u8::from(self.unmap) << 7

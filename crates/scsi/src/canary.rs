@@ -1,25 +1,25 @@
-//! Bugs that can be planted, for simulations that must catch them. See docs/design/simulation.md.
+//! Bugs that can be planted, for simulations that must detect them. See docs/design/simulation.md.
 
 /// A bug to plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Canary {
-    /// A disk with a volatile cache is taken for one without: flushes do not reach it.
+    /// Treats a disk with a volatile cache as one without: flushes do not reach it.
     CacheNotFlushed,
-    /// A unit that tells of a loss of power is not heard.
+    /// Ignores a unit's report of a loss of power.
     LossNotHeard,
-    /// A command that ended unseen is not taken for one that may hide a loss of power.
+    /// Assumes that a command which ended unseen hides no loss of power.
     UnseenIsTrusted,
-    /// A command that a task or a reset ended is taken for done.
+    /// Treats a command that a task or a reset ended as done.
     EndedIsDone,
 }
 
 impl Canary {
-    /// All of them.
+    /// All bugs.
     pub const ALL: [Self; 4] =
         [Self::CacheNotFlushed, Self::LossNotHeard, Self::UnseenIsTrusted, Self::EndedIsDone];
 
-    /// Its name in options.
+    /// Returns the bug's name in options.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

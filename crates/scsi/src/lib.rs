@@ -5,8 +5,8 @@
 //! - [`Registry`]: a program's drivers, and their devices.
 //! - [`scan`]: finds the disks behind a host.
 //!
-//! Between the two is the middle layer: the life of a command, what its answer means, time-outs and the error ladder. It is not seen from
-//! outside.
+//! Between the two is the private middle layer: the life of a command, the meaning of its answer,
+//! time-outs and the error ladder.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
@@ -27,7 +27,7 @@ pub use options::ScsiOptions;
 pub use registry::{Driver, Registry};
 pub use scan::{Found, Seen, scan, units};
 
-/// The driver of the tutorial works.
+/// Tests the driver in the tutorial.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/design/scsi.md")]
 struct Tutorial;

@@ -1,4 +1,4 @@
-//! How commands are seen to their end.
+//! Options for time-outs and retries of commands.
 
 use std::time::Duration;
 
@@ -7,13 +7,17 @@ use crate::canary::Canary;
 /// Time-outs and retries of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScsiOptions {
-    /// How long a command may take before the error ladder begins, ms.
+    /// The time after which the error ladder begins for a command, ms. At least 10; default:
+    /// 30,000.
     pub timeout_ms: u32,
-    /// How long each task of the ladder (abort, LUN reset, target reset) may take, ms.
+    /// The time limit of each task of the ladder (abort, LUN reset, target reset), ms. Default:
+    /// 10,000.
     pub task_timeout_ms: u32,
-    /// How often a command is sent again, at most; what a unit refuses for being busy is not counted.
+    /// The maximum number of retries of a command. Refusals by a busy unit do not count. Default:
+    /// 5.
     pub retries_max: u8,
-    /// Whether a channel that waits sleeps until the controller interrupts it; else it looks again and again.
+    /// Whether a waiting channel sleeps until the controller interrupts it, instead of polling.
+    /// Default: false.
     pub sleeps: bool,
     /// A bug to plant.
     #[doc(hidden)]
@@ -21,7 +25,7 @@ pub struct ScsiOptions {
 }
 
 impl ScsiOptions {
-    /// Smallest time-out, ms.
+    /// The smallest time-out, ms.
     pub const TIMEOUT_MS_MIN: u32 = 10;
 
     pub(crate) fn timeout(&self) -> Duration {

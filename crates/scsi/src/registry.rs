@@ -1,6 +1,7 @@
-//! Drivers and devices, as a program has them: each driver gets the devices that it takes, whichever of the two comes last.
+//! A program's drivers and devices: each driver gets the devices that it takes, whichever of the
+//! two is added last.
 //!
-//! A device is whatever a bus has (`D`): this crate knows no bus.
+//! The type of a device (`D`) is that of the bus: this crate knows no bus.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,22 +10,22 @@ use qpair_block::Result;
 
 use crate::host::Host;
 
-/// A low-level driver, as far as it is chosen for a device.
+/// A low-level driver, as far as choosing it for a device is concerned.
 pub trait Driver<D>: Send + Sync {
-    /// Its name, in one word: `mpt3sas`.
+    /// Returns the driver's name in one word: `mpt3sas`.
     fn name(&self) -> &str;
 
-    /// Whether a device is of the kind that it drives. It looks, and changes nothing.
+    /// Whether a device is of a kind that the driver drives. Only looks, and changes nothing.
     fn takes(&self, device: &D) -> bool;
 
-    /// Takes a device over.
+    /// Opens a device.
     ///
     /// # Errors
-    /// What the driver and the device say.
+    /// The errors of the driver and of the device.
     fn open(&self, device: D) -> Result<Arc<dyn Host>>;
 }
 
-/// The drivers of a program, and the devices that none of them takes.
+/// The drivers of a program, and the devices that no driver takes.
 pub struct Registry<D> {
     drivers: Vec<Box<dyn Driver<D>>>,
     waiting: Vec<D>,
@@ -37,13 +38,13 @@ impl<D> Default for Registry<D> {
 }
 
 impl<D> Registry<D> {
-    /// With no drivers and no devices.
+    /// Makes a registry without drivers and devices.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Registers a driver: what became of each device that waited for it.
+    /// Registers a driver. Returns the result of opening each device that waited for it.
     pub fn add_driver(&mut self, driver: impl Driver<D> + 'static) -> Vec<Result<Arc<dyn Host>>> {
         let all = std::mem::take(&mut self.waiting);
         let (its, others): (Vec<D>, Vec<D>) = all.into_iter().partition(|it| driver.takes(it));
@@ -53,7 +54,8 @@ impl<D> Registry<D> {
         opened
     }
 
-    /// Adds a device: what became of it by the first driver that takes it. `None`: it waits for one.
+    /// Adds a device, and opens it by the first driver that takes it. Returns the result, or `None`
+    /// if the device waits for a driver.
     pub fn add_device(&mut self, device: D) -> Option<Result<Arc<dyn Host>>> {
         if let Some(driver) = self.drivers.iter().find(|driver| driver.takes(&device)) {
             return Some(driver.open(device));
@@ -62,18 +64,18 @@ impl<D> Registry<D> {
         None
     }
 
-    /// Names of the drivers.
+    /// Returns the names of the drivers.
     pub fn drivers(&self) -> impl Iterator<Item = &str> {
         self.drivers.iter().map(|driver| driver.name())
     }
 
-    /// Devices that no driver takes.
+    /// Returns the devices that no driver takes.
     #[must_use]
     pub fn waiting(&self) -> &[D] {
         &self.waiting
     }
 
-    /// Forgets the devices that no driver takes.
+    /// Drops the devices that no driver takes.
     pub fn forget_waiting(&mut self) {
         self.waiting.clear();
     }

@@ -1,6 +1,7 @@
-//! Finding disks behind a host: its targets, their units, and what each is.
+//! Finds the disks behind a host: its targets, their units, and the properties of each.
 //!
-//! A unit is known by its name. Two paths to one name are one disk: the second path is told of, and never opened.
+//! A unit is known by its name. Two paths to one name are one disk: the second path is reported,
+//! and never opened.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,34 +16,34 @@ use crate::host::{Host, Unit};
 use crate::middle::Runner;
 use crate::options::ScsiOptions;
 
-/// Units of one target that are looked at.
+/// The maximum number of units of one target to look at.
 const UNITS_MAX: usize = 256;
-/// Bytes of the list of units.
+/// The bytes of the list of units.
 const LIST_BYTES: usize = 8 + 8 * UNITS_MAX;
 
 /// A unit that was found.
 #[derive(Debug)]
 pub struct Found {
-    /// Its address: that of the host, the target and the unit.
+    /// The address: that of the host, the target and the unit.
     pub address: String,
-    /// Which unit.
+    /// The numbers of target and unit.
     pub unit: Unit,
-    /// The disk, or why there is none.
+    /// The disk, or the reason why it cannot be used.
     pub disk: Result<ScsiDisk>,
 }
 
-/// Names that were seen, with the address of each.
+/// The names that were seen, with the address of each.
 #[derive(Debug, Default)]
 pub struct Seen(HashMap<UnitName, String>);
 
 impl Seen {
-    /// Nothing was seen yet.
+    /// Makes an empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A disk was found at an address.
+    /// Adds a disk that was found at an address.
     ///
     /// # Errors
     /// `Busy` if its name was seen at another address: it is the same disk.
@@ -60,10 +61,11 @@ impl Seen {
     }
 }
 
-/// Scans a host. `name_of` gives the address of a unit of target number and unit number, for people.
+/// Scans a host. `name_of` returns the address of a unit for people, from the numbers of target and
+/// unit.
 ///
 /// # Errors
-/// What the host's own scan says. What is wrong with one unit is said of that unit.
+/// The errors of the host's own scan. An error of one unit is in that unit's entry.
 pub fn scan(
     host: &Arc<dyn Host>,
     options: ScsiOptions,
@@ -91,10 +93,10 @@ pub fn scan(
     Ok(found)
 }
 
-/// The units of a target, as it lists them; unit 0 if it does not say.
+/// Returns the units that a target lists; unit 0 if it does not answer.
 ///
 /// # Errors
-/// What opening a queue to the target says.
+/// The errors of opening a queue to the target.
 pub fn units(host: &Arc<dyn Host>, target: u32, options: ScsiOptions) -> Result<Vec<Lun>> {
     let unit = Unit { target, lun: Lun::default() };
     let mut runner = Runner::open(host, unit, Arc::default(), options)?;

@@ -4,7 +4,7 @@
 pub struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// What to read.
+    /// Makes a reader of these bytes.
     #[must_use]
     pub fn of(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -16,22 +16,22 @@ impl<'a> Fields<'a> {
         Some(*front)
     }
 
-    /// Two bytes; `None`: there are not so many left.
+    /// Reads two bytes; `None` if fewer are left.
     pub fn u16(&mut self) -> Option<u16> {
         self.take().map(u16::from_le_bytes)
     }
 
-    /// Four bytes.
+    /// Reads four bytes; `None` if fewer are left.
     pub fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_le_bytes)
     }
 
-    /// Eight bytes.
+    /// Reads eight bytes; `None` if fewer are left.
     pub fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
     }
 
-    /// What was not read.
+    /// Returns the bytes that were not read.
     #[must_use]
     pub fn rest(self) -> &'a [u8] {
         self.0
@@ -43,35 +43,35 @@ impl<'a> Fields<'a> {
 pub struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Two bytes.
+    /// Appends two bytes.
     #[must_use]
     pub fn u16(mut self, value: u16) -> Self {
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    /// Four bytes.
+    /// Appends four bytes.
     #[must_use]
     pub fn u32(mut self, value: u32) -> Self {
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    /// Eight bytes.
+    /// Appends eight bytes.
     #[must_use]
     pub fn u64(mut self, value: u64) -> Self {
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    /// Bytes as they are.
+    /// Appends bytes unchanged.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
         self
     }
 
-    /// What was written.
+    /// Returns the bytes that were written.
     #[must_use]
     pub fn done(self) -> Vec<u8> {
         self.0

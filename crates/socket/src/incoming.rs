@@ -1,4 +1,4 @@
-//! A message as it comes in, in pieces.
+//! Reassembles a message that arrives in pieces.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,44 +6,45 @@ use std::os::unix::net::UnixStream;
 
 use crate::transfer::receive;
 
-/// Most bytes of a header.
+/// The maximum number of bytes of a header.
 const HEADER_BYTES_MAX: usize = 16;
 
-/// What every message of a protocol begins with.
+/// The header at the beginning of every message of a protocol.
 pub trait MessageHeader: Copy {
-    /// Bytes of it, at most 16.
+    /// The bytes of a header, at most 16.
     const BYTES: usize;
 
-    /// Reads it: and how many bytes follow.
+    /// Decodes a header. Returns it with the number of bytes that follow.
     ///
     /// # Errors
-    /// It is none: the stream makes no sense any more.
+    /// The bytes are not a header: the rest of the stream cannot be decoded.
     fn read(bytes: &[u8]) -> io::Result<(Self, usize)>;
 }
 
-/// What came with a message.
+/// A message with its descriptors.
 #[derive(Debug)]
 pub struct Message<H> {
-    /// Its header.
+    /// The header.
     pub header: H,
-    /// What followed it.
+    /// The bytes after the header.
     pub payload: Vec<u8>,
-    /// Descriptors that came with it.
+    /// The descriptors that came with the message.
     pub fds: Vec<OwnedFd>,
 }
 
-/// What has come of a message.
+/// The result of receiving a message.
 #[derive(Debug)]
 pub enum Received<H> {
-    /// All of it.
+    /// A complete message.
     Message(Message<H>),
-    /// Not all of it, and nothing more is there now.
+    /// The message is incomplete, and no more bytes are there now.
     NotYet,
-    /// The peer has closed; in the middle of a message if true.
+    /// The peer has closed the socket, in the middle of a message if true.
     Closed(bool),
 }
 
-/// Puts messages together. Never reads past the end of one, so that descriptors are those of their message.
+/// Reassembles messages. Never reads past the end of a message, so that its descriptors are its
+/// own.
 #[derive(Debug)]
 pub struct Incoming<H> {
     payload_bytes_max: usize,
@@ -57,7 +58,8 @@ pub struct Incoming<H> {
 }
 
 impl<H: MessageHeader> Incoming<H> {
-    /// Takes messages with up to `payload_bytes_max` and `fds_max` descriptors.
+    /// Makes a receiver of messages with payloads up to `payload_bytes_max` and up to `fds_max`
+    /// descriptors.
     #[must_use]
     pub fn new(payload_bytes_max: usize, fds_max: usize) -> Self {
         Self {
@@ -72,10 +74,10 @@ impl<H: MessageHeader> Incoming<H> {
         }
     }
 
-    /// Takes what is there. An error means that the stream makes no sense any more.
+    /// Receives the bytes that are there. After an error the rest of the stream cannot be decoded.
     ///
     /// # Errors
-    /// What the header says, or the socket; `InvalidData` for a message that is too long.
+    /// The errors of the header and the socket; `InvalidData` for a message that is too long.
     pub fn poll(&mut self, stream: &UnixStream) -> io::Result<Received<H>> {
         loop {
             if let Some(header) = self.header
@@ -104,7 +106,8 @@ impl<H: MessageHeader> Incoming<H> {
                     return Ok(Received::NotYet);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Closed with bytes of ours unread: what is said to be an error is just that it is gone.
+                // The peer closed the socket with bytes of ours unread: that counts as closing, not
+                // as an error.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                     return Ok(Received::Closed(self.head_bytes > 0));
                 }

@@ -1,7 +1,8 @@
-//! Messages with descriptors over Unix sockets: what vfio-user and vhost-user have in common.
+//! Messages with descriptors over Unix sockets: the common part of vfio-user and vhost-user.
 //!
 //! - [`Listener`]: a socket at a path.
-//! - [`Incoming`]: puts messages together, of any protocol whose messages begin with a [`MessageHeader`].
+//! - [`Incoming`]: reassembles messages of any protocol whose messages begin with a
+//!   [`MessageHeader`].
 //! - [`receive`] and [`send`]: bytes and descriptors. Nothing here blocks.
 //! - [`Fields`] and [`Writer`]: integers in payloads.
 

@@ -1,4 +1,4 @@
-//! The socket that clients come to.
+//! The socket that clients connect to.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,23 +9,23 @@ use std::path::{Path, PathBuf};
 use qpair_block::{Error, ErrorKind, Result};
 use rustix::event::{PollFd, PollFlags};
 
-/// Longest path of a socket (sockaddr_un), bytes without the 0 at the end.
+/// The maximum length of a socket's path (sockaddr_un) in bytes, without the terminating 0.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// A socket at a path; the path goes with it, if it is still this socket's.
+/// A listening socket at a path. Dropping it removes the path, if that is still this socket's.
 #[derive(Debug)]
 pub struct Listener {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode number of the socket.
+    /// The device and inode number of the socket.
     identity: Option<(u64, u64)>,
 }
 
 impl Listener {
-    /// Listens at a path, in the place of a socket that no process listens at any more.
+    /// Listens at a path. Replaces a socket that no process listens at any more.
     ///
     /// # Errors
-    /// `Exists` if something else is there, `Busy` if a process listens there; what the system says.
+    /// `Exists` if something else is there; `Busy` if a process listens there; the system's errors.
     pub fn bind(path: &Path) -> Result<Self> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let listener = match UnixListener::bind(&path) {
@@ -43,13 +43,13 @@ impl Listener {
         Ok(Self { listener, path, identity })
     }
 
-    /// Where it listens, from the root on.
+    /// Returns the absolute path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Sleeps until a client waits or `wake` polls readable; the client, if there is one.
+    /// Sleeps until a client waits or `wake` becomes readable. Returns the client, if there is one.
     #[must_use]
     pub fn wait(&self, wake: BorrowedFd<'_>) -> Option<UnixStream> {
         let mut fds = [PollFd::new(self, PollFlags::IN), PollFd::new(&wake, PollFlags::IN)];
@@ -58,8 +58,8 @@ impl Listener {
         self.accept()
     }
 
-    /// The next client that waits, as a stream that does not block. One that cannot be had, since it has gone again or no more descriptors are to be had, is the
-    /// next poll's.
+    /// Accepts the next waiting client, as a nonblocking stream. If accepting fails, because the
+    /// client has gone or descriptors ran out, the next poll tries again.
     #[must_use]
     pub fn accept(&self) -> Option<UnixStream> {
         let (stream, _) = self.listener.accept().ok()?;
@@ -78,7 +78,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let now = std::fs::symlink_metadata(&self.path).ok().map(|m| (m.dev(), m.ino()));
         if now.is_some() && now == self.identity {
-            // What cannot be removed is taken for stale by the next.
+            // If the socket cannot be removed, the next listener treats it as stale.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -10,11 +10,11 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-/// Most descriptors that one message carries.
+/// The maximum number of descriptors of one message.
 pub const MESSAGE_FDS_MAX: usize = 16;
 
-/// Receives up to `into.len()` bytes, and the descriptors that come with them; 0: the peer has closed. Descriptors beyond `fds_max` in all
-/// are closed, and are an error.
+/// Receives up to `into.len()` bytes, and the descriptors that come with them. Returns 0 if the
+/// peer has closed. Descriptors beyond `fds_max` in all are closed, and are an error.
 pub fn receive(
     stream: &UnixStream,
     into: &mut [u8],
@@ -22,7 +22,7 @@ pub fn receive(
     fds_max: usize,
 ) -> io::Result<usize> {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
-    // What is not taken out of it is closed with it.
+    // Descriptors that are not taken out of the buffer are closed with it.
     let mut control = RecvAncillaryBuffer::new(&mut room);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let received = rustix::net::recvmsg(stream, &mut [IoSliceMut::new(into)], &mut control, flags)?;
@@ -31,7 +31,7 @@ pub fn receive(
             fds.extend(rights);
         }
     }
-    // Cut short: there were more than the room takes, or this process may open no more.
+    // Truncated: there were more descriptors than the room takes, or this process may open no more.
     if received.flags.contains(ReturnFlags::CTRUNC) || fds.len() > fds_max {
         return Err(io::Error::other(
             "more descriptors came than a message may have, or than this process may open",
@@ -40,7 +40,8 @@ pub fn receive(
     Ok(received.bytes)
 }
 
-/// Sends some of `bytes`, with descriptors beside the first of them; how many bytes.
+/// Sends some of `bytes`, with descriptors beside the first of them. Returns the number of bytes
+/// sent.
 pub fn send(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut room);

@@ -1,12 +1,14 @@
-//! The vfio-user protocol (libvfio-user, QEMU's docs/interop/vfio-user.rst): a PCI function over a socket.
+//! The vfio-user protocol (libvfio-user, QEMU's docs/interop/vfio-user.rst): a PCI function over a
+//! socket.
 //!
 //! - [`codec`]: messages as bytes.
-//! - [`Server`]: lets one client at a time drive a [`qpair_pci::PciDevice`]. It is polled, has no thread, and never blocks.
-//!   [`Host`] serves several on one thread.
+//! - [`Server`]: lets one client at a time drive a [`qpair_pci::PciDevice`]. The caller polls it;
+//!   it has no thread, and never blocks. [`Host`] serves several devices on one thread.
 //! - [`Client`]: a device in another process as a [`qpair_pci::PciFunction`].
 //!
-//! Memory does not go over the socket: the client passes the files behind its memory, and the server maps them; the server passes the
-//! file behind its doorbells, and the client maps it. After that the socket is silent.
+//! Memory does not go over the socket. The client passes the files behind its memory, and the
+//! server maps them. The server passes the file behind its doorbells, and the client maps it. After
+//! that the socket is silent.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
@@ -20,5 +22,5 @@ pub use server::{Counters, Ended, Host, Idle, Server, ServerOptions, Session, Tu
 
 /// A message of this protocol.
 type Message = qpair_socket::Message<codec::Header>;
-/// Puts them together.
+/// Reassembles messages of this protocol.
 type Incoming = qpair_socket::Incoming<codec::Header>;

@@ -1,6 +1,7 @@
-//! Clients that mean no good: whatever they send, the server goes on, keeps nothing of theirs, and serves the next.
+//! Hostile clients: whatever they send, the server keeps working, keeps nothing of theirs, and
+//! serves the next client.
 //!
-//! One test alone, since it counts the descriptors of this process.
+//! A test program of its own, since it counts the descriptors of this process.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "seeds are reported")]
@@ -22,7 +23,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Whether the server serves.
+/// Whether the server still serves clients.
 fn is_well(path: &Path) -> bool {
     let client = Client::connect(path, &ClientOptions::default());
     client.is_ok_and(|client| client.read_bar(0, 0, &mut [0; 4]).is_ok())
@@ -165,7 +166,8 @@ fn slow_ones(served: &Served) {
     let _ = served.last_end();
 }
 
-/// Asks, and never takes an answer: the server takes no more questions then, and waits for nothing.
+/// A client asks and never reads an answer: the server then takes no more questions, and blocks on
+/// nothing.
 fn one_that_does_not_read(served: &Served) {
     let raw = Raw::agreed(&served.path);
     raw.stream.set_nonblocking(true).unwrap();
@@ -228,7 +230,7 @@ fn noise(served: &Served) {
     }
 }
 
-/// A file that is long enough when it is passed, and not when the device touches it.
+/// A file that is long enough when it is passed, and too short when the device accesses it.
 fn memory_cut_short(served: &Served) {
     let mut raw = Raw::agreed(&served.path);
     let file = memory_file(1 << 20);

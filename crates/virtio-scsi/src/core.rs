@@ -1,21 +1,21 @@
-//! Tasks and events: what is the device's as a whole. One lock guards it.
+//! Tasks and events, which belong to the device as a whole. One lock guards them.
 
 use qpair_virtio::ring::{Broken, Descriptor, NEXT, WRITE};
 use qpair_virtio::scsi::{EVENT_BYTES, Event, TASK_BYTES, Task};
 
 use crate::virtqueue::Virtqueue;
 
-/// A task and its answer.
+/// The bytes for a task and its answer.
 pub(crate) const TASK_STRIDE: usize = 64;
 const ANSWER_AT: usize = 32;
-/// An answer that means nothing.
+/// An answer code that the device never gives.
 const UNANSWERED: u8 = 0xFF;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
     Free,
     Sent,
-    /// Sent, and no caller waits for it any more.
+    /// A task in flight that no caller waits for any more.
     Orphan,
     Answered(u8),
 }
@@ -24,17 +24,17 @@ pub(crate) struct Core {
     control: Virtqueue,
     slots: Box<[Slot]>,
     events: Virtqueue,
-    /// Events that there is memory for.
+    /// The number of events that there is memory for.
     events_max: u16,
 }
 
 impl Core {
-    /// With queues that are set up, and hold nothing.
+    /// Makes a core of queues that are set up and empty.
     pub(crate) fn new(control: Virtqueue, tasks: u16, events: Virtqueue, events_max: u16) -> Self {
         Self { control, slots: vec![Slot::Free; tasks.into()].into(), events, events_max }
     }
 
-    /// Gives the device memory for events, once it is in use.
+    /// Gives the device memory for events, once the device is in use.
     pub(crate) fn expect_events(&mut self) {
         for number in 0..self.events_max {
             let at = self.events.slots_at() + usize::from(number) * EVENT_BYTES;
@@ -46,7 +46,7 @@ impl Core {
         self.events.publish();
     }
 
-    /// Sends a task; `None`: there is no room for it now.
+    /// Sends a task; `None` if there is no room for it now.
     pub(crate) fn begin(&mut self, task: &Task) -> Option<u16> {
         let number = self.slots.iter().position(|slot| *slot == Slot::Free)? as u16;
         let at = self.control.slots_at() + usize::from(number) * TASK_STRIDE;
@@ -65,7 +65,7 @@ impl Core {
         Some(number)
     }
 
-    /// The answer to a task, if there is one.
+    /// Returns the answer to a task, if there is one.
     pub(crate) fn answer(&mut self, number: u16) -> Option<u8> {
         let slot = self.slots.get_mut(usize::from(number))?;
         let Slot::Answered(answer) = *slot else { return None };
@@ -73,14 +73,14 @@ impl Core {
         Some(answer)
     }
 
-    /// No caller waits for a task any more.
+    /// Marks a task that no caller waits for any more.
     pub(crate) fn abandon(&mut self, number: u16) {
         if let Some(slot) = self.slots.get_mut(usize::from(number)) {
             *slot = if *slot == Slot::Sent { Slot::Orphan } else { Slot::Free };
         }
     }
 
-    /// Takes what the device has said; `happened` is told of events.
+    /// Takes the device's answers and events; calls `happened` for each event.
     pub(crate) fn look(&mut self, mut happened: impl FnMut(Event)) -> Result<(), Broken> {
         while let Some(used) = self.control.take()? {
             let number = (used.id / 2) as usize;

@@ -1,4 +1,4 @@
-//! The driver as a program registers it.
+//! The driver in the form that a program registers.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use qpair_virtio::scsi::{PCI_DEVICE, PCI_DEVICE_TRANSITIONAL};
 use crate::host::VirtioScsi;
 use crate::options::VirtioScsiOptions;
 
-/// Drives SCSI hosts of virtio, all of them with the same options.
+/// Drives virtio SCSI hosts, all with the same options.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VirtioScsiDriver(pub VirtioScsiOptions);
 
-/// Vendor and device, as the configuration space begins.
+/// Reads vendor and device id.
 fn ids(function: &dyn PciFunction) -> Result<(u16, u16)> {
     let mut word = [0; 4];
     function.read_config(0, &mut word)?;
@@ -24,7 +24,7 @@ fn ids(function: &dyn PciFunction) -> Result<(u16, u16)> {
     Ok((word as u16, (word >> 16) as u16))
 }
 
-/// Whether a function is of the kind that is driven here, in the version that is.
+/// Checks that a function is a virtio-scsi device of the version that this driver supports.
 pub(crate) fn check_ids(function: &dyn PciFunction) -> Result<()> {
     let unsupported = |what: &str, (vendor, device): (u16, u16)| {
         let context = format!("{}: {vendor:04x}:{device:04x} is {what}", function.name());
@@ -46,7 +46,7 @@ impl Driver<Arc<dyn PciFunction>> for VirtioScsiDriver {
         "virtio-scsi"
     }
 
-    /// Transitional devices are taken, so that opening them says why they are not driven.
+    /// Also takes transitional devices, so that opening them reports why they are not supported.
     fn takes(&self, function: &Arc<dyn PciFunction>) -> bool {
         ids(&**function).is_ok_and(|(vendor, device)| {
             vendor == VENDOR && matches!(device, PCI_DEVICE | PCI_DEVICE_TRANSITIONAL)

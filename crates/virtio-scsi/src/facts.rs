@@ -1,4 +1,4 @@
-//! What a device is, as it says before it is used.
+//! The properties of a device, which it reports before it is used.
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_virtio::ring::Layout;
@@ -11,15 +11,16 @@ use qpair_virtio::{FEATURE_ACCESS_PLATFORM, FEATURE_INDIRECT, FEATURE_VERSION_1}
 use crate::options::VirtioScsiOptions;
 use crate::transport::Transport;
 
-/// Entries of the queues, at most.
+/// The maximum number of entries of the queues.
 const REQUEST_ENTRIES_MAX: u16 = 1024;
 const CONTROL_ENTRIES_MAX: u16 = 64;
 const EVENT_ENTRIES_MAX: u16 = 16;
-/// Descriptors of a command: header, response, data.
+/// The descriptors of a command: header, response, data.
 pub(crate) const DESCRIPTORS: u16 = 3;
-/// Bytes of one command's data: behind an IOMMU a device may cut a descriptor at each page, and QEMU takes 1024 pieces at most.
+/// The maximum number of bytes of one command's data. Behind an IOMMU a device may cut a descriptor
+/// at each page, and QEMU accepts at most 1024 pieces.
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
-/// Bytes of a sector, as the limit of a command is counted.
+/// The bytes of a sector, the unit of a command's limit.
 const SECTOR_BYTES: u32 = 512;
 
 const WANTED: u64 = FEATURE_INDIRECT | FEATURE_HOTPLUG | FEATURE_CHANGE;
@@ -31,16 +32,16 @@ pub(crate) struct Facts {
     pub(crate) control: Layout,
     pub(crate) events: Layout,
     pub(crate) requests: Layout,
-    /// Request queues in use.
+    /// The number of request queues in use.
     pub(crate) queues: u16,
-    /// Targets from 0 on that there can be.
+    /// The number of targets that there can be, from 0 on.
     pub(crate) targets: u16,
     pub(crate) commands_per_unit: u32,
     pub(crate) transfer_bytes_max: u32,
 }
 
 impl Facts {
-    /// Asks a device that was reset, up to the point where its queues are set up.
+    /// Negotiates with a device that was reset, up to the point at which its queues are set up.
     pub(crate) fn ask(
         transport: &Transport,
         name: &str,
@@ -96,7 +97,7 @@ impl Facts {
         self.features & FEATURE_INDIRECT != 0
     }
 
-    /// Commands that one queue holds.
+    /// Returns the number of commands that one queue holds.
     pub(crate) fn depth_max(&self) -> u16 {
         let slots = match self.has_indirect() {
             true => self.requests.size(),

@@ -1,4 +1,4 @@
-//! A device: opening it, its resets, and the end of it.
+//! A device: opening it, resetting it, and closing it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,12 +25,12 @@ use crate::queue::{SLOT_BYTES, ScsiQueue};
 use crate::transport::{Transport, gone};
 use crate::virtqueue::Virtqueue;
 
-/// Resets in a row that may fail before the device is given up.
+/// The number of consecutive resets that may fail before the device is given up.
 const ATTEMPTS_MAX: u32 = 3;
-/// Changes that no caller has asked for yet, at most.
+/// The maximum number of changes that no caller has fetched yet.
 const CHANGES_MAX: usize = 4096;
 
-/// A SCSI host of virtio, driven by this program.
+/// A virtio SCSI host that this program drives.
 pub struct VirtioScsi(Arc<Inner>);
 
 pub(crate) struct Inner {
@@ -42,14 +42,14 @@ pub(crate) struct Inner {
     state: AtomicU64,
     core: Mutex<Option<Core>>,
     lives: Mutex<Lives>,
-    /// Targets that were there when the last scan looked, and what was told since.
+    /// The targets that the last scan found, updated by later events.
     targets: Mutex<BTreeSet<u32>>,
     changes: Mutex<Vec<Change>>,
-    /// Events were missed: what is there is not known.
+    /// Set if events were missed, so that the present targets are not known.
     has_missed: AtomicBool,
     is_resetting: AtomicBool,
     resets: AtomicU64,
-    /// When the device's status was looked at last, ms since `start`.
+    /// When the device's status was last checked, ms since `start`.
     watched_ms: AtomicU64,
     start: Instant,
     info: HostInfo,
@@ -61,11 +61,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl VirtioScsi {
-    /// Takes over a function: resets it, settles its features, and gives it queues.
+    /// Opens a function: resets it, negotiates its features, and gives it queues.
     ///
     /// # Errors
-    /// `Unsupported` for what is no SCSI host of virtio 1, or one that would reach past the IOMMU; `Limit` where memory is short; what the
-    /// function says.
+    /// `Unsupported` if it is not a virtio 1 SCSI host, or one that would bypass the IOMMU; `Limit`
+    /// if memory is short; the function's errors.
     pub fn open(function: Arc<dyn PciFunction>, options: VirtioScsiOptions) -> Result<Arc<Self>> {
         let name = function.name().to_owned();
         check_ids(&*function)?;
@@ -119,7 +119,8 @@ impl Inner {
 
     #[inline(always)]
     pub(crate) fn state(&self) -> LifeWord {
-        // Acquire: a thread that sees that the device is quiet sees what it wrote before. Pairs with `set_state`.
+        // Acquire: a thread that sees that the device is quiet sees what it wrote before. Pairs
+        // with `set_state`.
         LifeWord::from_bits(self.state.load(Ordering::Acquire))
     }
 
@@ -132,7 +133,7 @@ impl Inner {
         locked(&self.lives)
     }
 
-    /// Gives a device whose features are settled the queues of a new life, and lets it run.
+    /// Gives a device with negotiated features the queues of a new life, and starts it.
     fn begin_life(&self, life: u64) -> Result<Core> {
         let (facts, transport, maps) = (&self.facts, &self.transport, &self.maps);
         let tasks = facts.control.size() / 2;
@@ -160,7 +161,8 @@ impl Inner {
         Ok(core)
     }
 
-    /// Does something with tasks and events, if no other thread does and the device is in the life that the caller knows.
+    /// Calls a function with tasks and events, unless another thread has them or the device is in
+    /// another life than the caller knows.
     pub(crate) fn with_core<R>(
         &self,
         seen: LifeWord,
@@ -172,7 +174,7 @@ impl Inner {
         (seen.phase() == Phase::Running && self.state() == seen).then(|| work(core))
     }
 
-    /// Takes tasks that are answered, and events. Never waits.
+    /// Takes the answers to tasks, and events. Never waits.
     pub(crate) fn take_core(self: &Arc<Self>, core: &mut Core) {
         if let Some(stepper) = &self.stepper {
             stepper.step(CONTROL_QUEUE);
@@ -214,7 +216,7 @@ impl Inner {
         }
     }
 
-    /// Looks at events and at the device's status, for the thread that comes by. Never waits.
+    /// Checks for events and the device's status, on whichever thread calls. Never waits.
     pub(crate) fn look(self: &Arc<Self>) {
         self.with_core(self.state(), |core| self.take_core(core));
         let now_ms = self.start.elapsed().as_millis() as u64;
@@ -230,7 +232,7 @@ impl Inner {
         }
     }
 
-    /// Begins a reset on a thread of its own, unless one is going on.
+    /// Begins a reset on a thread of its own, unless one is in progress.
     pub(crate) fn begin_reset(self: &Arc<Self>) {
         if self.state().phase() == Phase::Gone || self.is_resetting.swap(true, Ordering::AcqRel) {
             return;
@@ -238,17 +240,19 @@ impl Inner {
         let inner = self.clone();
         let builder = std::thread::Builder::new().name("virtio-scsi-reset".to_owned());
         let spawned = builder.spawn(move || {
-            // What went wrong is told by the state, and by the next call of the control plane.
+            // The state tells of a failure, and so does the next call of the control plane.
             let _ = inner.reset_now();
             inner.is_resetting.store(false, Ordering::Release);
         });
         if spawned.is_err() {
-            // No thread to be had, and this one may hold the lock that a reset takes: the thread that comes by next begins it.
+            // No thread could be started, and this one may hold the lock that a reset takes: the
+            // next caller begins the reset.
             self.is_resetting.store(false, Ordering::Release);
         }
     }
 
-    /// Resets the device. On success it runs again, with nothing under way; else it is given up.
+    /// Resets the device. On success it runs again with nothing in flight; otherwise it is given
+    /// up.
     fn reset_now(&self) -> Result<()> {
         let mut held = locked(&self.core);
         let word = self.state();
@@ -296,15 +300,16 @@ impl Inner {
         Err(failure)
     }
 
-    /// The device is given up. Its memory is closed to it, so that it can touch none.
+    /// Gives the device up and closes its memory, so that it can access none.
     fn give_up(&self) {
-        // What cannot be reset is reset as a function, or cut off; a function that is gone does not mind.
+        // A device that cannot be reset is reset as a function, or cut off from memory. For a
+        // function that is gone the call has no effect.
         let _ = self.function.reset();
         self.maps.cut_off();
         self.set_state(self.state().life() + 1, Phase::Gone);
     }
 
-    /// Asks all targets anew, and tells what is another than was known.
+    /// Asks all targets anew, and reports the differences.
     fn find_targets(self: &Arc<Self>) -> Result<BTreeSet<u32>> {
         let found = probe::targets(self)?;
         let mut known = locked(&self.targets);
@@ -386,7 +391,7 @@ impl Host for VirtioScsi {
     fn changes(&self) -> Vec<Change> {
         self.0.look();
         if self.0.has_missed.load(Ordering::Relaxed) {
-            // A device that cannot be asked now is asked the next time.
+            // If the device cannot be asked now, it is asked the next time.
             let _ = self.0.find_targets();
         }
         std::mem::take(&mut *locked(&self.0.changes))

@@ -1,8 +1,10 @@
-//! A driver for SCSI hosts of virtio (QEMU's `virtio-scsi-pci`) over any PCI function: VFIO, or a model in this process.
+//! A driver for virtio SCSI hosts (QEMU's `virtio-scsi-pci`) over any PCI function: VFIO, or a
+//! model in this process.
 //!
-//! [`VirtioScsi`] is a `qpair_scsi::host::Host`: it moves commands. What they mean is the matter of `qpair-scsi`.
+//! [`VirtioScsi`] is a `qpair_scsi::host::Host`: it moves commands. `qpair-scsi` knows their
+//! meaning.
 //!
-//! The design, and what channels share, is in docs/design/virtio-scsi.md.
+//! The design, and the state that channels share, is described in docs/design/virtio-scsi.md.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

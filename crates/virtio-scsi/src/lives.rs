@@ -1,6 +1,7 @@
-//! Request queues: whose each is, and the rings that it has in the life that the device is in.
+//! Request queues: the owner of each, and its rings in the device's present life.
 //!
-//! Invariant: the rings of a queue in the present life are here, or with the channel that has leased the queue, or in `stale`.
+//! Invariant: the rings of a queue in the present life are here, or with the channel that has
+//! leased the queue, or in `stale`.
 
 use crate::virtqueue::Virtqueue;
 
@@ -8,7 +9,7 @@ pub(crate) struct Lives {
     life: u64,
     free: Vec<u16>,
     rings: Vec<Option<Virtqueue>>,
-    /// Queues of channels that went while something of theirs was under way: free after the next reset.
+    /// Queues of channels that were closed with commands in flight: free after the next reset.
     stale: Vec<(u16, Virtqueue)>,
 }
 
@@ -17,19 +18,20 @@ impl Lives {
         Self { life: 0, free: (0..queues).rev().collect(), rings: Vec::new(), stale: Vec::new() }
     }
 
-    /// The device, which touches no memory of an earlier life, has begun a life with these rings.
+    /// Begins a life with these rings. The device must no longer access memory of an earlier life.
     pub(crate) fn begin(&mut self, life: u64, rings: Vec<Virtqueue>) {
         self.life = life;
         self.rings = rings.into_iter().map(Some).collect();
         self.free.extend(self.stale.drain(..).map(|(number, _)| number));
     }
 
-    /// A queue that no channel has.
+    /// Leases a queue that no channel has.
     pub(crate) fn lease(&mut self) -> Option<u16> {
         self.free.pop()
     }
 
-    /// The rings of a queue, for the channel that has leased it, if that life is the present one.
+    /// Returns the rings of a queue to the channel that has leased it, if that life is the present
+    /// one.
     pub(crate) fn take(&mut self, number: u16, life: u64) -> Option<Virtqueue> {
         if life != self.life {
             return None;
@@ -37,7 +39,7 @@ impl Lives {
         self.rings.get_mut(usize::from(number))?.take()
     }
 
-    /// Ends a lease, with the rings of a life. `is_idle`: nothing is under way in them.
+    /// Ends a lease, with the rings of a life. `is_idle`: nothing is in flight in them.
     pub(crate) fn give_back(
         &mut self,
         number: u16,

@@ -1,17 +1,18 @@
-//! How a device is driven.
+//! Options for driving a device.
 
 use std::time::Duration;
 
-/// How to drive a device.
+/// Options for driving a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtioScsiOptions {
-    /// Request queues to use, at most: channels that can be open at once.
+    /// The maximum number of request queues: channels that can be open at once. Default: 64.
     pub queues: u16,
-    /// How long a reset may take, ms.
+    /// The time limit of a reset, ms. Default: 20,000.
     pub reset_timeout_ms: u32,
-    /// How long the answers to a scan may take, ms.
+    /// The time limit for the answers to a scan, ms. Default: 30,000.
     pub scan_timeout_ms: u32,
-    /// How often the device's status is looked at while channels are polled, ms.
+    /// The interval at which the device's status is checked while channels are polled, ms. Default:
+    /// 1000.
     pub watch_ms: u32,
 }
 

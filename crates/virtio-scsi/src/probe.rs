@@ -1,4 +1,4 @@
-//! Which targets there are: each that could be is asked for its unit 0, many at a time.
+//! Finds the targets: asks unit 0 of each possible target, many at a time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use crate::host::Inner;
 use crate::queue::ScsiQueue;
 use crate::transport::gone;
 
-/// Targets that are asked at a time.
+/// The number of targets that are asked at a time.
 const DEPTH: u32 = 32;
-/// Bytes of an answer: INQUIRY, which a unit takes however it is, and which leaves unit attentions alone.
+/// The bytes of an answer to INQUIRY. A unit answers it in any state, and keeps its unit
+/// attentions.
 const ANSWER_BYTES: u16 = 36;
 const STRIDE: usize = 128;
-/// Turns without sleep, after which it naps between them.
+/// The number of turns without sleep, after which the scan naps between turns.
 const TURNS: u32 = 1000;
 const NAP: Duration = Duration::from_micros(50);
 

@@ -1,9 +1,10 @@
 //! One thread's queue to one unit.
 //!
 //! Invariants:
-//! - a tag is `active` from when its command was taken until it was reported;
-//! - tag *n* has slot *n*, and the descriptors that go with it: what the device may touch of them it may touch while the tag is active;
-//! - the rings are those of the life `life`, and this queue's alone.
+//! - A tag is `active` from the time its command was taken until it was reported.
+//! - Tag *n* has slot *n* and the descriptors that go with it. The device may access them only
+//!   while the tag is active.
+//! - The rings are those of the life `life`, and this queue's alone.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,34 +25,34 @@ use crate::facts::DESCRIPTORS;
 use crate::host::Inner;
 use crate::virtqueue::Virtqueue;
 
-/// A slot: header, response, table of descriptors.
+/// The bytes of a slot: header, response, table of descriptors.
 pub(crate) const SLOT_BYTES: usize = 256;
 const RESPONSE_AT: usize = 64;
 const TABLE_AT: usize = 176;
 const _: () = assert!(COMMAND_BYTES <= RESPONSE_AT && RESPONSE_AT + RESPONSE_BYTES <= TABLE_AT);
 const _: () = assert!(TABLE_AT + DESCRIPTORS as usize * DESCRIPTOR_BYTES <= SLOT_BYTES);
-/// Where a response has what it says first, and its code.
+/// The offset in a slot of the part of a response with its code.
 const CODE_AT: usize = RESPONSE_AT + 8;
-/// A code that means nothing.
+/// A response code that the device never gives.
 const UNANSWERED: u8 = 0xFF;
-/// Polls between two looks at events.
+/// The number of polls between two looks at events.
 const POLLS: u32 = 1024;
 
 pub(crate) struct ScsiQueue {
     rings: Option<Virtqueue>,
-    /// The life that they are of.
+    /// The life that the rings belong to.
     life: u64,
     number: u16,
     has_indirect: bool,
     active: Box<[bool]>,
-    /// By which tasks name commands, and bytes of sense data, by tag.
+    /// The ids by which tasks name commands, by tag; the next field has the bytes of sense data.
     ids: Box<[u64]>,
     sense_bytes: Box<[u8]>,
-    /// Bytes asked for, by tag.
+    /// The number of bytes asked for, by tag.
     lens: Box<[u32]>,
-    /// Commands that were taken.
+    /// The number of commands that were taken.
     count: u32,
-    /// The device has said what cannot be: its rings are not looked at any more.
+    /// Set if the device violated the protocol: its rings are not used any more.
     is_broken: bool,
     task: Option<u16>,
     seen: LifeWord,
@@ -108,12 +109,12 @@ impl ScsiQueue {
         Ok(queue)
     }
 
-    /// Commands that are taken from now on go to another unit.
+    /// Directs the commands that are taken from now on to another unit.
     pub(crate) fn aim(&mut self, target: u8, unit: u16) {
         self.address = address(target, unit);
     }
 
-    /// The state is another one than this queue knows.
+    /// Handles a change of the device's state since this queue last looked.
     #[cold]
     fn turn_over(&mut self, word: LifeWord, reports: &mut Vec<Report>) {
         self.seen = word;
@@ -137,7 +138,7 @@ impl ScsiQueue {
         }
     }
 
-    /// Takes what the device has used.
+    /// Takes all commands that the device has used.
     #[inline]
     fn take_all(&mut self, reports: &mut Vec<Report>) {
         if self.is_broken {
@@ -172,7 +173,7 @@ impl ScsiQueue {
         self.inner.begin_reset();
     }
 
-    /// The answer to the task that is waited for.
+    /// Returns the answer to the task that is waited for.
     #[cold]
     fn task_answer(&mut self) -> Option<u8> {
         let number = self.task?;
@@ -297,7 +298,8 @@ impl HostQueue for ScsiQueue {
         if word != self.seen || self.rings.is_none() {
             self.turn_over(word, reports);
         }
-        // The device ends commands before it answers the task that ended them: so they are taken after the answer.
+        // The device ends commands before it answers the task that ended them. So completions are
+        // taken after the answer.
         let answer = if self.task.is_some() { self.task_answer() } else { None };
         if let Some(stepper) = &self.inner.stepper {
             self.due = stepper.step(REQUEST_QUEUE + self.number).due;
@@ -363,7 +365,7 @@ impl HostQueue for ScsiQueue {
 impl Drop for ScsiQueue {
     fn drop(&mut self) {
         if let Some(number) = self.task.take() {
-            // If the core cannot be told now, the slot stays taken until the next reset.
+            // If the core is locked now, the slot stays taken until the next reset.
             self.inner.with_core(self.seen, |core| core.abandon(number));
         }
         let is_idle = !self.active.contains(&true) && !self.is_broken;

@@ -1,4 +1,4 @@
-//! A virtio device over PCI, version 1: its registers, and how its queues are notified.
+//! A virtio device over PCI, version 1: its registers, and the notification of its queues.
 //!
 //! Invariant: a status that reads as all ones is never taken for one; it is the error `Gone`.
 
@@ -15,13 +15,13 @@ use qpair_virtio::ring::Layout;
 use qpair_virtio::scsi::Config;
 use qpair_virtio::{STATUS_ACKNOWLEDGE, STATUS_DRIVER, STATUS_FEATURES_OK};
 
-/// Status of a device that was pulled.
+/// The status of a device that was pulled out.
 const GONE: u8 = 0xFF;
-/// How often the configuration is read while it changes.
+/// The maximum number of reads of a configuration that keeps changing.
 const CONFIG_TRIES: u32 = 16;
 const NAP: Duration = Duration::from_micros(100);
 
-/// That a device answers no more.
+/// Makes the error for a device that no longer answers.
 pub(crate) fn gone(name: &str) -> Error {
     Error::new(ErrorKind::Gone, format!("{name}: the device is gone"))
         .hint("it was removed, or the process that served it ended")
@@ -87,7 +87,7 @@ impl Transport {
         self.write(common::STATUS, &[status])
     }
 
-    /// Resets the device. On success it touches no memory.
+    /// Resets the device. On success it accesses no memory.
     pub(crate) fn reset(&self, timeout: Duration) -> Result<()> {
         self.set_status(0)?;
         let start = Instant::now();
@@ -102,8 +102,8 @@ impl Transport {
         Ok(())
     }
 
-    /// Settles the features of a device that was reset: what of `wanted` it offers, and all of `needed`, of which `why_not` says the
-    /// error if one is missing.
+    /// Negotiates the features of a device that was reset: those of `wanted` that it offers, and
+    /// all of `needed`. If one of these is missing, `why_not` makes the error.
     pub(crate) fn negotiate(
         &self,
         wanted: u64,
@@ -136,7 +136,7 @@ impl Transport {
         Ok(taken)
     }
 
-    /// The device's own configuration, as it was at one moment.
+    /// Reads the device-specific configuration, consistently.
     pub(crate) fn config(&self) -> Result<Config> {
         for _ in 0..CONFIG_TRIES {
             let before: [u8; 1] = self.read(common::GENERATION)?;
@@ -153,7 +153,7 @@ impl Transport {
         Err(Error::new(ErrorKind::Io, context))
     }
 
-    /// Queues that it has.
+    /// Returns the number of queues.
     pub(crate) fn queues(&self) -> Result<u16> {
         self.read_u16(common::QUEUES)
     }
@@ -162,7 +162,8 @@ impl Transport {
         self.write(common::QUEUE_SELECT, &queue.to_le_bytes())
     }
 
-    /// The entries that a queue can have, up to `most`: a power of two.
+    /// Returns the layout of a queue with as many entries as it can have, up to `most`: a power of
+    /// two.
     pub(crate) fn layout(&self, queue: u16, most: u16) -> Result<Layout> {
         self.select(queue)?;
         let most = self.read_u16(common::QUEUE_SIZE)?.min(most);
@@ -173,7 +174,7 @@ impl Transport {
         })
     }
 
-    /// Gives a queue its rings, without an interrupt, and says how it is notified.
+    /// Gives a queue its rings, without an interrupt. Returns its bell.
     pub(crate) fn enable(&self, queue: u16, layout: Layout, rings_iova: u64) -> Result<Bell> {
         self.select(queue)?;
         self.write(common::QUEUE_SIZE, &layout.size().to_le_bytes())?;
@@ -201,10 +202,10 @@ impl Transport {
     }
 }
 
-/// Where one queue is notified.
+/// The place at which one queue is notified.
 pub(crate) struct Bell {
     function: Arc<dyn PciFunction>,
-    /// The 8 bytes around the place.
+    /// The mapping of the 8 bytes around that place.
     mapping: Option<Arc<Mapping>>,
     bar: u8,
     at: u64,

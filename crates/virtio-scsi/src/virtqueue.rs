@@ -1,4 +1,4 @@
-//! A queue of the device in one of its lives: rings, and slots of memory for what goes through them.
+//! A queue of the device in one of its lives: rings, and slots of memory for its contents.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use qpair_virtio::ring::{Areas, Broken, DriverRing, Layout, Used};
 
 use crate::transport::{Bell, Transport};
 
-/// Slots begin at a multiple of this, and have lengths that it is a multiple of, or that are multiples of it: so none lies across a
-/// page. QEMU counts what of a response is on a second page as data that was moved.
+/// The alignment of slots. A slot's length is a multiple or a divisor of it, so that no slot
+/// crosses a page. QEMU counts the part of a response on a second page as data that was moved.
 const SLOTS_ALIGNMENT: usize = 256;
 
 pub(crate) struct Virtqueue {
@@ -21,7 +21,7 @@ pub(crate) struct Virtqueue {
 }
 
 impl Virtqueue {
-    /// Gives the device queue `number`, with `slots_bytes` of memory beside its rings.
+    /// Gives the device queue `number`, with `slots_bytes` of memory besides its rings.
     pub(crate) fn new(
         transport: &Transport,
         maps: &Arc<Maps>,
@@ -41,7 +41,7 @@ impl Virtqueue {
         self.layout.areas(self.memory.bytes())
     }
 
-    /// All of its memory; slots begin at [`Virtqueue::slots_at`].
+    /// Returns all of the queue's memory; slots begin at [`Virtqueue::slots_at`].
     #[inline]
     pub(crate) fn bytes(&mut self) -> SharedBytes<'_> {
         self.memory.bytes()
@@ -52,7 +52,7 @@ impl Virtqueue {
         slots_at(self.layout)
     }
 
-    /// Where a byte of its memory is for the device.
+    /// Returns the address for the device of an offset in the queue's memory.
     #[inline]
     pub(crate) fn iova_of(&self, at: usize) -> u64 {
         self.memory.iova() + at as u64
@@ -64,7 +64,7 @@ impl Virtqueue {
         self.ring.offer(areas, head);
     }
 
-    /// Hands over all that was offered.
+    /// Publishes all that was offered.
     #[inline]
     pub(crate) fn publish(&mut self) {
         if self.ring.has_news() {
@@ -93,8 +93,8 @@ mod tests {
     use crate::core::TASK_STRIDE;
     use crate::queue::SLOT_BYTES;
 
-    /// With slots at a multiple of 64, every sixteenth response lay across a page, and QEMU 7.2 said that 44 bytes more had been moved than
-    /// were asked for.
+    /// With slots at a multiple of 64, every sixteenth response crossed a page, and QEMU 7.2
+    /// reported 44 more bytes moved than were asked for.
     #[test]
     fn no_slot_lies_across_a_page() {
         for size in (0..=10).map(|log| 1 << log) {

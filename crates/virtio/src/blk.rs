@@ -1,33 +1,33 @@
-//! virtio-blk: the configuration, headers of requests, and how they end (virtio 1.2, 5.2).
+//! virtio-blk: the configuration, request headers, and statuses (virtio 1.2, 5.2).
 
-/// log2 of the unit of addresses.
+/// log2 of the bytes of a sector, the unit of addresses.
 pub const SECTOR_SHIFT: u32 = 9;
 /// Bytes of a serial number.
 pub const ID_BYTES: usize = 20;
 
-/// Features.
+/// Feature bits.
 pub mod feature {
-    /// The configuration says how many segments a request has at most.
+    /// The configuration has the maximum number of segments of a request.
     pub const SEG_MAX: u64 = 1 << 2;
-    /// The disk cannot be written.
+    /// The disk is write-protected.
     pub const READ_ONLY: u64 = 1 << 5;
-    /// The configuration says how large a block is.
+    /// The configuration has the block size.
     pub const BLK_SIZE: u64 = 1 << 6;
-    /// The device flushes.
+    /// The device supports flushes.
     pub const FLUSH: u64 = 1 << 9;
-    /// The configuration says how blocks lie on the medium.
+    /// The configuration has the alignment of blocks on the medium.
     pub const TOPOLOGY: u64 = 1 << 10;
-    /// The driver sets whether writes are cached.
+    /// The driver can turn the write cache on and off.
     pub const CONFIG_WCE: u64 = 1 << 11;
-    /// There may be more queues than one.
+    /// There may be several queues.
     pub const MQ: u64 = 1 << 12;
-    /// The device discards.
+    /// The device supports discards.
     pub const DISCARD: u64 = 1 << 13;
-    /// The device writes zeroes.
+    /// The device supports writes of zeroes.
     pub const WRITE_ZEROES: u64 = 1 << 14;
 }
 
-/// How a request ended, as its last byte says.
+/// The status of a request, which is its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the standard's own names")]
@@ -51,7 +51,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The verb of a number.
+    /// Returns the verb with this number.
     #[must_use]
     pub fn of(number: u32) -> Option<Self> {
         let all = [Self::In, Self::Out, Self::Flush, Self::GetId, Self::Discard, Self::WriteZeroes];
@@ -70,26 +70,26 @@ fn words(first: u64, second: u64) -> [u8; 16] {
     bytes
 }
 
-/// What a request begins with.
+/// The header at the beginning of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The verb; `None`: one that is not known.
+    /// The verb; `None` if it is not known.
     pub verb: Option<Verb>,
-    /// First sector.
+    /// The first sector.
     pub sector: u64,
 }
 
 impl Header {
-    /// Bytes of it.
+    /// The bytes of a header.
     pub const BYTES: usize = 16;
 
-    /// Reads it.
+    /// Decodes a header.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         Self { verb: Verb::of(word(bytes, 0) as u32), sector: word(bytes, 8) }
     }
 
-    /// Writes one.
+    /// Encodes a header.
     #[must_use]
     pub fn encode(verb: Verb, sector: u64) -> [u8; Self::BYTES] {
         words(u64::from(verb as u32), sector)
@@ -99,62 +99,62 @@ impl Header {
 /// A range to discard or to zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// First sector.
+    /// The first sector.
     pub sector: u64,
-    /// Sectors.
+    /// The number of sectors.
     pub sectors: u32,
-    /// [`Range::UNMAP`].
+    /// The flags: [`Range::UNMAP`].
     pub flags: u32,
 }
 
 impl Range {
-    /// Bytes of it.
+    /// The bytes of a range.
     pub const BYTES: usize = 16;
-    /// The device may deallocate what it zeroes.
+    /// Flag: the device may deallocate the sectors that it zeroes.
     pub const UNMAP: u32 = 1;
 
-    /// Reads it.
+    /// Decodes a range.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let second = word(bytes, 8);
         Self { sector: word(bytes, 0), sectors: second as u32, flags: (second >> 32) as u32 }
     }
 
-    /// Writes it.
+    /// Encodes the range.
     #[must_use]
     pub fn encode(self) -> [u8; Self::BYTES] {
         words(self.sector, u64::from(self.sectors) | u64::from(self.flags) << 32)
     }
 }
 
-/// What a driver is told of the disk.
+/// The configuration of the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Sectors of the disk.
+    /// The number of sectors of the disk.
     pub sectors: u64,
-    /// Segments of a request's data at most.
+    /// The maximum number of segments of a request's data.
     pub seg_max: u32,
-    /// Bytes of a block.
+    /// The bytes of a block.
     pub block_bytes: u32,
-    /// Writes are cached.
+    /// Whether writes are cached.
     pub write_back: bool,
-    /// Queues.
+    /// The number of queues.
     pub queues: u16,
-    /// Most sectors of a discard, and their grid.
+    /// The maximum number of sectors of a discard.
     pub discard_sectors_max: u32,
-    /// The grid of discards, sectors.
+    /// The alignment of discards, sectors.
     pub discard_alignment: u32,
-    /// Most sectors of a write of zeroes.
+    /// The maximum number of sectors of a write of zeroes.
     pub zeroes_sectors_max: u32,
 }
 
 impl Config {
-    /// Bytes of it, as all peers have them.
+    /// The bytes of the configuration that all peers have.
     pub const BYTES: usize = 60;
-    /// Where the driver writes whether writes are cached.
+    /// The offset at which the driver writes whether writes are cached.
     pub const WRITE_BACK_AT: u32 = 32;
 
-    /// Reads it.
+    /// Decodes the configuration.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
@@ -170,7 +170,7 @@ impl Config {
         }
     }
 
-    /// Writes it. Discards and zeroes have one segment each; zeroes may deallocate.
+    /// Encodes the configuration. Discards and zeroes have one segment each; zeroes may deallocate.
     #[must_use]
     pub fn encode(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];

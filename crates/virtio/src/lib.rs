@@ -1,10 +1,11 @@
 //! Virtio as bytes and rings, for drivers and for devices.
 //!
 //! - [`ring`]: split rings, from both sides.
-//! - [`pci`]: how a device is found and set up over PCI (version 1).
+//! - [`pci`]: discovery and set-up of a device over PCI (version 1).
 //! - [`scsi`]: requests, tasks and events of a SCSI host.
 //!
-//! Nothing here does I/O, owns memory, or trusts the other side. The design is in docs/design/virtio-scsi.md.
+//! Nothing here does I/O, owns memory, or trusts the other side. The design is in
+//! docs/design/virtio-scsi.md.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
@@ -16,20 +17,20 @@ pub mod scsi;
 
 /// Feature bits: indirect descriptors.
 pub const FEATURE_INDIRECT: u64 = 1 << 28;
-/// The device keeps to version 1.
+/// Feature bit: the device complies with version 1.
 pub const FEATURE_VERSION_1: u64 = 1 << 32;
-/// Addresses are those that the platform (an IOMMU) gives.
+/// Feature bit: addresses are those of the platform (an IOMMU).
 pub const FEATURE_ACCESS_PLATFORM: u64 = 1 << 33;
 
-/// Status of a device: the driver has seen it.
+/// Status bit: the driver has seen the device.
 pub const STATUS_ACKNOWLEDGE: u8 = 1;
-/// The driver knows how to drive it.
+/// Status bit: the driver can drive the device.
 pub const STATUS_DRIVER: u8 = 2;
-/// The driver uses it.
+/// Status bit: the driver uses the device.
 pub const STATUS_DRIVER_OK: u8 = 4;
-/// The features are settled.
+/// Status bit: the features are negotiated.
 pub const STATUS_FEATURES_OK: u8 = 8;
-/// The device cannot go on without a reset.
+/// Status bit: the device needs a reset to continue.
 pub const STATUS_NEEDS_RESET: u8 = 0x40;
-/// The driver has given it up.
+/// Status bit: the driver has given the device up.
 pub const STATUS_FAILED: u8 = 0x80;

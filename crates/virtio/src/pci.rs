@@ -1,79 +1,79 @@
 //! Virtio over PCI, version 1: ids, capabilities, the common configuration.
 
-/// The vendor that assigns the ids.
+/// The PCI vendor of virtio devices.
 pub const VENDOR: u16 = 0x1AF4;
-/// The capability of a vendor, which virtio's are.
+/// The number of a vendor-specific capability, the kind that virtio uses.
 pub const CAPABILITY_VENDOR: u8 = 0x09;
 
-/// What a capability leads to: the common configuration.
+/// Capability for the common configuration.
 pub const KIND_COMMON: u8 = 1;
-/// Where queues are notified.
+/// Capability for the notification area of queues.
 pub const KIND_NOTIFY: u8 = 2;
-/// The cause of an interrupt without MSI-X.
+/// Capability for the cause of an interrupt without MSI-X.
 pub const KIND_ISR: u8 = 3;
-/// What is peculiar to a kind of device.
+/// Capability for the device-specific configuration.
 pub const KIND_DEVICE: u8 = 4;
 
-/// No vector: of a queue, or of the configuration.
+/// The vector number that stands for none, for a queue or the configuration.
 pub const NO_VECTOR: u16 = 0xFFFF;
 
 /// Offsets in the common configuration.
 pub mod common {
-    /// Which word of the device's features is read. u32.
+    /// The index of the device feature word to read. u32.
     pub const DEVICE_FEATURE_SELECT: u64 = 0;
-    /// That word. u32.
+    /// The selected word of the device's features. u32.
     pub const DEVICE_FEATURE: u64 = 4;
-    /// Which word of the driver's features is written. u32.
+    /// The index of the driver feature word to write. u32.
     pub const DRIVER_FEATURE_SELECT: u64 = 8;
-    /// That word. u32.
+    /// The selected word of the driver's features. u32.
     pub const DRIVER_FEATURE: u64 = 12;
-    /// The vector of changes of the configuration. u16.
+    /// The vector for changes of the configuration. u16.
     pub const CONFIG_VECTOR: u64 = 16;
-    /// Queues that there are. u16.
+    /// The number of queues. u16.
     pub const QUEUES: u64 = 18;
-    /// Status. u8.
+    /// The status. u8.
     pub const STATUS: u64 = 20;
-    /// Changes with the device's configuration. u8.
+    /// A counter that changes with the device's configuration. u8.
     pub const GENERATION: u64 = 21;
-    /// Which queue the following are of. u16.
+    /// The queue that the following registers apply to. u16.
     pub const QUEUE_SELECT: u64 = 22;
-    /// Its size. u16.
+    /// The size of the queue. u16.
     pub const QUEUE_SIZE: u64 = 24;
-    /// Its vector. u16.
+    /// The vector of the queue. u16.
     pub const QUEUE_VECTOR: u64 = 26;
-    /// Whether it is in use. u16.
+    /// Whether the queue is in use. u16.
     pub const QUEUE_ENABLE: u64 = 28;
-    /// Where it is notified, times the multiplier of the capability. u16.
+    /// The offset at which the queue is notified, in units of the capability's multiplier. u16.
     pub const QUEUE_NOTIFY: u64 = 30;
-    /// Its descriptors, as two u32.
+    /// The address of the queue's descriptors, as two u32.
     pub const QUEUE_DESCRIPTORS: u64 = 32;
-    /// What is available, as two u32.
+    /// The address of the queue's available ring, as two u32.
     pub const QUEUE_AVAILABLE: u64 = 40;
-    /// What was used, as two u32.
+    /// The address of the queue's used ring, as two u32.
     pub const QUEUE_USED: u64 = 48;
-    /// Bytes of all of these.
+    /// The bytes of the common configuration.
     pub const BYTES: u64 = 56;
 }
 
-/// A capability of virtio.
+/// A virtio capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// What it leads to: one of the `KIND_` values.
+    /// The kind: one of the `KIND_` values.
     pub kind: u8,
-    /// The BAR.
+    /// The BAR of the area.
     pub bar: u8,
-    /// First byte in it.
+    /// The offset of the area in the BAR.
     pub offset: u32,
-    /// Bytes.
+    /// The bytes of the area.
     pub len: u32,
-    /// Of [`KIND_NOTIFY`]: bytes from one queue's place to the next.
+    /// For [`KIND_NOTIFY`]: the bytes from one queue's place to the next.
     pub multiplier: u32,
 }
 
-/// Capabilities that are looked at: a list that goes in circles ends.
+/// The maximum number of capabilities to look at, so that a circular list ends.
 const CAPABILITIES_MAX: usize = 48;
 
-/// The capabilities of virtio in a configuration space.
+/// Returns the virtio capabilities in a configuration space.
 pub fn capabilities(config: &[u8; 256]) -> impl Iterator<Item = Capability> {
     let has_list = config[0x06] & 0x10 != 0;
     let mut at = if has_list { usize::from(config[0x34] & 0xFC) } else { 0 };
@@ -92,7 +92,7 @@ pub fn capabilities(config: &[u8; 256]) -> impl Iterator<Item = Capability> {
 }
 
 impl Capability {
-    /// The capability as bytes, without its link.
+    /// Encodes the capability without its link.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let len = if self.kind == KIND_NOTIFY { 20 } else { 16 };

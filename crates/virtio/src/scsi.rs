@@ -1,20 +1,21 @@
-//! A SCSI host of virtio: its configuration, commands, tasks and events, as bytes. Integers are little-endian.
+//! A virtio SCSI host as bytes: its configuration, commands, tasks and events. Integers are
+//! little-endian.
 
-/// The id of the device over PCI, version 1.
+/// The PCI device id, version 1.
 pub const PCI_DEVICE: u16 = 0x1048;
-/// The id of a transitional device.
+/// The PCI device id of a transitional device.
 pub const PCI_DEVICE_TRANSITIONAL: u16 = 0x1004;
 
-/// Units come and go, and the driver is told.
+/// Feature bit: the driver is told when units come and go.
 pub const FEATURE_HOTPLUG: u64 = 1 << 1;
-/// Parameters of units change, and the driver is told.
+/// Feature bit: the driver is told when parameters of units change.
 pub const FEATURE_CHANGE: u64 = 1 << 2;
 
-/// Which queue is for tasks.
+/// The number of the queue for tasks.
 pub const CONTROL_QUEUE: u16 = 0;
-/// Which one is for events.
+/// The number of the queue for events.
 pub const EVENT_QUEUE: u16 = 1;
-/// The first one for commands.
+/// The number of the first queue for commands.
 pub const REQUEST_QUEUE: u16 = 2;
 
 /// Bytes of a command's header, with a CDB of the default size.
@@ -23,38 +24,38 @@ pub const COMMAND_BYTES: usize = 51;
 pub const RESPONSE_BYTES: usize = 108;
 /// Bytes of a task.
 pub const TASK_BYTES: usize = 24;
-/// What comes by the control queue begins with: a task; a question for events, or a wish to hear of them.
+/// Type of a message on the control queue: a task.
 pub const KIND_TASK: u32 = 0;
-/// See [`KIND_TASK`].
+/// Type of a message on the control queue: a query for events.
 pub const KIND_QUERY_EVENTS: u32 = 1;
-/// See [`KIND_TASK`].
+/// Type of a message on the control queue: a subscription to events.
 pub const KIND_SUBSCRIBE_EVENTS: u32 = 2;
-/// Bytes of an answer to one about events: those that there are, and how it ended.
+/// The bytes of an answer about events: the supported ones, and a response code.
 pub const EVENTS_ANSWER_BYTES: usize = 5;
 /// Bytes of an event.
 pub const EVENT_BYTES: usize = 16;
-/// Bytes of a CDB, by default.
+/// The default number of bytes of a CDB.
 pub const CDB_BYTES: usize = 32;
-/// Bytes of sense data, by default.
+/// The default number of bytes of sense data.
 pub const SENSE_BYTES: usize = 96;
-/// Targets that a unit's address can name.
+/// The number of targets that a unit's address can name.
 pub const TARGETS_MAX: u16 = 256;
-/// Units of a target that it can name.
+/// The number of units of a target that an address can name.
 pub const UNITS_MAX: u16 = 0x4000;
 
-/// How a command or a task ended.
+/// Response codes of commands and tasks.
 pub mod response {
-    /// A command: see its status. A task: it is complete.
+    /// For a command: see its status. For a task: it is complete.
     pub const OK: u8 = 0;
-    /// There was more to move than memory for it.
+    /// The data did not fit the memory for it.
     pub const OVERRUN: u8 = 1;
-    /// A task ended it.
+    /// A task ended the command.
     pub const ABORTED: u8 = 2;
     /// There is no such target.
     pub const BAD_TARGET: u8 = 3;
-    /// A reset ended it.
+    /// A reset ended the command.
     pub const RESET: u8 = 4;
-    /// There is no room for it now.
+    /// There is no room for the command now.
     pub const BUSY: u8 = 5;
     /// The transport failed.
     pub const TRANSPORT_FAILURE: u8 = 6;
@@ -64,56 +65,57 @@ pub mod response {
     pub const NEXUS_FAILURE: u8 = 8;
     /// Something else failed.
     pub const FAILURE: u8 = 9;
-    /// A task: it is done.
+    /// The task is done.
     pub const FUNCTION_SUCCEEDED: u8 = 10;
-    /// A task: the device does not know it.
+    /// The device does not support the task.
     pub const FUNCTION_REJECTED: u8 = 11;
-    /// A task: there is no such unit.
+    /// There is no unit for the task.
     pub const INCORRECT_LUN: u8 = 12;
 }
 
-/// What a task is to do.
+/// The types of tasks.
 pub mod task {
-    /// End a command.
+    /// Ends a command.
     pub const ABORT_TASK: u32 = 0;
-    /// End all commands of a unit.
+    /// Ends all commands of a unit.
     pub const ABORT_TASK_SET: u32 = 1;
-    /// End all commands of a unit, those of other drivers too.
+    /// Ends all commands of a unit, including those of other drivers.
     pub const CLEAR_TASK_SET: u32 = 3;
-    /// Reset a target.
+    /// Resets a target.
     pub const NEXUS_RESET: u32 = 4;
-    /// Reset a unit.
+    /// Resets a unit.
     pub const LUN_RESET: u32 = 5;
-    /// Tell whether a command is under way.
+    /// Asks whether a command is in flight.
     pub const QUERY_TASK: u32 = 6;
-    /// Tell whether any command of a unit is under way.
+    /// Asks whether any command of a unit is in flight.
     pub const QUERY_TASK_SET: u32 = 7;
 }
 
-/// What an event tells.
+/// The types of events, and the reasons of a transport reset.
 pub mod event {
     /// A unit came, went, or was reset.
     pub const TRANSPORT_RESET: u32 = 1;
-    /// A unit's parameters have changed: the reason is a code of sense data, its qualifier in the upper byte.
+    /// A unit's parameters have changed: the reason is a code of sense data, with its qualifier in
+    /// the upper byte.
     pub const PARAMETERS: u32 = 3;
-    /// Some were not told, for want of memory: beside the rest.
+    /// Added to a type if earlier events were lost for want of memory.
     pub const MISSED: u32 = 1 << 31;
-    /// Why, of a transport reset: the unit was reset.
+    /// Reason of a transport reset: the unit was reset.
     pub const HARD_RESET: u32 = 0;
-    /// It came, or has changed.
+    /// Reason of a transport reset: the unit came, or has changed.
     pub const RESCAN: u32 = 1;
-    /// It has gone.
+    /// Reason of a transport reset: the unit has gone.
     pub const REMOVED: u32 = 2;
 }
 
-/// The address of a unit.
+/// Encodes the address of a unit.
 #[must_use]
 pub fn address(target: u8, unit: u16) -> [u8; 8] {
     let [high, low] = (unit & (UNITS_MAX - 1)).to_be_bytes();
     [1, target, 0x40 | high, low, 0, 0, 0, 0]
 }
 
-/// Target and unit of an address.
+/// Decodes the target and the unit of an address.
 #[must_use]
 pub fn place_of(address: [u8; 8]) -> Option<(u8, u16)> {
     let [1, target, high, low, 0, 0, 0, 0] = address else { return None };
@@ -133,36 +135,36 @@ fn eight_at(bytes: &[u8], at: usize) -> [u8; 8] {
     u64_at(bytes, at).to_le_bytes()
 }
 
-/// What a device says of itself.
+/// The configuration of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Queues for commands.
+    /// The number of queues for commands.
     pub queues: u32,
-    /// Descriptors of a command's data, at most.
+    /// The maximum number of descriptors of a command's data.
     pub segments_max: u32,
-    /// Data of a command at most, in units of 512 bytes.
+    /// The maximum data of a command, in units of 512 bytes.
     pub sectors_max: u32,
-    /// Commands of one unit that should be under way, at most.
+    /// The number of commands of one unit that should not be exceeded.
     pub commands_per_unit: u32,
-    /// Bytes of an event.
+    /// The bytes of an event.
     pub event_bytes: u32,
-    /// Bytes of sense data.
+    /// The bytes of sense data.
     pub sense_bytes: u32,
-    /// Bytes of a CDB.
+    /// The bytes of a CDB.
     pub cdb_bytes: u32,
-    /// The highest channel, target and unit.
+    /// The highest channel number.
     pub channel_max: u16,
-    /// The highest target.
+    /// The highest target number.
     pub target_max: u16,
-    /// The highest unit.
+    /// The highest unit number.
     pub unit_max: u32,
 }
 
 impl Config {
-    /// Bytes of it.
+    /// The bytes of the configuration.
     pub const BYTES: usize = 36;
 
-    /// From bytes.
+    /// Decodes the configuration.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |at| u32_at(bytes, at);
@@ -180,7 +182,7 @@ impl Config {
         }
     }
 
-    /// As bytes.
+    /// Encodes the configuration.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let words = [
@@ -204,16 +206,16 @@ impl Config {
 /// A command's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// The unit.
+    /// The address of the unit.
     pub address: [u8; 8],
-    /// By which a task names it.
+    /// The id by which a task names the command.
     pub id: u64,
-    /// The CDB, with zeroes behind it.
+    /// The CDB, padded with zeroes.
     pub cdb: [u8; CDB_BYTES],
 }
 
 impl Command {
-    /// As bytes; a simple task, without priority.
+    /// Encodes the header, with the attribute "simple" and no priority.
     #[inline]
     #[must_use]
     pub fn encode(&self) -> [u8; COMMAND_BYTES] {
@@ -224,7 +226,7 @@ impl Command {
         bytes
     }
 
-    /// From bytes.
+    /// Decodes a header.
     #[must_use]
     pub fn decode(bytes: &[u8; COMMAND_BYTES]) -> Self {
         let mut cdb = [0; CDB_BYTES];
@@ -236,21 +238,21 @@ impl Command {
 /// A response, without its sense data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// Bytes of sense data.
+    /// The bytes of sense data.
     pub sense_bytes: u32,
-    /// Bytes of data that were not moved.
+    /// The bytes of data that were not moved.
     pub residual: u32,
-    /// SCSI status.
+    /// The SCSI status.
     pub status: u8,
-    /// One of [`response`].
+    /// The response code: one of [`response`].
     pub response: u8,
 }
 
 impl Response {
-    /// Where sense data begins.
+    /// The offset of sense data.
     pub const SENSE_AT: usize = 12;
 
-    /// From the first bytes, as a number.
+    /// Decodes a response from its first 12 bytes, as two integers.
     #[inline]
     #[must_use]
     pub fn decode(first: u64, second: u32) -> Self {
@@ -262,7 +264,7 @@ impl Response {
         }
     }
 
-    /// As bytes.
+    /// Encodes the response.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::SENSE_AT] {
         let mut bytes = [0; Self::SENSE_AT];
@@ -277,16 +279,16 @@ impl Response {
 /// A task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// One of [`task`].
+    /// The type: one of [`task`].
     pub what: u32,
-    /// The unit.
+    /// The address of the unit.
     pub address: [u8; 8],
-    /// The command that is to end.
+    /// The id of the command that the task is about.
     pub id: u64,
 }
 
 impl Task {
-    /// As bytes.
+    /// Encodes the task.
     #[must_use]
     pub fn encode(&self) -> [u8; TASK_BYTES] {
         let mut bytes = [0; TASK_BYTES];
@@ -296,7 +298,7 @@ impl Task {
         bytes
     }
 
-    /// From bytes; `None`: something else that came by the control queue.
+    /// Decodes a task; `None` if the message is something else.
     #[must_use]
     pub fn decode(bytes: &[u8; TASK_BYTES]) -> Option<Self> {
         let task =
@@ -308,16 +310,16 @@ impl Task {
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// One of [`event`], and whether some were missed.
+    /// The type: one of [`event`], and whether events were missed.
     pub kind: u32,
-    /// The unit.
+    /// The address of the unit.
     pub address: [u8; 8],
-    /// Why.
+    /// The reason.
     pub reason: u32,
 }
 
 impl Event {
-    /// As bytes.
+    /// Encodes the event.
     #[must_use]
     pub fn encode(&self) -> [u8; EVENT_BYTES] {
         let mut bytes = [0; EVENT_BYTES];
@@ -327,7 +329,7 @@ impl Event {
         bytes
     }
 
-    /// From bytes.
+    /// Decodes an event.
     #[must_use]
     pub fn decode(bytes: &[u8; EVENT_BYTES]) -> Self {
         Self { kind: u32_at(bytes, 0), address: eight_at(bytes, 4), reason: u32_at(bytes, 12) }

@@ -1,9 +1,9 @@
-//! What is on a drive, and what uses it.
+//! The uses of a drive: mounts, swap and layers above it.
 
 use qpair_machine::Device;
 use qpair_pci::sysfs::{Function, Node, Root};
 
-/// What speaks against taking a drive from the kernel: "nvme0n1p1 is mounted at /".
+/// Returns the reasons against taking a drive from the kernel: "nvme0n1p1 is mounted at /".
 #[must_use]
 pub fn reasons(function: &Function) -> Vec<String> {
     function.nodes.iter().flat_map(reasons_of).collect()
@@ -21,7 +21,7 @@ fn reasons_of(node: &Node) -> Vec<String> {
     reasons
 }
 
-/// Mounts, swap and layers above.
+/// Returns the mounts, swap areas and layers above a block device.
 #[must_use]
 pub fn uses(node: &Node) -> Vec<String> {
     let device = Device::named(&qpair_machine::Root::system(), &node.name);

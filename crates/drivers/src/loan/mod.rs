@@ -1,9 +1,11 @@
 //! Drives on loan: taken from the kernel's driver for a while, and given back.
 //!
-//! Always holds:
-//! - Before a drive leaves its driver, a note says where it belongs, and the note goes when the drive is back. So [`recover`] gives back
-//!   whatever a program took that was killed. The machine's next start gives all drives back by itself, and forgets the notes.
-//! - A drive leaves the kernel's driver only when nothing on it is in use. That is looked at each time.
+//! Invariants:
+//! - Before a drive leaves its driver, a note says where it belongs. The note is removed when the
+//!   drive is back. So [`recover`] gives back drives of a program that was killed. The machine's
+//!   next start gives all drives back by itself, and forgets the notes.
+//! - A drive leaves the kernel's driver only when nothing on it is in use. That is checked each
+//!   time.
 
 mod in_use;
 mod named;
@@ -21,13 +23,15 @@ pub use in_use::{reasons, uses};
 pub use named::{Named, Unit};
 use note::{FOLDER, Note, Owed};
 
-/// How long the kernel may take to make block devices of a drive: SAS controllers are reset, and look for what is behind them.
+/// The time limit for the kernel to make block devices of a drive. SAS controllers are reset, and
+/// look for the drives behind them.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
-/// The way out of a loan that no program ends any more.
+/// The hint for a loan that no program will end any more.
 const RECOVER: &str =
     "sudo qpair floor --recover gives back what a program that was killed had taken";
 
-/// A controller, of NVMe or SAS, that this program may give to other drivers, and that goes back in the end.
+/// An NVMe or SAS controller that this program may give to other drivers, and that is given back in
+/// the end.
 #[derive(Debug)]
 pub struct Loan {
     address: PciAddress,
@@ -38,11 +42,11 @@ pub struct Loan {
 }
 
 impl Loan {
-    /// Puts the note down. The drive stays with the kernel's driver for now.
+    /// Writes the note. The drive stays with the kernel's driver for now.
     ///
     /// # Errors
-    /// `Denied`: not root. `NotFound`: no such function. `Invalid`: no NVMe or SAS controller, or not with the kernel's driver. `Busy`: in use, or on
-    /// loan to another program.
+    /// `Denied`: not root. `NotFound`: no such function. `Invalid`: not an NVMe or SAS controller,
+    /// or not with the kernel's driver. `Busy`: in use, or on loan to another program.
     pub fn begin(address: PciAddress) -> Result<Self> {
         let root = Root::system();
         let function = Function::read(&root, address)?;
@@ -71,16 +75,18 @@ impl Loan {
         }
     }
 
-    /// Its serial number, as the kernel's driver read it.
+    /// Returns the serial number, as the kernel's driver read it.
     #[must_use]
     pub fn serial(&self) -> Option<&str> {
         self.serial.as_deref()
     }
 
-    /// Gives it to a driver: the kernel's driver of that name, or vfio-pci, and so to this program. One that has it already keeps it.
+    /// Gives the controller to a driver: the kernel's driver of that name, or vfio-pci, and so to
+    /// this program. Does nothing if the driver has it already.
     ///
     /// # Errors
-    /// `Busy`: something on it is in use, or a program has it open. `Unsupported`: no IOMMU, or no vfio-pci. What the kernel says.
+    /// `Busy`: something on it is in use, or a program has it open. `Unsupported`: no IOMMU, or no
+    /// vfio-pci. The kernel's errors.
     pub fn to(&mut self, driver: &str) -> Result<()> {
         let root = Root::system();
         let function = Function::read(&root, self.address)?;
@@ -98,15 +104,16 @@ impl Loan {
         Ok(())
     }
 
-    /// Gives it to the driver it belongs to, for the time being.
+    /// Gives the controller back to its own driver. The loan continues.
     ///
     /// # Errors
-    /// `Busy`: this program has it open still. `Io`: the driver does not take it.
+    /// `Busy`: this program still has it open. `Io`: the driver does not take it.
     pub fn home(&mut self) -> Result<()> {
         give_back(self.address, &self.owed)
     }
 
-    /// The block device of a drive of it, which the kernel makes a moment after its driver has the drive: one that can be opened.
+    /// Returns the block device of one of the controller's drives. Waits until the kernel has made
+    /// it, and it can be opened.
     ///
     /// # Errors
     /// `Gone`: there is none after a minute, or it is another drive's.
@@ -142,18 +149,18 @@ impl Loan {
         }
     }
 
-    /// Looks again whether anything on it is in use.
+    /// Checks again that nothing on the controller is in use.
     ///
     /// # Errors
-    /// `Busy`: so it is.
+    /// `Busy` if something is.
     pub fn check_free(&self) -> Result<()> {
         free(&Function::read(&Root::system(), self.address)?)
     }
 
-    /// Notes a module of the kernel that is unloaded when the drive goes back.
+    /// Notes a kernel module that has to be unloaded when the drive goes back.
     ///
     /// # Errors
-    /// What writing the note says.
+    /// The errors of writing the note.
     pub fn needs_module(&mut self, name: &str) -> Result<()> {
         self.owed.module = Some(name.to_owned());
         self.note.write(&self.owed)
@@ -162,7 +169,7 @@ impl Loan {
     /// Gives the drive back to its driver.
     ///
     /// # Errors
-    /// As [`Loan::home`]; the note stays then.
+    /// As [`Loan::home`]; after an error the note stays.
     pub fn end(mut self) -> Result<()> {
         self.ended = true;
         settle(self.address, &self.owed, &self.note)
@@ -182,10 +189,12 @@ impl Drop for Loan {
     }
 }
 
-/// Gives back what programs that were killed have taken: one drive, or all. Says which, and to which driver they went.
+/// Gives back the drives that killed programs had taken: one drive, or all. Returns them with the
+/// drivers that they went to.
 ///
 /// # Errors
-/// `Denied`: not root. `Busy`: the program is there still. `NotFound`: nothing of that drive is owed. What the kernel says.
+/// `Denied`: not root. `Busy`: the program still runs. `NotFound`: that drive is not on loan. The
+/// kernel's errors.
 pub fn recover(which: Option<PciAddress>) -> Result<Vec<(PciAddress, String)>> {
     let folder = Path::new(FOLDER);
     let all = Note::all(folder);
@@ -230,7 +239,7 @@ fn owed_of(function: &Function) -> Result<Owed> {
     Ok(Owed { driver: driver.clone(), named, module: None })
 }
 
-/// Whether the kernel can do without a drive.
+/// Checks that nothing on a drive is in use.
 fn free(function: &Function) -> Result<()> {
     let reasons = reasons(function);
     if reasons.is_empty() {
@@ -251,7 +260,8 @@ fn node_of(function: &Function, unit: Unit) -> Option<PathBuf> {
     Some(Path::new("/dev").join(&node.name))
 }
 
-/// The kernel shows a block device a moment before it lets any program open it (`ENXIO`), and one that goes a moment longer.
+/// Opens a block device once. The kernel shows a block device a moment before a program can open it
+/// (`ENXIO`), and a moment after it has gone.
 fn opens(path: PathBuf) -> Result<PathBuf> {
     match fs::File::open(&path) {
         Ok(_) => Ok(path),
@@ -259,7 +269,7 @@ fn opens(path: PathBuf) -> Result<PathBuf> {
     }
 }
 
-/// All that is owed, and the end of the note.
+/// Restores everything in the note, and removes the note.
 fn settle(address: PciAddress, owed: &Owed, note: &Note) -> Result<()> {
     give_back(address, owed)?;
     if let Some(module) = &owed.module {
@@ -287,7 +297,7 @@ fn give_back(address: PciAddress, owed: &Owed) -> Result<()> {
         .hint(format!("sudo modprobe {}; then {RECOVER}", owed.driver)))
 }
 
-/// Unloads a module that has no function any more.
+/// Unloads a module that drives no function any more.
 fn unload(module: &str) -> Result<()> {
     let entries = fs::read_dir(format!("/sys/bus/pci/drivers/{module}"));
     let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());

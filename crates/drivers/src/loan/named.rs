@@ -1,4 +1,4 @@
-//! Which drive is meant: an address, or a block device of it.
+//! Finds a drive by an address, or by one of its block devices.
 
 use std::fs;
 use std::path::Path;
@@ -8,17 +8,17 @@ use qpair_pci::sysfs::{Function, PciAddress, Root};
 
 use super::Loan;
 
-/// Which drive of a controller is meant.
+/// One of a controller's drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// The namespace of that number, of an NVMe controller.
+    /// The namespace with this number, of an NVMe controller.
     Namespace(u32),
-    /// The drive of that SAS address, behind a SAS controller.
+    /// The drive with this SAS address, behind a SAS controller.
     Sas(u64),
 }
 
 impl Unit {
-    /// Whether a block device is the unit's.
+    /// Whether a block device belongs to the unit.
     pub(super) fn is_at(self, node: &str) -> bool {
         Self::of(node).is_ok_and(|unit| unit == self)
     }
@@ -32,7 +32,7 @@ impl Unit {
         let (path, unit) = match read("nsid") {
             Ok((path, text)) => (path, text.parse().ok().map(Self::Namespace)),
             Err(_) => {
-                // Linux's SAS drivers say it so.
+                // The form in which Linux's SAS drivers report it.
                 let (path, text) = read("device/sas_address")?;
                 let digits = text.strip_prefix("0x").unwrap_or(&text);
                 (path, u64::from_str_radix(digits, 16).ok().map(Self::Sas))
@@ -45,27 +45,28 @@ impl Unit {
 /// A drive of a controller that the kernel's driver has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// Of the controller.
+    /// The address of the controller.
     pub address: PciAddress,
-    /// Which of its drives.
+    /// The drive of the controller.
     pub unit: Unit,
     /// Model and serial number.
     pub about: String,
 }
 
 impl Named {
-    /// Looks for a drive.
+    /// Finds a drive.
     ///
     /// # Errors
-    /// `NotFound`: there is no such thing. `Invalid`: it is no NVMe or SAS drive, or a part of one, or a controller with several.
+    /// `NotFound`: there is no such device. `Invalid`: not an NVMe or SAS drive, a part of one, or
+    /// a controller with several.
     pub fn find(name: &str) -> Result<Self> {
         find(name)
     }
 
-    /// How this program's driver names it: after `nvme:`.
+    /// Returns the name of the drive for this program's own driver: the part after `nvme:`.
     ///
     /// # Errors
-    /// `Unsupported`: it is no NVMe drive.
+    /// `Unsupported`: it is not an NVMe drive.
     pub fn own_name(&self) -> Result<String> {
         match self.unit {
             Unit::Namespace(nsid) => Ok(format!("{}/ns{nsid}", self.address)),
@@ -84,7 +85,7 @@ fn find(name: &str) -> Result<Named> {
         return match &function.nodes[..] {
             [node] => named(&function, &node.name),
             [] if !function.is_nvme() && !function.is_sas() => Err(no_drive(name)),
-            // Most likely it is on loan, and that is said then.
+            // Most likely the drive is on loan; then this reports that.
             [] => Loan::begin(address).and_then(|_| {
                 Err(Error::new(ErrorKind::Invalid, format!("{address} has no block device")))
             }),
@@ -121,7 +122,7 @@ fn no_drive(name: &str) -> Error {
 
 fn named(function: &Function, node: &str) -> Result<Named> {
     let unit = Unit::of(node)?;
-    // Of a SAS drive the block device knows; of an NVMe drive the controller did.
+    // For a SAS drive, the block device has the values; for an NVMe drive, the controller has them.
     let told = |leaf: &str| {
         let text = fs::read_to_string(format!("/sys/class/block/{node}/device/{leaf}")).ok();
         text.map(|text| text.trim().to_owned())

@@ -1,7 +1,7 @@
 //! The note that says to which driver a drive belongs.
 //!
-//! Always holds: a process that has a drive on loan has its note locked. The lock ends with the process; the note stays until the
-//! drive is back.
+//! Invariant: a process that has a drive on loan has its note locked. The lock ends with the
+//! process; the note stays until the drive is back.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -13,17 +13,18 @@ use qpair_pci::sysfs::PciAddress;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// Where notes are: in memory, because the machine's next start gives every drive to its own driver.
+/// The folder of the notes. It is in memory, because the machine's next start gives every drive to
+/// its own driver.
 pub(super) const FOLDER: &str = "/run/qpair/loans";
 
-/// What is to be put back.
+/// The state that has to be restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Owed {
     /// The kernel's driver that had the drive.
     pub(super) driver: String,
-    /// The driver that was asked for by name for this function; "" if none was.
+    /// The driver that `driver_override` named for this function, or "".
     pub(super) named: String,
-    /// A module of the kernel that was loaded for the loan.
+    /// A kernel module that was loaded for the loan.
     pub(super) module: Option<String>,
 }
 
@@ -33,7 +34,7 @@ impl Owed {
         format!("driver={}\nnamed={}\nmodule={module}\n", self.driver, self.named)
     }
 
-    /// `None`: it was never written whole, so nothing had been done.
+    /// Parses a note; `None` if it was never completely written, so that nothing had been done.
     fn parse(text: &str) -> Option<Self> {
         let of = |name: &str| {
             let mut values = text.split_inclusive('\n').filter_map(|line| line.split_once('='));
@@ -57,7 +58,7 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Those that are there.
+    /// Returns the drives that have notes.
     pub(super) fn all(folder: &Path) -> Vec<PciAddress> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let mut all: Vec<PciAddress> =
@@ -66,7 +67,7 @@ impl Note {
         all
     }
 
-    /// Locks the note of a drive, which is made if it is not there.
+    /// Locks the note of a drive. Makes the note if it does not exist.
     pub(super) fn lock(folder: &Path, address: PciAddress) -> Result<Self> {
         let path = folder.join(address.to_string());
         let failed = |cause| Error::os(cause, format!("opening {}", path.display()));
@@ -90,7 +91,7 @@ impl Note {
         }
     }
 
-    /// What it says; `None`: nothing.
+    /// Reads the note; `None` if it is empty or incomplete.
     pub(super) fn read(&mut self) -> Result<Option<Owed>> {
         let mut text = String::new();
         let read = self.file.rewind().and_then(|()| self.file.read_to_string(&mut text));
@@ -108,7 +109,7 @@ impl Note {
         written.map_err(|cause| Error::os(cause, format!("writing {}", self.path.display())))
     }
 
-    /// Nothing is owed any more.
+    /// Removes the note, once everything was restored.
     pub(super) fn remove(&self) -> Result<()> {
         fs::remove_file(&self.path)
             .map_err(|cause| Error::os(cause, format!("removing {}", self.path.display())))

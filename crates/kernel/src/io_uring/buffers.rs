@@ -1,7 +1,8 @@
 //! Memory registered with a ring: the kernel pins and maps it once, not on every transfer.
 //!
-//! Much memory is registered piece by piece, each when a transfer first names it: the kernel clears what it pins, which
-//! would take a tenth of a second and more for each GiB before the first request.
+//! Large memory is registered piece by piece, each when a transfer first names it. The kernel
+//! clears memory that it pins, which for each GiB would delay the first request by a tenth of a
+//! second or more.
 
 use std::io;
 use std::sync::Arc;
@@ -12,55 +13,57 @@ use qpair_block::{Arena, Error, ErrorKind, Result};
 use super::ring::Ring;
 use crate::limits::{is_memlock_bounded, raise_memlock};
 
-/// log2 of the bytes one registered buffer covers at most: the kernel takes 1 GiB each.
+/// log2 of the maximum number of bytes in one registered buffer: the kernel's limit is 1 GiB.
 pub(crate) const PIECE_SHIFT_MAX: u32 = 30;
-/// Registered buffers of a ring (`IORING_MAX_REG_BUFFERS`).
+/// The maximum number of registered buffers of a ring (`IORING_MAX_REG_BUFFERS`).
 const PIECES_MAX: usize = 1 << 14;
 
-/// Less memory than this is registered at once.
+/// Memory smaller than this is registered as a whole, when the channel is opened.
 const AT_ONCE_BYTES: usize = 64 << 20;
-/// log2 of the bytes of the pieces that are registered one by one, at least.
+/// log2 of the minimum number of bytes of a piece that is registered on first use.
 const STEP_SHIFT_MIN: u32 = 22;
-/// Pieces in which memory is registered one by one, at most.
+/// The maximum number of pieces that are registered on first use.
 const STEPS_MAX: usize = PIECES_MAX / 2;
 
-/// One arena of those registered.
+/// A registered arena.
 struct Entry {
     arena: Arc<Arena>,
     base: usize,
-    /// Index of the registered buffer that holds the arena's first byte.
+    /// The index of the registered buffer that holds the arena's first byte.
     first: u16,
 }
 
-/// What is known of a registered buffer.
+/// The state of a registered buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Piece {
     /// No transfer has named it yet.
     Unregistered,
     Registered,
-    /// The kernel would not have it; it is pinned on every transfer.
+    /// The kernel refused to register it; it is pinned on every transfer.
     Refused,
 }
 
-/// The registered arenas. Holding them keeps their memory mapped as long as the ring can name it.
+/// The registered arenas. Their memory stays mapped for as long as the ring can name it.
 #[derive(Default)]
 pub(crate) struct Buffers {
     entries: Vec<Entry>,
     /// log2 of the bytes one registered buffer covers.
     piece_shift: u32,
     pieces: Vec<Piece>,
-    /// How many of them no transfer has named yet.
+    /// The number of pieces that no transfer has named yet.
     unregistered: usize,
 }
 
-/// log2 of the bytes of pieces such that `bytes` are not too many of them.
+/// Returns log2 of a piece size that cuts `bytes` into at most [`STEPS_MAX`] pieces.
 fn step_shift(bytes: usize) -> u32 {
     bytes.div_ceil(STEPS_MAX).next_power_of_two().ilog2().clamp(STEP_SHIFT_MIN, PIECE_SHIFT_MAX)
 }
 
 impl Buffers {
-    /// Registers `arenas` with `ring`, in pieces of `1 << piece_shift` bytes; much memory only once it is used, if nothing bounds what may
-    /// be locked and the kernel knows how (5.19).
+    /// Registers `arenas` with `ring`, in pieces of `1 << piece_shift` bytes.
+    ///
+    /// Large memory is registered only on first use, if locked memory has no limit and the kernel
+    /// supports it (5.19).
     pub(crate) fn register<S, C>(
         ring: &Ring<S, C>,
         arenas: &[Arc<Arena>],
@@ -101,7 +104,8 @@ impl Buffers {
         Ok(Self { entries, piece_shift, pieces, unregistered: 0 })
     }
 
-    /// Registers the piece that `address` of the arena `arena_id` lies in, if no transfer has named it yet.
+    /// Registers the piece that contains `address` of the arena `arena_id`, if no transfer has
+    /// named it yet.
     #[inline]
     pub(crate) fn prepare<S, C>(&mut self, ring: &Ring<S, C>, arena_id: u32, address: *mut u8)
     where
@@ -128,7 +132,7 @@ impl Buffers {
         let piece = piece(&entry.arena, usize::from(index - entry.first), self.piece_shift);
         // SAFETY: the piece lies in an arena that `entries` keeps mapped, as above.
         let registered = unsafe { ring.register_buffer(u32::from(index), piece) };
-        // A transfer of memory that is not registered does the same, so nothing is lost.
+        // A refusal does no harm: a transfer of unregistered memory has the same effect.
         self.pieces[usize::from(index)] = match registered {
             Ok(()) => Piece::Registered,
             Err(_) => Piece::Refused,
@@ -136,14 +140,15 @@ impl Buffers {
         self.unregistered -= 1;
     }
 
-    /// Index of the registered buffer for `address` of the arena `arena_id`, whether it is registered yet or not.
+    /// Returns the index of the registered buffer for `address` of the arena `arena_id`, whether it
+    /// is registered yet or not.
     #[inline]
     fn place(&self, arena_id: u32, address: *mut u8) -> Option<u16> {
         let entry = self.entries.iter().find(|entry| entry.arena.id() == arena_id)?;
         Some(entry.first + ((address as usize - entry.base) >> self.piece_shift) as u16)
     }
 
-    /// Index of the registered buffer that `address` of the arena `arena_id` lies in.
+    /// Returns the index of the registered buffer that contains `address` of the arena `arena_id`.
     #[inline]
     pub(crate) fn index(&self, arena_id: u32, address: *mut u8) -> Option<u16> {
         let index = self.place(arena_id, address)?;
@@ -151,12 +156,13 @@ impl Buffers {
     }
 }
 
-/// The arenas that can be registered, and their pieces of `1 << piece_shift` bytes.
+/// Returns the arenas that can be registered, and their pieces of `1 << piece_shift` bytes.
 fn cut(arenas: &[Arc<Arena>], piece_shift: u32) -> (Vec<Entry>, Vec<libc::iovec>) {
     let mut entries: Vec<Entry> = Vec::with_capacity(arenas.len());
     let mut pieces = Vec::new();
     for arena in arenas {
-        // A block larger than a piece would not lie in one; memory of others may go.
+        // A block larger than a piece would not lie in one; memory of other processes may
+        // disappear.
         let known = entries.iter().any(|entry| entry.arena.id() == arena.id());
         if known || arena.segments_max().is_some() || arena.block_size() > 1 << piece_shift {
             continue;
@@ -169,7 +175,7 @@ fn cut(arenas: &[Arc<Arena>], piece_shift: u32) -> (Vec<Entry>, Vec<libc::iovec>
     (entries, pieces)
 }
 
-/// A piece of an arena.
+/// Returns piece number `n` of an arena.
 fn piece(arena: &Arena, n: usize, piece_shift: u32) -> libc::iovec {
     let (base, len) = arena.region();
     let start = n << piece_shift;

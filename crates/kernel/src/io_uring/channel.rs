@@ -1,11 +1,12 @@
-//! The channel: requests to entries, completions back to requests.
+//! The channel: turns requests into entries, and completions back into requests.
 //!
 //! Invariants:
-//! - every entry in the ring that names memory has an occupied slot, whose number is its user data;
-//! - after each public call every pushed entry is either in the kernel or counted by `Ring::unsubmitted`;
-//! - `armed` is true from the push of the poll on the wake event until its completion was taken;
-//! - beside a submission thread (`THREAD`), what was pushed and not yet followed by a look at whether the thread sleeps is
-//!   told by `unseen`.
+//! - Every entry in the ring that names memory has an occupied slot, whose number is its user data.
+//! - After each public call every pushed entry is either in the kernel or counted by
+//!   `Ring::unsubmitted`.
+//! - `armed` is true from the push of the poll on the wake event until its completion was taken.
+//! - With a submission thread (`THREAD`), `unseen` is true if entries were pushed since the last
+//!   check whether that thread sleeps.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -28,23 +29,25 @@ use crate::pace::{Pace, Sleep};
 
 /// User data of the poll on the wake event.
 pub(super) const WAKE: u64 = u64::MAX;
-/// User data of entries whose completion means nothing.
+/// User data of entries whose completion is ignored.
 const NOTHING: u64 = u64::MAX - 1;
 
-/// As good as none.
+/// A time-out so long that it is as good as none.
 const TIMEOUT_LONG: Duration = Duration::from_secs(3600);
 
-/// Entries besides the requests': the poll on the wake event, and a no-operation.
+/// Entries in addition to those of requests: the poll on the wake event, and a no-operation.
 const EXTRA_ENTRIES: u32 = 2;
 
-/// How long a wait beside a submission thread looks at the completion queue, with nothing new in it, before it sleeps. Drives
-/// answer sooner, so that a wait makes no system call; without a processor for the thread, the look is what keeps it waiting,
-/// and this bounds that.
+/// The maximum time that a wait with a submission thread polls an empty completion queue before it
+/// sleeps.
+///
+/// Drives answer sooner, so a wait usually makes no system call. If the submission thread gets no
+/// processor because of this polling, the limit ends the polling.
 const SPIN_MAX: Duration = Duration::from_millis(1);
-/// Looks at the completion queue between looks at the clock.
+/// The number of looks at the completion queue between looks at the clock.
 const SPINS: u32 = 128;
 
-/// A channel of one ring that speaks `D`; `THREAD`: beside a submission thread.
+/// A channel with one ring that speaks `D`; `THREAD`: with a submission thread.
 pub(super) struct Channel<D: Dialect, const THREAD: bool> {
     // The order matters: the ring, which names memory, goes before the slots and arenas that own it.
     ring: Ring<D::Submission, D::Completion>,
@@ -55,15 +58,16 @@ pub(super) struct Channel<D: Dialect, const THREAD: bool> {
     armed: bool,
     /// The rest of a transfer was pushed and waits to be submitted.
     unfinished: bool,
-    /// Something was pushed that a sleeping submission thread would not see.
+    /// Set if a sleeping submission thread would not see an entry that was pushed.
     unseen: bool,
-    /// Set by the kernel for every completion, once a caller wants to poll for them.
+    /// An event that the kernel signals for every completion, once a caller wants to poll for
+    /// completions.
     event: Option<OwnedFd>,
-    /// A no-operation is under way that makes the ring's descriptor readable.
+    /// A no-operation is in flight that makes the ring's descriptor readable.
     told: bool,
-    /// The ring is registered with its thread.
-    /// The rest of transfers for which the submission queue had no place.
+    /// Transfers whose rest found no place in the submission queue.
     without_room: Vec<(u64, Transfer)>,
+    /// The ring is registered with its thread.
     one_thread: PhantomData<*const ()>,
 }
 
@@ -76,7 +80,8 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         Self::on(Ring::open(Self::entries(options), mode)?, target, mode, options)
     }
 
-    /// Entries that the ring of such a channel must have: then it is never full.
+    /// Returns the number of entries that the ring of such a channel must have so that it is never
+    /// full.
     pub(super) fn entries(options: &ChannelOptions) -> u32 {
         options.depth + EXTRA_ENTRIES
     }
@@ -112,7 +117,7 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         format!("{}, {}", self.ring.mode(), self.encoder.words())
     }
 
-    /// Takes what is in the completion queue; whether the wake event was signalled.
+    /// Takes the completions in the queue. Returns whether the wake event was signalled.
     #[inline]
     fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
         let mut woken = false;
@@ -158,7 +163,7 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         woken
     }
 
-    /// Takes what is there, and what the kernel holds back until it is asked.
+    /// Takes the completions in the queue, and those that the kernel holds back until it is asked.
     fn collect(&mut self, completions: &mut Vec<Completion>) {
         let before = completions.len();
         self.reap(completions);
@@ -190,8 +195,10 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         }
     }
 
-    /// Looks at the completion queue until there is something in it, or for as long as `sleep` would last; `false` if that is
-    /// longer than [`SPIN_MAX`], and what is left of it is better slept.
+    /// Polls the completion queue until it has an entry, or for as long as `sleep` would last.
+    ///
+    /// Returns false if that is longer than [`SPIN_MAX`]: the caller should then sleep for the
+    /// rest.
     #[inline]
     fn spin(&mut self, sleep: Sleep) -> bool {
         let mut started = None;
@@ -212,7 +219,7 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         }
     }
 
-    /// Sleeps once, as `sleep` says; what the kernel said.
+    /// Sleeps once, as `sleep` says, and returns the kernel's result.
     #[inline]
     fn sleep(&mut self, sleep: Sleep) -> std::io::Result<()> {
         let mut enter = Enter {
@@ -224,10 +231,11 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         };
         if !sleep.linger.is_zero() {
             enter.timeout = if self.ring.has_min_wait() {
-                // Without a time-out the kernel would give up when nothing has come by the end of the linger.
+                // Without a time-out the kernel would give up if nothing arrives before the end of
+                // the linger.
                 sleep.timeout.or(Some(TIMEOUT_LONG))
             } else {
-                // What is left after that is the next round's.
+                // The rest of the time is left to the next round.
                 enter.min_wait = Duration::ZERO;
                 Some(sleep.timeout.map_or(sleep.linger, |timeout| timeout.min(sleep.linger)))
             };
@@ -235,7 +243,7 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         self.enter(enter)
     }
 
-    /// Has the wake event complete an entry.
+    /// Makes the wake event complete an entry.
     fn arm(&mut self) {
         let Some(wake) = self.wake.as_ref().filter(|_| !self.armed) else { return };
         let fd = Fd(wake.as_fd().as_raw_fd());
@@ -272,7 +280,7 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         // SAFETY: `transfer` names memory of the request's buffer, which the slot owns until it is finished.
         match unsafe { self.ring.push(&entry) } {
             Ok(()) => Ok(()),
-            // Not reached while the ring has `entries`; if it were, the answer is that the queue is full.
+            // Never reached while the ring has `entries`; if it is, the queue counts as full.
             Err(_) => self.in_flight.give_back(slot).map_or(Ok(()), Err),
         }
     }
@@ -282,7 +290,7 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         if THREAD {
             self.alert();
         } else if self.ring.unsubmitted() > 0 {
-            // What the kernel could not take stays in the queue for the next call.
+            // Entries that the kernel could not take stay in the queue for the next call.
             let collect = self.ring.has_hidden_work();
             let _ = self.enter(Enter { collect, ..Enter::default() });
         }
@@ -295,8 +303,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         if completions.len() == before
             && let Some(event) = &self.event
         {
-            // Nothing is here, so a thread that sleeps for the event sleeps for what comes from now on; the second look is for
-            // what came before the event was cleared.
+            // The queue is empty: a thread that sleeps for the event now sleeps for later
+            // completions. The second look is for completions from before the event was cleared.
             let _ = rustix::io::read(event, &mut [0; 8]);
             self.in_flight.statistics.system_calls += 1;
             self.collect(completions);
@@ -328,7 +336,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
             if THREAD {
                 self.alert();
             }
-            // Beside a submission thread completions come without a system call, so a look at memory may do.
+            // With a submission thread completions arrive without a system call, so a look at
+            // memory may be enough.
             let outcome = if THREAD && self.in_flight.occupied() > 0 && self.spin(sleep) {
                 Ok(())
             } else {
@@ -368,8 +377,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        // Not the ring's own descriptor: an epoll set that holds it does not wake for completions that this thread has
-        // yet to run (DEFER_TASKRUN, seen on Linux 6.18).
+        // Not the ring's own descriptor: an epoll set with that descriptor does not wake for
+        // completions that this thread has yet to run (DEFER_TASKRUN, seen on Linux 6.18).
         let event = match self.event.take() {
             Some(event) => event,
             None => {
@@ -386,8 +395,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
 
 impl<D: Dialect, const THREAD: bool> Drop for Channel<D, THREAD> {
     fn drop(&mut self) {
-        // What was taken is finished, not cancelled: the kernel cannot take back what a drive has, and half a
-        // batch of writes would be no better than a whole one.
+        // Requests that were accepted are finished, not cancelled: the kernel cannot withdraw them
+        // from a drive, and half a batch of writes would be no better than a whole one.
         let mut discarded = Vec::with_capacity(self.in_flight.occupied() as usize);
         while self.in_flight.occupied() > 0 {
             if THREAD {

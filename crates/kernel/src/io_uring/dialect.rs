@@ -1,4 +1,4 @@
-//! What the entries of a ring say, and to what.
+//! The kind of entries that a ring carries: file operations or NVMe commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,25 +14,27 @@ use super::ring::Ring;
 use crate::in_flight::Transfer;
 use crate::mode::Mode;
 
-/// Waits without a time-out that may end with nothing before the ring is taken for broken.
+/// The number of consecutive waits without a time-out that may return nothing before the ring is
+/// considered broken.
 const EMPTY_WAITS_MAX: u32 = 100;
 
 /// The language of a ring: the kernel's own operations on a file, or a drive's commands.
 ///
-/// It makes the entries of one ring, and keeps what they name besides the transfer's memory.
+/// A dialect makes the entries of one ring, and keeps the memory that they name besides that of the
+/// transfer.
 pub(crate) trait Dialect: Sized + 'static {
-    /// What requests go to.
+    /// The open file or namespace that requests go to.
     type Target: 'static;
-    /// The kind of entries.
+    /// The type of entries.
     type Submission: squeue::EntryMarker + From<squeue::Entry> + 'static;
-    /// The kind of completions.
+    /// The type of completions.
     type Completion: cqueue::EntryMarker + 'static;
-    /// Only a first request tells whether the kernel speaks it.
+    /// Whether only a first request can show that the kernel supports the dialect.
     const UNPROVEN: bool;
-    /// It takes transfers of several pieces.
+    /// Whether entries can be transfers of several pieces.
     const TAKES_VECTORS: bool;
 
-    /// Registers target and memory with `ring` as `mode` asks.
+    /// Registers target and memory with `ring`, as `mode` asks.
     fn new(
         ring: &Ring<Self::Submission, Self::Completion>,
         target: &Self::Target,
@@ -40,44 +42,45 @@ pub(crate) trait Dialect: Sized + 'static {
         options: &ChannelOptions,
     ) -> Result<Self>;
 
-    /// What is registered, in words for reports.
+    /// Returns a description of the registered resources, for reports.
     fn words(&self) -> &str;
 
-    /// What the target can do.
+    /// Returns the capabilities of the target.
     fn limits(target: &Self::Target) -> &DeviceInfo;
 
-    /// The target's size now.
+    /// Returns the current size of the target.
     fn size_bytes(target: &Self::Target) -> u64;
 
-    /// The result of a request that the target need not see: it is wrong, or there is nothing to do.
+    /// Returns the result of a request that need not reach the target, because it is invalid or has
+    /// nothing to do.
     fn answer(target: &Self::Target, request: &Request)
     -> Option<std::result::Result<(), IoError>>;
 
-    /// To be called before a transfer's first entry is made: its memory may have to be registered.
+    /// Prepares a transfer before its first entry is made: its memory may have to be registered.
     fn prepare(&mut self, ring: &Ring<Self::Submission, Self::Completion>, transfer: &Transfer);
 
-    /// The entry for (a first part of the rest of) a transfer. It names memory of the transfer's, and of `self` that stays as
-    /// it is until the slot's next entry.
+    /// Returns the entry for (a first part of the rest of) a transfer. The entry names memory of
+    /// the transfer, and memory of `self` that stays unchanged until the slot's next entry.
     fn encode(&mut self, transfer: Transfer, slot: u64) -> Self::Submission;
 
-    /// What a completion's result says: bytes moved, or a negative errno.
+    /// Converts a completion's result to bytes moved, or a negative errno.
     fn result(&self, result: i32) -> i64;
 
-    /// Which reads and writes of the target can be polled for.
+    /// Returns the reads and writes of the target that can be polled for.
     ///
     /// # Errors
-    /// Why none can, and the way out.
+    /// Why none can be polled for, with a hint.
     fn reach(target: &Self::Target) -> Result<Reach>;
 
-    /// Why a first read was refused.
+    /// Returns the error for a first read that was refused.
     fn refused(target: &Self::Target, mode: &Mode, cause: IoError) -> Error;
 
-    /// Gives up on what entries name without freeing it.
+    /// Leaks the memory that entries name instead of freeing it.
     fn leak(&mut self) {}
 }
 
-/// Reads the first block of a device into registered memory, if there is some; what came of it. Some file systems and drivers
-/// say only then what they cannot do.
+/// Reads the first block of a device, into registered memory if there is some, and returns the
+/// result. Some file systems and drivers report only then that they lack a feature.
 pub(super) fn read_once(
     channel: &mut dyn IoChannel,
     limits: &DeviceInfo,

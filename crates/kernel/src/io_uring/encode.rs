@@ -1,4 +1,4 @@
-//! Requests to entries.
+//! Turns requests into entries.
 
 use std::os::fd::RawFd;
 
@@ -16,7 +16,7 @@ use crate::mode::Mode;
 use crate::request::verify;
 use crate::vectors::Vectors;
 
-/// The file as entries name it: by its place among the registered files, or by its descriptor.
+/// The file as entries name it: by its index among the registered files, or by its descriptor.
 #[derive(Clone, Copy)]
 struct Target {
     fd: Fd,
@@ -27,11 +27,11 @@ struct Target {
 pub(crate) struct Encoder {
     target: Target,
     buffers: Buffers,
-    /// Pieces of each slot's transfer, where transfers are vectors.
+    /// The pieces of each slot's transfer, if transfers are vectors.
     vectors: Option<Vectors>,
     /// The kernel takes vectors of registered memory.
     fixed_vectors: bool,
-    /// The logical block less one, bytes.
+    /// The logical block minus one, bytes.
     block_mask: usize,
     words: String,
 }
@@ -40,7 +40,7 @@ impl Dialect for Encoder {
     type Target = File;
     type Submission = squeue::Entry;
     type Completion = cqueue::Entry;
-    /// The ring is all there is to ask for.
+    /// A ring that opens supports all operations on files.
     const UNPROVEN: bool = false;
     const TAKES_VECTORS: bool = true;
 
@@ -157,17 +157,17 @@ impl Dialect for Encoder {
     }
 
     fn leak(&mut self) {
-        // A submission thread may not have read them.
+        // A submission thread may not have read the vectors yet.
         std::mem::forget(self.vectors.take());
     }
 }
 
 impl Encoder {
-    /// The registered buffer that a transfer can use.
+    /// Returns the registered buffer that a transfer can use.
     #[inline]
     fn registered(&self, transfer: &Transfer) -> Option<u16> {
-        // Old kernels (6.1) see registered memory in pages, and refuse parts of pages that are no whole blocks, though the same
-        // memory does when it is not registered.
+        // Old kernels (6.1) see registered memory in pages. They refuse a part of a page that is
+        // not whole blocks, although they accept the same memory unregistered.
         if transfer.address.addr() & self.block_mask != 0 {
             return None;
         }

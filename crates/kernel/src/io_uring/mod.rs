@@ -1,7 +1,9 @@
-//! `io_uring`: its channels, their rings, and what is registered with them.
+//! `io_uring`: its channels, their rings, and the resources that are registered with them.
 //!
-//! - [`channel`]: one ring, driven by interrupts, without or with a submission thread (`iou`, `iou+k`);
-//! - [`polled`]: a ring that is polled, and a second one for what cannot be polled for (`iou+p`, `iou+k+p`).
+//! - [`channel`]: one ring, driven by interrupts, without or with a submission thread (`iou`,
+//!   `iou+k`).
+//! - [`polled`]: a ring that is polled, and a second one for requests that cannot be polled for
+//!   (`iou+p`, `iou+k+p`).
 
 pub(crate) mod buffers;
 mod channel;
@@ -22,12 +24,12 @@ use dialect::{Dialect, read_once};
 use crate::interface::Interface;
 use crate::mode::{Mode, Polling};
 
-/// Sets up a ring and takes it down.
+/// Sets up a ring and closes it again, to find out whether io_uring works.
 pub(crate) fn check() -> Result<()> {
     ring::Ring::<io_uring::squeue::Entry>::open(8, &Mode::new(Interface::IoUring)).map(drop)
 }
 
-/// Opens a channel and drops it: its mode, in words for reports.
+/// Opens a channel and drops it. Returns its mode in words, for reports.
 pub(crate) fn try_open<D: Dialect>(
     target: &Arc<D::Target>,
     mode: &Mode,
@@ -50,7 +52,7 @@ pub(crate) fn open<D: Dialect>(
     Ok(open_any::<D>(target, mode, options)?.0)
 }
 
-/// The channel that `mode` asks for, and its mode in words.
+/// Opens the channel that `mode` asks for. Returns it with its mode in words.
 fn open_any<D: Dialect>(
     target: Arc<D::Target>,
     mode: &Mode,
@@ -101,7 +103,8 @@ mod tests {
         }
     }
 
-    /// The two rings of a polled channel, on a machine that need not have poll queues: here the first takes interrupts.
+    /// The two rings of a polled channel, on a machine that may lack poll queues: here the first
+    /// ring uses interrupts.
     #[test]
     fn a_polled_channel_conforms_over_two_rings() {
         for text in ["io_uring", "io_uring+k"] {

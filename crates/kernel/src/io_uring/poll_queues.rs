@@ -1,6 +1,7 @@
-//! Whether a drive can be polled: its driver must have made queues without interrupts for that.
+//! Finds out whether a drive can be polled: its driver must have created queues without interrupts.
 //!
-//! The kernel does not say so by itself: older ones (6.1) take the interrupts silently, newer ones (7.x) fail each read.
+//! The kernel does not say so by itself: older kernels (6.1) silently use interrupts, newer ones
+//! (7.x) fail each read.
 
 use std::path::{Path, PathBuf};
 
@@ -9,24 +10,25 @@ use qpair_block::{Error, ErrorKind, Result};
 use crate::file::{File, Kind};
 use crate::in_flight::Transfer;
 
-/// The transfers that can be polled for: those that the drive takes as one command.
+/// The set of transfers that can be polled for: those that the drive takes as one command.
 ///
-/// A larger one the kernel must cut, and what is cut is not polled. Old kernels (6.1) do not even cut it, but try it again for
-/// ever.
+/// The kernel must cut a larger transfer, and does not poll for the parts. Old kernels (6.1) do not
+/// even cut it, but retry it for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reach {
     len_bytes_max: u32,
-    /// A command does not cross a multiple of this, counted from the start of the drive, bytes; 0: it may.
+    /// A boundary in bytes, counted from the start of the drive, that a command may not cross; 0:
+    /// there is none.
     chunk_bytes: u64,
-    /// Where the device starts on its drive, bytes.
+    /// The offset of the device on its drive, bytes.
     start_bytes: u64,
 }
 
 impl Reach {
-    /// Each.
+    /// All transfers.
     pub(crate) const ALL: Self = Self { len_bytes_max: u32::MAX, chunk_bytes: 0, start_bytes: 0 };
 
-    /// Whether a transfer is among them.
+    /// Whether a transfer is in the set.
     #[inline]
     pub(super) fn holds(&self, transfer: &Transfer) -> bool {
         let first = self.start_bytes + transfer.offset_bytes;
@@ -36,11 +38,11 @@ impl Reach {
             && (self.chunk_bytes == 0 || inside(self.chunk_bytes))
     }
 
-    /// What the queue's limits say.
+    /// Reads the set from the limits of the drive's queue.
     fn of(queue: &Path, kind: Kind) -> Self {
         let limit = |name: &str| number(&queue.join(name));
         let sectors_bytes = limit("max_sectors_kb").unwrap_or(4) << 10;
-        // At worst each page is a segment of its own, and the first and last are parts of pages.
+        // In the worst case each page is a segment of its own, and the first and last are partial.
         let segments_bytes =
             limit("max_segments").unwrap_or(2).saturating_sub(1).max(1) * PAGE_BYTES;
         let len_bytes = sectors_bytes.min(segments_bytes);
@@ -48,7 +50,7 @@ impl Reach {
         Self {
             len_bytes_max: u32::try_from(len_bytes).unwrap_or(u32::MAX),
             chunk_bytes: match kind {
-                // Only that its blocks are whole is known of where a file lies on the drive.
+                // The place of a file on the drive is unknown, except that its blocks are whole.
                 Kind::Regular if chunk_bytes > 0 => PAGE_BYTES,
                 _ => chunk_bytes,
             },
@@ -61,10 +63,11 @@ const PAGE_BYTES: u64 = 4096;
 /// Unit of sizes in /sys/block, whatever the drive's blocks are.
 const SECTOR_BYTES: u64 = 512;
 
-/// What of the transfers to and from `file` can be polled for.
+/// Returns the transfers to and from `file` that can be polled for.
 ///
 /// # Errors
-/// `Invalid` for a file in the page cache; `Unsupported` where the drive below the file has no poll queues, with the way to them.
+/// `Invalid` for a file in the page cache; `Unsupported` if the drive below the file has no poll
+/// queues, with a hint how to get them.
 pub(super) fn check(file: &File) -> Result<Reach> {
     let name = file.name();
     if !file.direct {
@@ -92,7 +95,8 @@ pub(super) fn check(file: &File) -> Result<Reach> {
     Err(Error::new(ErrorKind::Unsupported, what).hint(way_out(&disk, &queue)))
 }
 
-/// Why a read over a polled ring was refused, although the drive has poll queues.
+/// Returns the error for a read over a polled ring that was refused although the drive has poll
+/// queues.
 pub(super) fn refused(file: &File, cause: i32) -> Error {
     let cause = std::io::Error::from_raw_os_error(cause);
     let what = format!("polling (+p) {}: a first read was refused", file.name());
@@ -101,19 +105,19 @@ pub(super) fn refused(file: &File, cause: i32) -> Error {
     )
 }
 
-/// A number in a file of sysfs.
+/// Reads a number from a file of sysfs.
 fn number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The name of the disk whose queue it is: `nvme0n1`.
+/// Returns the name of the disk that a queue belongs to: `nvme0n1`.
 fn disk_name(queue: &Path) -> String {
     let disk = queue.canonicalize().ok();
     let disk = disk.as_deref().and_then(Path::parent).and_then(Path::file_name);
     disk.map_or_else(|| "below it".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// How the disk gets poll queues.
+/// Returns a hint how the disk gets poll queues.
 pub(crate) fn way_out(disk: &str, queue: &Path) -> String {
     let without = "or leave +p out";
     let module = match disk {

@@ -1,14 +1,18 @@
 //! The channel whose reads and writes are polled for.
 //!
-//! A ring that polls (IOPOLL) takes nothing but reads and writes: there is no queue to poll for a flush, and a ring asked all
-//! the same either refuses or, as some programs have found, forgets it. So a channel has two rings: `polled`, and `plain` for
-//! flushes, discards, writes of zeroes, writes that must be durable (FUA), transfers that the kernel would have to cut, and the poll
-//! on the wake event.
+//! A ring that polls (IOPOLL) takes only reads and writes: there is no queue to poll for a flush.
+//! If asked for one all the same, such a ring refuses it or, as some programs have found, forgets
+//! it. So a channel has two rings. `polled` has the reads and writes. `plain` has flushes,
+//! discards, writes of zeroes, writes that must be durable (FUA), transfers that the kernel would
+//! have to cut, and the poll on the wake event.
 //!
 //! Invariants:
-//! - a slot's entry is in one of the two rings, and `in_polled` and `in_plain` count the slots of each;
-//! - reads and writes without FUA that the drive takes as one command (`reach`) are in `polled`, all else is in `plain`;
-//! - while requests are in `polled` and no submission thread polls for them, no wait sleeps: it polls.
+//! - A slot's entry is in one of the two rings, and `in_polled` and `in_plain` count the slots of
+//!   each.
+//! - Reads and writes without FUA that the drive takes as one command (`reach`) are in `polled`;
+//!   all other requests are in `plain`.
+//! - While requests are in `polled` and no submission thread polls for them, a wait polls and does
+//!   not sleep.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -32,7 +36,7 @@ use crate::in_flight::{InFlight, Step, Transfer};
 use crate::mode::Mode;
 use crate::pace::{Pace, Sleep, WAKE_DELAY_MAX};
 
-/// Looks at the queues that a submission thread fills, before a sleep.
+/// The number of looks at the queues that a submission thread fills, before a sleep.
 const SPINS: u32 = 20_000;
 
 pub(super) struct Channel<D: Dialect> {
@@ -42,20 +46,21 @@ pub(super) struct Channel<D: Dialect> {
     in_flight: InFlight,
     polled_encoder: D,
     plain_encoder: D,
-    /// What goes to `polled`, of reads and writes.
+    /// The reads and writes that go to `polled`.
     reach: Reach,
     in_polled: u32,
     in_plain: u32,
     /// A submission thread submits to `polled`, and polls for it.
     thread: bool,
-    /// Something was pushed that a sleeping submission thread would not see.
+    /// Set if a sleeping submission thread would not see an entry that was pushed.
     unseen: bool,
     target: Arc<D::Target>,
     wake: Option<Arc<WakeEvent>>,
     armed: bool,
-    /// Readable while there is something to poll for, once a caller wants to know.
+    /// An event that is readable while there is something to poll for, once a caller has asked for
+    /// it.
     event: Option<OwnedFd>,
-    /// Whether it is readable.
+    /// Whether `event` is readable.
     told: bool,
     /// The rings are registered with their thread.
     one_thread: PhantomData<*const ()>,
@@ -71,14 +76,16 @@ impl<D: Dialect> Channel<D> {
         Self::on(target, mode, reach, options)
     }
 
-    /// A channel that gives the transfers in `reach` to the ring of `mode`, whether that polls or not.
+    /// Opens a channel that gives the transfers in `reach` to the ring of `mode`, whether that ring
+    /// polls or not.
     pub(super) fn on(
         target: Arc<D::Target>,
         mode: &Mode,
         reach: Reach,
         options: &ChannelOptions,
     ) -> Result<Self> {
-        // An entry for each slot, so that neither ring is ever full; the plain one has the poll on the wake event too.
+        // An entry for each slot, so that neither ring is ever full. The plain ring also has the
+        // poll on the wake event.
         let polled = Ring::open(options.depth, mode)?;
         let plain_mode = Mode {
             registered_buffers: false,
@@ -118,7 +125,7 @@ impl<D: Dialect> Channel<D> {
         format!("{ring}, {encoder}, second ring for flushes")
     }
 
-    /// Pushes the entry for (the rest of) a transfer; whether its ring took it.
+    /// Pushes the entry for (the rest of) a transfer. Returns whether its ring took it.
     #[inline]
     fn push(&mut self, slot: u32, transfer: Transfer) -> bool {
         let polls = matches!(transfer.op, Op::Read | Op::Write)
@@ -141,7 +148,7 @@ impl<D: Dialect> Channel<D> {
         pushed
     }
 
-    /// Takes what is in both completion queues; whether the wake event was signalled.
+    /// Takes the completions of both queues. Returns whether the wake event was signalled.
     fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
         let mut woken = false;
         loop {
@@ -187,7 +194,8 @@ impl<D: Dialect> Channel<D> {
         }
     }
 
-    /// One system call on the ring that polls: submits, and polls once, or until there are `want`.
+    /// Makes one system call on the polled ring: submits, and polls once, or until there are `want`
+    /// completions.
     #[inline]
     fn enter_polled(&mut self, want: u32) -> std::io::Result<()> {
         self.in_flight.statistics.system_calls += 1;
@@ -218,13 +226,13 @@ impl<D: Dialect> Channel<D> {
                 let _ = self.polled.enter(Enter { wake: true, ..Enter::default() });
             }
         } else if self.polled.unsubmitted() > 0 {
-            // What the kernel could not take stays in the queue for the next call.
+            // Entries that the kernel could not take stay in the queue for the next call.
             self.in_flight.statistics.system_calls += 1;
             let _ = self.polled.enter(Enter::default());
         }
     }
 
-    /// Takes what is there now, after a look at the drive.
+    /// Takes the completions that there are after one poll of the drive.
     fn collect(&mut self, completions: &mut Vec<Completion>) -> bool {
         self.ring_plain();
         if self.thread {
@@ -235,7 +243,7 @@ impl<D: Dialect> Channel<D> {
         self.reap(completions)
     }
 
-    /// Has the wake event complete an entry of the plain ring.
+    /// Makes the wake event complete an entry of the plain ring.
     fn arm(&mut self) {
         let Some(wake) = self.wake.as_ref().filter(|_| !self.armed) else { return };
         let fd = Fd(wake.as_fd().as_raw_fd());
@@ -244,7 +252,8 @@ impl<D: Dialect> Channel<D> {
         self.armed = unsafe { self.plain.push(&entry) }.is_ok();
     }
 
-    /// Lets time pass until there may be completions: by polling while there is something to poll for, else asleep.
+    /// Waits until there may be completions: polls while there is something to poll for, otherwise
+    /// sleeps.
     fn rest(&mut self, sleep: Sleep, bounded: bool) -> std::io::Result<()> {
         self.ring_plain();
         if self.in_polled == 0 {
@@ -254,8 +263,9 @@ impl<D: Dialect> Channel<D> {
             return self.enter_plain(Enter { want, collect: true, timeout, ..Enter::default() });
         }
         if !self.thread {
-            // The kernel polls until there are as many, and knows no time-out there: where something else may end the wait,
-            // one is enough, and the drive's answer bounds how late that is seen.
+            // The kernel polls until there are `want` completions, without a time-out. If another
+            // event may end the wait, one completion is enough: the drive's answer bounds how late
+            // that event is seen.
             let want =
                 if bounded || self.in_plain > 0 { 1 } else { sleep.want.min(self.in_polled) };
             return self.enter_polled(want);
@@ -306,7 +316,8 @@ impl<D: Dialect> IoChannel for Channel<D> {
         } else {
             let (slot, transfer) = self.in_flight.insert(request)?;
             if !self.push(slot, transfer) {
-                // Not reached while the rings have an entry for each slot; if it were, the answer is that the queue is full.
+                // Never reached while the rings have an entry for each slot; if it is, the queue
+                // counts as full.
                 return self.in_flight.give_back(slot).map_or(Ok(()), Err);
             }
         }
@@ -371,8 +382,9 @@ impl<D: Dialect> IoChannel for Channel<D> {
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        // Only this channel looks at the drive, so nothing could signal a completion: the descriptor is readable as long
-        // as there is something to look for, and a thread that sleeps on it polls.
+        // Only this channel polls the drive, so nothing could signal a completion. The descriptor
+        // is therefore readable as long as there is something to poll for, and a thread that sleeps
+        // on it polls.
         let event = match self.event.take() {
             Some(event) => event,
             None => eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
@@ -385,7 +397,7 @@ impl<D: Dialect> IoChannel for Channel<D> {
 
 impl<D: Dialect> Drop for Channel<D> {
     fn drop(&mut self) {
-        // What was taken is finished, not cancelled.
+        // Requests that were accepted are finished, not cancelled.
         let mut discarded = Vec::with_capacity(self.in_flight.occupied() as usize);
         while self.in_flight.occupied() > 0 {
             let sleep = Sleep { want: 1, linger: Duration::ZERO, timeout: None };

@@ -1,4 +1,4 @@
-//! The ring itself, and the one system call.
+//! The ring itself, and the system call `io_uring_enter`.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -25,16 +25,16 @@ struct RingFdUpdate {
     data: u64,
 }
 
-/// One `io_uring_enter`.
+/// The parameters of one `io_uring_enter`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Enter {
     /// Completions to wait for.
     pub(crate) want: u32,
-    /// Run the kernel's deferred work and collect completions, also without waiting.
+    /// Run the kernel's deferred work and collect completions, even without waiting.
     pub(crate) collect: bool,
-    /// After this long one completion is enough. Only where [`Ring::has_min_wait`].
+    /// The time after which one completion is enough. Only if [`Ring::has_min_wait`].
     pub(crate) min_wait: Duration,
-    /// Give up after this long.
+    /// The time after which the call gives up.
     pub(crate) timeout: Option<Duration>,
     /// Wake the submission thread.
     pub(crate) wake: bool,
@@ -46,12 +46,14 @@ pub(crate) struct Ring<
     C: cqueue::EntryMarker = cqueue::Entry,
 > {
     ring: IoUring<S, C>,
-    /// What `io_uring_enter` is given: the ring's number among this thread's registered rings, or its descriptor.
+    /// The descriptor argument of `io_uring_enter`: the ring's number among this thread's
+    /// registered rings, or its file descriptor.
     enter_fd: RawFd,
     registered: bool,
     has_min_wait: bool,
     mode: String,
-    /// Keeps the submission thread alive that this ring shares with others; goes after the ring.
+    /// Keeps alive the submission thread that this ring shares with others. Must be dropped after
+    /// the ring.
     _shared: Option<Arc<SharedThread>>,
 }
 
@@ -61,7 +63,8 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         Self::of(set_up(entries, mode)?, mode, true)
     }
 
-    /// As [`Self::open`], with the first of `set_ups` that the kernel takes, and min-wait only if wanted.
+    /// Opens a ring with the first of `set_ups` that the kernel accepts, and with min-wait only if
+    /// wanted.
     pub(crate) fn open_with(
         entries: u32,
         mode: &Mode,
@@ -90,7 +93,7 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         if mode.registered_ring {
             ring.register_self();
         }
-        // A filter may allow to set a ring up and yet not to enter it.
+        // A filter may allow setting up a ring but not entering it.
         match ring.enter(Enter { collect: true, ..Enter::default() }) {
             Err(cause)
                 if !matches!(
@@ -107,8 +110,8 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         Ok(ring)
     }
 
-    /// Registers the ring with this thread, which spares the kernel a look-up on every call. A thread
-    /// has 16 places; without one, nothing but that look-up changes.
+    /// Registers the ring with this thread, which saves the kernel a look-up on every call. A
+    /// thread has 16 places; a ring without one costs only that look-up.
     fn register_self(&mut self) {
         let fd = self.ring.as_raw_fd();
         let mut update = RingFdUpdate { offset: u32::MAX, reserved: 0, data: fd as u64 };
@@ -127,7 +130,7 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         &self.mode
     }
 
-    /// Whether the kernel (6.12) can wait for several for a while and then for one.
+    /// Whether the kernel (6.12) can wait for several completions for a while, and then for one.
     #[inline]
     pub(crate) fn has_min_wait(&self) -> bool {
         self.has_min_wait
@@ -139,7 +142,7 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         &mut self.ring
     }
 
-    /// Entries pushed that the kernel has not taken.
+    /// Returns the number of pushed entries that the kernel has not taken.
     #[inline]
     pub(crate) fn unsubmitted(&mut self) -> u32 {
         self.ring.submission().len() as u32
@@ -152,11 +155,12 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Whether the submission thread sleeps, and must be woken to see what was pushed.
+    /// Whether the submission thread sleeps, so that it must be woken to see pushed entries.
     #[inline]
     pub(crate) fn thread_sleeps(&mut self) -> bool {
-        // A full fence between the entries pushed and the thread's word that it sleeps is in the library's call; its partner is
-        // the kernel's, between that word and its last look at the entries.
+        // The library's call has a full fence between the pushed entries and the read of the
+        // thread's flag that it sleeps. Its partner is the kernel's fence, between setting that
+        // flag and the last look at the entries.
         self.ring.submission().need_wakeup()
     }
 
@@ -175,7 +179,8 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
     /// Pushes an entry, submitting first if the queue is full.
     ///
     /// # Safety
-    /// The memory that `entry` names must stay valid, and the kernel's, until its completion has been taken.
+    /// The memory that `entry` names must stay valid, and the kernel's, until its completion has
+    /// been taken.
     #[inline]
     pub(crate) unsafe fn push(&mut self, entry: &S) -> io::Result<()> {
         loop {
@@ -187,7 +192,7 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         }
     }
 
-    /// Submits all that was pushed, and waits and collects as `enter` says: one system call.
+    /// Submits all pushed entries, and waits and collects as `enter` says, in one system call.
     #[inline]
     pub(crate) fn enter(&mut self, enter: Enter) -> io::Result<()> {
         let timespec;
@@ -250,7 +255,7 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         unsafe { self.ring.submitter().register_buffers(pieces) }
     }
 
-    /// Makes room for this many fixed buffers, without any (5.19).
+    /// Makes room for this many fixed buffers without registering any (5.19).
     pub(crate) fn register_no_buffers(&self, count: u32) -> io::Result<()> {
         self.ring.submitter().register_buffers_sparse(count)
     }
@@ -264,7 +269,7 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         unsafe { self.ring.submitter().register_buffers_update(index, &[piece], None) }
     }
 
-    /// Has the kernel signal an eventfd for every completion.
+    /// Makes the kernel signal an eventfd for every completion.
     pub(crate) fn register_event(&self, event: RawFd) -> Result<()> {
         self.ring
             .submitter()
@@ -272,8 +277,10 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
             .map_err(|cause| Error::os(cause, "registering an event with the ring"))
     }
 
-    /// Lets go of registered memory and files now. The kernel takes a ring down some time after it was closed; until
-    /// then the memory would count against the limit, and the file stay open, with its lock.
+    /// Releases registered memory and files now.
+    ///
+    /// The kernel destroys a ring some time after it was closed. Until then the memory would count
+    /// against the limit, and the file would stay open and locked.
     pub(crate) fn unregister(&self) {
         let _ = self.ring.submitter().unregister_buffers();
         let _ = self.ring.submitter().unregister_files();

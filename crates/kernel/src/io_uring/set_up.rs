@@ -1,4 +1,5 @@
-//! Setting a ring up: the flags that a mode asks for, the best of those the kernel has, and why it refuses.
+//! Sets up a ring: the flags that a mode asks for, the best of those that the kernel supports, and
+//! the reason for a refusal.
 
 use std::any::Any;
 use std::io;
@@ -23,7 +24,8 @@ const SETUP_DEFER_TASKRUN: u32 = 1 << 13;
 const SETUP_NO_SQARRAY: u32 = 1 << 16;
 const SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
 
-/// `struct io_uring_params`, linux/io_uring.h: ten words, and two tables of offsets of ten words each.
+/// `struct io_uring_params`, linux/io_uring.h: ten words, and two tables of offsets of ten words
+/// each.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default)]
 struct RawParameters {
@@ -41,17 +43,18 @@ struct RawParameters {
 const _: () = assert!(size_of::<RawParameters>() == 120);
 const _: () = assert!(size_of::<Parameters>() == size_of::<RawParameters>());
 
-/// Where the ends of completions are run, and how the kernel finds entries: what newer kernels do better.
+/// A set of set-up flags that depends on the kernel version: where the ends of completions run, and
+/// how the kernel finds entries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SetUp {
     words: &'static str,
     task_run: TaskRun,
-    /// Entries are taken in order, without a table of their places.
+    /// The kernel takes entries in order, without a table of their indices (`NO_SQARRAY`).
     no_array: bool,
 }
 
 impl SetUp {
-    /// All of them, the newest kernels' first.
+    /// All sets, those for the newest kernels first.
     pub(crate) const ALL: &'static [Self] = &[
         Self {
             words: "SINGLE_ISSUER|DEFER_TASKRUN|NO_SQARRAY",
@@ -63,13 +66,13 @@ impl SetUp {
         Self { words: "interrupting task work", task_run: TaskRun::Interrupt, no_array: false },
     ];
 
-    /// Of rings with a submission thread, which runs the ends of completions itself.
+    /// The sets for rings with a submission thread, which itself runs the ends of completions.
     const BESIDE_THREAD: &'static [Self] = &[
         Self { words: "NO_SQARRAY", task_run: TaskRun::Interrupt, no_array: true },
         Self { words: "", task_run: TaskRun::Interrupt, no_array: false },
     ];
 
-    /// Those that `mode` allows, the best first.
+    /// Returns the sets that `mode` allows, the best first.
     fn candidates(mode: &Mode) -> &'static [Self] {
         match (mode.submission_thread, mode.task_run) {
             (Some(_), _) => Self::BESIDE_THREAD,
@@ -81,12 +84,12 @@ impl SetUp {
     }
 }
 
-/// What is asked of a ring, besides what the best [`SetUp`] is for.
+/// The properties that are asked of a ring, in addition to those of its [`SetUp`].
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     polling: Polling,
     thread: Option<SubmissionThread>,
-    /// A ring whose submission thread is to be used.
+    /// A ring whose submission thread should be used.
     attach: Option<RawFd>,
 }
 
@@ -94,12 +97,12 @@ impl Asked {
     const PLAIN: Self = Self { polling: Polling::Interrupt, thread: None, attach: None };
 }
 
-/// A ring as the kernel gave it.
+/// A ring as the kernel made it.
 pub(super) struct Built<S: squeue::EntryMarker, C: cqueue::EntryMarker> {
     pub(super) ring: IoUring<S, C>,
-    /// What it is, in words for reports.
+    /// A description of the ring, for reports.
     pub(super) words: String,
-    /// The submission thread, where rings share it.
+    /// The submission thread, if rings share it.
     pub(super) shared: Option<std::sync::Arc<SharedThread>>,
 }
 
@@ -111,7 +114,7 @@ pub(super) fn set_up<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 
     set_up_with(entries, mode, SetUp::candidates(mode))
 }
 
-/// As [`set_up`], with the first of `candidates` that the kernel takes.
+/// Sets up a ring with the first of `candidates` that the kernel accepts.
 pub(super) fn set_up_with<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static>(
     entries: u32,
     mode: &Mode,
@@ -159,7 +162,7 @@ fn words(asked: &Asked, set_up: SetUp) -> String {
     words.join(", ")
 }
 
-/// The first of `candidates` that the kernel takes.
+/// Makes a ring of the first of `candidates` that the kernel accepts.
 fn first<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static>(
     entries: u32,
     asked: &Asked,
@@ -182,7 +185,8 @@ fn build<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static>(
     set_up: SetUp,
 ) -> io::Result<IoUring<S, C>> {
     if asked.polling == Polling::Hybrid {
-        // The library knows no such flag, and takes rings set up by others of one kind of entries only.
+        // The library does not know this flag, and accepts rings from outside only with one kind of
+        // entries.
         let ring: Box<dyn Any> = Box::new(build_by_hand(entries, asked, set_up)?);
         return match ring.downcast() {
             Ok(ring) => Ok(*ring),
@@ -204,7 +208,7 @@ fn build<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static>(
     }
     match set_up.task_run {
         TaskRun::Defer => {
-            // Completions are made when this thread asks for them, not when an interrupt finds it.
+            // The kernel finishes completions when this thread asks for them, not in an interrupt.
             builder.setup_single_issuer().setup_defer_taskrun();
             builder.setup_taskrun_flag().setup_submit_all();
         }
@@ -220,7 +224,8 @@ fn build<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static>(
     builder.dontfork().build(entries)
 }
 
-/// Sets up a ring without the library, for flags that it does not know. A forked child sees its queues.
+/// Sets up a ring without the library, for flags that the library does not know. A forked child
+/// sees its queues.
 fn build_by_hand(entries: u32, asked: &Asked, set_up: SetUp) -> io::Result<IoUring> {
     let mut flags = match asked.polling {
         Polling::Interrupt => 0,
@@ -260,7 +265,7 @@ fn build_by_hand(entries: u32, asked: &Asked, set_up: SetUp) -> io::Result<IoUri
     unsafe { IoUring::from_fd(fd, parameters) }
 }
 
-/// Why the kernel takes no such ring, found out by leaving away what was asked for, one after the other.
+/// Finds out why the kernel refuses such a ring, by leaving out the properties one after the other.
 fn refused(cause: io::Error, asked: &Asked, task_run: TaskRun) -> Error {
     let works = |asked: &Asked| {
         let set_ups = if asked.thread.is_some() { SetUp::BESIDE_THREAD } else { SetUp::ALL };
@@ -333,7 +338,7 @@ fn no_thread(cause: io::Error) -> Error {
     }
 }
 
-/// Why there is no io_uring at all, and the way out.
+/// Returns the error for a system without io_uring, with a hint.
 pub(super) fn unavailable(cause: io::Error) -> Error {
     let errno = cause.raw_os_error();
     let setting = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");

@@ -1,7 +1,7 @@
 //! Submission threads that several rings of the process share.
 //!
-//! Invariant: while a ring shares a thread it holds the [`SharedThread`], whose own ring keeps the thread alive. With the last
-//! of them the thread ends.
+//! Invariant: a ring that shares a thread holds the [`SharedThread`], whose own ring keeps the
+//! thread alive. The thread ends with the last of these rings.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,16 +12,16 @@ use qpair_block::Result;
 use super::set_up::set_up_thread;
 use crate::mode::SubmissionThread;
 
-/// A submission thread, and the ring it was started for: nothing is ever submitted to that one.
+/// A submission thread, and the ring it was started for. That ring never gets a submission.
 pub(crate) struct SharedThread {
     ring: IoUring,
 }
 
-/// Those in use. A process has few: one for each processor and idle time asked for.
+/// The shared threads in use. A process has few: one for each pair of processor and idle time.
 static IN_USE: Mutex<Vec<(SubmissionThread, Weak<SharedThread>)>> = Mutex::new(Vec::new());
 
 impl SharedThread {
-    /// The process's thread with this processor and idle time.
+    /// Returns the process's thread with this processor and idle time.
     pub(super) fn get(thread: SubmissionThread) -> Result<Arc<Self>> {
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         in_use.retain(|(_, held)| held.strong_count() > 0);
@@ -34,7 +34,7 @@ impl SharedThread {
         Ok(shared)
     }
 
-    /// The descriptor that other rings attach to, good while `self` lives.
+    /// Returns the descriptor that other rings attach to, valid while `self` lives.
     pub(super) fn raw_fd(&self) -> RawFd {
         self.ring.as_raw_fd()
     }

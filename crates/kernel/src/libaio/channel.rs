@@ -1,8 +1,9 @@
-//! The channel: requests to control blocks, completions back to requests.
+//! The channel: turns requests into control blocks, and completions back into requests.
 //!
 //! Invariants:
-//! - a control block is as its slot's request asks from `push` until `io_submit` took it; the kernel copies it then;
-//! - `pending` lists the slots whose blocks the kernel has not taken, in order;
+//! - A control block describes its slot's request from `push` until `io_submit` took it; the kernel
+//!   copies it then.
+//! - `pending` lists the slots whose blocks the kernel has not taken, in order.
 //! - `armed` is true from the push of the poll on the wake event until its completion was taken.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -33,11 +34,12 @@ const CMD_PWRITEV: u16 = 8;
 /// `IOCB_FLAG_RESFD`: the completion also signals an eventfd.
 const FLAG_RESFD: u32 = 1;
 
-/// How long to sleep before offering the kernel again what it had no room for.
+/// How long to sleep before offering the kernel again the blocks that it had no room for.
 const RETRY: Duration = Duration::from_millis(1);
 
 pub(super) struct Channel {
-    // The order matters: the context, whose drop waits for the kernel, goes before the slots that own memory.
+    // The order matters: the context, whose drop waits for the kernel, is dropped before the slots
+    // that own memory.
     context: Context,
     in_flight: InFlight,
     /// One control block for each slot, and one for the poll on the wake event.
@@ -45,12 +47,12 @@ pub(super) struct Channel {
     pending: Vec<u32>,
     pointers: Vec<*mut ControlBlock>,
     events: Box<[Event]>,
-    /// Pieces of each slot's transfer, where transfers are vectors.
+    /// The pieces of each slot's transfer, if transfers are vectors.
     vectors: Option<Vectors>,
     file: Arc<File>,
     wake: Option<Arc<WakeEvent>>,
     armed: bool,
-    /// Signalled by every completion, once a caller has asked for it.
+    /// An event that every completion signals, once a caller has asked for it.
     watched: Option<OwnedFd>,
 }
 
@@ -109,7 +111,7 @@ impl Channel {
         };
         let dsync = transfer.op == Op::Write && transfer.force_unit_access;
         block.rw_flags = if dsync { libc::RWF_DSYNC } else { 0 };
-        // A flush takes no address, length or offset, and says so if given one.
+        // A flush with an address, length or offset is refused.
         let moves = matches!(transfer.op, Op::Read | Op::Write);
         block.buffer = if moves { transfer.address.expose_provenance() as u64 } else { 0 };
         block.len = if moves { transfer.len_bytes.into() } else { 0 };
@@ -130,7 +132,7 @@ impl Channel {
         self.pending.push(slot);
     }
 
-    /// Has the wake event complete a control block.
+    /// Makes the wake event complete a control block.
     fn arm(&mut self) {
         let Some(wake) = self.wake.as_ref().filter(|_| !self.armed) else { return };
         let slot = self.wake_slot();
@@ -143,7 +145,7 @@ impl Channel {
         self.armed = true;
     }
 
-    /// Hands what is pending to the kernel. What it has no room for stays pending.
+    /// Submits the pending blocks to the kernel. Those that it has no room for stay pending.
     fn ring(&mut self) {
         while !self.pending.is_empty() {
             let base = self.blocks.as_mut_ptr();
@@ -158,7 +160,7 @@ impl Channel {
                 Ok(taken) => drop(self.pending.drain(..taken)),
                 Err(cause) => match cause.raw_os_error().unwrap_or(libc::EIO) {
                     libc::EAGAIN | libc::EINTR => return,
-                    // The first one is at fault; the others get their turn.
+                    // The first block is at fault; the others are submitted next.
                     errno => {
                         let slot = self.pending.remove(0);
                         if slot == self.wake_slot() {
@@ -174,7 +176,7 @@ impl Channel {
         }
     }
 
-    /// Takes the completions that are there; whether the wake event was signalled.
+    /// Takes the completions that are there. Returns whether the wake event was signalled.
     #[inline]
     fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
         let (count, called) = self.context.take(&mut self.events);
@@ -240,7 +242,7 @@ impl IoChannel for Channel {
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         if let Some(fd) = &self.watched {
-            // Before the look: what completes after it signals again.
+            // Cleared before the look: a later completion signals again.
             let _ = rustix::io::read(fd, &mut [0; 8]);
             self.in_flight.statistics.system_calls += 1;
         }
@@ -273,7 +275,7 @@ impl IoChannel for Channel {
             self.ring();
             let mut woken = false;
             if mapped {
-                // What fast devices finish within `io_submit` needs no other call.
+                // Requests that fast devices finish within `io_submit` need no other call.
                 woken = self.reap(completions);
             } else {
                 self.in_flight.take_refused(completions);
@@ -314,7 +316,7 @@ impl IoChannel for Channel {
         }
         self.ring();
         if !mapped && completions.len() == before && self.in_flight.occupied() > 0 {
-            // No time to sleep was left, and so no call yet.
+            // There was no time left to sleep, and so no call yet.
             self.reap(completions);
         }
         self.in_flight.take_refused(completions);

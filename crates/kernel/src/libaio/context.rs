@@ -1,5 +1,5 @@
-//! The kernel's context for asynchronous I/O: four system calls, and the ring of completions that it maps into the
-//! process.
+//! The kernel's context for asynchronous I/O: four system calls, and the ring of completions that
+//! it maps into the process.
 
 use std::io;
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ use qpair_block::{Error, ErrorKind, Result};
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct ControlBlock {
-    /// Comes back in the completion.
+    /// User data, returned in the completion.
     pub(super) data: u64,
     #[cfg(target_endian = "little")]
     key: u32,
@@ -23,13 +23,13 @@ pub(super) struct ControlBlock {
     pub(super) opcode: u16,
     priority: i16,
     pub(super) fd: u32,
-    /// Where the bytes are, or the pieces of a vector; the events of a poll.
+    /// The address of the data or of a vector's pieces; for a poll, its events.
     pub(super) buffer: u64,
     pub(super) len: u64,
     pub(super) offset: i64,
     reserved: u64,
     pub(super) flags: u32,
-    /// The event that a completion signals, if `flags` say so.
+    /// The event that a completion signals, if `flags` ask for it.
     pub(super) event_fd: u32,
 }
 
@@ -45,7 +45,8 @@ pub(super) struct Event {
     result2: i64,
 }
 
-/// `struct aio_ring`, fs/aio.c: the head of the mapping whose address `io_setup` gives as the context's name.
+/// `struct aio_ring`, fs/aio.c: the header of the mapping whose address `io_setup` returns as the
+/// context's id.
 #[repr(C)]
 struct RingHeader {
     id: u32,
@@ -94,7 +95,7 @@ impl Context {
         Ok(Self { id, ring })
     }
 
-    /// From now on completions are taken by system calls, as if the ring's layout were unknown.
+    /// Takes completions by system calls from now on, as if the ring's layout were unknown.
     pub(super) fn ignore_ring(&mut self) {
         self.ring = None;
     }
@@ -105,16 +106,16 @@ impl Context {
         self.ring.is_some()
     }
 
-    /// How completions are taken, in words.
+    /// Returns how completions are taken, in words.
     pub(super) fn reaping(&self) -> &'static str {
         if self.ring.is_some() { "from the mapped ring" } else { "by io_getevents" }
     }
 
-    /// Hands control blocks to the kernel; how many it took, from the first on.
+    /// Submits control blocks to the kernel. Returns how many it took, from the first on.
     ///
     /// # Safety
-    /// Each points to a control block that nothing else uses during the call; the memory these name must stay
-    /// valid, and the kernel's, until their completions were taken.
+    /// Each pointer must name a control block that nothing else uses during the call. The memory
+    /// that the blocks name must stay valid, and the kernel's, until their completions were taken.
     pub(super) unsafe fn submit(&mut self, blocks: &mut [*mut ControlBlock]) -> io::Result<usize> {
         // SAFETY: the caller's promise.
         let taken = unsafe {
@@ -123,7 +124,7 @@ impl Context {
         usize::try_from(taken).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Waits for at least `want` completions, until `timeout` has passed; `None`: for ever.
+    /// Waits for at least `want` completions, or until `timeout` has passed; `None`: for ever.
     pub(super) fn wait(
         &mut self,
         want: u32,
@@ -155,7 +156,8 @@ impl Context {
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Takes the completions that are there; how many. A system call only where the ring is of unknown layout.
+    /// Takes the completions that are there. Returns their number, and whether a system call was
+    /// made, which happens only if the ring's layout is unknown.
     #[inline]
     pub(super) fn take(&mut self, events: &mut [Event]) -> (usize, bool) {
         let Some(ring) = self.ring else {

@@ -1,13 +1,14 @@
-//! Requests as NVMe commands, and statuses of commands as numbers of the kernel.
+//! Turns requests into NVMe commands, and statuses of commands into the kernel's error numbers.
 //!
-//! Clause numbers are of the NVM Express Base Specification 2.0 and the NVM Command Set Specification 1.0.
+//! Clause numbers are of the NVM Express Base Specification 2.0 and the NVM Command Set
+//! Specification 1.0.
 
 use qpair_block::Op;
 use qpair_nvme_wire::Status;
 use qpair_nvme_wire::command::io::{DATASET_MANAGEMENT, FLUSH, READ, WRITE, WRITE_ZEROES};
 use qpair_nvme_wire::command::{DEALLOCATE, FORCE_UNIT_ACCESS};
 
-/// Bytes of a 128-byte submission entry that are the command's.
+/// The bytes of a 128-byte submission entry that hold the command.
 pub(super) const COMMAND_BYTES: usize = 80;
 
 /// One range of a Dataset Management command, NVM §3.2.3.1.
@@ -22,13 +23,13 @@ pub(super) struct Range {
 const _: () = assert!(size_of::<Range>() == 16);
 
 impl Range {
-    /// In the drive's byte order.
+    /// Makes a range in the drive's byte order.
     pub(super) fn new(first_block: u64, blocks: u32) -> Self {
         Self { attributes: 0, blocks: blocks.to_le(), first_block: first_block.to_le() }
     }
 }
 
-/// What of a request goes into one command.
+/// The parts of a request that go into one command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Command {
     pub(super) op: Op,
@@ -37,13 +38,14 @@ pub(super) struct Command {
     pub(super) first_block: u64,
     /// At least 1 and at most 65536 for read, write and write-zeroes.
     pub(super) blocks: u32,
-    /// Data, or the range of a discard; 0 where there is none.
+    /// The address of the data or of the range of a discard; 0 if the command has neither.
     pub(super) address: u64,
     pub(super) len_bytes: u32,
 }
 
 impl Command {
-    /// As `struct nvme_uring_cmd` of linux/nvme_ioctl.h, and what is left of the entry.
+    /// Encodes the command as `struct nvme_uring_cmd` of linux/nvme_ioctl.h, with the rest of the
+    /// entry zero.
     #[inline]
     pub(super) fn encode(&self) -> [u8; COMMAND_BYTES] {
         let first = (self.first_block as u32, (self.first_block >> 32) as u32);
@@ -72,10 +74,12 @@ impl Command {
     }
 }
 
-/// The errno that says what the status of a failed command says: status code and type without the bits above, Base §4.5.
+/// Converts the status of a failed command to an errno. `status` is status code and type without
+/// the bits above (Base §4.5).
 pub(super) fn errno_of(status: i32) -> i32 {
     match Status(status as u16).errno() {
-        // Taken back by a reset of the controller: sent again at once it might cause the next one.
+        // Cancelled by a reset of the controller: if sent again at once, it might cause the next
+        // reset.
         libc::ECANCELED => libc::EIO,
         errno => errno,
     }

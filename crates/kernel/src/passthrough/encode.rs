@@ -1,4 +1,4 @@
-//! Requests to entries of a ring that takes NVMe commands.
+//! Turns requests into entries of a ring that takes NVMe commands.
 
 use io_uring::types::Fd;
 use io_uring::{cqueue, opcode, squeue};
@@ -22,18 +22,19 @@ pub(crate) struct Encoder {
     fd: Fd,
     flags: squeue::Flags,
     buffers: Buffers,
-    /// The range of each slot's discard: the drive reads it while the slot is occupied.
+    /// The range of each slot's discard, which the drive reads while the slot is occupied.
     ranges: Box<[Range]>,
     nsid: u32,
     block_shift: u32,
-    /// Most bytes of one command.
+    /// The maximum number of bytes of one command.
     piece_bytes_max: u32,
     words: String,
 }
 
 impl Dialect for Encoder {
     type Target = Namespace;
-    /// Room for a command in each entry, and for all of its result in each completion: the driver takes no other rings.
+    /// Each entry has room for a command, and each completion for all of its result: the driver
+    /// accepts no other rings.
     type Submission = squeue::Entry128;
     type Completion = cqueue::Entry32;
     const UNPROVEN: bool = true;
@@ -115,7 +116,7 @@ impl Dialect for Encoder {
     fn encode(&mut self, transfer: Transfer, slot: u64) -> squeue::Entry128 {
         let first_block = transfer.offset_bytes >> self.block_shift;
         let (address, len_bytes, blocks) = match transfer.op {
-            // A read or write is within the limit already; zeroes may be many pieces.
+            // A read or write is within the limit already; zeroes may need many commands.
             Op::Read | Op::Write => {
                 let blocks = transfer.len_bytes >> self.block_shift;
                 (transfer.address as u64, transfer.len_bytes, blocks)
@@ -152,13 +153,14 @@ impl Dialect for Encoder {
             .user_data(slot)
     }
 
-    /// The kernel gives 0, a negative errno of its own, or the status of a command that failed.
+    /// The kernel returns 0, a negative errno of its own, or the status of a failed command.
     #[inline]
     fn result(&self, result: i32) -> i64 {
         match result {
             // A command moves all or nothing.
             0 => self.piece_bytes_max.into(),
-            // A reset of the controller took the command back. Sent again at once it might cause the next one.
+            // A reset of the controller cancelled the command. If sent again at once, it might
+            // cause the next reset.
             cancelled if cancelled == -libc::EINTR => -i64::from(libc::EIO),
             ..0 => result.into(),
             status => -i64::from(errno_of(status)),
@@ -166,7 +168,7 @@ impl Dialect for Encoder {
     }
 
     fn reach(namespace: &Namespace) -> Result<Reach> {
-        // Whatever is longer than a command, this module cuts itself.
+        // This module itself cuts transfers that are longer than a command.
         namespace.check_polling().map(|()| Reach::ALL)
     }
 
@@ -189,7 +191,7 @@ impl Dialect for Encoder {
         }
     }
 
-    /// The ranges: the drive may still read them.
+    /// Leaks the ranges: the drive may still read them.
     fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.ranges));
     }

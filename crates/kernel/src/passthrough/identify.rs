@@ -1,6 +1,7 @@
-//! What a drive says of itself: the fields of the Identify data structures that matter here.
+//! The fields of a drive's Identify data structures that matter here.
 //!
-//! Clause numbers are of the NVM Express Base Specification 2.0 and the NVM Command Set Specification 1.0.
+//! Clause numbers are of the NVM Express Base Specification 2.0 and the NVM Command Set
+//! Specification 1.0.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,9 +9,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use qpair_nvme_wire::command::{admin, cns};
 use qpair_nvme_wire::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace};
 
-/// Unit of MDTS, bytes. It is the controller's smallest page (CAP.MPSMIN), which only its registers tell: 4 KiB or more.
+/// The unit of MDTS, bytes. The exact unit is the controller's smallest page (CAP.MPSMIN), which
+/// only its registers tell: 4 KiB or more.
 const MDTS_UNIT_BYTES: u64 = 4096;
-/// Larger than any transfer: what a drive says beyond that is no limit.
+/// An MDTS larger than any transfer: values above it are no limit.
 const MDTS_SHIFT_MAX: u32 = 31;
 
 /// `struct nvme_passthru_cmd`, linux/nvme_ioctl.h.
@@ -44,33 +46,34 @@ const NVME_IOCTL_ID: libc::Ioctl = (0x4E << 8 | 0x40) as libc::Ioctl;
 const NVME_IOCTL_ADMIN_CMD: libc::Ioctl =
     (3 << 30 | (size_of::<AdminCommand>() as u64) << 16 | 0x4E << 8 | 0x41) as libc::Ioctl;
 
-/// What a controller says of itself: Base §5.17.2.1.
+/// The Identify data of a controller (Base §5.17.2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Controller {
     pub(super) serial: String,
     pub(super) model: String,
     pub(super) firmware: String,
-    /// Most bytes one command may move; `None`: no limit (MDTS).
+    /// The maximum number of bytes that one command may move; `None`: no limit (MDTS).
     pub(super) transfer_bytes_max: Option<u64>,
-    /// Dataset Management and Write Zeroes are there (ONCS).
+    /// The controller supports Dataset Management; the next field says the same of Write Zeroes
+    /// (ONCS).
     pub(super) has_dataset_management: bool,
     pub(super) has_write_zeroes: bool,
-    /// Completed writes may rest in memory that power loss empties (VWC).
+    /// Completed writes may stay in memory that loses them with power (VWC).
     pub(super) volatile_write_cache: bool,
-    /// Blocks written as one when the power fails, less one (AWUPF).
+    /// The blocks written as one when power fails, minus one (AWUPF).
     atomic_power_fail: u16,
 }
 
-/// What a namespace says of itself: NVM §4.1.5.1.
+/// The Identify data of a namespace (NVM §4.1.5.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NamespaceData {
-    /// Logical blocks (NSZE).
+    /// The number of logical blocks (NSZE).
     pub(super) blocks: u64,
-    /// log2 of the bytes of a logical block, of the format in use (LBADS).
+    /// log2 of the bytes of a logical block, in the current format (LBADS).
     pub(super) block_shift: u32,
-    /// Bytes of metadata with each block (MS).
+    /// The bytes of metadata with each block (MS).
     pub(super) metadata_bytes: u32,
-    /// All of it.
+    /// The complete structure.
     identify: IdentifyNamespace,
 }
 
@@ -95,7 +98,7 @@ impl Controller {
 impl NamespaceData {
     fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
         let identify = IdentifyNamespace::parse(data);
-        // Whether it counts the format in use among those that are there or not.
+        // Valid whether or not the count of formats includes the one in use.
         let at = 128 + 4 * usize::from(identify.format);
         Self {
             blocks: identify.size_blocks,
@@ -106,14 +109,14 @@ impl NamespaceData {
     }
 }
 
-/// Bytes that power loss leaves old or new, never mixed, in a write that begins at a multiple of them: at least one
-/// block (NVM §2.1.4).
+/// Returns the size of writes that power loss leaves old or new, never mixed, if they begin at a
+/// multiple of it: at least one block (NVM §2.1.4).
 pub(super) fn atomic_bytes(controller: &Controller, namespace: &NamespaceData) -> u64 {
     u64::from(namespace.identify.atomic_blocks(controller.atomic_power_fail))
         << namespace.block_shift
 }
 
-/// The number of the namespace that a descriptor stands for.
+/// Returns the number of the namespace that a descriptor stands for.
 pub(super) fn namespace_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: takes no argument, touches no memory; the descriptor is borrowed for the call.
     let id = unsafe { libc::ioctl(fd.as_raw_fd(), NVME_IOCTL_ID) };
@@ -124,12 +127,12 @@ pub(super) fn namespace_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
     }
 }
 
-/// Asks the controller behind a namespace.
+/// Reads the Identify data of the controller behind a namespace.
 pub(super) fn controller(fd: BorrowedFd<'_>) -> io::Result<Controller> {
     identify(fd, 0, cns::CONTROLLER).map(|data| Controller::parse(&data))
 }
 
-/// Asks for a namespace.
+/// Reads the Identify data of a namespace.
 pub(super) fn namespace(fd: BorrowedFd<'_>, nsid: u32) -> io::Result<NamespaceData> {
     identify(fd, nsid, cns::NAMESPACE).map(|data| NamespaceData::parse(&data))
 }
@@ -153,7 +156,7 @@ fn identify(fd: BorrowedFd<'_>, nsid: u32, cns: u8) -> io::Result<Box<[u8; IDENT
     }
 }
 
-/// Text as drives have it: ASCII, padded with blanks.
+/// Decodes text as drives store it: ASCII, padded with blanks.
 fn text(bytes: &[u8]) -> String {
     let plain = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { ' ' };
     bytes.iter().map(plain).collect::<String>().trim().to_owned()
@@ -189,7 +192,7 @@ mod tests {
         );
         data[77] = 0;
         assert_eq!(Controller::parse(&data).transfer_bytes_max, None);
-        // No drive says so; nothing may overflow where one does.
+        // No real drive reports this; if one does, nothing may overflow.
         data[77] = 255;
         assert!(Controller::parse(&data).transfer_bytes_max > Some(1 << 40));
     }

@@ -1,11 +1,14 @@
-//! NVMe passthrough: commands of our own making, through `io_uring(7)`, to a namespace's character device (`/dev/ngXnY`).
+//! NVMe passthrough: sends commands of this crate's own making through `io_uring(7)` to a
+//! namespace's character device (`/dev/ngXnY`).
 //!
-//! - [`namespace`]: opening, limits, and keeping others out; [`identify`]: what the drive says of itself;
-//! - [`command`]: requests as commands, statuses as errors; [`encode`]: commands as entries of a ring.
+//! - [`namespace`]: opening, limits, and keeping others out; [`identify`]: the drive's Identify
+//!   data.
+//! - [`command`]: requests as commands, statuses as errors; [`encode`]: commands as entries of a
+//!   ring.
 //!
-//! The channels are those of [`crate::io_uring`], whose rings speak [`Encoder`] here. There is no file system, no page cache
-//! and no splitting on the way: what is over a limit is refused before the drive sees it, and what the kernel's block layer
-//! does for a flush is done here.
+//! The channels are those of [`crate::io_uring`], whose rings speak [`Encoder`] here. No file
+//! system, page cache or splitting is involved: a request over a limit is refused before the drive
+//! sees it, and this module does for a flush what the kernel's block layer would do.
 
 mod command;
 mod encode;
@@ -23,8 +26,8 @@ use encode::Encoder;
 use namespace::PAGE_BYTES;
 pub(crate) use namespace::{Namespace, is_namespace};
 
-/// Opens a namespace, and reads its first block as `mode` asks: only that tells whether the kernel can do it. Returns the mode
-/// in words for reports.
+/// Opens a namespace, and reads its first block as `mode` asks, because only a read shows whether
+/// the kernel supports the mode. Returns the namespace and the mode in words, for reports.
 pub(crate) fn open(options: &FileOptions, mode: &Mode) -> Result<(Arc<Namespace>, String)> {
     let mut namespace = Arc::new(Namespace::open(options)?);
     let mut probe = ChannelOptions { depth: 1, ..ChannelOptions::default() };
@@ -40,8 +43,9 @@ pub(crate) fn open(options: &FileOptions, mode: &Mode) -> Result<(Arc<Namespace>
         (Err(error), Some(own))
             if mode.registered_buffers && error.kind() == ErrorKind::Invalid =>
         {
-            // Linux 6.1 counts all pages from a transfer's first to the end of the registered buffer as if they were moved, and
-            // refuses if they are more than the drive takes segments. Newer kernels (7.3) do not.
+            // Linux 6.1 counts all pages from a transfer's first to the end of the registered
+            // buffer, and refuses the transfer if they are more than the drive's segments. Newer
+            // kernels (7.3) do not.
             own.piece_shift = (own.segments_max * PAGE_BYTES).ilog2();
             probe.arenas = vec![
                 Arena::new(1 << own.piece_shift, 1, ArenaOptions::ordinary_pages())

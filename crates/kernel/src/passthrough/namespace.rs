@@ -1,7 +1,8 @@
-//! Opening an NVMe namespace's character device, and what it can do.
+//! Opens an NVMe namespace's character device and finds out its capabilities.
 //!
-//! Invariant: while a namespace is open for writing and locked, its block device is claimed too, so that no process mounts it and
-//! no kernel driver takes it. The character device itself knows no such claim.
+//! Invariant: while a namespace is open for writing and locked, its block device is claimed too, so
+//! that no process mounts it and no kernel driver takes it. The character device itself cannot be
+//! claimed.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -17,40 +18,41 @@ use crate::file::{FileOptions, lock};
 use crate::io_uring::buffers::PIECE_SHIFT_MAX;
 use crate::io_uring::poll_queues::way_out;
 
-/// Blocks that the count of one command can say.
+/// The maximum number of blocks in one command.
 const BLOCKS_MAX: u64 = 65536;
-/// Memory alignment that every controller can do, bytes: a dword, Base §4.3.
+/// A memory alignment that every controller accepts, bytes: a dword (Base §4.3).
 const MEMORY_ALIGNMENT_LEAST: u32 = 4;
-/// Pages that PRPs are made of here, bytes.
+/// The page size of the PRPs built here, bytes.
 pub(super) const PAGE_BYTES: u64 = 4096;
-/// Requests one channel can have in flight: one is left of the largest ring for the poll on the wake event.
+/// The maximum number of requests that one channel can have in flight. One entry of the largest
+/// ring is left for the poll on the wake event.
 const DEPTH_MAX: u32 = 16384;
 
 /// An open namespace, shared by its channels.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     fd: OwnedFd,
-    /// The block device beside it, held so that no other process claims it.
+    /// The block device of the same namespace, held so that no other process claims it.
     _claim: Option<OwnedFd>,
     locked: bool,
-    /// What it can do; the interface and mode are left empty here.
+    /// The capabilities; interface and mode are left empty here.
     pub(crate) limits: DeviceInfo,
     pub(crate) size_bytes: u64,
     pub(super) nsid: u32,
     pub(super) block_shift: u32,
-    /// Most segments of one command that the kernel takes.
+    /// The maximum number of segments of one command that the kernel accepts.
     pub(super) segments_max: u64,
     /// log2 of the bytes of one registered buffer.
     pub(super) piece_shift: u32,
     pub(super) has_discard: bool,
     pub(super) has_write_zeroes: bool,
-    /// The driver polls completions of this namespace where it is asked to.
+    /// Whether the driver polls for completions of this namespace if asked to.
     pub(super) has_poll_queues: bool,
     /// The drive, in words for reports.
     pub(crate) drive: String,
 }
 
-/// What the kernel says of a namespace's queue: /sys/block/nvmeXnY/queue.
+/// The kernel's limits for a namespace's queue: /sys/block/nvmeXnY/queue.
 struct Queue {
     folder: Option<PathBuf>,
 }
@@ -61,7 +63,8 @@ impl Queue {
         fs::read_to_string(path).ok()?.trim().parse().ok()
     }
 
-    /// Most bytes of one command that the kernel takes; it answers EINVAL to more.
+    /// Returns the maximum number of bytes of one command that the kernel accepts; it answers
+    /// EINVAL to more.
     fn transfer_bytes_max(&self) -> u64 {
         let bytes = self.number("max_hw_sectors_kb").map_or(128 << 10, |kib| kib << 10);
         // Each page may be a segment of its own, and the first may begin in its middle.
@@ -73,12 +76,13 @@ impl Queue {
     }
 }
 
-/// Whether a path is the character device of an NVMe namespace, by the kernel's own word on it.
+/// Whether a path is the character device of an NVMe namespace, by the class that the kernel
+/// reports.
 pub(crate) fn is_namespace(path: &Path) -> bool {
     class_of(path).is_some_and(|class| class == "nvme-generic")
 }
 
-/// The class of a character device: `nvme-generic` for namespaces, `nvme` for controllers.
+/// Returns the class of a character device: `nvme-generic` for namespaces, `nvme` for controllers.
 fn class_of(path: &Path) -> Option<String> {
     let metadata = fs::metadata(path).ok().filter(|it| it.file_type().is_char_device())?;
     let class = fs::canonicalize(sys_folder(metadata.rdev()).join("subsystem")).ok()?;
@@ -148,13 +152,13 @@ impl Namespace {
         })
     }
 
-    /// The descriptor's number, good while `self` lives.
+    /// Returns the descriptor's number, valid while `self` lives.
     #[inline]
     pub(super) fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// Whether completions can be polled for.
+    /// Checks that completions can be polled for.
     pub(super) fn check_polling(&self) -> Result<()> {
         if self.has_poll_queues {
             return Ok(());
@@ -163,7 +167,7 @@ impl Namespace {
         Err(Error::new(ErrorKind::Unsupported, what).hint(way_out("nvme", Path::new(""))))
     }
 
-    /// Asks for the one size it has.
+    /// Succeeds if `wanted` bytes are no more than the namespace's fixed size.
     pub(crate) fn grow(&self, wanted: u64) -> Result<()> {
         if wanted <= self.size_bytes {
             return Ok(());
@@ -183,7 +187,7 @@ impl Drop for Namespace {
     }
 }
 
-/// The device's number, if it may be a namespace.
+/// Returns the device's number, if it may be a namespace.
 fn check_kind(path: &Path, name: &str) -> Result<u64> {
     let metadata =
         fs::metadata(path).map_err(|cause| Error::os(cause, format!("opening {name}")))?;
@@ -215,21 +219,22 @@ fn check_kind(path: &Path, name: &str) -> Result<u64> {
     }
 }
 
-/// Name of the block device of the same namespace: `nvme0n1` of `ng0n1`.
+/// Returns the name of the block device of the same namespace: `nvme0n1` for `ng0n1`.
 fn sibling(number: u64) -> Option<String> {
     let folder = fs::canonicalize(sys_folder(number)).ok()?;
     let name = folder.file_name()?.to_str()?;
     Some(format!("nvme{}", name.strip_prefix("ng")?))
 }
 
-/// No user of the namespace is seen, but mounts of other mount namespaces are not seen, in a container for example.
+/// Makes the error for a namespace without a block device to claim. Its other users may be
+/// invisible here, for example mounts in a container's own mount namespace.
 fn unclaimed(name: &str, block: &str) -> Error {
     let what = format!("{name} cannot be written: {block} is missing, so it cannot be claimed");
     Error::new(ErrorKind::Busy, what)
         .hint("make the block device beside it available here too, or open it read-only")
 }
 
-/// Claims the block device beside a namespace, so that it can be neither mounted nor claimed by others.
+/// Claims the block device of a namespace, so that nobody else can mount or claim it.
 fn claim_block(block: &str, name: &str) -> Result<OwnedFd> {
     let path = Path::new("/dev").join(block);
     let opened = OpenOptions::new()
@@ -257,7 +262,8 @@ fn claim_block(block: &str, name: &str) -> Result<OwnedFd> {
     Err(denied(cause, format!("claiming {path}, the block device of {name}, against mounts")))
 }
 
-/// What uses a block device or one of its partitions, for people: "mounted at /mnt"; empty if nothing is found.
+/// Describes the users of a block device or of its partitions: "mounted at /mnt". Empty if none is
+/// found.
 fn users_of(block: &str) -> String {
     let mut users = Vec::new();
     let folder = Path::new("/sys/block").join(block);
@@ -345,7 +351,7 @@ fn limits(
     }
 }
 
-/// An error of a namespace, with the way out where it is about permission.
+/// Makes an error of a namespace, with a hint if it is about permissions.
 fn denied(cause: io::Error, context: String) -> Error {
     let errno = cause.raw_os_error();
     let error = Error::os(cause, context);
@@ -360,7 +366,8 @@ fn denied(cause: io::Error, context: String) -> Error {
 
 #[cfg(test)]
 impl Namespace {
-    /// One that is not there, of 1 MiB in blocks of 512 bytes, 8 KiB at once.
+    /// Makes a namespace that does not exist, of 1 MiB in blocks of 512 bytes, with commands of at
+    /// most 8 KiB.
     pub(super) fn imagined(volatile_write_cache: bool, knows_all_verbs: bool) -> Self {
         let fd = std::fs::File::open("/dev/null").unwrap();
         Self {

@@ -1,4 +1,4 @@
-//! One request by synchronous calls.
+//! Performs one request by synchronous calls.
 
 use qpair_block::{Arena, Completion, IoError, Op, Request};
 
@@ -9,7 +9,7 @@ use crate::in_flight::{Slot, Transfer};
 use crate::mode::Mode;
 use crate::vectors::{Lists, Vectors};
 
-/// The pieces of one call, where there may be several.
+/// The pieces of one call, if it may have several.
 pub(super) struct Pieces {
     vectors: Option<Vectors>,
     lists: Option<Lists>,
@@ -21,7 +21,8 @@ impl Pieces {
     }
 }
 
-/// Does one request to its end, in vectors if there are some; how many system calls that took.
+/// Performs one request to its end, in vectors if there are some. Returns its completion and the
+/// number of system calls.
 #[inline]
 pub(super) fn perform(file: &File, request: Request, pieces: &mut Pieces) -> (Completion, u64) {
     let mut slot = Slot::new(request);
@@ -36,7 +37,7 @@ pub(super) fn perform(file: &File, request: Request, pieces: &mut Pieces) -> (Co
     }
 }
 
-/// The call for (the rest of) a transfer: bytes moved, or a negative errno.
+/// Makes the call for (the rest of) a transfer. Returns bytes moved, or a negative errno.
 #[inline]
 fn call(file: &File, rest: &Transfer, vectors: &mut Option<Vectors>) -> i64 {
     let (fd, len) = (file.raw_fd(), i64::from(rest.len_bytes));

@@ -1,4 +1,5 @@
-//! The channel: hands requests to its threads in batches, and sleeps on their event and the wake event.
+//! The channel: gives requests to its threads in batches, and sleeps on their event and on the wake
+//! event.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -19,13 +20,14 @@ pub(super) struct Channel {
     pool: Pool,
     file: Arc<File>,
     depth: u32,
-    /// Taken and not returned: pending, with the threads, done or refused.
+    /// The number of requests accepted and not returned: pending, with the threads, done or
+    /// refused.
     in_flight: u32,
     pending: Vec<Request>,
     refused: Vec<Completion>,
     wake: Option<Arc<WakeEvent>>,
     watched: bool,
-    /// This thread's part; the others' is in the pool.
+    /// The counts of this thread; those of the other threads are in the pool.
     statistics: ChannelStatistics,
 }
 
@@ -45,7 +47,7 @@ impl Channel {
         })
     }
 
-    /// Takes what was done.
+    /// Takes the completed requests.
     fn reap(&mut self, completions: &mut Vec<Completion>) {
         let before = completions.len();
         completions.append(&mut self.refused);
@@ -59,7 +61,7 @@ impl Channel {
         self.statistics.system_calls += 1;
     }
 
-    /// Sleeps once; whether the wake event ended it.
+    /// Sleeps once. Returns whether the wake event ended the sleep.
     fn sleep(&mut self, sleep: Sleep) -> bool {
         {
             let mut done = self.pool.done();
@@ -124,7 +126,7 @@ impl IoChannel for Channel {
 
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         if self.watched {
-            // Before the look: what completes after it signals again.
+            // Cleared before the look: a later completion signals again.
             self.clear_event();
         }
         self.look(completions)
@@ -173,7 +175,7 @@ impl IoChannel for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // What was taken is done; the pool's drop waits for it.
+        // Accepted requests are performed; the pool's drop waits for them.
         self.kick();
     }
 }

@@ -1,9 +1,11 @@
-//! The channel without threads (`threads=0`): the submitter makes the calls itself, one after the other.
+//! The channel without threads (`threads=0`): the submitter makes the calls itself, one after the
+//! other.
 //!
 //! Invariants:
-//! - `submit` only takes a request down; `kick` and `poll` make the calls for all that were taken, `wait` for as many as are
-//!   wanted. So here these block for as long as the device needs, whatever their names promise elsewhere;
-//! - after `kick` nothing is left to do: everything in flight is in `done`.
+//! - `submit` only queues a request. `kick` and `poll` make the calls for all queued requests,
+//!   `wait` for as many as are wanted. So these functions block here for as long as the device
+//!   needs, although elsewhere `kick` and `poll` never block.
+//! - After `kick` no calls are left to make: all requests in flight are in `done`.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -23,9 +25,9 @@ use crate::request::verify;
 pub(super) struct Channel {
     file: Arc<File>,
     depth: usize,
-    /// Taken, in order, and not done.
+    /// The requests accepted and not yet performed, in order.
     pending: Vec<Request>,
-    /// Done or refused, not yet returned.
+    /// The completions not yet returned, also of refused requests.
     done: Vec<Completion>,
     pieces: Pieces,
     wake: Option<Arc<WakeEvent>>,
@@ -46,7 +48,7 @@ impl Channel {
         }
     }
 
-    /// Makes the calls for the first `count` requests, or all, if these are fewer.
+    /// Makes the calls for the first `count` pending requests, or for all if there are fewer.
     #[inline]
     fn perform(&mut self, count: usize, completions: &mut Vec<Completion>) {
         let count = count.min(self.pending.len());
@@ -59,7 +61,7 @@ impl Channel {
         }
     }
 
-    /// Sleeps until the wake event or the time-out; with neither, not at all.
+    /// Sleeps until the wake event or the time-out. Without either, does not sleep.
     fn sleep(&mut self, options: WaitOptions) {
         let started = Instant::now();
         let mut fds = [];
@@ -126,7 +128,8 @@ impl IoChannel for Channel {
         let before = completions.len();
         completions.append(&mut self.done);
         let got = completions.len() - before;
-        // Nothing is gained by lingering for what this thread itself has to do; what is wanted beyond one is done all the same.
+        // Lingering gains nothing, since this thread itself does the work; but all that are wanted
+        // beyond one are performed too.
         self.perform((options.want.max(1) as usize).saturating_sub(got), completions);
         if completions.len() == before {
             self.sleep(options);

@@ -1,5 +1,5 @@
-//! `posix`: synchronous calls, made by a few threads of each channel so that more than one can be under way, or by the
-//! submitter itself.
+//! `posix`: synchronous calls, made by several threads of each channel so that more than one can be
+//! in progress, or by the submitter itself.
 
 mod call;
 mod channel;
@@ -25,7 +25,7 @@ pub(crate) fn open(
     })
 }
 
-/// Opens a channel and drops it: its mode, in words for reports.
+/// Opens a channel and drops it. Returns its mode in words, for reports.
 pub(crate) fn try_open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<String> {
     open(file, mode, options)?;
     let calls = match mode.segments {

@@ -1,4 +1,4 @@
-//! The threads of a channel and the two queues between them and it.
+//! The threads of a channel, and the two queues between them and the channel.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -14,19 +14,19 @@ use super::call::{Pieces, perform};
 use crate::file::File;
 use crate::mode::Mode;
 
-/// Bytes of a thread's stack: it calls the kernel and little else.
+/// The stack size of a thread in bytes. A thread does little except call the kernel.
 const STACK_BYTES: usize = 128 << 10;
 
-/// What is to be done.
+/// The requests that wait for a thread.
 struct Jobs {
     requests: VecDeque<Request>,
     closed: bool,
 }
 
-/// What was done.
+/// The completions that the threads have produced.
 pub(super) struct Done {
     pub(super) completions: Vec<Completion>,
-    /// The channel sleeps until there are so many; 0: it does not sleep.
+    /// The number of completions that the sleeping channel waits for; 0: it does not sleep.
     pub(super) wanted: u32,
     /// Signal the event for every completion.
     pub(super) watched: bool,
@@ -42,7 +42,7 @@ struct Shared {
     event: OwnedFd,
 }
 
-/// The threads; dropped, they finish what they were given and end.
+/// The threads. Dropping the pool lets them finish the requests they were given, and ends them.
 pub(super) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -53,7 +53,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// As many threads as the mode says, but no more than can be busy at once.
+    /// Starts as many threads as the mode says, but no more than can be busy at once.
     pub(super) fn new(file: &Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
         let depth = options.depth;
         let threads = depth.min(mode.threads.into());
@@ -89,7 +89,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Gives `requests` to the threads, and empties it.
+    /// Gives `requests` to the threads and empties the vector.
     pub(super) fn push(&self, requests: &mut Vec<Request>) {
         let count = requests.len();
         locked(&self.shared.jobs).requests.extend(requests.drain(..));
@@ -100,12 +100,12 @@ impl Pool {
         }
     }
 
-    /// What was done so far.
+    /// Locks and returns the completions so far.
     pub(super) fn done(&self) -> MutexGuard<'_, Done> {
         locked(&self.shared.done)
     }
 
-    /// Polls readable when `wanted` completions are there.
+    /// Returns the event that becomes readable when there are `wanted` completions.
     pub(super) fn event(&self) -> &OwnedFd {
         &self.shared.event
     }
@@ -122,7 +122,7 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// A thread's life.
+    /// Runs a thread until there are no more requests.
     fn work(&self, mut pieces: Pieces) {
         while let Some(request) = self.next() {
             let (op, len_bytes) = (request.op, request.len_bytes);
@@ -141,7 +141,7 @@ impl Shared {
         }
     }
 
-    /// The next request, or `None` when there will be no more.
+    /// Returns the next request, or `None` when there will be no more.
     fn next(&self) -> Option<Request> {
         let mut jobs = locked(&self.jobs);
         loop {

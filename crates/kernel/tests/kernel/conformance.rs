@@ -1,4 +1,5 @@
-//! Every interface, in every mode that this machine has, passes the one suite, on a file of the file system that the build is on.
+//! Every interface passes the one suite, in every mode that this machine has, on a file of the
+//! build's file system.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What can be in the way of opening, and what is said about it.
+//! Tests of failures to open a device, and of their errors.
 
 use std::path::{Path, PathBuf};
 
@@ -95,8 +95,8 @@ fn one_at_a_time() {
     drop(open(&unlocked, Interface::Auto).unwrap());
 }
 
-/// The kernel takes a closed ring down some time later, and a registered file with it: a store that was closed could
-/// not be opened again at once, as its lock was still held.
+/// The kernel destroys a closed ring, and releases its registered file, some time later. A closed
+/// store could therefore not be reopened at once, as its lock was still held.
 #[test]
 fn the_lock_goes_with_the_device() {
     let scratch = Scratch::new("reopened");
@@ -191,7 +191,8 @@ fn a_block_device_that_is_in_use() {
     }
 }
 
-/// Polling is what it says, or an error: a kernel would take interrupts instead, or fail each read.
+/// A device without poll queues is refused: a kernel would use interrupts instead, or fail each
+/// read.
 #[test]
 fn polling_needs_poll_queues_and_no_cache() {
     let scratch = Scratch::new("polled");
@@ -212,7 +213,7 @@ fn polling_needs_poll_queues_and_no_cache() {
     }
 }
 
-/// What runs is said, switch by switch.
+/// The description of a mode names every switch in use.
 #[test]
 fn the_mode_in_words() {
     let scratch = Scratch::new("words");
@@ -241,7 +242,7 @@ fn the_mode_in_words() {
     }
 }
 
-/// What an interface has no command for, its devices do not say that they know.
+/// Devices do not claim to support a command that their interface lacks.
 #[test]
 fn verbs_are_those_of_the_interface() {
     let scratch = Scratch::new("verbs");
@@ -258,7 +259,7 @@ fn verbs_are_those_of_the_interface() {
     }
 }
 
-/// A file that is cut while it is open gives errors, not short reads.
+/// A file that is truncated while it is open gives errors, not short reads.
 #[test]
 fn a_file_cut_from_outside() {
     let scratch = Scratch::new("cut");

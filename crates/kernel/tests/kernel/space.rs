@@ -1,6 +1,6 @@
 //! Growth of files on file systems that are nearly full, or that cannot reserve space.
 //!
-//! The file systems are mounted for the test, which takes root; without it the tests are skipped, and say so.
+//! The tests mount these file systems, which takes root; without it they are skipped, and say so.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Whether a command did what it should; what it says otherwise is printed.
+/// Runs a command and returns whether it succeeded. Prints its output if not.
 fn run(command: &mut Command) -> bool {
     match command.output() {
         Ok(output) if output.status.success() => true,
@@ -86,7 +86,8 @@ fn allocated_bytes(path: &Path) -> u64 {
     path.metadata().unwrap().blocks() * 512
 }
 
-/// A file that was opened again and is larger than the free space was told that there is none left: what it had was counted as missing.
+/// A reopened file that is larger than the free space was once refused for lack of space: the space
+/// it had was counted as missing.
 fn a_reopened_file_grows(mounted: &Mounted) {
     let path = mounted.path();
     let free = mounted.free_bytes();
@@ -97,7 +98,8 @@ fn a_reopened_file_grows(mounted: &Mounted) {
     device.grow(wanted).unwrap();
     assert_eq!(device.size_bytes(), wanted);
     assert!(allocated_bytes(&path) >= wanted);
-    // More than there is stays refused, also as the first growth of an opening, and nothing is taken for it.
+    // A request for more space than there is is always refused, also as the first growth after
+    // opening, and reserves nothing.
     drop(device);
     let device = file(&path, None);
     let left = mounted.free_bytes();
@@ -107,7 +109,7 @@ fn a_reopened_file_grows(mounted: &Mounted) {
     assert_eq!(mounted.free_bytes(), left);
 }
 
-/// Holes that were there at the opening are filled by the first growth, or there is no room for it.
+/// The first growth fills holes that were there at the opening, or fails for lack of space.
 fn holes_are_filled(mounted: &Mounted) {
     let path = mounted.path();
     std::fs::remove_file(&path).unwrap();
@@ -148,7 +150,7 @@ fn on_a_nearly_full_ext4() {
     holes_are_filled(&mounted);
 }
 
-/// A file system that wants as much free as a range is long, whatever of the range the file has.
+/// xfs requires as much free space as a range is long, whatever of the range the file already has.
 #[test]
 fn on_a_nearly_full_xfs() {
     let make = ["mkfs.xfs", "-q"];
@@ -159,7 +161,7 @@ fn on_a_nearly_full_xfs() {
     holes_are_filled(&mounted);
 }
 
-/// No store could be made here: a growth failed with "cannot reserve space".
+/// No store could be made here: growing failed with "cannot reserve space".
 fn grows_by_zeros(mounted: &Mounted, direct: bool) {
     let path = mounted.path();
     let options = |create| FileOptions { create, direct, ..FileOptions::new(&path) };
@@ -180,7 +182,8 @@ fn grows_by_zeros(mounted: &Mounted, direct: bool) {
     assert!(content[..4 << 20].iter().all(|byte| *byte == 7));
     assert!(content[4 << 20..].iter().all(|byte| *byte == 0));
     assert!(allocated_bytes(&path) >= content.len() as u64);
-    // Nearly all that is free is refused in the middle: the blocks that say where the file is are missing. The file is as it was.
+    // A request for nearly all free space fails half-way: the blocks with the file's extents are
+    // missing. The file then is as before.
     let device = open(None);
     rustix::fs::sync();
     let free = mounted.free_bytes();

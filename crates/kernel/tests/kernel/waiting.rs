@@ -1,4 +1,5 @@
-//! What a wait costs: the reason to linger, and to have a thread in the kernel.
+//! The number of system calls of a wait, which is the reason to linger and to have a submission
+//! thread.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ fn scratch(mode: &str) -> Result<KernelDevice> {
     Ok(device)
 }
 
-/// System calls of a channel in a while in which nothing happens.
+/// Returns the number of system calls of a channel in a while in which nothing happens.
 fn calls_of_a_sleep(channel: &mut dyn IoChannel) -> u64 {
     let before = channel.statistics().system_calls;
     let timeout = Some(Duration::from_millis(20));
@@ -33,7 +34,8 @@ fn calls_of_a_sleep(channel: &mut dyn IoChannel) -> u64 {
     channel.statistics().system_calls - before
 }
 
-/// A channel made of several that has taken all completions sleeps: it does not go round, as each of its members has told of some.
+/// A channel over several members sleeps once it has taken all completions. It does not keep
+/// polling although each of its members has signalled some.
 #[test]
 fn channels_of_several_sleep() {
     for mode in ["io_uring", "io_uring+k", "libaio", "posix:threads=2"] {
@@ -82,7 +84,7 @@ fn line(device: &KernelDevice) -> (Box<dyn IoChannel>, std::sync::Arc<Arena>) {
     (device.open_channel(&options).unwrap(), arena)
 }
 
-/// System calls for a batch of [`DEPTH`] reads, submitted and awaited.
+/// Returns the number of system calls for a batch of [`DEPTH`] reads, submitted and awaited.
 fn calls_for_a_batch(channel: &mut dyn IoChannel, arena: &std::sync::Arc<Arena>) -> u64 {
     let before = channel.statistics().system_calls;
     for number in 0..DEPTH {
@@ -120,8 +122,9 @@ fn the_submitter_makes_one_call_for_each() {
     }
 }
 
-/// With a thread in the kernel that does not fall asleep, a batch takes no call. Where it finds no processor for long, a wait
-/// gives up looking, which costs calls; so among many batches, some are free.
+/// With a submission thread that does not fall asleep, a batch needs no system call. If the thread
+/// gets no processor for long, a wait stops polling, which costs calls; so the test asks only that
+/// some of many batches need none.
 #[test]
 fn beside_a_thread_there_are_no_calls() {
     if std::thread::available_parallelism().unwrap().get() < 2 {
@@ -137,7 +140,7 @@ fn beside_a_thread_there_are_no_calls() {
     assert!(free > 0);
 }
 
-/// A thread that sleeps costs the call that wakes it, and loses nothing.
+/// Waking a sleeping thread costs one call, and loses no request.
 #[test]
 fn a_thread_that_sleeps_is_woken() {
     let device = match scratch("io_uring+k:idle_ms=1") {

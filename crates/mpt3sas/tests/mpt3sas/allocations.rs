@@ -1,4 +1,4 @@
-//! The way of a request allocates nothing, in disk, middle layer and driver.
+//! A request allocates nothing, in disk, middle layer and driver.
 
 use qpair_block::Op;
 use qpair_memory::CountingAllocator;

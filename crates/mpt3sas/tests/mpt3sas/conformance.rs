@@ -31,21 +31,21 @@ fn with_a_volatile_write_cache() {
     pass("size=8MiB,block=512,cache=on");
 }
 
-/// MPI 2.6: requests of one word, reply queues by a list, combined registers where there are more than 16; and registers that read as zero
-/// now and then.
+/// MPI 2.6: requests of one word, reply queues by a list, combined registers if there are more than
+/// 16 queues, and registers that sometimes read as zero.
 #[test]
 fn of_mpi_2_6() {
     pass("size=8MiB,mpi=2.6");
     pass("size=8MiB,mpi=2.6,queues=8");
 }
 
-/// The fewest requests that a driver can do with.
+/// A controller with the smallest number of requests that the driver works with.
 #[test]
 fn with_little_credit() {
     pass("size=8MiB,credit=128,queues=8");
 }
 
-/// A stripe resets its members, and waits for what each had under way.
+/// A stripe resets its members, and waits for the requests that each had in flight.
 #[test]
 fn two_disks_as_a_stripe() {
     pass_by(|| {

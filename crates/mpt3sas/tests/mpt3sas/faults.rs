@@ -1,5 +1,5 @@
-//! Each fault, for each verb, with one request in flight and with many: every request completes once, as the fault permits, and what was
-//! acknowledged is there.
+//! Each fault, for each verb, with one request in flight and with many. Every request completes
+//! once, as the fault permits, and acknowledged data is there.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ const VERBS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZe
 const BEFORE: u8 = 0x11;
 const AFTER: u8 = 0x22;
 
-/// What may become of the one command that the fault hits.
+/// The permitted outcome of the command that the fault hits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Permitted {
-    /// It is seen to its end.
+    /// The command succeeds.
     Success,
-    /// It fails so.
+    /// The command fails with this error.
     Failure(ErrorKind),
-    /// A flush fails, the others do not: writes before it may be lost.
+    /// A flush fails, and other commands succeed: writes before the flush may be lost.
     FlushFails,
-    /// All may fail so: the disk or the controller is gone.
+    /// All commands may fail with this error: the disk or the controller is gone.
     AllMayFail(ErrorKind),
 }
 use Permitted::{AllMayFail, Failure, FlushFails, Success};
@@ -34,7 +34,7 @@ fn check(key: Key, code: Code) -> Fault {
     Fault::Check(Sense::new(key, code))
 }
 
-/// Runs `count` requests of a verb, of which the fault hits the first.
+/// Runs `count` requests of a verb; the fault hits the first one.
 fn one(rig: &Rig, op: Op, count: u64, fault: Fault, permitted: Permitted) {
     let what = format!("{fault:?} on {op:?} x {count}");
     let disk = rig.disk(0, scsi_options());
@@ -144,7 +144,7 @@ fn a_disk_that_is_pulled() {
     matrix(CARD, &[(Fault::Pull, AllMayFail(ErrorKind::Gone))]);
 }
 
-/// The ladder to its end: tasks are not answered, so that the controller is reset.
+/// The whole ladder: tasks are not answered, so the controller is reset.
 #[test]
 fn tasks_that_are_ignored_end_in_a_reset() {
     for op in VERBS {
@@ -189,7 +189,7 @@ fn a_controller_that_is_removed() {
     assert_eq!(kinds, [ErrorKind::Gone; 8]);
 }
 
-/// A busy unit lowers the window of a channel; all requests come through.
+/// A busy unit lowers the window of a channel; all requests succeed.
 #[test]
 fn a_task_set_that_is_full_for_a_while() {
     let rig = Rig::new(CARD);
@@ -206,7 +206,7 @@ fn a_task_set_that_is_full_for_a_while() {
     }
 }
 
-/// Retries end: a disk that never stops failing is not asked for ever.
+/// Retries end: a disk that never stops failing gets only so many commands.
 #[test]
 fn retries_are_bounded() {
     let rig = Rig::new(CARD);

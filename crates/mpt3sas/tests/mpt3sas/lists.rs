@@ -1,4 +1,4 @@
-//! Lists of segments go to the controller as they are: by chains where they do not fit into a frame.
+//! Lists of segments go to the controller directly, with chains if they do not fit into a frame.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::rig::{Rig, scsi_options};
 use crate::worker::Worker;
 
 const PAGE: u32 = 4096;
-/// What the soft HBA's facts come to: one element in the frame, and 128 segments of 8 with a chain element in all but the last.
+/// The maximum that results from the soft HBA's facts: one element in the frame, and 128 segments
+/// of 8 with a chain element in all but the last.
 const ELEMENTS_MAX: u32 = 898;
 
 fn worker(rig: &Rig, options: ScsiOptions, depth: u32) -> (Worker, Arc<Arena>) {
@@ -24,7 +25,7 @@ fn worker(rig: &Rig, options: ScsiOptions, depth: u32) -> (Worker, Arc<Arena>) {
     (worker, lists)
 }
 
-/// Every second page from `first` on, the last one first.
+/// Returns every second page from `first` on, the last one first.
 fn apart(first: u32, count: u32) -> impl Iterator<Item = Segment> {
     let segment = move |page: u32| Segment {
         region: 0,
@@ -34,8 +35,8 @@ fn apart(first: u32, count: u32) -> impl Iterator<Item = Segment> {
     (0..count).rev().map(segment)
 }
 
-/// A command moves as many segments as the controller's facts allow; one more takes a second one. Nothing is copied: that would take
-/// a command for each 128 KiB.
+/// A command moves as many segments as the controller's facts allow; one more takes a second
+/// command. Nothing is copied: that would take a command for each 128 KiB.
 #[test]
 fn as_long_as_the_facts_allow() {
     for (count, commands) in
@@ -74,7 +75,8 @@ fn as_long_as_the_facts_allow() {
     }
 }
 
-/// More lists in flight than there is room for at a time, over a reset of the controller: all of them end well, and their room comes back.
+/// More lists in flight than there is room for, over a reset of the controller: all of them
+/// succeed, and their room is freed.
 #[test]
 fn more_than_there_is_room_for() {
     let rig = Rig::new("size=8MiB");

@@ -1,4 +1,5 @@
-//! Losses of power under a volatile write cache: no flush succeeds over one, whichever channel was told of it, or none.
+//! Losses of power with a volatile write cache: no flush succeeds over a loss, whichever channel
+//! got the report, or none.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use qpair_softdev::hba::{Fault, Rule};
 use crate::rig::{Rig, scsi_options};
 use crate::worker::Worker;
 
-/// Commands are never late.
+/// Returns options with which no command is ever late.
 fn never_late() -> ScsiOptions {
     ScsiOptions { timeout_ms: 60_000, ..scsi_options() }
 }
@@ -19,7 +20,7 @@ fn fails(worker: &mut Worker) {
     assert_eq!(worker.run(Op::Flush, 0, 0).unwrap_err().kind, ErrorKind::Io);
 }
 
-/// What is written and flushed from now on stays.
+/// Checks that data written and flushed from now on is durable.
 fn works_again(rig: &Rig, worker: &mut Worker) {
     assert_eq!(worker.run(Op::Write, 0, 99), Ok(()));
     assert_eq!(worker.run(Op::Flush, 0, 0), Ok(()));
@@ -28,7 +29,7 @@ fn works_again(rig: &Rig, worker: &mut Worker) {
     fails(worker);
 }
 
-/// A command is done and answered, and its channel does not look.
+/// Completes a command whose channel does not look at the answer.
 fn tell_and_do_not_look(rig: &Rig, worker: &mut Worker) {
     let request = worker.request(Op::Read, 5, 0);
     worker.submit(request);
@@ -36,7 +37,7 @@ fn tell_and_do_not_look(rig: &Rig, worker: &mut Worker) {
     rig.card.step_all();
 }
 
-/// The reply to the next command is lost: it was done, and its time is not up yet.
+/// Loses the reply to the next command: the command was done, and its time limit has not passed.
 fn lose_a_reply(rig: &Rig, worker: &mut Worker) {
     rig.card.set_faults(vec![Rule { first: 0, count: 1, fault: Fault::LoseReply }]);
     let request = worker.request(Op::Read, 5, 0);
@@ -45,7 +46,8 @@ fn lose_a_reply(rig: &Rig, worker: &mut Worker) {
     assert_eq!(worker.channel.poll(&mut worker.completions), 0);
 }
 
-/// A flush over a loss of power fails once: what was acknowledged before may be gone. It is not told to the flush alone.
+/// A flush over a loss of power fails once, because acknowledged data may be gone, even if another
+/// command got the report.
 #[test]
 fn a_flush_over_a_loss_of_power_fails() {
     let rig = Rig::new("size=8MiB,cache=on");
@@ -64,7 +66,8 @@ fn a_flush_over_a_loss_of_power_fails() {
     assert_eq!(worker.fill_of(0), Some(2), "flushed");
 }
 
-/// The command that is told of the loss of power is another channel's, whose thread does not look: the unit's timestamp tells.
+/// The command that gets the report of the loss is another channel's, whose thread does not look:
+/// the unit's timestamp reveals the loss.
 #[test]
 fn a_flush_asks_what_other_channels_do_not_tell() {
     let rig = Rig::new("size=8MiB,cache=on");
@@ -83,7 +86,7 @@ fn a_flush_asks_what_other_channels_do_not_tell() {
     other.drain();
 }
 
-/// As above with a unit that keeps no timestamp: the flush waits for the other thread.
+/// As above, with a unit without a timestamp: the flush waits for the other thread.
 #[test]
 fn a_flush_waits_for_what_other_channels_were_told() {
     let rig = Rig::new("size=8MiB,cache=on,timestamp=off");
@@ -105,7 +108,7 @@ fn a_flush_waits_for_what_other_channels_were_told() {
     assert_eq!(result.unwrap_err().kind, ErrorKind::Io);
 }
 
-/// The one status that tells of the loss of power never comes.
+/// The only status that reports the loss of power never arrives.
 #[test]
 fn a_flush_over_a_loss_that_nobody_was_told_of_fails() {
     for (told, timestamp) in [(0, "on"), (1, "on"), (0, "off")] {
@@ -138,7 +141,7 @@ fn a_flush_over_a_loss_that_nobody_was_told_of_fails() {
     }
 }
 
-/// A reset of the controller ends the command that was told.
+/// A reset of the controller ends the command that got the report.
 #[test]
 fn a_flush_over_a_loss_that_a_reset_covers_up_fails() {
     for timestamp in ["on", "off"] {
@@ -157,7 +160,8 @@ fn a_flush_over_a_loss_that_a_reset_covers_up_fails() {
     }
 }
 
-/// A reset that ends commands loses nothing, and a unit that keeps a timestamp says so. What one without cannot say counts as a loss.
+/// A reset that ends commands loses no data, as a unit with a timestamp can prove. For a unit
+/// without one the reset counts as a loss.
 #[test]
 fn a_flush_over_a_reset_alone() {
     for timestamp in ["on", "off"] {
@@ -178,7 +182,7 @@ fn a_flush_over_a_reset_alone() {
     }
 }
 
-/// An initiator that sets the clock takes the witness away: that counts as a loss, once.
+/// Another initiator sets the clock, which destroys the witness: that counts as a loss, once.
 #[test]
 fn a_flush_over_a_clock_that_somebody_else_set() {
     let rig = Rig::new("size=8MiB,cache=on");

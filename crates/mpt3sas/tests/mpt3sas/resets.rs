@@ -1,4 +1,4 @@
-//! Resets, pulls and losses of power, with requests in flight.
+//! Resets, removals and losses of power, with requests in flight.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,12 +11,13 @@ use qpair_softdev::hba::{Fault, Rule};
 use crate::rig::{Rig, scsi_options};
 use crate::worker::{BLOCK, Worker};
 
-/// On a machine that is busy, a request may meet many resets in a row, and a thread may stand still for long.
+/// Returns options for a busy machine, on which a request may meet many resets in a row, and a
+/// thread may stand still for long.
 fn patient() -> ScsiOptions {
     ScsiOptions { retries_max: u8::MAX, ..ScsiOptions::default() }
 }
 
-/// A diagnostic reset with 64 writes in flight loses none that was acknowledged.
+/// A diagnostic reset with 64 writes in flight loses no acknowledged write.
 #[test]
 fn resets_lose_no_acknowledged_write() {
     let rig = Rig::new("size=8MiB");
@@ -50,7 +51,7 @@ fn resets_lose_no_acknowledged_write() {
     assert_eq!(rig.host.resets(), 20);
 }
 
-/// A reset is one of all channels: those on other threads go on, also those of another disk.
+/// A reset affects all channels: those on other threads continue, also those of another disk.
 #[test]
 fn channels_side_by_side_over_resets() {
     let rig = Rig::new("size=8MiB,disks=2");
@@ -85,7 +86,7 @@ fn channels_side_by_side_over_resets() {
     });
 }
 
-/// A disk that is pulled and plugged in again is the same one, by another handle.
+/// A disk that is pulled out and plugged in again keeps its identity, with another handle.
 #[test]
 fn a_disk_that_comes_back_is_the_same() {
     let rig = Rig::new("size=8MiB,disks=2");
@@ -109,7 +110,8 @@ fn a_disk_that_comes_back_is_the_same() {
     assert_eq!(rig.disk(1, scsi_options()).facts().name, disk.facts().name);
 }
 
-/// As many channels as there are reply queues beside the driver's own; each closed one makes room.
+/// There can be as many channels as reply queues besides the driver's own; closing one makes room
+/// for another.
 #[test]
 fn channels_are_as_many_as_reply_queues() {
     let rig = Rig::new("size=8MiB,queues=4");
@@ -132,7 +134,7 @@ fn channels_are_as_many_as_reply_queues() {
     assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
 }
 
-/// Memory that the controller does not reach is copied.
+/// Memory that the controller cannot access is copied.
 #[test]
 fn memory_that_is_not_open_is_copied() {
     let rig = Rig::new("size=8MiB");
@@ -151,7 +153,8 @@ fn memory_that_is_not_open_is_copied() {
     }
 }
 
-/// A reset of the disk goes up the ladder: where tasks are not answered, or there is no room for one, it is the controller's.
+/// A reset of the disk climbs the ladder: if tasks are not answered, or there is no room for one,
+/// it resets the controller.
 #[test]
 fn a_disk_is_reset_by_the_least_that_works() {
     let rig = Rig::new("size=8MiB,queues=3");
@@ -170,7 +173,8 @@ fn a_disk_is_reset_by_the_least_that_works() {
     }
 }
 
-/// What no thread polls for does not come back, and a reset says so instead of waiting for ever.
+/// Commands that no thread polls for do not come back; a reset reports that instead of waiting for
+/// ever.
 #[test]
 fn a_reset_over_a_channel_that_nobody_polls() {
     let rig = Rig::new("size=8MiB");
@@ -185,7 +189,7 @@ fn a_reset_over_a_channel_that_nobody_polls() {
     disk.reset().unwrap();
 }
 
-/// The loss of a command is nothing that a reset waits for longer than the command's time.
+/// A reset waits for a lost command no longer than the command's time limit.
 #[test]
 fn a_reset_over_a_lost_command() {
     let rig = Rig::new("size=8MiB");
@@ -212,7 +216,7 @@ fn a_reset_over_a_lost_command() {
     });
 }
 
-/// The lamp at a slot goes on and off; a reset of the controller puts it out.
+/// The lamp at a slot turns on and off; a reset of the controller turns it off.
 #[test]
 fn a_disk_is_found_by_its_lamp() {
     let rig = Rig::new("size=8MiB,disks=2");
@@ -243,8 +247,9 @@ fn a_drive_behind_pcie_is_refused() {
     }
 }
 
-/// 1,024 disks behind two levels of expanders: all are found, each is its own, one that is pulled and plugged in again is the same, and a
-/// reset of the controller finds all of them again.
+/// 1,024 disks behind two levels of expanders are all found, each with its own identity. One that
+/// is pulled out and plugged in again keeps it, and after a reset of the controller all are found
+/// again.
 #[test]
 fn disks_behind_expanders() {
     const DISKS: usize = 1024;

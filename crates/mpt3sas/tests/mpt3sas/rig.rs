@@ -13,7 +13,7 @@ pub(crate) struct Rig {
     pub(crate) host: Arc<dyn Host>,
 }
 
-/// Time-outs that a test can wait for.
+/// Returns time-outs short enough for a test.
 pub(crate) fn hba_options() -> HbaOptions {
     HbaOptions {
         reset_settle_ms: 0,
@@ -47,7 +47,7 @@ impl Rig {
         Self { card, host }
     }
 
-    /// The disk at a phy: numbers go by the order of discovery, which is that of phys.
+    /// Returns the disk at a phy: numbers follow the order of discovery, which is that of phys.
     pub(crate) fn disk(&self, number: u32, options: ScsiOptions) -> Arc<ScsiDisk> {
         let unit = Unit { target: number, lun: Default::default() };
         Arc::new(ScsiDisk::open(self.host.clone(), unit, "scsi:soft", options).unwrap())

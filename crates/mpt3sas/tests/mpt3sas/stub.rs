@@ -1,5 +1,6 @@
-//! A controller that answers every SCSI command at once and moves nothing: what is above it is all that takes time. The soft HBA does the
-//! rest (registers, initialisation, discovery), and all until [`Stub::answer_at_once`].
+//! A controller that answers every SCSI command at once and moves no data, so that only the layers
+//! above it take time. The soft HBA does the rest (registers, initialisation, discovery), and
+//! everything until [`Stub::answer_at_once`].
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
@@ -16,10 +17,10 @@ use qpair_mpi_wire::registers::{DOORBELL, REPLY_POST_HOST_INDEX, REQUEST_DESCRIP
 use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 
-/// Requests that can wait for a step.
+/// The maximum number of requests that wait for a step.
 const POSTED: usize = 64;
 
-/// The reply queue that is answered to.
+/// The reply queue for the answers.
 struct Replies {
     memory: DmaMemory,
     at: usize,
@@ -30,19 +31,19 @@ struct Replies {
 pub(crate) struct Stub {
     soft: Arc<SoftHba>,
     is_quick: AtomicBool,
-    /// What was posted and not answered. One thread posts and steps.
+    /// Requests posted and not answered. One thread posts and steps.
     posted: [AtomicU16; POSTED],
     tail: AtomicUsize,
     head: AtomicUsize,
     index: AtomicUsize,
     replies: OnceLock<Replies>,
     opened: Mutex<Vec<(u64, DmaMemory)>>,
-    /// Words of the handshake under way.
+    /// The words of the handshake in progress.
     words: Mutex<Vec<u32>>,
     init: Mutex<Option<Init>>,
-    /// Up to where the driver has taken replies, by queue.
+    /// The index up to which the driver has taken replies, by queue.
     told: Mutex<[usize; 256]>,
-    /// Time spent in [`PciDevice::step`], where it is measured.
+    /// The time spent in [`PciDevice::step`], if it is measured.
     pub(crate) spent_ns: AtomicU64,
     is_timed: bool,
 }
@@ -66,12 +67,12 @@ impl Stub {
         })
     }
 
-    /// From now on commands are answered at once, on the reply queue of the first one.
+    /// Answers commands at once from now on, on the reply queue of the first one.
     pub(crate) fn answer_at_once(&self) {
         self.is_quick.store(true, Ordering::Release);
     }
 
-    /// Where the answers go: on from where the driver looks next.
+    /// Finds the place for the answers: where the driver looks next.
     #[cold]
     fn find(&self, queue: u8) -> Replies {
         let init = self.init.lock().unwrap().unwrap();
@@ -105,7 +106,7 @@ impl Stub {
         progress
     }
 
-    /// Reads along the handshake: where the driver's queues are.
+    /// Follows the handshake to learn the addresses of the driver's queues.
     fn listen(&self, word: u32) {
         let mut words = self.words.lock().unwrap();
         if word >> 24 == 0x42 && words.is_empty() {

@@ -10,7 +10,7 @@ use qpair_block::{
 use qpair_scsi::ScsiDisk;
 
 pub(crate) const BLOCK: u32 = 4096;
-/// Far more than any ladder takes here: what is not done by then hangs.
+/// A time much longer than any ladder takes here: a request that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Worker {
@@ -27,7 +27,7 @@ impl Worker {
         Self { channel, arena, completions: Vec::new() }
     }
 
-    /// A request for block `number`; what it writes is `fill` everywhere.
+    /// Makes a request for block `number`; a write fills it with `fill`.
     pub(crate) fn request(&self, op: Op, number: u64, fill: u8) -> Request {
         let at = number * u64::from(BLOCK);
         let buffer = || {
@@ -48,7 +48,7 @@ impl Worker {
         self.channel.submit(request).map_err(|_| "busy").unwrap();
     }
 
-    /// Waits for all that is in flight: tags and results, in the order of tags.
+    /// Waits for all requests in flight. Returns tags and results, in the order of tags.
     pub(crate) fn drain(&mut self) -> Vec<(u64, Result<(), IoError>)> {
         let start = Instant::now();
         while self.channel.in_flight() > 0 {
@@ -74,7 +74,7 @@ impl Worker {
         all[0].1
     }
 
-    /// What a block holds, if it is one byte everywhere.
+    /// Returns the byte that a block is filled with, if it is the same everywhere.
     pub(crate) fn fill_of(&mut self, number: u64) -> Option<u8> {
         let request = self.request(Op::Read, number, 0xEE);
         self.submit(request);

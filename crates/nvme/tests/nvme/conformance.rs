@@ -76,7 +76,8 @@ fn doorbells_that_trap() {
     pass(&soft, &waiting(WaitMode::Poll));
 }
 
-/// Most requests of a busy queue ring nothing: the controller finds their doorbells in the driver's memory.
+/// Most requests of a busy queue write no doorbell register: the controller finds their doorbells
+/// in the driver's memory.
 #[test]
 fn doorbells_in_memory() {
     for queue_entries_max in [18, 1024] {
@@ -93,7 +94,8 @@ fn doorbells_in_memory() {
     }
 }
 
-/// Commands of at most 8 KiB and queues of three entries: nearly every request is several commands, with few spare slots.
+/// Commands of at most 8 KiB and queues of three entries: nearly every request takes several
+/// commands, with few spare slots.
 #[test]
 fn small_commands_and_queues() {
     let soft = SoftNvmeOptions { mdts: 1, queue_entries_max: 18, ..soft(512, false) };

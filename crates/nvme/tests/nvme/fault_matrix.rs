@@ -1,5 +1,5 @@
-//! Every fault of a soft drive, against every verb, polled and asleep: each request completes exactly once, with an error that fits, and its
-//! buffer comes back.
+//! Every fault of a soft drive, against every verb, polled and asleep: each request completes
+//! exactly once, with an error that fits, and its buffer comes back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZero
 const MODES: [WaitMode; 2] = [WaitMode::Poll, WaitMode::Sleep];
 const BLOCK: u32 = 4096;
 const DEPTH: u32 = 16;
-/// What hangs is a failure, and says so.
+/// The time after which a test counts as hanging, and fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Results = HashMap<u64, Result<(), IoError>>;
@@ -60,7 +60,7 @@ impl Rig {
         }
     }
 
-    /// Keeps the queue full until `count` requests have been answered; the answers by tag.
+    /// Keeps the queue full until `count` requests have completed. Returns the results by tag.
     fn run(&mut self, count: u64, op_of: impl Fn(u64) -> Op) -> Results {
         let (mut sent, mut results) = (0, Results::new());
         let first = self.next_tag;
@@ -98,7 +98,7 @@ impl Rig {
         self.run(64, |_| op)
     }
 
-    /// All of them are answered, and well.
+    /// Checks that requests of all verbs succeed.
     fn works(&mut self) {
         let results = self.run(64, |tag| OPS[tag as usize % OPS.len()]);
         let failed: Vec<_> = results.iter().filter(|(_, result)| result.is_err()).collect();

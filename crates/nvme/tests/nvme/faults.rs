@@ -1,4 +1,5 @@
-//! What goes wrong in drives, and resets and removals at random points: every request completes once, and what was written stays.
+//! Faults of drives, and resets and removals at random points: every request completes once, and
+//! written data stays.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use qpair_softdev::faults::Plan;
 
 const SIZE: u64 = 4 << 20;
 const BLOCKS: usize = (SIZE / 512) as usize;
-/// Short, so that what hangs is found soon.
+/// A short time-out, so that hanging commands are found soon.
 const TIMEOUT_MS: u32 = 40;
 
 fn drive(faults: Plan, wait: WaitMode) -> Drive {
@@ -67,7 +68,8 @@ fn commands_that_hang() {
     }
 }
 
-/// An abort does not find what was executed and not told of: the queue is made again.
+/// An abort does not find a command that was executed and never completed: the queue is created
+/// again.
 #[test]
 fn completions_that_are_lost() {
     for wait in [WaitMode::Poll, WaitMode::Sleep] {
@@ -120,7 +122,7 @@ fn a_drive_that_is_pulled_out() {
     }
 }
 
-/// Pulled out while nothing is under way, by hand; and dropped with requests under way.
+/// A drive is pulled out while nothing is in flight, and is dropped with requests in flight.
 #[test]
 fn channels_that_outlive_their_drive() {
     let drive = drive(Plan::default(), WaitMode::Poll);
@@ -159,7 +161,8 @@ fn resets_at_random_points() {
     }
 }
 
-/// Several workers, each with its own part; a thread resets the controller meanwhile, and in the end the drive is pulled out.
+/// Several workers each use their own part of the drive, while a thread resets the controller. In
+/// the end the drive is pulled out.
 #[test]
 fn resets_with_several_workers() {
     let seed = seed();

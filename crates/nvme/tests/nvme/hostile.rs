@@ -1,4 +1,5 @@
-//! Controllers that lie: what is impossible is refused with a reason, and what is only odd is driven.
+//! Controllers that lie: impossible values are refused with a reason, and merely odd ones are
+//! accepted.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -25,7 +26,7 @@ fn sound_script() -> Script {
     Script::new(sound)
 }
 
-/// One that is sound but for its namespace and its controller data.
+/// Opens a controller that is sound except for its namespace and its Identify data.
 fn with(controller: IdentifyController, namespace: IdentifyNamespace) -> Arc<Controller> {
     let script = Script::new(move |queue, command| {
         let mut answer = sound(queue, command);
@@ -205,7 +206,7 @@ fn lists_of_namespaces_that_are_none() {
     }
 }
 
-/// Completions of commands that were not asked for, or were completed before, end nothing.
+/// Completions of commands that were never sent, or that completed before, end no request.
 #[test]
 fn strange_completions() {
     let mut count = 0u16;
@@ -236,7 +237,7 @@ fn strange_completions() {
     drop(controller);
 }
 
-/// A controller that answers nothing any more: every step of the ladder fails, and everything ends.
+/// A controller stops answering: every step of the recovery fails, and all requests end.
 #[test]
 fn a_controller_that_falls_silent() {
     let mut is_open = false;
@@ -282,7 +283,7 @@ fn whoever_loses_patience_ends_the_wait() {
             ControlFlow::Break(())
         }
     });
-    // Hours, without it.
+    // Without the timeout policy the test would take hours.
     let options = ControllerOptions {
         timeout_ms: ControllerOptions::TIMEOUT_MS_MAX,
         ready_timeout_ms: Some(10_000_000),

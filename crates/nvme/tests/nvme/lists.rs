@@ -1,4 +1,5 @@
-//! Lists of segments in memory of others: which go to the controller as they are, and which are copied.
+//! Lists of segments in memory of other processes: those that the controller accesses directly, and
+//! those that are copied.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

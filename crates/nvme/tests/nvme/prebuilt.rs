@@ -1,4 +1,4 @@
-//! Prebuilt commands: what they move, and how often the doorbell is rung.
+//! Prebuilt commands: the data that they move, and the number of doorbells that they take.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn arena(bytes: usize) -> Arc<Arena> {
     Arena::new(bytes, 1, ArenaOptions::ordinary_pages()).unwrap()
 }
 
-/// One request through a channel: what a prebuilt command is compared with.
+/// Performs one request through a channel, to compare a prebuilt command with.
 fn request(drive: &Drive, make: impl FnOnce(&Arc<Arena>) -> Request) -> Vec<u8> {
     let arena = arena(128 << 10);
     let options = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };

@@ -1,7 +1,8 @@
 //! A soft drive with its driver, and a model of what its blocks may hold.
 //!
-//! What always holds of the model: a block that was written without error holds what was written; one whose write failed or was taken back
-//! holds that, or what it may have held before. No two requests under way meet in a block that one of them writes.
+//! Invariants of the model: a block that was written without error holds the written value. A block
+//! whose write failed or was aborted holds that value, or one that it may have held before. Two
+//! requests in flight never share a block that one of them writes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -56,14 +57,14 @@ pub(crate) struct Worker {
     pub(crate) errors: Vec<(Op, IoError)>,
     pub(crate) completed: u64,
     arena: Arc<Arena>,
-    /// One that the controller does not know.
+    /// An arena that the controller does not know.
     foreign: Arc<Arena>,
     depth: u32,
     block: usize,
     start_bytes: u64,
-    /// What each block may hold; the last one is what was written last.
+    /// The values that each block may hold; the last one was written last.
     blocks: Vec<Vec<u64>>,
-    /// Blocks that a request is under way for: writers, or a number of readers.
+    /// The requests in flight for each block: a writer, or a number of readers.
     busy: Vec<i32>,
     sent: HashMap<u64, Sent>,
     next_tag: u64,
@@ -76,7 +77,7 @@ fn arena(blocks: u32) -> Arc<Arena> {
 }
 
 impl Worker {
-    /// On `blocks` blocks from `start_bytes` on, which hold zeroes.
+    /// Makes a worker on `blocks` blocks from `start_bytes` on, which hold zeroes.
     pub(crate) fn new(
         drive: &Drive,
         depth: u32,
@@ -177,7 +178,7 @@ impl Worker {
         self.sent.insert(tag, Sent { op, first, count, stamp });
     }
 
-    /// Takes what has completed, and compares.
+    /// Takes completions, and compares their data with the model.
     pub(crate) fn take(&mut self, wait: bool) {
         let mut completions = std::mem::take(&mut self.completions);
         if wait {
@@ -235,7 +236,7 @@ impl Worker {
         }
     }
 
-    /// Waits for all that is under way.
+    /// Waits for all requests in flight.
     pub(crate) fn drain(&mut self) {
         let start = Instant::now();
         while self.channel.in_flight() > 0 {
@@ -245,7 +246,7 @@ impl Worker {
         assert!(self.sent.is_empty());
     }
 
-    /// `count` random requests.
+    /// Sends `count` random requests.
     pub(crate) fn run(&mut self, count: u32) {
         for _ in 0..count {
             self.send();
@@ -257,7 +258,7 @@ impl Worker {
         }
     }
 
-    /// Ends the worker: all memory is back.
+    /// Ends the worker, and checks that all memory is back.
     pub(crate) fn finish(self) -> Vec<(Op, IoError)> {
         let Self { channel, arena, foreign, depth, errors, .. } = self;
         drop(channel);

@@ -1,4 +1,5 @@
-//! A controller that answers what it is told to answer. It works as one in all else: it becomes ready, takes commands, posts completions.
+//! A controller that gives scripted answers. In all other respects it works as a real one: it
+//! becomes ready, takes commands, posts completions.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -12,17 +13,17 @@ use qpair_nvme_wire::{
 };
 use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
 
-/// What becomes of a command.
+/// The scripted answer to a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
-    /// Nothing.
+    /// Whether the command gets no answer.
     pub(crate) is_silent: bool,
-    /// Written to where the command's first PRP entry points.
+    /// The data, written to the address in the command's first PRP entry.
     pub(crate) data: Vec<u8>,
     pub(crate) result: u32,
-    /// Status without the phase, as in bits 31:17.
+    /// The status without the phase, as in bits 31:17.
     pub(crate) status: u16,
-    /// Completes another command than the one that was asked for.
+    /// The command to complete instead of the one that was sent.
     pub(crate) cid: Option<u16>,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct Script {
     pub(crate) bar_bytes: u64,
     pub(crate) cap: u64,
     pub(crate) class: u32,
-    /// CSTS while it is disabled, and while it is enabled.
+    /// The value of CSTS while the controller is disabled, and while it is enabled.
     pub(crate) csts: [u32; 2],
     pub(crate) inner: Mutex<Inner>,
 }
@@ -81,7 +82,7 @@ impl Script {
     }
 }
 
-/// What a sound controller with one namespace of 512-byte blocks would answer.
+/// Returns the answer of a sound controller with one namespace of 512-byte blocks.
 pub(crate) fn sound(queue: u16, command: &Command) -> Answer {
     let data = match (command.opcode(), command.cdw(10) as u8) {
         (admin::IDENTIFY, cns::CONTROLLER) => {
@@ -129,7 +130,8 @@ impl Inner {
         if number == 0 {
             self.make_queue(&command);
         }
-        // A sane transport confines it to memory that is open; in that, a controller may write what it likes where a command says so.
+        // A sane transport confines the controller to memory that is open. Inside that memory, it
+        // may write anything where a command says so.
         answer.data.truncate(4096);
         if let Some((memory, offset)) = self.find(command.prp1()) {
             memory.bytes().copy_from(offset, &answer.data);
@@ -285,7 +287,7 @@ impl PciDevice for Script {
     }
 }
 
-/// As a function, for a driver.
+/// Wraps the script as a function for a driver.
 pub(crate) fn function(script: Script) -> Arc<qpair_pci::InProcess<Script>> {
     Arc::new(qpair_pci::InProcess::new("scripted", Arc::new(script)))
 }

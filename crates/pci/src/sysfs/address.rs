@@ -1,14 +1,14 @@
-//! Where a function is on the machine's buses.
+//! The address of a function on the machine's buses.
 
 use std::fmt;
 use std::str::FromStr;
 
 use qpair_block::{Error, ErrorKind};
 
-/// Domain, bus, device and function: `0000:3b:00.0`. Sorts as it is numbered.
+/// Domain, bus, device and function: `0000:3b:00.0`. Ordered numerically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PciAddress {
-    /// Domain; beyond 16 bits behind some host adapters (VMD).
+    /// The domain; it has more than 16 bits behind some host adapters (VMD).
     pub domain: u32,
     /// Bus.
     pub bus: u8,
@@ -19,7 +19,8 @@ pub struct PciAddress {
 }
 
 impl PciAddress {
-    /// Reads `0000:3b:00.0`, or without the domain `3b:00.0`, which then is 0. `None`: it is no address.
+    /// Parses `0000:3b:00.0`, or `3b:00.0` for domain 0. Returns `None` if the text is not an
+    /// address.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let number = |digits: &str, len_max: usize| {

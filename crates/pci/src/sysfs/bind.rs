@@ -1,7 +1,8 @@
-//! Giving a function to programs, and back to the kernel.
+//! Gives a function to programs, and back to the kernel.
 //!
-//! - What fails half-way is undone: the function goes back to the driver that had it.
-//! - What is on a drive is not looked at here: the caller that binds has made sure that no program uses it.
+//! - A step that fails half-way is undone: the function goes back to the driver that had it.
+//! - This module does not look at the data on a drive: the caller makes sure that no program uses
+//!   it.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,10 +14,10 @@ use super::root::Root;
 use super::{PciAddress, VFIO_PCI};
 use crate::vfio::{self, who_has};
 
-/// Where to look when a driver does not take a function.
+/// The hint for a driver that does not accept a function.
 const DMESG: &str = "the kernel says why: dmesg | tail";
 
-/// What became of a function.
+/// The change of a function's driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The driver that had it before.
@@ -25,16 +26,19 @@ pub struct Outcome {
     pub now: Option<String>,
 }
 
-/// The files through which programs reach a function that vfio-pci has: a program that may read and write them may drive it.
+/// Returns the files through which programs access a function that vfio-pci has. A program that may
+/// read and write them may drive the function.
 #[must_use]
 pub fn access_files(root: &Root, function: &Function) -> Vec<PathBuf> {
     vfio::files_of(root, function).into_iter().map(|path| root.path(path)).collect()
 }
 
-/// Gives a function to the driver vfio-pci, and so to programs. One that it has already stays as it is.
+/// Gives a function to the driver vfio-pci, and so to programs. Does nothing if vfio-pci has it
+/// already.
 ///
 /// # Errors
-/// `NotFound`: no such function. `Unsupported`: no IOMMU, or no vfio-pci. `Denied`: not root. All with the way out.
+/// `NotFound`: no such function. `Unsupported`: no IOMMU, or no vfio-pci. `Denied`: not root. Each
+/// has a hint.
 pub fn bind(root: &Root, address: PciAddress) -> Result<Outcome> {
     bind_by(root, &|path, word| root.write(path, word), address)
 }
@@ -42,20 +46,23 @@ pub fn bind(root: &Root, address: PciAddress) -> Result<Outcome> {
 /// Gives a function back to the kernel's own driver for it.
 ///
 /// # Errors
-/// `NotFound`: no such function. `Invalid`: vfio-pci does not have it. `Busy`: a program uses it. `Denied`: not root.
+/// `NotFound`: no such function. `Invalid`: vfio-pci does not have it. `Busy`: a program uses it.
+/// `Denied`: not root.
 pub fn unbind(root: &Root, address: PciAddress) -> Result<Outcome> {
     unbind_by(root, &|path, word| root.write(path, word), address)
 }
 
-/// Gives a function to the kernel's driver of that name, which need not know it; with "" to the usual one.
+/// Gives a function to the kernel's driver of that name, even if the driver does not list its id.
+/// With "" the function goes to its usual driver.
 ///
 /// # Errors
-/// `NotFound`: no such function. `Busy`: a program uses it. `Io`: the driver did not take it. `Denied`: not root.
+/// `NotFound`: no such function. `Busy`: a program uses it. `Io`: the driver did not take it.
+/// `Denied`: not root.
 pub fn give(root: &Root, address: PciAddress, driver: &str) -> Result<Outcome> {
     give_by(root, &|path, word| root.write(path, word), address, driver)
 }
 
-/// How to say a word to the kernel by one of its files.
+/// A function that writes a word to one of the kernel's files.
 type Say<'a> = &'a dyn Fn(&str, &str) -> io::Result<()>;
 
 fn bind_by(root: &Root, say: Say<'_>, address: PciAddress) -> Result<Outcome> {
@@ -112,7 +119,8 @@ fn give_by(root: &Root, say: Say<'_>, address: PciAddress, driver: &str) -> Resu
     Ok(Outcome { before: function.driver, now })
 }
 
-/// Takes a function from its driver and lets the kernel look for another: the one of that name, or with "" the usual one.
+/// Takes a function from its driver and lets the kernel probe for another: the driver of that name,
+/// or with "" the usual one.
 fn hand_over(say: Say<'_>, address: PciAddress, driver: &str, has_driver: bool) -> Result<()> {
     let folder = folder(address);
     let say = |path: &str, word: &str| {
@@ -130,7 +138,7 @@ fn hand_over(say: Say<'_>, address: PciAddress, driver: &str, has_driver: bool) 
     say("/sys/bus/pci/drivers_probe", &address.to_string())
 }
 
-/// The driver that is asked for by name, for one function alone; "" if none is.
+/// Returns the driver that `driver_override` names for this function, or "".
 #[must_use]
 pub fn override_of(root: &Root, address: PciAddress) -> String {
     root.text(format!("{}/driver_override", folder(address)))
@@ -152,12 +160,13 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Next to the build.
+    /// Returns the build directory.
     fn target() -> std::path::PathBuf {
         std::env::current_exe().unwrap().parent().unwrap().to_owned()
     }
 
-    /// A tree of files for a machine with two drives; the first shares its group with a bridge and a network card.
+    /// A tree of files that stands for a machine with two drives. The first drive shares its group
+    /// with a bridge and a network card.
     pub(crate) struct Machine(tempfile::TempDir);
 
     impl Machine {
@@ -235,7 +244,7 @@ pub(crate) mod tests {
             }
         }
 
-        /// What the kernel does with a word; `refuses`: vfio-pci takes nothing.
+        /// Does what the kernel would do with a word. With `refuses`, vfio-pci accepts no function.
         fn hears(&self, path: &str, word: &str, refuses: bool) -> io::Result<()> {
             self.root().write(path, word)?;
             if path.ends_with("/unbind") {
@@ -291,7 +300,7 @@ pub(crate) mod tests {
         assert_eq!(driver_of(&machine).as_deref(), Some("hwperf"));
         assert_eq!(give("").unwrap().now.as_deref(), Some("nvme"));
         assert_eq!(override_of(&machine.root(), drive()), "");
-        // One that refuses it leaves it with none, and that is said.
+        // A driver that refuses the function leaves it with none, and the error says so.
         let refuses = |path: &str, word: &str| machine.hears(path, word, true);
         let error = give_by(&machine.root(), &refuses, drive(), VFIO_PCI).unwrap_err();
         assert!(error.to_string().contains("vfio-pci did not take it"), "{error}");

@@ -1,4 +1,4 @@
-//! One function: what it is, which driver has it, and which functions share its IOMMU group.
+//! A function: its properties, its driver, and the functions that share its IOMMU group.
 
 use qpair_block::{Error, ErrorKind, Result};
 
@@ -8,19 +8,19 @@ use super::{CLASS_NVME, CLASS_SAS, PciAddress, VFIO_PCI};
 /// A PCI function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Where it is.
+    /// The address on the buses.
     pub address: PciAddress,
     /// Class, subclass and programming interface: 0x010802.
     pub class: u32,
-    /// Its maker.
+    /// The vendor ID.
     pub vendor: u16,
-    /// Which of the maker's it is.
+    /// The device ID, given by the vendor.
     pub device: u16,
     /// The driver that has it: `nvme`, `vfio-pci`.
     pub driver: Option<String>,
-    /// Its IOMMU group; `None`: no IOMMU stands between it and the memory.
+    /// The IOMMU group; `None` if no IOMMU stands between the function and the memory.
     pub iommu_group: Option<u32>,
-    /// The others of that group.
+    /// The other functions of that group.
     pub neighbours: Vec<Neighbour>,
     /// The NUMA node that it is attached to.
     pub numa_node: Option<u32>,
@@ -28,35 +28,35 @@ pub struct Function {
     pub model: Option<String>,
     /// The serial number, as the kernel's driver read it.
     pub serial: Option<String>,
-    /// Block devices that the kernel's driver has made of it.
+    /// The block devices that the kernel's driver has made of the function.
     pub nodes: Vec<Node>,
 }
 
 /// Another function of the same IOMMU group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Where it is.
+    /// The address on the buses.
     pub address: PciAddress,
     /// The driver that has it.
     pub driver: Option<String>,
-    /// Whether it is a bridge: they may keep their driver.
+    /// Whether it is a bridge: bridges may keep their driver.
     pub is_bridge: bool,
 }
 
 /// A block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name in `/dev`: `nvme0n1`.
+    /// The name in `/dev`: `nvme0n1`.
     pub name: String,
-    /// Its size, bytes.
+    /// The size in bytes.
     pub size_bytes: u64,
-    /// Its partitions: `nvme0n1p1`.
+    /// The partitions: `nvme0n1p1`.
     pub partitions: Vec<String>,
 }
 
 impl Node {
-    /// Whether the kernel or a program has claimed it or a part of it for itself: a mount, a swap space, a layer above, a program that
-    /// opened it exclusively. Only root learns that.
+    /// Whether the kernel or a program has claimed the device or a part of it: a mount, a swap
+    /// space, a layer above, a program that opened it exclusively. Only root can find out.
     #[must_use]
     pub fn is_claimed(&self, root: &Root) -> bool {
         use std::os::unix::fs::OpenOptionsExt;
@@ -75,7 +75,7 @@ impl Node {
 }
 
 impl Neighbour {
-    /// Whether the group cannot be given to a program as long as this one stays with its driver.
+    /// Whether the group cannot be given to a program while this function stays with its driver.
     #[must_use]
     pub fn is_in_the_way(&self) -> bool {
         let harmless = [VFIO_PCI, "pci-stub"];
@@ -85,13 +85,13 @@ impl Neighbour {
 }
 
 impl Function {
-    /// All NVMe controllers of a machine.
+    /// Returns all NVMe controllers of a machine.
     #[must_use]
     pub fn all_nvme(root: &Root) -> Vec<Self> {
         Self::all(root, Self::is_nvme)
     }
 
-    /// All SAS controllers of a machine.
+    /// Returns all SAS controllers of a machine.
     #[must_use]
     pub fn all_sas(root: &Root) -> Vec<Self> {
         Self::all(root, Self::is_sas)
@@ -109,7 +109,7 @@ impl Function {
         all
     }
 
-    /// The function at an address.
+    /// Reads the function at an address.
     ///
     /// # Errors
     /// `NotFound` if there is none.
@@ -149,25 +149,25 @@ impl Function {
         })
     }
 
-    /// Whether it says that it is an NVMe controller.
+    /// Whether the class code is that of an NVMe controller.
     #[must_use]
     pub fn is_nvme(&self) -> bool {
         self.class >> 8 == CLASS_NVME
     }
 
-    /// Whether it says that it is a SAS controller.
+    /// Whether the class code is that of a SAS controller.
     #[must_use]
     pub fn is_sas(&self) -> bool {
         self.class >> 8 == CLASS_SAS
     }
 
-    /// Whether programs can be given it.
+    /// Whether vfio-pci has the function, so that programs can open it.
     #[must_use]
     pub fn is_bound_to_vfio(&self) -> bool {
         self.driver.as_deref() == Some(VFIO_PCI)
     }
 
-    /// Those of its group that keep the group from programs.
+    /// Returns the functions of the group whose drivers keep the group from programs.
     pub fn in_the_way(&self) -> impl Iterator<Item = &Neighbour> {
         self.neighbours.iter().filter(|neighbour| neighbour.is_in_the_way())
     }
@@ -191,13 +191,13 @@ fn neighbours(root: &Root, address: PciAddress) -> Vec<Neighbour> {
         .collect()
 }
 
-/// The namespaces of a controller.
+/// Returns the namespaces of a controller.
 fn namespaces(root: &Root, controller: &str) -> Vec<Node> {
     let names = root.names(controller).into_iter().filter_map(|name| head_name(&name));
     names.map(|name| node(root, name)).collect()
 }
 
-/// The disks behind a SAS controller: those whose device lies below it.
+/// Returns the disks behind a SAS controller: those whose device lies below it.
 fn disks(root: &Root, address: PciAddress) -> Vec<Node> {
     let address = address.to_string();
     let is_below = |name: &String| {
@@ -221,7 +221,8 @@ fn node(root: &Root, name: String) -> Node {
     Node { name, size_bytes, partitions }
 }
 
-/// The block device of an entry below a controller: `nvme0n1` of itself, and of a path to it (`nvme0c1n1`); `None` for others (`ng0n1`).
+/// Returns the block device of an entry below a controller: `nvme0n1` for itself and for a path to
+/// it (`nvme0c1n1`), `None` for other entries (`ng0n1`).
 fn head_name(name: &str) -> Option<String> {
     let rest = name.strip_prefix("nvme")?;
     let (before, namespace) = rest.rsplit_once('n')?;

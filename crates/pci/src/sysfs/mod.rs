@@ -1,6 +1,7 @@
-//! PCI functions as `/sys` shows them, and which driver has them.
+//! PCI functions as `/sys` shows them, and the drivers that have them.
 //!
-//! All is read below a [`Root`], so that a tree of files can stand for a machine. What is missing or unreadable is `None` or empty.
+//! Everything is read below a [`Root`], so that a tree of files can stand for a machine. A missing
+//! or unreadable file yields `None` or an empty value.
 
 mod address;
 mod bind;
@@ -15,9 +16,9 @@ pub use root::Root;
 #[cfg(test)]
 pub(crate) use bind::tests as bind_tests;
 
-/// The driver of the kernel that hands functions to programs.
+/// The kernel's driver that gives functions to programs.
 pub const VFIO_PCI: &str = "vfio-pci";
 /// Base class and subclass of NVMe controllers.
 const CLASS_NVME: u32 = 0x0108;
-/// That of SAS controllers.
+/// Base class and subclass of SAS controllers.
 const CLASS_SAS: u32 = 0x0107;

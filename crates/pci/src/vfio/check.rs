@@ -1,11 +1,12 @@
-//! What keeps a function from this program, each with its way out: looked for before the kernel is asked, which knows only numbers.
+//! Finds out why a function cannot be opened, and what to do about it. The checks come before the
+//! kernel is asked, because the kernel answers only with error numbers.
 
 use qpair_block::{Error, ErrorKind, Result};
 
 use super::iommufd;
 use crate::sysfs::{Function, PciAddress, Root, VFIO_PCI};
 
-/// Everything about a function that is to be opened.
+/// Checks everything about a function that is to be opened.
 pub(super) fn check(root: &Root, function: &Function) -> Result<()> {
     check_iommu(root, function)?;
     check_driver(root, function.address)?;
@@ -16,7 +17,7 @@ pub(super) fn check(root: &Root, function: &Function) -> Result<()> {
     }
 }
 
-/// Whether an IOMMU keeps it to the memory that it is given.
+/// Checks that an IOMMU confines the function to the memory that is opened to it.
 pub(crate) fn check_iommu(root: &Root, function: &Function) -> Result<()> {
     let address = function.address;
     let unsupported = |what: &str| Error::new(ErrorKind::Unsupported, format!("{address}: {what}"));
@@ -43,7 +44,7 @@ pub(crate) fn check_iommu(root: &Root, function: &Function) -> Result<()> {
     Ok(())
 }
 
-/// Whether the kernel has the driver that hands functions to programs.
+/// Checks that the kernel has the driver vfio-pci.
 pub(crate) fn check_driver(root: &Root, address: PciAddress) -> Result<()> {
     if root.exists(format!("/sys/bus/pci/drivers/{VFIO_PCI}")) {
         return Ok(());
@@ -65,7 +66,7 @@ fn check_bound(function: &Function) -> Result<()> {
     Err(Error::new(kind, context).hint(format!("sudo qpair nvme bind {address}")))
 }
 
-/// Others of the group are with drivers of the kernel.
+/// Makes the error for a group with functions that drivers of the kernel have.
 pub(super) fn not_viable(function: &Function) -> Error {
     let (address, group) = (function.address, function.iommu_group.unwrap_or_default());
     let others: Vec<String> = function
@@ -108,13 +109,14 @@ pub(super) fn group_path(group: u32) -> String {
     format!("/dev/vfio/{group}")
 }
 
-/// The files through which a function is reached.
+/// Returns the files through which a function is opened.
 pub(crate) fn files_of(root: &Root, function: &Function) -> Vec<String> {
     let group = function.iommu_group.map(group_path).filter(|path| root.exists(path));
     group.into_iter().chain(iommufd::file_of(root, function.address)).collect()
 }
 
-/// The processes that have a function open, or another of its group, as far as this process may see: "process 12 (name)".
+/// Names the processes that have a function or another one of its group open, as far as this
+/// process may see them: "process 12 (name)".
 pub(crate) fn who_has(root: &Root, function: &Function) -> Option<String> {
     let files = files_of(root, function);
     let is_open = |pid: &str| {

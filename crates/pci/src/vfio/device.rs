@@ -15,16 +15,16 @@ use super::ioctl::{
 use super::msix::MsixTable;
 use super::region::{BARS, CONFIG_INDEX, INFO_BYTES, Region};
 
-/// Which kind of interrupts: MSI-X.
+/// The index of MSI-X among the kinds of interrupts.
 pub(super) const MSIX_INDEX: u32 = 2;
 const FLAG_RESET: u32 = 1;
 const FLAG_PCI: u32 = 2;
-/// Vectors cannot be added while some are in use.
+/// Flag: vectors cannot be added while some are in use.
 const IRQ_NORESIZE: u32 = 1 << 3;
 const IRQ_SET_EVENTFD: u32 = 1 << 2;
 const IRQ_SET_TRIGGER: u32 = 1 << 5;
 const IRQ_SET_BYTES: u32 = 20;
-/// Vectors asked for at once where none can be added later.
+/// The number of vectors to take at once if none can be added later.
 const VECTORS_AT_ONCE: u32 = 128;
 
 /// A function that is open.
@@ -37,12 +37,12 @@ pub(super) struct Device {
     resettable: bool,
     vectors: u32,
     can_add_vectors: bool,
-    /// Vectors that are in use, from 0 on.
+    /// The number of vectors in use, from 0 on.
     enabled: Mutex<u32>,
 }
 
 impl Device {
-    /// Asks for all that there is to know, and turns memory access and bus mastering on.
+    /// Reads everything about the function, and turns memory access and bus mastering on.
     pub(super) fn new(name: String, fd: OwnedFd) -> Result<Self> {
         let failed = |what: &str, cause| Error::os(cause, format!("{name}: {what}"));
         let mut info = Argument::new(24);
@@ -76,7 +76,8 @@ impl Device {
         Ok(device)
     }
 
-    /// The pages with the MSI-X table are not mapped, even where the kernel would allow it: it writes them itself.
+    /// Excludes the pages with the MSI-X table from mapping, even where the kernel would allow it:
+    /// the kernel writes the table itself.
     fn keep_off_msix(&mut self, config: &[u8; 256]) {
         let page = rustix::param::page_size() as u64;
         if let Some(table) = MsixTable::find(config) {
@@ -91,7 +92,7 @@ impl Device {
         self.change_command(command::MEMORY | command::BUS_MASTER | command::NO_INTX, 0)
     }
 
-    /// It starts no access to memory any more, whatever it was told.
+    /// Turns bus mastering off: the function starts no more accesses to memory.
     pub(super) fn stop_mastering(&self) -> Result<()> {
         self.change_command(0, command::BUS_MASTER)
     }
@@ -192,7 +193,8 @@ impl Device {
         if left == 0 { Ok(()) } else { Err(self.too_few_vectors(vector, left)) }
     }
 
-    /// Makes vectors up to `vector` usable. Without the means to add some later, all that will ever be used are taken now.
+    /// Makes vectors up to `vector` usable. If none can be added later, takes all that will ever be
+    /// used now.
     fn enable(&self, vector: u32, enabled: &mut u32) -> Result<()> {
         if self.can_add_vectors {
             *enabled = vector + 1;
@@ -202,7 +204,7 @@ impl Device {
             return Err(self.too_few_vectors(vector, *enabled));
         }
         let mut wanted = self.vectors.min(VECTORS_AT_ONCE.max(vector + 1));
-        // The kernel says how many it could have given.
+        // The kernel returns the number that it could have given.
         for _ in 0..8 {
             let possible = self.set_events(0, &vec![-1; wanted as usize])?;
             if possible == 0 {
@@ -217,7 +219,8 @@ impl Device {
         Err(self.too_few_vectors(vector, wanted))
     }
 
-    /// Lets vectors from `start` on signal events; -1: none. Answers 0, or how many the machine has if those are too few.
+    /// Makes vectors from `start` on signal events; -1 stands for none. Returns 0, or the number of
+    /// vectors that the machine has if those are too few.
     fn set_events(&self, start: u32, events: &[i32]) -> Result<u32> {
         let mut set = irq_set(start, events);
         sized(self.fd.as_fd(), DEVICE_SET_IRQS, &mut set)
@@ -262,7 +265,7 @@ fn region(fd: BorrowedFd<'_>, index: u32) -> std::io::Result<Region> {
         sized(fd, DEVICE_GET_REGION_INFO, &mut info).map(|_| info)
     };
     let info = asked(INFO_BYTES)?;
-    // It has said how much there is with capabilities.
+    // The first answer says how long the one with capabilities is.
     let info = asked(info.u32(0).clamp(INFO_BYTES, 1 << 16))?;
     Ok(Region::parse(info.bytes()))
 }

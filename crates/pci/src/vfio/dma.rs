@@ -1,4 +1,4 @@
-//! Memory that devices reach: what is open, at which addresses.
+//! The memory that devices can access, and its addresses.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -19,12 +19,12 @@ const INFO_BYTES: u32 = 24;
 const INFO_CAPS: u32 = 1 << 1;
 const CAP_IOVA_RANGE: u16 = 1;
 
-/// What translates for devices.
+/// The interface by which the IOMMU is controlled.
 #[derive(Debug)]
 pub(super) enum Iommu {
     /// A container of groups.
     Container(OwnedFd),
-    /// An address space of iommufd, by its number.
+    /// An address space of iommufd, with its number.
     Ioas(OwnedFd, u32),
 }
 
@@ -38,12 +38,12 @@ pub(super) struct Dma {
 #[derive(Debug)]
 struct Addresses {
     space: IovaSpace,
-    /// Bytes that are open now, which the kernel keeps in memory.
+    /// The bytes that are open now. The kernel locks them in memory.
     open_bytes: u64,
 }
 
 impl Dma {
-    /// Asks for the addresses that there are. A device is attached already.
+    /// Asks the kernel for the usable addresses. A device must be attached already.
     pub(super) fn new(iommu: Iommu) -> Result<Self> {
         let ranges = match &iommu {
             Iommu::Container(fd) => type1_ranges(fd),
@@ -55,7 +55,7 @@ impl Dma {
         Ok(Self { iommu, addresses: Mutex::new(Addresses { space, open_bytes: 0 }) })
     }
 
-    /// Opens memory; where it is for devices.
+    /// Opens memory and returns its address for devices.
     pub(super) fn open(&self, memory: Memory<'_>) -> Result<u64> {
         let (_, len) = memory.range();
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +75,7 @@ impl Dma {
         Ok(iova)
     }
 
-    /// Closes what was opened. On return no device reaches it.
+    /// Closes memory. On return no device can access it.
     pub(super) fn close(&self, iova: u64, len: u64) -> Result<()> {
         let (fd, call, mut argument) = match &self.iommu {
             Iommu::Container(fd) => {
@@ -95,12 +95,13 @@ impl Dma {
     }
 }
 
-/// The limit of memory that this process may keep the kernel from moving, bytes; `None`: no limit.
+/// Returns the limit of memory that this process may lock, in bytes; `None`: no limit.
 fn memlock() -> Option<u64> {
     getrlimit(Resource::Memlock).current
 }
 
-/// Why memory was not opened. `open`: what is open already; `limit`: of memory that stays in place.
+/// Makes the error for memory that was not opened. `open` is what is open already, `limit` the
+/// maximum of locked memory.
 fn refused(cause: std::io::Error, len: u64, open: u64, limit: Option<u64>) -> Error {
     let need = open.saturating_add(len);
     let errno = cause.raw_os_error().map(Errno::from_raw_os_error);
@@ -132,11 +133,12 @@ fn refused(cause: std::io::Error, len: u64, open: u64, limit: Option<u64>) -> Er
     }
 }
 
-/// The addresses that a container can translate; `None`: the kernel does not say (before Linux 5.4).
+/// Returns the addresses that a container can translate; `None` if the kernel does not say (before
+/// Linux 5.4).
 fn type1_ranges(fd: &OwnedFd) -> std::io::Result<Option<Vec<(u64, u64)>>> {
     let mut info = Argument::new(INFO_BYTES);
     sized(fd.as_fd(), IOMMU_GET_INFO, &mut info)?;
-    // It has said how much there is.
+    // The first answer says how long the whole one is.
     let mut info = Argument::new(info.u32(0).clamp(INFO_BYTES, 1 << 20));
     sized(fd.as_fd(), IOMMU_GET_INFO, &mut info)?;
     Ok(parse_ranges(info.bytes()))

@@ -15,7 +15,7 @@ use super::{group, iommufd};
 use crate::function::PciFunction;
 use crate::sysfs::{Function, Root};
 
-/// A function of hardware that this program has.
+/// A hardware function that this program has open.
 pub(super) struct VfioFunction {
     name: String,
     transport: &'static str,
@@ -23,9 +23,10 @@ pub(super) struct VfioFunction {
     dma: Arc<Dma>,
     /// By the arena's number.
     opened: Mutex<HashMap<u32, Opened>>,
-    /// Memory of others, by its address, and where it is for the device.
+    /// Memory of other processes by its address, with its address for the device.
     regions: Mutex<HashMap<usize, (u64, Arc<Mapping>)>>,
-    /// Last: others may have the function when its descriptor is closed.
+    /// The last field to be dropped: others may open the function only after its descriptor is
+    /// closed.
     _claim: Option<group::Claim>,
 }
 
@@ -67,13 +68,14 @@ impl fmt::Debug for VfioFunction {
 }
 
 impl Drop for VfioFunction {
-    /// The device stops before its memory is closed to it: a driver may have left it running.
+    /// Stops the device before its memory is closed: a driver may have left it running.
     fn drop(&mut self) {
-        // One that is gone cannot be told, and does nothing any more.
+        // A function that is gone cannot be stopped, and does nothing any more.
         let _ = self.device.stop_mastering();
         let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (_, Opened { iova, arena }) in opened.drain() {
-            // What could not be closed goes with the container; until then the kernel keeps the pages.
+            // Memory that cannot be closed now is closed with the container; until then the kernel
+            // keeps the pages.
             let _ = self.dma.close(iova, arena.mapped_bytes() as u64);
         }
         let regions = self.regions.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +149,7 @@ impl PciFunction for VfioFunction {
         }
         let iova = self.dma.open(Memory::Region(region))?;
         regions.insert(start, (iova, region.clone()));
-        // The pages that are mapped may begin before the range.
+        // The mapping begins on a page, which may be before the range.
         Ok(Some(iova + (region.start() - start) as u64))
     }
 

@@ -1,8 +1,8 @@
-//! The older way in: containers and groups.
+//! The older interface: containers and groups.
 //!
-//! - The kernel lets a group be open once; functions of one group that this program opens share it, by a list of the groups that
-//!   are open.
-//! - A function of a group is open once: the kernel would allow more.
+//! - The kernel lets a group be open once. Functions of one group in this program share it, by a
+//!   list of the open groups.
+//! - A function of a group is open once, although the kernel would allow more.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,11 +29,11 @@ struct Group {
     fd: OwnedFd,
     number: u32,
     dma: Arc<Dma>,
-    /// Functions of it that are open.
+    /// The functions of the group that are open.
     open: Mutex<Vec<PciAddress>>,
 }
 
-/// That a function of a group is open here; it is not when this is gone.
+/// The claim that this program has a function of a group open. Dropping it releases the function.
 #[derive(Debug)]
 pub(super) struct Claim {
     group: Arc<Group>,
@@ -49,7 +49,8 @@ impl Drop for Claim {
 
 static OPEN: Mutex<Vec<Weak<Group>>> = Mutex::new(Vec::new());
 
-/// Opens a function by its group: its descriptor, its addresses, and what keeps others out.
+/// Opens a function by its group. Returns its descriptor, its addresses and the claim that keeps
+/// others out.
 pub(super) fn open(root: &Root, function: &Function) -> Result<(OwnedFd, Arc<Dma>, Claim)> {
     let address = function.address;
     // Held until the group is in the list, so that two threads do not open it twice.

@@ -1,8 +1,8 @@
-//! The calls of VFIO and iommufd (linux/vfio.h, linux/iommufd.h).
+//! The system calls of VFIO and iommufd (linux/vfio.h, linux/iommufd.h).
 //!
-//! - Arguments are bytes, made and read with checks of bounds. All but the oldest calls take a structure that begins with its own
-//!   size, which the kernel does not exceed: [`Argument`].
-//! - The two calls that take an address in this program's memory are functions of their own.
+//! - Arguments are bytes, written and read with bounds checks. All but the oldest calls take a
+//!   structure that begins with its own size, which the kernel does not exceed: [`Argument`].
+//! - The two calls that take an address in this program's memory are separate functions.
 
 use std::ffi::{CString, c_int, c_ulong};
 use std::io;
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use qpair_memory::{Arena, Mapping};
 
-/// Type of the calls of both.
+/// The ioctl type of both interfaces.
 const TYPE: c_ulong = b';' as c_ulong;
 
 /// A call whose argument is an [`Argument`] without addresses in it.
@@ -59,7 +59,7 @@ pub(super) const TYPE1V2: usize = 3;
 pub(super) struct Argument(Vec<u8>);
 
 impl Argument {
-    /// Zeroes, but for the size.
+    /// Makes a structure that is zero except for its size.
     pub(super) fn new(len: u32) -> Self {
         let mut bytes = vec![0; len as usize];
         bytes[..4].copy_from_slice(&len.to_ne_bytes());
@@ -92,13 +92,13 @@ impl Argument {
     }
 }
 
-/// The integer at an offset; 0 if it does not lie inside.
+/// Returns the integer at an offset, or 0 if it does not lie inside.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
     word.map_or(0, |word| u32::from_ne_bytes(*word))
 }
 
-/// As [`u32_at`].
+/// Returns the integer at an offset, as [`u32_at`].
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
     word.map_or(0, |word| u64::from_ne_bytes(*word))
@@ -108,15 +108,15 @@ fn answer(status: c_int) -> io::Result<u32> {
     u32::try_from(status).map_err(|_| io::Error::last_os_error())
 }
 
-/// A call that is given a number.
+/// Makes a call with a number as its argument.
 pub(super) fn plain(fd: BorrowedFd<'_>, call: Plain, value: usize) -> io::Result<u32> {
     // SAFETY: the calls that are `Plain` take a number or nothing, and touch no memory of this program.
     answer(unsafe { libc::ioctl(fd.as_raw_fd(), call.0 as _, value) })
 }
 
-/// A call that is given a structure, and answers in it.
+/// Makes a call with a structure as its argument and its result.
 pub(super) fn sized(fd: BorrowedFd<'_>, call: Sized, argument: &mut Argument) -> io::Result<u32> {
-    // The kernel may have put what it wants to say into it at an earlier call.
+    // The kernel may have changed the size at an earlier call.
     let len = argument.0.len() as u32;
     argument.0[..4].copy_from_slice(&len.to_ne_bytes());
     // SAFETY: the calls that are `Sized` read and write at most as many bytes as the first word says, which is the length of the
@@ -143,15 +143,15 @@ pub(super) fn device_of(group: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Where an arena is opened to devices.
+/// The address space in which memory is opened to devices.
 pub(super) enum Opening<'a> {
-    /// In a container.
+    /// A container.
     Container(&'a OwnedFd),
-    /// In an address space of iommufd.
+    /// An address space of iommufd.
     Ioas(&'a OwnedFd, u32),
 }
 
-/// What is opened to devices: all that is mapped of it.
+/// Memory that is opened to devices: the whole mapping.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Memory<'a> {
     Arena(&'a Arena),
@@ -159,7 +159,7 @@ pub(super) enum Memory<'a> {
 }
 
 impl Memory<'_> {
-    /// First address and bytes.
+    /// Returns the first address and the number of bytes.
     pub(super) fn range(self) -> (u64, u64) {
         match self {
             Self::Arena(arena) => (arena.region().0 as u64, arena.mapped_bytes() as u64),
@@ -171,7 +171,7 @@ impl Memory<'_> {
     }
 }
 
-/// Opens all that is mapped for an arena to devices, for reading and writing.
+/// Opens memory to devices for reading and writing.
 pub(super) fn map(opening: &Opening<'_>, memory: Memory<'_>, iova: u64) -> io::Result<()> {
     let (address, len) = memory.range();
     let (fd, call, argument) = match opening {
@@ -184,12 +184,12 @@ pub(super) fn map(opening: &Opening<'_>, memory: Memory<'_>, iova: u64) -> io::R
     answer(unsafe { libc::ioctl(fd.as_raw_fd(), call as _, argument.0.as_ptr()) }).map(drop)
 }
 
-/// `struct vfio_iommu_type1_dma_map`, to read and write.
+/// Makes a `struct vfio_iommu_type1_dma_map` for reading and writing.
 fn type1_map(address: u64, iova: u64, len: u64) -> Argument {
     Argument::new(32).with_u32(4, 1 | 2).with_u64(8, address).with_u64(16, iova).with_u64(24, len)
 }
 
-/// `struct iommu_ioas_map`, at this address and no other, to read and write.
+/// Makes a `struct iommu_ioas_map` for reading and writing at exactly this address.
 fn ioas_map(ioas: u32, address: u64, iova: u64, len: u64) -> Argument {
     Argument::new(40)
         .with_u32(4, 1 | 2 | 4)
@@ -199,7 +199,8 @@ fn ioas_map(ioas: u32, address: u64, iova: u64, len: u64) -> Argument {
         .with_u64(32, iova)
 }
 
-/// The addresses that devices in an address space of iommufd can be given: first and last of each range.
+/// Returns the addresses that an iommufd address space can give to devices: first and last of each
+/// range.
 pub(super) fn ioas_ranges(fd: &OwnedFd, ioas: u32) -> io::Result<Vec<(u64, u64)>> {
     let mut found: Vec<[u64; 2]> = vec![[0; 2]; 64];
     let argument = Argument::new(32)
@@ -226,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    /// What the structures in this folder's code mean by their offsets is what the headers say.
+    /// The offsets in this folder's code are those of the kernel's headers.
     #[test]
     fn layouts_are_the_kernels() {
         assert_eq!(size_of::<c::vfio_group_status>(), 8);
@@ -276,7 +277,8 @@ mod tests {
         assert_eq!((map.u64(8), map.u64(16), map.u64(24)), (1, 2, 3));
     }
 
-    /// As linux/iommufd.h has them: no crate with them is among the dependencies, and no kernel at hand answers to them.
+    /// The numbers are those of linux/iommufd.h: no dependency has them, and no kernel at hand
+    /// answers to them.
     #[test]
     fn mapping_for_iommufd() {
         #[repr(C)]

@@ -1,4 +1,4 @@
-//! The newer way in: the function's own file, and iommufd.
+//! The newer interface: the function's own file, and iommufd.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -15,20 +15,21 @@ use crate::sysfs::{Function, PciAddress, Root};
 
 const IOMMU: &str = "/dev/iommu";
 
-/// The function's own file, if the kernel has made one.
+/// Returns the function's own file, if the kernel has made one.
 pub(super) fn file_of(root: &Root, address: PciAddress) -> Option<String> {
     let names = root.names(format!("/sys/bus/pci/devices/{address}/vfio-dev"));
     let path = format!("/dev/vfio/devices/{}", names.first()?);
     root.exists(&path).then_some(path)
 }
 
-/// The function's own file, if this process may use it and iommufd.
+/// Returns the function's own file, if this process may use both it and iommufd.
 pub(super) fn usable(root: &Root, address: PciAddress) -> Option<String> {
     let may = |path: &str| access(root.path(path), Access::READ_OK | Access::WRITE_OK).is_ok();
     file_of(root, address).filter(|path| may(path) && may(IOMMU))
 }
 
-/// Opens a function by its own file: its descriptor and its addresses. The descriptor's lock keeps others out.
+/// Opens a function by its own file. Returns its descriptor, whose lock keeps others out, and its
+/// addresses.
 pub(super) fn open(root: &Root, function: &Function, path: &str) -> Result<(OwnedFd, Arc<Dma>)> {
     let address = function.address;
     let failed = |what: &'static str| move |cause| Error::os(cause, format!("{address}: {what}"));
@@ -36,7 +37,7 @@ pub(super) fn open(root: &Root, function: &Function, path: &str) -> Result<(Owne
         true => busy(root, function),
         false => failed("opening its file")(cause),
     })?;
-    // The kernel says only EINVAL to the second.
+    // The kernel would answer a second opening only with EINVAL.
     flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(|cause| match cause {
         Errno::AGAIN => busy(root, function),
         cause => failed("locking its file")(cause.into()),
@@ -53,7 +54,8 @@ pub(super) fn open(root: &Root, function: &Function, path: &str) -> Result<(Owne
     Ok((fd, Arc::new(Dma::new(Iommu::Ioas(iommu, ioas))?)))
 }
 
-/// `struct vfio_device_bind_iommufd`, in the size that the first kernels knew: without the token's address.
+/// Makes a `struct vfio_device_bind_iommufd` in the size of the first kernels: without the token's
+/// address.
 fn bind_argument(iommu: i32) -> Argument {
     Argument::new(16).with_u32(8, iommu as u32)
 }

@@ -1,29 +1,31 @@
-//! Which addresses devices are given for memory.
+//! Chooses the addresses at which devices see memory.
 //!
-//! - What is given away lies inside of what the IOMMU can translate, and never overlaps.
-//! - Address 0 and those of interrupts (0xfee00000 and on) are never given: a command that names one by accident finds nothing.
+//! - Allocated ranges lie inside the range that the IOMMU can translate, and never overlap.
+//! - Address 0 and the addresses of interrupts (from 0xfee00000) are never allocated: a command
+//!   that names one by accident hits no memory.
 
 use std::collections::BTreeMap;
 
-/// Everything begins at a multiple of this, so that the IOMMU can use large pages; and lies so far apart, so that running over an end
-/// finds nothing.
+/// The alignment of every allocation, so that the IOMMU can use large pages; also the gap between
+/// allocations, so that an access past an end hits no memory.
 const GRID: u64 = 2 << 20;
-/// Where messages that are interrupts go on x86.
+/// The addresses to which devices send interrupt messages on x86.
 const INTERRUPTS: (u64, u64) = (0xFEE0_0000, 0xFEF0_0000);
-/// Taken first: below are the addresses that other things are confused with.
+/// Preferred start of allocations: lower addresses are those that other things are confused with.
 const PREFERRED_START: u64 = 1 << 32;
 
-/// Free addresses.
+/// The free addresses.
 #[derive(Debug)]
 pub(super) struct IovaSpace {
-    /// Start and end of each free range; on the grid, and apart.
+    /// Start and end of each free range: aligned to the grid, and not adjacent.
     free: BTreeMap<u64, u64>,
 }
 
 impl IovaSpace {
-    /// From the ranges that the IOMMU can translate: first and last address of each. `None`: it did not say.
+    /// Makes the space from the first and last address of each range that the IOMMU can translate.
+    /// `None`: the IOMMU did not say.
     pub(super) fn new(ranges: Option<&[(u64, u64)]>) -> Self {
-        // What an IOMMU of 39 bits can do, the least seen.
+        // The range of an IOMMU with 39 bits, the smallest known.
         let ranges = ranges.unwrap_or(&[(0, (1 << 39) - 1)]);
         let mut free = BTreeMap::new();
         for &(first, last) in ranges {
@@ -41,7 +43,7 @@ impl IovaSpace {
         Self { free }
     }
 
-    /// Takes `len` bytes; `None`: there are not as many in one piece.
+    /// Allocates `len` bytes. Returns `None` if no free range is large enough.
     pub(super) fn take(&mut self, len: u64) -> Option<u64> {
         let wanted = with_gap(len)?;
         let fits = |start: u64, end: u64| end - start >= wanted;
@@ -63,7 +65,7 @@ impl IovaSpace {
         Some(start)
     }
 
-    /// Gives back what was taken.
+    /// Frees an allocation.
     pub(super) fn give_back(&mut self, iova: u64, len: u64) {
         let Some(wanted) = with_gap(len) else { return };
         let (mut start, mut end) = (iova, iova + wanted);
@@ -89,7 +91,7 @@ mod tests {
 
     #[test]
     fn comes_from_the_ranges_alone() {
-        // As intel-iommu says it.
+        // The ranges of intel-iommu.
         let mut space = IovaSpace::new(Some(&[(0, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)]));
         assert_eq!(space.take(4096), Some(1 << 32));
         assert_eq!(space.take(4 << 20), Some((1 << 32) + 2 * GRID));

@@ -1,11 +1,13 @@
-//! Functions of hardware, through VFIO: Linux gives a function to a program, and an IOMMU keeps it to the memory that the program
-//! opens to it.
+//! Hardware functions through VFIO: Linux gives a function to a program, and an IOMMU confines it
+//! to the memory that the program opens to it.
 //!
-//! Two ways in, of which [`open`] takes what the machine has: by container and group (`/dev/vfio/vfio`, `/dev/vfio/N`), or by iommufd
-//! (`/dev/iommu`, `/dev/vfio/devices/vfioN`). From the function's descriptor on they are the same.
+//! There are two interfaces, of which [`open`] uses the one that the machine has: container and
+//! group (`/dev/vfio/vfio`, `/dev/vfio/N`), or iommufd (`/dev/iommu`, `/dev/vfio/devices/vfioN`).
+//! They differ only until the function's descriptor is open.
 //!
-//! - One owner: a function is open once, here or in another program; the second is told `Busy`.
-//! - The device reaches what [`PciFunction::map_dma`] opened, and nothing else.
+//! - One owner: a function is open once, here or in another program; a second attempt fails with
+//!   `Busy`.
+//! - The device can access the memory that [`PciFunction::map_dma`] opened, and nothing else.
 //! - Functions of one group that are open in one program share a container.
 
 mod check;
@@ -29,13 +31,14 @@ use crate::function::PciFunction;
 use crate::sysfs::{Function, PciAddress, Root};
 use function::VfioFunction;
 
-/// Opens the function at an address such as `0000:3b:00.0`, which vfio-pci has.
+/// Opens the function at an address such as `0000:3b:00.0`, which must be bound to vfio-pci.
 ///
-/// Memory access and bus mastering are on then, and no memory is open to it.
+/// On return its memory access and bus mastering are on, and no memory is open to it.
 ///
 /// # Errors
-/// All with the way out: `Invalid`: no address. `NotFound`: no such function. `Unsupported`: no IOMMU, no VFIO in the kernel,
-/// another driver has it, or its group cannot be given away. `Denied`: the files of VFIO are another user's. `Busy`: it is open.
+/// Each has a hint. `Invalid`: not an address. `NotFound`: no such function. `Unsupported`: no
+/// IOMMU, no VFIO in the kernel, another driver has it, or its group cannot be given away.
+/// `Denied`: the files of VFIO are another user's. `Busy`: it is open.
 pub fn open(address: &str) -> Result<Arc<dyn PciFunction>> {
     let root = Root::system();
     let address: PciAddress = address.parse()?;

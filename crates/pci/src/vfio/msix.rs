@@ -1,4 +1,5 @@
-//! Where a function keeps its MSI-X table: programs may not write it, or an interrupt could be sent anywhere.
+//! Locates a function's MSI-X table. Programs may not write the table, or they could make the
+//! device send an interrupt anywhere.
 
 use crate::{find_capability, msix};
 
@@ -11,7 +12,7 @@ pub(super) struct MsixTable {
 }
 
 impl MsixTable {
-    /// Finds it in a configuration space of at least 256 bytes (PCI 3.0 §6.8.2).
+    /// Finds the table in a configuration space of at least 256 bytes (PCI 3.0 §6.8.2).
     pub(super) fn find(config: &[u8; 256]) -> Option<Self> {
         let at = find_capability(config, msix::NUMBER)?;
         let cap = config.get(at..at + 8)?;

@@ -1,12 +1,13 @@
-//! Where a function's registers are behind its descriptor, and what of them can be mapped.
+//! The regions of a function's registers behind its descriptor, and the parts that can be mapped.
 
 use super::ioctl::{u32_at, u64_at};
 
-/// BARs are regions 0 to 5; behind them comes the ROM, then the configuration space.
+/// The number of BARs, which are regions 0 to 5. Behind them come the ROM and the configuration
+/// space.
 pub(super) const BARS: u32 = 6;
-/// The configuration space.
+/// The index of the configuration space.
 pub(super) const CONFIG_INDEX: u32 = 7;
-/// Bytes of what describes a region, without capabilities.
+/// The size of `struct vfio_region_info` without capabilities, in bytes.
 pub(super) const INFO_BYTES: u32 = 32;
 
 const FLAG_MMAP: u32 = 1 << 2;
@@ -16,11 +17,11 @@ const CAP_SPARSE_MMAP: u16 = 1;
 /// A region of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Region {
-    /// Bytes; 0: it is not there.
+    /// The size in bytes; 0 if the function does not have the region.
     pub(super) len: u64,
-    /// Where it begins in the function's file.
+    /// The offset of the region in the function's file.
     pub(super) offset: u64,
-    /// What of it may be mapped: first byte and end of each part.
+    /// The parts that may be mapped: first byte and end of each.
     pub(super) mappable: Vec<(u64, u64)>,
 }
 
@@ -50,7 +51,7 @@ impl Region {
         Self { len, offset, mappable }
     }
 
-    /// Takes a part out of what may be mapped.
+    /// Excludes a part from mapping.
     pub(super) fn exclude(&mut self, from: u64, to: u64) {
         let parts = std::mem::take(&mut self.mappable);
         self.mappable = parts
@@ -66,7 +67,7 @@ impl Region {
         len > 0 && self.mappable.iter().any(|(start, last)| offset >= *start && end <= *last)
     }
 
-    /// Where a range is in the function's file, if it lies inside.
+    /// Returns the offset of a range in the function's file, if the range lies inside the region.
     pub(super) fn at(&self, offset: u64, len: usize) -> Option<u64> {
         let end = offset.checked_add(len as u64)?;
         (end <= self.len).then_some(())?;
@@ -74,12 +75,13 @@ impl Region {
     }
 }
 
-/// A capability in the chain that begins at `first`: from its header to the end of all. Chains that go in circles end.
+/// Returns the capability from its header to the end of all capabilities. Follows the chain that
+/// begins at `first`, and ends on a circular one.
 pub(super) fn capability(info: &[u8], first: u32, id: u16) -> Option<&[u8]> {
     let mut at = first as usize;
     for _ in 0..64 {
         let cap = info.get(at..).filter(|cap| at > 0 && cap.len() >= 8)?;
-        // Its number is the first half of the first word.
+        // The id is the first half of the first word.
         if u16::from_ne_bytes([cap[0], cap[1]]) == id {
             return Some(cap);
         }

@@ -1,9 +1,12 @@
-//! A channel: one thread's requests to one disk. A request is one command at a time; a large one goes piece by piece.
+//! A channel: one thread's requests to one disk. A request is one command at a time; a large one
+//! goes piece by piece.
 //!
 //! Invariants:
-//! - `taken` requests were submitted and not returned: each is in a job, or its completion is in `ended`;
-//! - a job's number is the tag of its command and of its slot in the queue, which has the request's buffer;
-//! - a job waits for a bounce buffer if and only if it is in `waiting`.
+//! - `taken` requests were submitted and not returned: each is in a job, or its completion is in
+//!   `ended`.
+//! - A job's number is the tag of its command and of its slot in the queue, which has the request's
+//!   buffer.
+//! - A job waits for a bounce buffer if and only if it is in `waiting`.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -26,27 +29,27 @@ use crate::options::ScsiOptions;
 
 const NO_BOUNCE: u16 = u16::MAX;
 
-/// What is known of a request beside its buffer.
+/// The state of a request, except for its buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     op: Op,
     force_unit_access: bool,
-    /// Its writes are done, and are being flushed.
+    /// The writes are done, and a flush of them is in flight.
     is_flushing: bool,
-    /// Data of it were copied through a bounce buffer.
+    /// Data of the request was copied through a bounce buffer.
     is_copied: bool,
     has_buffer: bool,
     offset_bytes: u64,
     len_bytes: u32,
     buffer_offset_bytes: u32,
     caller_tag: u64,
-    /// Bytes of it that are done, and of the command under way.
+    /// The bytes that are done; the next field has those of the command in flight.
     done_bytes: u32,
     piece_bytes: u32,
     bounce: u16,
-    /// Losses of power when its flush was sent.
+    /// The losses of power counted when the flush was sent.
     pub(super) power_losses: u64,
-    /// A reset waits for it.
+    /// A reset waits for this job.
     is_recalled: bool,
 }
 
@@ -59,29 +62,29 @@ pub(crate) struct ScsiChannel {
     plan: Plan,
     pub(super) layout: Layout,
     done: Vec<Done>,
-    /// Completions made without the disk.
+    /// Completions of requests that the disk did not see.
     ended: Vec<Completion>,
     waiting: VecDeque<u16>,
     free_bounces: Vec<u16>,
-    /// Losses of power up to the last flush that succeeded.
+    /// The losses of power counted up to the last flush that succeeded.
     pub(super) power_losses: u64,
-    /// What resets wait for: the recall that was seen last, and how many of the jobs are recalled.
     pub(super) state: Arc<UnitState>,
     pub(super) answers: Arc<Answers>,
+    /// The last recall that was seen; the next field counts the jobs that a reset waits for.
     recall: u64,
     recalled: u32,
-    /// The look that was seen last, and whether it has not been answered.
+    /// The last look that was seen; the next field says whether it has yet to be answered.
     pub(super) look: u64,
     pub(super) is_looking: bool,
-    /// Flushes that the disk has done, and what they wait for.
+    /// Flushes that the disk has done, with the step that each waits for.
     pub(super) flushed: Vec<Flushed>,
     info: DeviceInfo,
     pub(crate) statistics: ChannelStatistics,
     pub(crate) wake: Option<Arc<WakeEvent>>,
     pub(crate) event: CompletionEvent,
-    /// Kept for as long as the queue is: it is what brought the controller here.
+    /// Keeps the host, and so the controller, for as long as the queue.
     host: Arc<dyn Host>,
-    /// Resets of the controller before the channel was opened.
+    /// The resets of the controller before the channel was opened.
     resets_before: u64,
 }
 
@@ -135,7 +138,7 @@ impl ScsiChannel {
         })
     }
 
-    /// What can be said of a request without the disk.
+    /// Returns the result of a request that can be answered without the disk.
     fn answer(&self, request: &Request) -> Option<std::result::Result<(), IoError>> {
         if let Err(error) = self.info.check(request, self.plan.size_bytes) {
             return Some(Err(error));
@@ -147,7 +150,8 @@ impl ScsiChannel {
         }
     }
 
-    /// Whether a request is a sound one that is one command, with data that the device reaches: most are.
+    /// Whether a request is valid, fits one command, and has data that the device can access: most
+    /// do.
     #[inline(always)]
     fn is_direct(&mut self, request: &Request) -> bool {
         let Some(buffer) = &request.buffer else { return false };
@@ -167,7 +171,7 @@ impl ScsiChannel {
             && self.queue.reaches(buffer)
     }
 
-    /// Takes a request into a job.
+    /// Puts a request into a job.
     #[inline]
     fn take(&mut self, request: Request) -> std::result::Result<u16, Request> {
         let Request {
@@ -225,7 +229,7 @@ impl ScsiChannel {
         }
     }
 
-    /// A reset waits until all that is under way now has come back.
+    /// Recalls all jobs: a reset waits until the commands that are in flight now have come back.
     #[cold]
     fn recalled(&mut self, number: u64) {
         self.recall = number;
@@ -339,7 +343,7 @@ impl ScsiChannel {
         }
     }
 
-    /// Takes what is there, without sleeping.
+    /// Takes the completions that are there, without sleeping.
     #[inline]
     pub(crate) fn turn(&mut self, completions: &mut Vec<Completion>) {
         if !self.ended.is_empty() {
@@ -362,7 +366,7 @@ impl ScsiChannel {
         }
     }
 
-    /// Looks after what does not come by itself.
+    /// Does the work that no completion triggers.
     pub(crate) fn tend(&mut self, completions: &mut Vec<Completion>) {
         let mut done = std::mem::take(&mut self.done);
         self.queue.tend(&mut done);
@@ -421,7 +425,7 @@ impl ScsiChannel {
         self.go_on(tag);
     }
 
-    /// Gives a request back.
+    /// Returns a request to the caller.
     #[inline]
     pub(super) fn finish(
         &mut self,
@@ -507,7 +511,8 @@ impl IoChannel for ScsiChannel {
 
 impl Drop for ScsiChannel {
     fn drop(&mut self) {
-        // What the device has it may touch until it says that it does not: in bounded time, by the ladder.
+        // The device may access the memory of sent commands until it reports their end, which the
+        // ladder brings about in bounded time.
         let mut done = Vec::new();
         self.queue.kick();
         while self.queue.sent() > 0 {

@@ -1,4 +1,4 @@
-//! A disk, and what is said of it.
+//! A disk and its properties.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,9 +21,9 @@ use crate::host::{Host, Unit};
 use crate::middle::{Runner, UnitState};
 use crate::options::ScsiOptions;
 
-/// Largest request, bytes: channels cut it into commands.
+/// The largest request, bytes; channels cut it into commands.
 const TRANSFER_BYTES_MAX: u32 = 1 << 30;
-/// Memory is aligned to a dword, as controllers want it.
+/// The memory alignment that controllers require: a dword.
 pub(crate) const MEMORY_ALIGNMENT_BYTES: u32 = 4;
 
 /// A logical unit as a block device.
@@ -35,7 +35,7 @@ pub struct ScsiDisk {
     facts: DiskFacts,
     info: DeviceInfo,
     plan: Plan,
-    /// Whether its timestamp was set, or cannot be.
+    /// Whether the timestamp was set, or cannot be.
     is_watched: Mutex<bool>,
 }
 
@@ -46,10 +46,11 @@ impl fmt::Debug for ScsiDisk {
 }
 
 impl ScsiDisk {
-    /// Opens a unit of a target, and asks what it is. `name` is what the device is called.
+    /// Opens a unit of a target and reads its properties. `name` becomes the name of the device.
     ///
     /// # Errors
-    /// `NotFound` where there is no such unit; `Unsupported` for what is no disk that can be used here, by name; what the host says.
+    /// `NotFound` if there is no such unit; `Unsupported`, with the device's name, if it is not a
+    /// disk that can be used here; the host's errors.
     pub fn open(
         host: Arc<dyn Host>,
         unit: Unit,
@@ -87,14 +88,16 @@ impl ScsiDisk {
         Ok(Self { host, unit, state, options, facts, info, plan, is_watched })
     }
 
-    /// Sets the timestamp of a unit that keeps one, before the first channel writes anything: looking at a disk does not change it.
+    /// Sets the timestamp of a unit that has one, before the first channel writes anything. Opening
+    /// a disk only to read its properties does not change it.
     fn watch(&self) -> Result<()> {
         let mut is_watched = self.is_watched.lock().unwrap_or_else(PoisonError::into_inner);
         if self.facts.timestamp && !*is_watched {
             let mut runner = Runner::open(&self.host, self.unit, self.state.clone(), self.options)?;
             let (token, command) =
                 (Token::new(), Command::SetTimestamp { len: TIMESTAMP_BYTES as u32 });
-            // A unit that does not take it is one without: docs/design/scsi.md says what follows.
+            // A unit that refuses it is treated as one without a timestamp: docs/design/scsi.md has
+            // the consequences.
             let is_set = runner.tell(command, &timestamp::encode_set(token.ms)).is_ok();
             self.state.power.watch(is_set.then_some(token));
             self.state.power.set_has_witness(is_set);
@@ -103,19 +106,19 @@ impl ScsiDisk {
         Ok(())
     }
 
-    /// What it says of itself.
+    /// Returns the properties of the disk.
     #[must_use]
     pub fn facts(&self) -> &DiskFacts {
         &self.facts
     }
 
-    /// Which unit it is.
+    /// Returns the address of the unit behind its host.
     #[must_use]
     pub fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// The host that it is behind.
+    /// Returns the host that the disk is behind.
     #[must_use]
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.host

@@ -1,4 +1,4 @@
-//! What a unit says of itself, asked once when it is opened.
+//! The properties of a unit, read once when it is opened.
 
 use std::sync::Arc;
 
@@ -15,46 +15,47 @@ use crate::host::{Host, Unit};
 use crate::middle::{Runner, UnitState};
 use crate::options::ScsiOptions;
 
-/// Bytes asked for of any page.
+/// The bytes to ask for of any page.
 const PAGE_BYTES: usize = 4096;
-/// TEST UNIT READY after what a unit has to tell first, at most.
+/// The maximum number of TEST UNIT READY commands, since a unit may first have conditions to
+/// report.
 const READY_TRIES: u32 = 4;
 
-/// What a disk is.
+/// The properties of a disk.
 #[derive(Clone, Debug)]
 pub struct DiskFacts {
-    /// Vendor.
+    /// The vendor.
     pub vendor: String,
-    /// Product.
+    /// The product.
     pub product: String,
-    /// Revision of its firmware.
+    /// The firmware revision.
     pub revision: String,
-    /// Serial number; empty: it has none.
+    /// The serial number; empty if the disk has none.
     pub serial: String,
-    /// The name by which it is known on every path to it.
+    /// The name by which the disk is known on every path to it.
     pub name: UnitName,
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u64,
-    /// Bytes of a logical block.
+    /// The bytes of a logical block.
     pub logical_block_bytes: u32,
-    /// Bytes of a physical block.
+    /// The bytes of a physical block.
     pub physical_block_bytes: u32,
-    /// 1: solid state; 0: not said; otherwise revolutions a minute.
+    /// Revolutions a minute; 1: solid state; 0: unknown.
     pub rotation: u16,
-    /// Whether it has a volatile write cache in use.
+    /// Whether a volatile write cache is in use.
     pub write_cache: bool,
-    /// Whether it writes through the cache if asked to (FUA).
+    /// Whether the disk writes through the cache if asked to (FUA).
     pub force_unit_access: bool,
-    /// Whether it keeps a timestamp that can be set, which tells a loss of power from a reset. Asked of a disk with a volatile write cache
-    /// that can be written.
+    /// Whether the disk has a timestamp that can be set, which tells a loss of power from a reset.
+    /// Determined only for a writable disk with a volatile write cache.
     pub timestamp: bool,
-    /// Whether it can be written.
+    /// Whether the disk is write-protected.
     pub read_only: bool,
-    /// Blocks of a transfer, at most; `None`: nothing is said.
+    /// The maximum number of blocks of a transfer; `None`: the disk reports none.
     pub transfer_blocks_max: Option<u32>,
-    /// Blocks of an UNMAP, at most; `None`: it knows none.
+    /// The maximum number of blocks of an UNMAP; `None`: the command is not supported.
     pub unmap_blocks_max: Option<u32>,
-    /// Blocks of a WRITE SAME (16), at most; `None`: it knows none.
+    /// The maximum number of blocks of a WRITE SAME (16); `None`: the command is not supported.
     pub write_same_blocks_max: Option<u32>,
 }
 
@@ -63,7 +64,7 @@ impl DiskFacts {
         self.blocks.saturating_mul(self.logical_block_bytes.into())
     }
 
-    /// Asks a unit. `what` names it for errors.
+    /// Reads the properties of a unit. `what` names it for errors.
     pub(crate) fn ask(
         host: &Arc<dyn Host>,
         unit: Unit,
@@ -169,7 +170,7 @@ fn check_type(inquiry: &Inquiry, what: &str) -> Result<()> {
 
 fn vital_page(runner: &mut Runner, page: u8) -> Option<Vec<u8>> {
     let command = Command::Inquiry { page: Some(page), allocation: PAGE_BYTES as u16 };
-    // A unit need not know it, and what it does not say has its default.
+    // A unit need not support the page; missing values have their defaults.
     runner.ask(command, PAGE_BYTES).ok()
 }
 
@@ -237,11 +238,12 @@ fn mode_of(runner: &mut Runner) -> Mode {
         let pages = data.get(head.pages_at..).unwrap_or(&[]);
         return Mode { head, write_cache: mode::decode_caching(pages).unwrap_or(false) };
     }
-    // A unit that says nothing of a cache may have one: flushes cost little where there is none.
+    // A unit that does not report on its cache may have one: flushes cost little if it does not.
     Mode { head: Head::default(), write_cache: true }
 }
 
-/// Whether it knows a command. `options` are those of the question; `None`: it does not say.
+/// Returns whether the unit supports a command; `None`: it does not say. `options` are those of the
+/// question.
 fn knows(runner: &mut Runner, options: u8, opcode: u8, action: u8) -> Option<bool> {
     let action = action.into();
     let command =

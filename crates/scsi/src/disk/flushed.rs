@@ -1,7 +1,9 @@
-//! Flushes that the disk has done: whether they prove anything.
+//! Flushes that the disk has done, and the proof that they lost nothing.
 //!
-//! A flush that succeeded says nothing of what a loss of power took before it, and one command alone was told of the loss. So all that was
-//! under way then, on any channel, is to be seen to its end; or the unit is asked for its timestamp, which says it also.
+//! A successful flush says nothing of data that an earlier loss of power took, and the unit reports
+//! that loss to a single command. So all commands that were in flight then, on any channel, must be
+//! followed to their end. Alternatively the unit is asked for its timestamp, which reveals a loss
+//! too.
 
 use std::time::{Duration, Instant};
 
@@ -13,17 +15,20 @@ use super::plan::Plan;
 use super::power::Token;
 use crate::middle::{Command, Place};
 
-/// How long the ends of other commands are waited for, before the unit is asked: its answer takes about as long.
+/// How long to wait for the ends of other commands before the unit is asked for its timestamp,
+/// which takes about as long.
 const ASK_AFTER: Duration = Duration::from_millis(2);
 
-/// What such a flush waits for.
+/// The step that a flush waits for.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// What was under way when it was done, or for the time to be up.
+    /// Waits for the end of all commands that were in flight when the flush was done, or for the
+    /// time to be up.
     Looking { look: u64, since: Instant },
-    /// The timestamp, asked for when so many commands had ended unseen.
+    /// Waits for the timestamp. `unseen` is the number of commands that had ended unseen when it
+    /// was asked for.
     Asking { unseen: u64 },
-    /// The timestamp to be set anew; then it fails.
+    /// Waits for the timestamp to be set anew; after that the flush fails.
     Setting(Token),
 }
 
@@ -34,7 +39,7 @@ pub(super) struct Flushed {
 }
 
 impl ScsiChannel {
-    /// A command of a flush has ended: SYNCHRONIZE CACHE, or what came after it.
+    /// Handles the end of a command of a flush: SYNCHRONIZE CACHE, or a later one.
     #[cold]
     pub(super) fn flush_ended(
         &mut self,
@@ -71,13 +76,14 @@ impl ScsiChannel {
                 self.power_losses = self.state.power.losses();
                 self.finish(tag, Err(IoError::IO), completions);
             }
-            // Nothing is known of what was lost.
+            // It is not known what was lost.
             (_, Err(error)) => self.finish(tag, Err(error), completions),
             (Some(Step::Looking { .. }), Ok(())) => {}
         }
     }
 
-    /// Sees to the looks that flushes ask for, one after the other: a look is answered when all has ended that was sent when it was seen.
+    /// Answers the looks that flushes ask for, one after the other. A look is answered when all
+    /// commands have ended that had been sent when it was seen.
     #[cold]
     pub(super) fn look_up(&mut self) {
         loop {
@@ -97,7 +103,7 @@ impl ScsiChannel {
         }
     }
 
-    /// Goes on with the flushes that know what they waited for.
+    /// Continues the flushes whose step is over.
     #[cold]
     pub(super) fn settle_flushes(&mut self, completions: &mut Vec<Completion>) {
         let mut at = 0;
@@ -132,11 +138,13 @@ impl ScsiChannel {
         at_sending == Some(self.power_losses) && self.state.power.losses() == self.power_losses
     }
 
-    /// Writes may be lost that were done before this flush. The timestamp is set anew, so that it tells of the next loss.
+    /// Fails a flush, because writes from before it may be lost. Sets the timestamp anew, so that
+    /// it reveals the next loss.
     fn fail(&mut self, tag: u16, is_news: bool, completions: &mut Vec<Completion>) {
         let power = &self.state.power;
         let losses = power.losses();
-        // A loss that the timestamp alone tells of is to be counted, unless another channel has done that.
+        // A loss that only the timestamp reveals has to be counted, unless another channel has done
+        // that.
         let is_to_count = is_news && losses == self.power_losses;
         if is_to_count || power.has_witness() && !power.is_watched() {
             let token = Token::new();

@@ -1,4 +1,4 @@
-//! From a request to commands: how much of it the next one does.
+//! Turns requests into commands: the part of a request that the next command does.
 
 use qpair_block::Op;
 use qpair_scsi_wire::command::{Cdb, Range};
@@ -8,21 +8,21 @@ use qpair_scsi_wire::{Command, Width};
 
 use super::facts::DiskFacts;
 
-/// Bytes of a bounce buffer.
+/// The bytes of a bounce buffer.
 pub(crate) const BOUNCE_BYTES: u32 = 128 << 10;
-/// Bounce buffers of a channel.
+/// The number of bounce buffers of a channel.
 pub(crate) const BOUNCES: u16 = 8;
-/// The largest logical block: a WRITE SAME sends one.
+/// The largest logical block in bytes: a WRITE SAME sends one.
 const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
-/// What a channel needs to know of its disk.
+/// The properties of a disk that a channel needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) block_shift: u32,
     pub(crate) size_bytes: u64,
     pub(crate) write_cache: bool,
     force_unit_access: bool,
-    /// Most bytes of one command, by what it does; 0: there is no such command.
+    /// The maximum number of bytes of one command, by its kind; 0: no such command.
     transfer_bytes_max: u32,
     unmap_bytes_max: u32,
     write_same_bytes_max: u32,
@@ -31,7 +31,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(facts: &DiskFacts, host_bytes_max: u32) -> Self {
         let shift = facts.logical_block_bytes.trailing_zeros();
-        // Whole blocks, and what 32 bits hold with room.
+        // Whole blocks, as many as 32 bits hold with room to spare.
         let bytes = |blocks: Option<u32>| {
             let bytes = u64::from(blocks.unwrap_or(0)) << shift;
             (bytes.min(1 << 30) >> shift << shift) as u32
@@ -48,7 +48,7 @@ impl Plan {
         }
     }
 
-    /// Most bytes of one command of this kind; 0: there is no such command.
+    /// Returns the maximum number of bytes of one command of this kind; 0: no such command.
     #[inline]
     pub(crate) fn piece_bytes_max(&self, op: Op) -> u32 {
         match op {
@@ -59,7 +59,7 @@ impl Plan {
         }
     }
 
-    /// Whether a write of a request needs more than its command to be durable.
+    /// Whether a write needs a flush after its command to be durable.
     pub(crate) fn needs_flush(&self, op: Op, force_unit_access: bool) -> bool {
         op == Op::Write && force_unit_access && self.write_cache && !self.force_unit_access
     }
@@ -88,7 +88,7 @@ impl Plan {
         Command::Unmap { anchor: false, len: ONE_RANGE_BYTES as u16 }.encode()
     }
 
-    /// Asks for the timestamp, or sets it.
+    /// Makes the command that asks for the timestamp, or sets it.
     pub(crate) fn timestamp(is_set: bool) -> Cdb {
         let bytes = TIMESTAMP_BYTES as u32;
         match is_set {
@@ -99,7 +99,7 @@ impl Plan {
     }
 
     pub(crate) fn flush(&self) -> Cdb {
-        // All blocks. The short form where it reaches: every disk knows it.
+        // All blocks. The short form if it suffices: every disk supports it.
         let width = match self.size_bytes >> self.block_shift {
             0..=0xFFFF_FFFF => Width::Ten,
             _ => Width::Sixteen,
@@ -109,7 +109,7 @@ impl Plan {
     }
 }
 
-/// Where the parts of a channel's own memory are.
+/// The offsets of the parts of a channel's own memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     lists_at: u32,
@@ -118,7 +118,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Zeroes of a block, a list for each slot, and bounce buffers.
+    /// Lays out a block of zeroes, a list for each slot, and bounce buffers.
     pub(crate) fn new(depth: u16) -> Self {
         let lists_at = BLOCK_BYTES_MAX;
         let lists = u32::from(depth) * 32;

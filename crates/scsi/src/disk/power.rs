@@ -1,11 +1,13 @@
-//! What is known of a unit's power: a loss takes what its volatile cache held, and one command alone is told of it.
+//! Detection of losses of power. A loss takes the data in a unit's volatile cache, and the unit
+//! reports it to a single command.
 //!
-//! A command that ended without the unit's own status may have been the one that was told. Whether it was, a witness says: the unit's
-//! timestamp, which is set to a token here, and begins anew with the power.
+//! A command that ended without the unit's own status may have been the one that got the report.
+//! The unit's timestamp is the witness: it is set to a token here, and starts anew with the power.
 //!
 //! Invariants:
-//! - a loss before a command ended is counted in `losses`, or that command in `unseen` and not in `cleared`, or the timestamp is no token;
-//! - a loss before a token is known here is in `losses` by then.
+//! - A loss before a command ended is counted in `losses`; or that command is counted in `unseen`
+//!   and not in `cleared`; or the timestamp is no token.
+//! - A loss from before a token is known here has been counted in `losses` by then.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -15,16 +17,17 @@ use qpair_scsi_wire::timestamp::{ORIGIN_SET, Timestamp};
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-/// Tokens are times of that many ms and more, in the 43rd century: no initiator that means the time sets a clock to them.
+/// The smallest token. Tokens are times in ms in the 43rd century: no initiator that means the time
+/// sets a clock to them.
 const TOKEN_MIN: u64 = 1 << 46;
-/// What a drive's clock may run ahead, beside running at twice the speed.
+/// How far a drive's clock may run ahead, in addition to running at twice the speed.
 const CLOCK_SLACK: Duration = Duration::from_secs(60);
 
 /// A timestamp that was set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
     pub(crate) ms: u64,
-    /// Before it was sent.
+    /// A time before it was sent.
     since: Instant,
 }
 
@@ -34,7 +37,7 @@ impl Token {
         Self { ms: TOKEN_MIN + random % TOKEN_MIN, since: time::now() }
     }
 
-    /// Whether a timestamp is what has become of it since.
+    /// Whether a timestamp can be this token, plus the time that has passed.
     fn is_in(&self, timestamp: Timestamp) -> bool {
         let at_most = (2 * (time::now() - self.since) + CLOCK_SLACK).as_millis();
         let passed = timestamp.ms.checked_sub(self.ms);
@@ -42,18 +45,18 @@ impl Token {
     }
 }
 
-/// All channels' knowledge.
+/// The knowledge shared by all channels of a unit.
 #[derive(Debug, Default)]
 pub(crate) struct Power {
-    /// Times that it may have been off.
+    /// The number of times that the unit may have been without power.
     losses: AtomicU64,
-    /// Commands that ended without the unit's own status.
+    /// The number of commands that ended without the unit's own status.
     unseen: AtomicU64,
-    /// How many of the unseen ones hide no loss that is not counted.
+    /// The number of unseen commands that are known to hide no uncounted loss.
     cleared: AtomicU64,
-    /// Whether the unit keeps a timestamp that can be set.
+    /// Whether the unit has a timestamp that can be set.
     has_witness: AtomicBool,
-    /// The token that it was set to last, and the losses that there were then.
+    /// The token that the timestamp was last set to, and the losses counted at that time.
     witness: Mutex<Option<(Token, u64)>>,
 }
 
@@ -63,13 +66,14 @@ impl Power {
         self.losses.load(Ordering::Relaxed)
     }
 
-    /// The unit says that it may have been off.
+    /// Counts a loss: the unit reported that it may have been without power.
     #[cold]
     pub(crate) fn note_loss(&self) {
         self.losses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A command ended, and what the unit had to say of it is not known. Without a witness it counts as a loss.
+    /// Counts a command whose status from the unit is not known. Without a witness it counts as a
+    /// loss.
     #[cold]
     pub(crate) fn note_unseen(&self) {
         let count = if self.has_witness() { &self.unseen } else { &self.losses };
@@ -84,36 +88,41 @@ impl Power {
         self.has_witness.store(has_one, Ordering::Relaxed);
     }
 
-    /// Commands that ended unseen: to be read before the unit is asked, for [`Power::clear`].
+    /// Returns the number of commands that ended unseen. Must be read before the unit is asked, for
+    /// [`Power::clear`].
     pub(crate) fn unseen(&self) -> u64 {
         self.unseen.load(Ordering::Relaxed)
     }
 
-    /// Whether there may be a loss that is not counted. To be asked before [`Power::losses`].
+    /// Whether there may be an uncounted loss. Must be called before [`Power::losses`].
     #[inline]
     pub(crate) fn is_unsure(&self) -> bool {
-        // Acquire: a thread that sees that they are cleared sees the losses that were counted before; the partner is `clear`.
+        // Acquire: a thread that sees the commands cleared also sees the losses that were counted
+        // before; the partner is `clear`.
         self.unseen.load(Ordering::Relaxed) > self.cleared.load(Ordering::Acquire)
     }
 
-    /// Whether a timestamp that the unit has answered with says that it was not off since it was set.
+    /// Whether the unit's timestamp proves that it was not without power since the timestamp was
+    /// set.
     pub(crate) fn is_as_set(&self, timestamp: Timestamp) -> bool {
         let witness = *lock(&self.witness);
         witness.is_some_and(|(token, _)| token.is_in(timestamp))
     }
 
-    /// The unit was not off before it answered: these unseen commands hide nothing.
+    /// Clears unseen commands, because the unit was not without power before it answered: they hide
+    /// no loss.
     pub(crate) fn clear(&self, unseen: u64) {
         self.cleared.fetch_max(unseen, Ordering::Release);
     }
 
-    /// Whether the timestamp was set after the last loss that is known.
+    /// Whether the timestamp was set after the last known loss.
     pub(crate) fn is_watched(&self) -> bool {
         let witness = *lock(&self.witness);
         witness.is_some_and(|(_, losses)| losses == self.losses())
     }
 
-    /// A SET TIMESTAMP is over. It covers up what was lost before, so that is counted, and only then the token is known.
+    /// Handles the end of a SET TIMESTAMP. It erases the trace of an earlier loss, so a possible
+    /// loss is counted before the token becomes known.
     pub(crate) fn watch(&self, token: Option<Token>) {
         let unseen = self.unseen();
         let losses = self.losses.fetch_add(1, Ordering::Relaxed) + 1;
@@ -181,8 +190,9 @@ mod tests {
 
     use super::*;
 
-    /// A loss that one channel found and covered up by setting the timestamp again: a flush on another channel to which nothing is unsure any
-    /// more, or which finds the new token, knows of it.
+    /// One channel finds a loss, and erases its trace by setting the timestamp again. A flush on
+    /// another channel that sees nothing unsure any more, or sees the new token, also sees the
+    /// loss.
     #[test]
     fn a_loss_that_is_covered_up_is_counted() {
         loom::model(|| {

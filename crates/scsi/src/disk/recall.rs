@@ -1,11 +1,13 @@
-//! What a disk's channels say of themselves: whether what they had under way has come back, which a reset waits for, and whether they have
-//! seen how that ended at the device, which a flush waits for.
+//! Coordination of a disk's channels. A reset waits until their commands in flight have come back
+//! (a recall). A flush waits until they have seen how those commands ended at the device (a look).
 //!
 //! Invariants:
-//! - a recall has a number, and each is larger than the one before; so has a look;
-//! - a channel that has answered a recall's number has nothing under way that it had when it saw it;
-//! - a channel that has answered a look's number has been told of the end of all that it had sent when it saw it;
-//! - a channel that is not busy has nothing under way, and nothing that it has not taken.
+//! - Each recall has a number, larger than that of the one before; so has each look.
+//! - A channel that has answered a recall's number has in flight none of the commands that were in
+//!   flight when it saw the number.
+//! - A channel that has answered a look's number has been told of the end of all commands that it
+//!   had sent when it saw the number.
+//! - A channel that is not busy has nothing in flight, and has taken all that ended.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -16,7 +18,7 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 
 const NAP: Duration = Duration::from_micros(50);
 
-/// A disk's side.
+/// The disk's side of recalls and looks.
 #[derive(Debug, Default)]
 pub(crate) struct Recall {
     number: AtomicU64,
@@ -24,19 +26,20 @@ pub(crate) struct Recall {
     channels: Mutex<Vec<Weak<Answers>>>,
 }
 
-/// A channel's side, on a cache line of its own: each thread writes to its channel's.
+/// A channel's side of recalls and looks, on a cache line of its own: each thread writes only to
+/// its channel's.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Answers {
     is_busy: AtomicBool,
     answered: AtomicU64,
     looked: AtomicU64,
-    /// Ends the sleep of its thread.
+    /// An event that wakes the channel's thread.
     wake: Option<Arc<WakeEvent>>,
 }
 
 impl Recall {
-    /// A channel was opened, whose thread this event wakes.
+    /// Adds a new channel, whose thread this event wakes.
     pub(crate) fn enlist(&self, wake: Option<Arc<WakeEvent>>) -> Arc<Answers> {
         let answers = Arc::new(Answers { wake, ..Answers::default() });
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,19 +53,20 @@ impl Recall {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Asks all channels; the number to wait for.
+    /// Begins a recall of all channels. Returns its number.
     pub(crate) fn begin(&self) -> u64 {
         self.number.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The last look that was asked for.
+    /// Returns the number of the last look.
     #[inline(always)]
     pub(crate) fn looks(&self) -> u64 {
         // Acquire: what is sent after this is sent after the flush was done; the partner is `begin_look`.
         self.looks.load(Ordering::Acquire)
     }
 
-    /// Asks all channels how what they have sent ends, and wakes all but the asking one; the number to ask about.
+    /// Begins a look: asks all channels how their sent commands ended, and wakes all but the asking
+    /// one. Returns its number.
     pub(crate) fn begin_look(&self, but: &Arc<Answers>) -> u64 {
         let number = self.looks.fetch_add(1, Ordering::AcqRel) + 1;
         for channel in self.all() {
@@ -76,7 +80,7 @@ impl Recall {
         number
     }
 
-    /// Whether they know.
+    /// Whether all channels have answered a look.
     pub(crate) fn is_seen(&self, number: u64) -> bool {
         !self.all().iter().any(|channel| channel.is_unseen(number))
     }
@@ -84,12 +88,13 @@ impl Recall {
     fn all(&self) -> Vec<Arc<Answers>> {
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         let all = channels.iter().filter_map(Weak::upgrade).collect();
-        // What a channel noted that is closed is seen: the partner is its last `Arc`.
+        // The partner is the drop of a closed channel's last `Arc`: what that channel noted is seen
+        // here.
         fence(Ordering::Acquire);
         all
     }
 
-    /// Waits for the answers; how many are missing when the time is up.
+    /// Waits for the answers to a recall. Returns the number of missing ones when the time is up.
     pub(crate) fn wait(&self, number: u64, at_most: Duration) -> usize {
         let start = time::now();
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -103,7 +108,7 @@ impl Recall {
     }
 }
 
-/// Channels that have not answered.
+/// Returns the number of channels that have not answered.
 fn missing(channels: &[Weak<Answers>], number: u64) -> usize {
     channels.iter().filter_map(Weak::upgrade).filter(|it| it.owes(number)).count()
 }
@@ -119,7 +124,7 @@ impl Answers {
         self.is_busy.load(Ordering::Acquire) && self.looked.load(Ordering::Acquire) < number
     }
 
-    /// The end is known of all that was sent when this look was seen.
+    /// Answers a look: the end is known of all commands that were sent when it was seen.
     #[cold]
     pub(crate) fn answer_look(&self, number: u64) {
         self.looked.store(number, Ordering::Release);
@@ -139,7 +144,8 @@ impl Answers {
 mod tests {
     use super::*;
 
-    /// A loss of power that one channel is told of, by a command that it sent before a flush was done on another: the flush knows of it.
+    /// One channel is told of a loss of power by a command that it sent before a flush was done on
+    /// another channel: the flush knows of the loss.
     #[test]
     fn what_was_sent_before_a_flush_is_known_after_a_look() {
         for goes_idle in [false, true] {
@@ -177,7 +183,8 @@ mod tests {
         }
     }
 
-    /// A thread that waits for a recall sees all that a channel did with what it had under way: that channel answers, or is not busy any more.
+    /// A thread that waits for a recall sees everything that a channel did with its commands,
+    /// because that channel answers or is no longer busy.
     #[test]
     fn what_came_back_is_seen() {
         for goes_idle in [false, true] {

@@ -9,7 +9,7 @@ use crate::host::{Host, HostQueue, QueueOptions, Refusal, Report, Task, Unit};
 
 const NAP: Duration = Duration::from_micros(50);
 
-/// Resets a unit. On return nothing that was sent to it before is under way at the device.
+/// Resets a unit. On return no command that was sent before is in flight at the device.
 pub(crate) fn reset(host: &Arc<dyn Host>, unit: Unit, task_timeout: Duration) -> Result<()> {
     match host.open_queue(unit, &QueueOptions { depth: 1, arenas: &[], sleeps: false }) {
         Ok(mut queue) => {
@@ -26,7 +26,7 @@ pub(crate) fn reset(host: &Arc<dyn Host>, unit: Unit, task_timeout: Duration) ->
     host.reset()
 }
 
-/// Runs a task; whether it succeeded.
+/// Runs a task. Returns whether it succeeded.
 fn run(queue: &mut dyn HostQueue, task: Task, timeout: Duration) -> bool {
     let start = time::now();
     let mut is_begun = false;
@@ -50,7 +50,7 @@ fn run(queue: &mut dyn HostQueue, task: Task, timeout: Duration) -> bool {
     false
 }
 
-/// Channels did not take back what they had under way.
+/// Makes the error for channels that did not take back their commands in time.
 pub(crate) fn not_taken_back(name: &str, channels: usize, waited: Duration) -> Error {
     let context = format!(
         "{name} was reset, and {channels} of its channels have not taken back what they had under way in {} ms",

@@ -1,4 +1,4 @@
-//! Waiting for completions: by looking, or asleep.
+//! Waits for completions, by polling or asleep.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use qpair_block::{Completion, WaitClock, WaitOptions};
 
 use super::channel::ScsiChannel;
 
-/// Looks at the queue between two looks at the clock and the wake event.
+/// The number of looks at the queue between two looks at the clock and the wake event.
 const LOOKS: u32 = 64;
-/// Longest sleep while a flush waits for other threads.
+/// The longest sleep while a flush waits for other threads.
 const LOOK_SLEEP: Duration = Duration::from_millis(1);
 
 impl ScsiChannel {
@@ -30,7 +30,7 @@ impl ScsiChannel {
             }
             let end = clock.end(got);
             if self.taken == 0 {
-                // Nothing can come but the end.
+                // Only the time-out can end this wait.
                 if end.is_none() && self.wake.is_none() {
                     break;
                 }
@@ -86,7 +86,8 @@ impl ScsiChannel {
         completions.len() - before
     }
 
-    /// A device that runs on this thread may have said when there is something to do: nothing comes before.
+    /// Sleeps until a device that runs on this thread has announced work, if it has: nothing comes
+    /// before.
     fn nap(&mut self, now: Instant, end: Option<Instant>) {
         const NAP_MAX: Duration = Duration::from_micros(100);
         let Some(due) = self.queue().due() else { return };
@@ -97,7 +98,8 @@ impl ScsiChannel {
         }
     }
 
-    /// Sleeps until the interrupt, the wake event or `end`. Whether it was the wake event.
+    /// Sleeps until the interrupt, the wake event or `end`. Returns whether the wake event ended
+    /// it.
     fn sleep(&mut self, end: Option<Instant>) -> bool {
         let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
         self.statistics.system_calls += 1;

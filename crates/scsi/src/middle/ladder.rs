@@ -1,22 +1,22 @@
-//! The error ladder: what is done, step by step, about a command whose time is up.
+//! The error ladder: the steps for a command that has exceeded its time limit.
 //!
-//! Abort, LUN reset, target reset, host reset, offline. Each step has its time; the last one is the host's, which ends by itself: it
-//! reports all commands, whether the controller came back or not.
+//! Abort, LUN reset, target reset, host reset, offline. Each step has a time limit, except the host
+//! reset, which ends by itself: it reports all commands, whether the controller came back or not.
 
 use crate::host::{HostQueue, Task};
 
-/// Host resets for time-outs with no good command between them, before the unit is given up.
+/// The number of host resets without a good command in between after which the unit is given up.
 const FRUITLESS_MAX: u32 = 2;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
     #[default]
     Idle,
-    /// To be begun as soon as there is room.
+    /// The step has to begin as soon as there is room.
     Next(Rung),
-    /// A task is under way since then.
+    /// A task has been in progress since this time.
     Doing(Rung, u32),
-    /// The task is over; whether it succeeded.
+    /// The task has ended. The value says whether it succeeded.
     Over(Rung, bool),
     /// The controller is being reset.
     Resetting,
@@ -44,7 +44,7 @@ impl Rung {
 pub(crate) struct Ladder {
     step: Step,
     victim: u16,
-    /// When the step that is to be begun could have been.
+    /// The time at which the step that waits to begin could have begun.
     wanted_ms: u32,
     fruitless: u32,
 }
@@ -76,12 +76,13 @@ impl Ladder {
         }
     }
 
-    /// Whether the unit is to be asked no more.
+    /// Whether the unit should not be used any more.
     pub(crate) fn gave_up(&self) -> bool {
         self.fruitless >= FRUITLESS_MAX
     }
 
-    /// Goes on: the step that was begun, if one was. `is_victim_over`: the command for which it was begun was reported.
+    /// Moves the ladder on and returns the step that was begun, if any. `is_victim_over`: the
+    /// command that caused it was reported.
     pub(crate) fn climb(
         &mut self,
         host: &mut dyn HostQueue,

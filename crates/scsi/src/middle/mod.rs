@@ -1,4 +1,4 @@
-//! The middle layer: commands from their beginning to their end.
+//! The middle layer: commands from beginning to end.
 
 mod ladder;
 mod queue;

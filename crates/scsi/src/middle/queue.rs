@@ -1,10 +1,12 @@
 //! The life of a command.
 //!
 //! Invariants:
-//! - a slot's number is its command's tag; a slot is `Sent` from when the host's queue took its command until that reported it;
-//! - a command's buffer is in its slot while it is `Sent`;
-//! - a command is `Held` if and only if its tag is in `held`;
-//! - each command that was begun is in `done` exactly once, and its slot is its owner's until [`Queue::end`].
+//! - A slot's number is its command's tag. A slot is `Sent` from the time the host's queue took its
+//!   command until the queue reported it.
+//! - A command's buffer is in its slot while the slot is `Sent`.
+//! - A command is `Held` if and only if its tag is in `held`.
+//! - Each command that was begun is in `done` exactly once. Its slot belongs to its owner until
+//!   [`Queue::end`].
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -22,33 +24,34 @@ use crate::disk::{Power, Recall};
 use crate::host::{Data, HostQueue, Outcome, Refusal, Report, SENSE_BYTES};
 use crate::options::ScsiOptions;
 
-/// Polls between two looks at the clock: at most, and by how much one that found nothing counts more.
+/// The maximum number of polls between two looks at the clock, and how much an empty poll counts.
 const POLLS: u32 = 1024;
 const EMPTY_POLL: u32 = 8;
-/// Longest sleep with something under way, so that a controller that says nothing is noticed; and while something is to be sent again.
+/// The longest sleep with commands in flight, so that a silent controller is noticed; and the
+/// longest sleep while a command has to be sent again.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 const SLEEP_SHORT: Duration = Duration::from_millis(1);
-/// Good commands for each by which the window grows again.
+/// The number of good commands after which the window grows by one again.
 const GROWTH: u32 = 64;
 
-/// What all channels of a unit know of it.
+/// The state that all channels of a unit share.
 #[derive(Debug, Default)]
 pub(crate) struct UnitState {
-    /// What its disk is called.
+    /// The name of the disk.
     pub(crate) name: String,
     pub(crate) power: Power,
-    /// Resets wait here for what its channels have under way.
+    /// Lets resets wait for the commands that the channels have in flight.
     pub(crate) recall: Recall,
 }
 
-/// Where a command's data is.
+/// The place of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// It has none.
+    /// The command has no data.
     None,
-    /// In the buffer that came with it.
+    /// The buffer in the command's slot.
     Buffer,
-    /// In the queue's own memory.
+    /// The queue's own memory.
     Scratch,
 }
 
@@ -58,14 +61,14 @@ pub(crate) struct Command {
     pub(crate) cdb: Cdb,
     pub(crate) is_out: bool,
     pub(crate) place: Place,
-    /// First byte in that place.
+    /// The offset of the first byte in that place.
     pub(crate) offset: u32,
-    /// Bytes.
+    /// The number of bytes.
     pub(crate) len: u32,
 }
 
 impl Command {
-    /// Without data.
+    /// Makes a command without data.
     pub(crate) fn plain(cdb: Cdb) -> Self {
         Self { cdb, is_out: false, place: Place::None, offset: 0, len: 0 }
     }
@@ -73,9 +76,9 @@ impl Command {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It has no owner.
+    /// The slot has no owner.
     Free,
-    /// Its owner's.
+    /// The slot has an owner, and no command.
     Idle,
     Sent,
     Held,
@@ -85,13 +88,14 @@ enum Stage {
 struct Slot {
     stage: Stage,
     retries: u8,
-    /// The ladder was begun for it.
+    /// The error ladder was begun for this command.
     is_late: bool,
-    /// In which of two rounds it was sent last.
+    /// The one of two rounds in which the command was last sent.
     round: bool,
     command: Command,
     buffer: Option<Buffer>,
-    /// When it was sent last, when it was begun, and when it may be sent again: ms of the queue's own time.
+    /// When the command was last sent, when it was begun, and when it may be sent again: ms of the
+    /// queue's own time.
     sent_ms: u32,
     begun_ms: u32,
     not_before_ms: u32,
@@ -103,7 +107,7 @@ pub(crate) struct Done {
     pub(crate) tag: u16,
     pub(crate) result: Result<(), IoError>,
     pub(crate) sense: Option<Sense>,
-    /// Bytes moved, if fewer than asked for.
+    /// The number of bytes moved, if fewer than asked for.
     pub(crate) short: Option<u32>,
 }
 
@@ -116,21 +120,22 @@ pub(crate) struct Queue {
     scratch: Buffer,
     unit: Arc<UnitState>,
     options: ScsiOptions,
-    /// Commands sent and not reported.
+    /// The number of commands sent and not reported.
     sent: u32,
-    /// Commands sent before this round and not reported.
+    /// The number of commands sent before this round and not reported.
     older: u32,
     round: bool,
-    /// Commands that may be sent at a time.
+    /// The maximum number of commands that may be sent at a time.
     window: u32,
     good: u32,
     ladder: Ladder,
     start: Instant,
     now_ms: u32,
     polls_left: u32,
-    /// The unit does not answer any more, and is asked no more.
+    /// The unit no longer answers, and gets no more commands.
     is_offline: bool,
-    /// Short transfers are for the owner to judge (answers of varying length).
+    /// Reports short transfers as success and lets the owner judge them (for answers of varying
+    /// length).
     takes_short: bool,
 }
 
@@ -177,12 +182,12 @@ impl Queue {
         }
     }
 
-    /// The queue's own memory, for parameters of commands that are not under way.
+    /// Returns the queue's own memory, for parameters of commands that are not in flight.
     pub(crate) fn scratch(&mut self) -> &mut Buffer {
         &mut self.scratch
     }
 
-    /// The buffer of a command that is over, and the queue's own memory.
+    /// Returns the buffer of a command that has ended, and the queue's own memory.
     pub(crate) fn both(&mut self, tag: u16) -> (Option<&mut Buffer>, &mut Buffer) {
         (self.slots[usize::from(tag)].buffer.as_mut(), &mut self.scratch)
     }
@@ -192,7 +197,7 @@ impl Queue {
         self.host.reaches(buffer.arena())
     }
 
-    /// How many bytes of a part of a slot's buffer one command can move.
+    /// Returns how many bytes of a part of a slot's buffer one command can move.
     pub(crate) fn reach(&mut self, tag: u16, offset: u32, len: u32) -> u32 {
         let Some(buffer) = &self.slots[usize::from(tag)].buffer else { return 0 };
         self.host.reach(buffer, offset as usize, len).min(len)
@@ -210,7 +215,8 @@ impl Queue {
         self.host.clear_interrupt();
     }
 
-    /// Longest sleep that keeps the time of commands and tasks, and of what waits to be sent again.
+    /// Returns the longest sleep that keeps the time of commands and tasks, and of commands that
+    /// wait to be sent again.
     pub(crate) fn sleep_max(&self) -> Duration {
         if !self.held.is_empty() || !self.ladder.is_idle() {
             return SLEEP_SHORT;
@@ -219,7 +225,7 @@ impl Queue {
         SLEEP_MAX.min(Duration::from_millis(u64::from(shortest_ms / 4).max(1)))
     }
 
-    /// A slot, with the buffer that goes with its commands.
+    /// Takes a slot, with the buffer for its commands.
     #[inline]
     pub(crate) fn begin(&mut self, buffer: Option<Buffer>) -> Result<u16, Option<Buffer>> {
         let Some(tag) = self.free.pop() else { return Err(buffer) };
@@ -229,7 +235,7 @@ impl Queue {
         Ok(tag)
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     #[inline]
     pub(crate) fn end(&mut self, tag: u16) -> Option<Buffer> {
         let slot = &mut self.slots[usize::from(tag)];
@@ -238,7 +244,7 @@ impl Queue {
         slot.buffer.take()
     }
 
-    /// Sends a command from an idle slot; its end comes by [`Queue::turn`].
+    /// Sends a command from an idle slot. Its end is reported by [`Queue::turn`].
     #[inline]
     pub(crate) fn send(&mut self, tag: u16, command: Command) {
         let now = self.now_ms;
@@ -261,7 +267,7 @@ impl Queue {
         self.held.push_back(tag);
     }
 
-    /// Hands a command to the host's queue, or holds it.
+    /// Gives a command to the host's queue, or holds it.
     #[inline]
     fn dispatch(&mut self, tag: u16) -> bool {
         let slot = &mut self.slots[usize::from(tag)];
@@ -285,7 +291,7 @@ impl Queue {
                 false
             }
             Err(Refusal::Gone) => {
-                // Told with the next turn, as all ends are.
+                // Reported with the next turn, as all ends are.
                 slot.stage = Stage::Sent;
                 self.sent += 1;
                 self.reports.push(Report::Ended(tag, Outcome::Gone));
@@ -298,7 +304,7 @@ impl Queue {
         self.host.kick();
     }
 
-    /// Takes what is there, without sleeping.
+    /// Takes the reports that are there, without sleeping.
     #[inline]
     pub(crate) fn turn(&mut self, done: &mut Vec<Done>) {
         let before = done.len();
@@ -312,7 +318,7 @@ impl Queue {
                 Report::Task(succeeded) => self.task_ended(succeeded),
             }
         }
-        // Keeps what was allocated; what was reported meanwhile comes with the next turn.
+        // Keeps the allocation; reports that arrived meanwhile are handled by the next turn.
         std::mem::swap(&mut self.reports, &mut reports);
         self.reports.append(&mut reports);
         let polls = if done.len() > before { 1 } else { EMPTY_POLL };
@@ -405,7 +411,7 @@ impl Queue {
                 return self.hold(tag, 0);
             }
             Verdict::Busy(delay_ms) => {
-                // Not a retry, and yet not for ever.
+                // Not counted as a retry, but limited in time.
                 let patience_ms = timeout_ms.saturating_mul(u32::from(retries_max) + 1);
                 if now_ms.wrapping_sub(slot.begun_ms) < patience_ms {
                     self.window = self.sent.max(1);
@@ -438,7 +444,7 @@ impl Queue {
         self.now_ms = (time::now() - self.start).as_millis() as u32;
     }
 
-    /// Looks after what does not come by itself: the clock, the ladder, held commands.
+    /// Does the work that no report triggers: the clock, the ladder, held commands.
     #[cold]
     pub(crate) fn tend(&mut self, done: &mut Vec<Done>) {
         self.look_at_clock();
@@ -495,24 +501,25 @@ impl Queue {
         self.ladder.task_ended(succeeded);
     }
 
-    /// Commands that the device may still touch the memory of.
+    /// Returns the number of commands whose memory the device may still access.
     pub(crate) fn sent(&self) -> u32 {
         self.sent
     }
 
-    /// Begins a round: [`Queue::older`] counts what was sent before. Not before the round before it is over.
+    /// Begins a round: [`Queue::older`] counts the commands sent before. The previous round must be
+    /// over.
     pub(crate) fn begin_round(&mut self) {
         self.round = !self.round;
         self.older = self.sent;
     }
 
-    /// Commands that were sent before this round, and have not been reported.
+    /// Returns the number of commands that were sent before this round and have not been reported.
     #[inline(always)]
     pub(crate) fn older(&self) -> u32 {
         self.older
     }
 
-    /// Ends those that wait to be sent: no caller will wait for them.
+    /// Ends the commands that wait to be sent: no caller will wait for them.
     pub(crate) fn forget_held(&mut self) {
         while let Some(tag) = self.held.pop_front() {
             self.slots[usize::from(tag)].stage = Stage::Idle;

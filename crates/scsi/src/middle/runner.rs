@@ -1,4 +1,4 @@
-//! One command at a time, waited for: what the control plane asks of a unit.
+//! Runs one command at a time and waits for it, for the control plane.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use super::queue::{Command, Done, Place, Queue, UnitState};
 use crate::host::{Host, QueueOptions, Unit};
 use crate::options::ScsiOptions;
 
-/// Bytes of an answer, at most.
+/// The maximum number of bytes of an answer.
 const ANSWER_BYTES: usize = 16 << 10;
-/// Turns without sleep, after which it naps between them.
+/// The number of turns without sleep, after which the runner naps between turns.
 const TURNS: u32 = 2000;
 const NAP: Duration = Duration::from_micros(50);
 
-/// A command that was not done.
+/// The error of a command that failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unanswered {
     pub(crate) error: IoError,
@@ -24,7 +24,7 @@ pub(crate) struct Unanswered {
 }
 
 impl Unanswered {
-    /// As an error about `what`.
+    /// Converts to an error about `what`.
     pub(crate) fn about(&self, what: impl std::fmt::Display) -> Error {
         let context = match &self.sense {
             Some(sense) => format!("{what}: {sense}"),
@@ -65,7 +65,7 @@ impl Runner {
         Ok(self.queue.scratch().as_slice()[..len].to_vec())
     }
 
-    /// Runs a command that takes these bytes.
+    /// Runs a command that sends these bytes.
     pub(crate) fn tell(
         &mut self,
         command: ScsiCommand,
@@ -102,7 +102,7 @@ impl Runner {
     }
 }
 
-/// A block of memory for a queue, in an arena of its own.
+/// Makes a block of memory for a queue, in an arena of its own.
 pub(crate) fn scratch(shared: bool, len: usize) -> Result<(Arc<Arena>, Buffer)> {
     let options = ArenaOptions { shared, ..ArenaOptions::ordinary_pages() };
     let context = || format!("{len} bytes of memory for a SCSI queue");

@@ -1,4 +1,4 @@
-//! What the answer to a command means. A table, and nothing else: see docs/design/scsi.md.
+//! The table of answers to commands and what to do about each: see docs/design/scsi.md.
 
 use qpair_block::IoError;
 use qpair_scsi_wire::sense::{Code, Key};
@@ -9,27 +9,27 @@ use qpair_scsi_wire::{
 
 use crate::host::Outcome;
 
-/// Another initiator has reserved the unit: EACCES.
+/// The errno for a unit that another initiator has reserved: EACCES.
 const RESERVED: i32 = 13;
-/// How long a unit that is becoming ready is left alone, ms.
+/// The pause before a command to a unit that is becoming ready is sent again, ms.
 const BECOMING_READY_MS: u32 = 100;
-/// How long a busy unit is left alone, ms.
+/// The pause before a command to a busy unit is sent again, ms.
 const BUSY_MS: u32 = 2;
 
-/// What is done about an answer.
+/// The reaction to an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Good,
-    /// Send it again after a while; one retry less.
+    /// Send the command again after this many ms; one retry less.
     Again(u32),
-    /// Send it again, once.
+    /// Send the command again, once.
     Once,
-    /// Send it again after a while; the unit has too much to do.
+    /// Send the command again after this many ms; the unit has too much to do.
     Busy(u32),
     Fail(IoError),
 }
 
-/// Of a SCSI status, with the sense data if there is any.
+/// Returns the verdict on a SCSI status, with the sense data if there is any.
 pub(crate) fn of_status(status: u8, sense: Option<&Sense>) -> Verdict {
     match status {
         GOOD | CONDITION_MET => Verdict::Good,
@@ -43,7 +43,7 @@ pub(crate) fn of_status(status: u8, sense: Option<&Sense>) -> Verdict {
 }
 
 fn of_sense(sense: &Sense) -> Verdict {
-    // What an earlier command did is not known to have anything to do with this one, which was not done.
+    // A deferred error is of an earlier command. This command was not done, and can be sent again.
     if sense.is_deferred {
         return Verdict::Again(0);
     }
@@ -52,7 +52,7 @@ fn of_sense(sense: &Sense) -> Verdict {
         (Key::NotReady, Code::BECOMING_READY) => Verdict::Again(BECOMING_READY_MS),
         (Key::UnitAttention, _) => Verdict::Again(0),
         (Key::HardwareError, _) => Verdict::Once,
-        // Protection information does not fit: it will not the next time.
+        // Protection information that does not match will not match the next time either.
         (Key::AbortedCommand, Code(0x10, _)) => Verdict::Fail(IoError::IO),
         (Key::AbortedCommand, _) => Verdict::Again(0),
         (Key::DataProtect, Code::SPACE_EXHAUSTED) => Verdict::Fail(IoError::NO_SPACE),
@@ -67,13 +67,14 @@ fn of_sense(sense: &Sense) -> Verdict {
     }
 }
 
-/// Whether sense data says that the unit may have been without power, and its volatile cache with it.
+/// Whether sense data reports that the unit may have been without power, and its volatile cache
+/// with it.
 pub(crate) fn may_have_lost_cache(sense: &Sense) -> bool {
     sense.key == Key::UnitAttention
         && matches!(sense.code, Code::POWER_ON_OR_RESET | Code::POWER_ON)
 }
 
-/// Whether what the unit had to say of a command is not known, if it said anything.
+/// Whether it is unknown if the unit reported anything with a command.
 pub(crate) fn is_unseen(outcome: Outcome, sense: Option<&Sense>) -> bool {
     match outcome {
         Outcome::Status(CHECK_CONDITION) => sense.is_none(),

@@ -1,4 +1,4 @@
-//! From a path to a connection on which both sides have agreed.
+//! Connects to a path, and agrees with the server on the protocol.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use super::errors;
 use crate::codec::{Capabilities, MAJOR, MINOR, Version};
 use qpair_socket::MESSAGE_FDS_MAX;
 
-/// The socket that is meant by a path: some servers are named by the folder that it is in.
+/// Returns the socket for a path: some servers are named by the folder of their socket.
 pub(super) fn socket_path(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("cntrl") } else { path.to_owned() }
 }

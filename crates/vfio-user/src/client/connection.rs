@@ -14,14 +14,14 @@ use crate::codec::{Command, Header, RegionAccess};
 use crate::{Incoming, Message};
 use qpair_socket::{MESSAGE_FDS_MAX, Received, send};
 
-/// Most bytes that follow the header of an answer: what is asked for here is never that long.
+/// The maximum number of bytes after the header of an answer: this client asks for nothing longer.
 const PAYLOAD_BYTES_MAX: usize = (64 << 10) + RegionAccess::BYTES;
 
-/// Between two looks at whether to go on waiting.
+/// The interval at which the timeout policy is asked.
 const SLICE: Duration = Duration::from_millis(50);
 
 pub(super) struct Connection {
-    /// `None` once closed.
+    /// The socket; `None` once closed.
     stream: Option<UnixStream>,
     name: String,
     options: ClientOptions,
@@ -29,7 +29,7 @@ pub(super) struct Connection {
     next_id: u16,
     /// Commands were sent that want no reply.
     has_posted: bool,
-    /// Closed for that.
+    /// The connection was closed because the device cut short shared memory.
     is_cut_short: bool,
 }
 
@@ -52,7 +52,7 @@ impl Connection {
         &self.name
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a command and waits for its answer.
     pub(super) fn call(
         &mut self,
         command: Command,
@@ -80,7 +80,7 @@ impl Connection {
         posted.map_err(|end| self.close(command, end))
     }
 
-    /// Closes the connection: the device took away memory that is shared with it.
+    /// Closes the connection, because the device cut short memory that is shared with it.
     pub(super) fn cut_short(&mut self) -> Error {
         warn!(name: "lost", device = self.name, "the device cut short memory that is shared with it");
         self.stream = None;
@@ -88,7 +88,7 @@ impl Connection {
         errors::cut_short(&self.name)
     }
 
-    /// The first call of all, with words for a peer at the other end that is something else.
+    /// Makes the first call, with an error of its own for a peer that speaks another protocol.
     pub(super) fn greet(&mut self, payload: &[u8]) -> Result<Message> {
         let command = Command::Version;
         self.exchange(command, payload, &[]).map_err(|end| match end {
@@ -145,7 +145,7 @@ impl Connection {
                 }
                 Received::Message(message) => {
                     let reply = message.header;
-                    // Some servers answer also what needs no answer.
+                    // Some servers answer even commands that want no reply.
                     let was_posted = reply.command == Command::RegionWrite as u16;
                     if self.has_posted && was_posted && reply.id != header.id {
                         continue;
@@ -170,16 +170,16 @@ struct Turn<'a> {
     start: Instant,
 }
 
-/// Why there is no answer.
+/// The reason why a call has no successful answer.
 enum End {
-    /// There is one: an error.
+    /// The answer is an error.
     Refused(u32),
     Closed,
     TooSlow,
-    /// The program did not want to wait for it any more.
+    /// The timeout policy ended the wait.
     Stopped,
     Wrong(String),
-    /// The connection was closed before.
+    /// The connection was closed before the call.
     Before,
 }
 
@@ -207,7 +207,7 @@ fn send_all(
     Ok(())
 }
 
-/// Answers a command of the device's: memory is only reached by mapping it.
+/// Refuses a command of the device: memory can be accessed only by mapping it.
 fn refuse(stream: &UnixStream, message: &Message, turn: &Turn<'_>) -> std::result::Result<(), End> {
     if message.header.wants_no_reply() {
         return Ok(());
@@ -227,7 +227,7 @@ fn wait(stream: &UnixStream, events: PollFlags, turn: &Turn<'_>) -> std::result:
     }
     let slice = left.min(SLICE);
     let slice = Timespec { tv_sec: slice.as_secs() as _, tv_nsec: slice.subsec_nanos().into() };
-    // Whatever it says, the next try finds out.
+    // Whatever the result, the next attempt finds out.
     let _ = rustix::event::poll(&mut [PollFd::new(stream, events)], Some(&slice));
     Ok(())
 }

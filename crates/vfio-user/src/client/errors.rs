@@ -1,4 +1,4 @@
-//! Errors, and the way out of them.
+//! Errors of the client, with hints.
 
 use std::io;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) fn nonsense(name: &str, command: Command) -> Error {
 }
 
 pub(super) fn refused(name: &str, command: Command, errno: u32) -> Error {
-    // Some servers do not say why, and some say what is no error number.
+    // Some servers give no reason, and some send a value that is no error number.
     let errno = i32::try_from(errno).ok().filter(|errno| (1..4096).contains(errno)).unwrap_or(5);
     let cause = io::Error::from_raw_os_error(errno);
     let error = Error::os(cause, format!("{name}: the device refused {command:?}"));

@@ -1,7 +1,10 @@
 //! The driver's side: a device in another process as a PCI function.
 //!
-//! Always: every call ends, by an answer or by the time-out; the answer to a command is the next reply, since one call is under way
-//! at a time; after a time-out, or bytes that make no sense, the connection is closed, and every call says that the device is gone.
+//! Invariants:
+//! - Every call ends, by an answer or by the time-out.
+//! - The answer to a command is the next reply, since only one call is in progress at a time.
+//! - After a time-out, or bytes that make no sense, the connection is closed. Every later call then
+//!   fails with the error that the device is gone.
 
 mod connect;
 mod connection;
@@ -25,25 +28,26 @@ use crate::codec::{
 };
 use connection::Connection;
 
-/// Where addresses for the device begin. Not 0, which no command should name by accident.
+/// The first address for the device. Not 0, which a faulty command is likely to name.
 const IOVA_START: u64 = 1 << 32;
-/// What is opened lies apart, so that running over an end finds nothing.
+/// The unused addresses between two open areas, so that an access past an end hits no memory.
 const IOVA_GAP: u64 = 2 << 20;
-/// What is opened lies on this grid, in its file also: SPDK takes nothing else, and does not say so.
+/// The alignment of open areas, also in their files: SPDK accepts no other, and does not say so.
 const GRID_BYTES: u64 = 2 << 20;
-/// Room for what a region is.
+/// The maximum number of bytes of a region's description.
 const REGION_INFO_BYTES: u32 = 4096 - 32;
-/// Base address registers.
+/// The number of base address registers.
 const BARS: u32 = 6;
 
-/// How a client waits.
+/// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Longest time that an answer may take. A device that shares its processor with others may take a while.
+    /// The time limit for an answer. A device that shares its processor with others may need a
+    /// while. Default: 10 s.
     pub timeout: Duration,
-    /// What may end a wait before.
+    /// The timeout policy, which may end a wait before the time limit. Default: none.
     pub patience: Patience,
-    /// Whether only memory of reserved huge pages is shared with the device.
+    /// Whether only memory of reserved huge pages is shared with the device. Default: false.
     pub huge_pages: bool,
 }
 
@@ -61,12 +65,13 @@ pub struct Client {
     huge_pages: bool,
     config_bytes: u64,
     bars: Vec<Bar>,
-    /// The function's command register as it was found, and where the control word of its MSI-X capability is.
+    /// The state of the function's command register before this client changed it, and the offset
+    /// of its MSI-X control word.
     found: Found,
     state: Mutex<State>,
 }
 
-/// What of the configuration space is put back at the end.
+/// The parts of the configuration space to restore at the end.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     command: Option<u16>,
@@ -75,25 +80,26 @@ struct Found {
 
 struct Bar {
     info: RegionInfo,
-    /// What is behind its areas.
+    /// The file behind the areas of the BAR.
     file: Option<OwnedFd>,
 }
 
 struct State {
     connection: Connection,
     next_iova: u64,
-    /// By the arena's number: its address for the device, its bytes, itself.
+    /// By the arena's number: address for the device, bytes, and the arena.
     arenas: HashMap<u32, (u64, u64, Arc<Arena>)>,
-    /// By the address of what is mapped: the address for the device, bytes, and itself.
+    /// By the address of the mapping: address for the device, bytes, and the mapping.
     regions: HashMap<usize, (u64, u64, Arc<Mapping>)>,
-    /// Registers that were mapped.
+    /// The registers that were mapped.
     registers: Vec<Weak<Mapping>>,
-    /// Mappings of this process that had been cut when this was last looked at.
+    /// The number of mappings in this process that had been cut short at the last check.
     cut: u64,
 }
 
 impl State {
-    /// Asks the device, unless memory that is shared with it was cut short: then it is not trusted with anything any more.
+    /// Sends a command and waits for its answer, unless memory that is shared with the device was
+    /// cut short: such a device is not trusted any more.
     fn call(
         &mut self,
         command: Command,
@@ -115,11 +121,12 @@ impl State {
 }
 
 impl Client {
-    /// Connects to a server at `path`: a socket, or a folder with a socket called `cntrl` in it.
+    /// Connects to a server at `path`: a socket, or a folder with a socket called `cntrl`.
     ///
     /// # Errors
-    /// `NotFound` and `Denied` for the path, `Gone` if no process listens there, `Busy` if it has a client already, `Unsupported` for what
-    /// is not vfio-user, another version of it or no PCI function.
+    /// `NotFound` and `Denied` for the path; `Gone` if no process listens there; `Busy` if the
+    /// server has a client already; `Unsupported` for another protocol, another version of
+    /// vfio-user, or a device that is not a PCI function.
     pub fn connect(path: &Path, options: &ClientOptions) -> Result<Self> {
         let path = connect::socket_path(path);
         let name = format!("vfio-user:{}", path.display());
@@ -170,7 +177,8 @@ impl Client {
         Ok(client)
     }
 
-    /// No interrupts by INTx, which have no way over the socket: a device that raises one waits for a driver to take it.
+    /// Turns INTx off, which cannot be signalled over the socket: a device that raises it waits for
+    /// a driver to acknowledge it.
     fn set_up(&mut self) -> Result<()> {
         let mut config = [0; 256];
         if self.config_bytes < config.len() as u64 {
@@ -185,7 +193,7 @@ impl Client {
         self.write_config(command::AT, &(found | command::NO_INTX).to_le_bytes())
     }
 
-    /// Lets the device send messages, or not: some send none before they are told to.
+    /// Enables or disables MSI-X: some devices send no messages before it is enabled.
     fn enable_msix(&self, enabled: bool) -> Result<()> {
         let Some(at) = self.found.msix_control_at else { return Ok(()) };
         let mut bytes = [0; 2];
@@ -229,8 +237,8 @@ impl Client {
     }
 }
 
-/// Whole steps of the grid around a range of a file, as far as the file goes: where they begin, and bytes. `None` if that is not of whole
-/// pages.
+/// Returns the start and the length of a range of a file, extended to whole steps of the grid as
+/// far as the file goes. `None` if the result is not whole pages.
 fn on_grid(file: BorrowedFd<'_>, offset_bytes: u64, len: u64) -> Option<(u64, u64)> {
     const PAGE_BYTES: u64 = 4096;
     let file_bytes = u64::try_from(rustix::fs::fstat(file).ok()?.st_size).ok()?;
@@ -240,7 +248,7 @@ fn on_grid(file: BorrowedFd<'_>, offset_bytes: u64, len: u64) -> Option<(u64, u6
     fits.then_some((start, end - start))
 }
 
-/// Asks what a region is.
+/// Asks for the description of a region.
 fn region(connection: &mut Connection, name: &str, index: u32) -> Result<Bar> {
     let request = RegionInfo::request(index, REGION_INFO_BYTES);
     let mut reply = connection.call(Command::GetRegionInfo, &request, &[])?;
@@ -315,7 +323,7 @@ impl PciFunction for Client {
         if kind as u64 == FUSE {
             return Err(errors::nonsense(&self.name, Command::GetRegionInfo));
         }
-        // What is cut short later is found by `State::call`.
+        // `State::call` detects files that are cut short later.
         if in_file.checked_add(len as u64).is_none_or(|end| end > u64::try_from(size).unwrap_or(0))
         {
             return Err(errors::nonsense(&self.name, Command::GetRegionInfo));
@@ -359,7 +367,8 @@ impl PciFunction for Client {
     }
 
     fn map_region(&self, region: &Arc<Mapping>) -> Result<Option<u64>> {
-        // A file that its owner could cut short would end this connection, and with it what others do by it.
+        // Only a file that no process can cut short. Otherwise the file's owner could end this
+        // connection, and with it the work of all other users.
         let Some((file, offset_bytes)) = region.file() else { return Ok(None) };
         let Some((start, len)) = on_grid(file, offset_bytes, region.bytes().len() as u64) else {
             return Ok(None);
@@ -430,11 +439,11 @@ impl PciFunction for Client {
     }
 }
 
-/// The next driver finds the function as this one did.
+/// Restores the function, so that the next driver finds it as this one did.
 impl Drop for Client {
     fn drop(&mut self) {
         let Some(found) = self.found.command else { return };
-        // One that has gone has nothing that could be put back.
+        // A device that has gone has nothing to restore.
         if self.enable_msix(false).is_ok() {
             let _ = self.write_config(command::AT, &found.to_le_bytes());
         }

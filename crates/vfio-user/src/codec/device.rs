@@ -1,29 +1,30 @@
-//! What a device is, and its interrupts.
+//! Messages about the device and its interrupts.
 
 use qpair_socket::{Fields, Writer};
 
-/// Numbers of kinds of interrupts.
+/// The indices of the kinds of interrupts.
 pub mod irq_index {
-    /// A line.
+    /// INTx, an interrupt line.
     pub const INTX: u32 = 0;
     /// MSI.
     pub const MSI: u32 = 1;
     /// MSI-X.
     pub const MSIX: u32 = 2;
-    /// How many kinds there are of a PCI function; the others are for errors and for asking for the device back.
+    /// The number of kinds of a PCI function; the others are for errors and for requests to release
+    /// the device.
     pub const COUNT: u32 = 5;
 }
 
-/// What a device is.
+/// The properties of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Whether it can be reset.
+    /// Whether the device can be reset.
     pub can_reset: bool,
-    /// Whether it is a PCI function.
+    /// Whether the device is a PCI function.
     pub is_pci: bool,
-    /// Regions.
+    /// The number of regions.
     pub regions: u32,
-    /// Kinds of interrupts.
+    /// The number of kinds of interrupts.
     pub irqs: u32,
 }
 
@@ -32,13 +33,13 @@ impl DeviceInfo {
     const RESET: u32 = 1;
     const PCI: u32 = 2;
 
-    /// The request.
+    /// Encodes the request.
     #[must_use]
     pub fn request() -> Vec<u8> {
         Writer::default().u32(Self::BYTES).u32(0).u32(0).u32(0).done()
     }
 
-    /// From the bytes of an answer.
+    /// Decodes an answer.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes);
@@ -51,7 +52,7 @@ impl DeviceInfo {
         })
     }
 
-    /// As bytes.
+    /// Encodes the answer.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let flags =
@@ -60,12 +61,12 @@ impl DeviceInfo {
     }
 }
 
-/// What a kind of interrupts is.
+/// The properties of a kind of interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IrqInfo {
-    /// Its number.
+    /// The index of the kind: one of [`irq_index`].
     pub index: u32,
-    /// Vectors; 0: it is not there.
+    /// The number of vectors; 0 if the device does not have this kind.
     pub count: u32,
 }
 
@@ -73,7 +74,7 @@ impl IrqInfo {
     const BYTES: u32 = 16;
     const EVENTFD: u32 = 1;
 
-    /// From the bytes of an answer; of a request, which looks the same, only the index means something.
+    /// Decodes an answer, or a request, of which only the index is meaningful.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes);
@@ -81,7 +82,7 @@ impl IrqInfo {
         Some(Self { index: fields.u32()?, count: fields.u32()? })
     }
 
-    /// As bytes.
+    /// Encodes the answer.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let flags = if self.count > 0 { Self::EVENTFD } else { 0 };
@@ -89,10 +90,10 @@ impl IrqInfo {
     }
 }
 
-/// What comes with a [`SetIrqs`].
+/// The kind of data in a [`SetIrqs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IrqData {
-    /// Nothing.
+    /// No data.
     None,
     /// A byte for each vector.
     Bools,
@@ -100,36 +101,36 @@ pub enum IrqData {
     Events,
 }
 
-/// What a [`SetIrqs`] is about.
+/// The action of a [`SetIrqs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IrqAction {
-    /// Vectors are masked.
+    /// Masks vectors.
     Mask,
-    /// Vectors are unmasked.
+    /// Unmasks vectors.
     Unmask,
-    /// Where vectors signal.
+    /// Sets the events that vectors signal.
     Trigger,
 }
 
-/// Sets interrupts up.
+/// A command that sets interrupts up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetIrqs {
-    /// What comes with it.
+    /// The kind of data.
     pub data: IrqData,
-    /// What it is about.
+    /// The action.
     pub action: IrqAction,
-    /// The kind of interrupts.
+    /// The index of the kind of interrupts: one of [`irq_index`].
     pub index: u32,
-    /// First vector.
+    /// The first vector.
     pub start: u32,
-    /// Vectors; 0: all of them are turned off.
+    /// The number of vectors; 0: all of them are turned off.
     pub count: u32,
 }
 
 impl SetIrqs {
     const BYTES: u32 = 20;
 
-    /// From bytes; `None` also for flags that mean nothing.
+    /// Decodes a command; also `None` for flags without a meaning.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes);
@@ -150,7 +151,7 @@ impl SetIrqs {
         Some(Self { data, action, index, start, count })
     }
 
-    /// As bytes.
+    /// Encodes the command.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let data = match self.data {

@@ -1,29 +1,29 @@
-//! Memory that a driver opens to the device.
+//! Messages about memory that a driver opens to the device.
 
 use qpair_socket::{Fields, Writer};
 
 const READ: u32 = 1;
 const WRITE: u32 = 2;
 
-/// Opens memory. The file behind it comes with the message, if there is one.
+/// A command that opens memory. The file behind it comes with the message, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaMap {
     /// Whether the device may read it.
     pub readable: bool,
     /// Whether the device may write it.
     pub writable: bool,
-    /// Where the memory begins in the file.
+    /// The offset of the memory in the file.
     pub file_offset_bytes: u64,
-    /// Its address for the device.
+    /// The address of the memory for the device.
     pub iova: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub len: u64,
 }
 
 impl DmaMap {
     const BYTES: u32 = 32;
 
-    /// From bytes.
+    /// Decodes a command.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes);
@@ -37,7 +37,7 @@ impl DmaMap {
         })
     }
 
-    /// As bytes.
+    /// Encodes the command.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let readable = if self.readable { READ } else { 0 };
@@ -52,16 +52,16 @@ impl DmaMap {
     }
 }
 
-/// Closes memory.
+/// A command that closes memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaUnmap {
-    /// Whether it is asked for a bitmap of what was written, which belongs to migration.
+    /// Whether the client asks for a bitmap of written pages, which belongs to migration.
     pub wants_dirty_pages: bool,
-    /// Whether all is closed, whatever the range.
+    /// Whether all memory is closed, whatever the range.
     pub all: bool,
-    /// First address for the device.
+    /// The first address for the device.
     pub iova: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub len: u64,
 }
 
@@ -70,7 +70,7 @@ impl DmaUnmap {
     const DIRTY: u32 = 1;
     const ALL: u32 = 2;
 
-    /// From bytes.
+    /// Decodes a command.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes);
@@ -83,7 +83,7 @@ impl DmaUnmap {
         })
     }
 
-    /// As bytes.
+    /// Encodes the command.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let dirty = if self.wants_dirty_pages { Self::DIRTY } else { 0 };

@@ -1,4 +1,4 @@
-//! What every message begins with.
+//! The header at the beginning of every message.
 
 use std::io;
 
@@ -12,7 +12,7 @@ const TYPE_REPLY: u32 = 1;
 const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
-/// What a message asks for.
+/// The command of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 #[expect(missing_docs, reason = "the protocol's own names")]
@@ -37,7 +37,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// The command of a number.
+    /// Returns the command with this number.
     #[must_use]
     pub fn of(number: u16) -> Option<Self> {
         use Command as C;
@@ -64,14 +64,14 @@ impl Command {
     }
 }
 
-/// The head of a message.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Chosen by the side that asks, and repeated in the reply.
+    /// The identifier, chosen by the sender of the command and repeated in the reply.
     pub id: u16,
     /// The command's number; a peer may send any.
     pub command: u16,
-    /// Bytes of the message with its header.
+    /// The bytes of the message, including the header.
     pub message_bytes: u32,
     flags: u32,
     /// The errno of a reply that [`Header::is_error`].
@@ -94,25 +94,25 @@ impl MessageHeader for Header {
 }
 
 impl Header {
-    /// Of a command with `payload_bytes`.
+    /// Makes the header of a command with `payload_bytes`.
     #[must_use]
     pub fn command(id: u16, command: Command, payload_bytes: usize) -> Self {
         Self::with(id, command as u16, payload_bytes, 0, 0)
     }
 
-    /// The same, of a command whose sender waits for no reply.
+    /// Marks a command as one whose sender waits for no reply.
     #[must_use]
     pub fn posted(self) -> Self {
         Self { flags: self.flags | NO_REPLY, ..self }
     }
 
-    /// Of the reply to `self`.
+    /// Makes the header of the reply to `self`.
     #[must_use]
     pub fn reply(self, payload_bytes: usize) -> Self {
         Self::with(self.id, self.command, payload_bytes, TYPE_REPLY, 0)
     }
 
-    /// Of the reply to `self` that says that it failed. Nothing follows it.
+    /// Makes the header of an error reply to `self`. No payload follows it.
     #[must_use]
     pub fn error(self, errno: u32) -> Self {
         Self::with(self.id, self.command, 0, TYPE_REPLY | ERROR, errno)
@@ -123,13 +123,13 @@ impl Header {
         Self { id, command, message_bytes, flags, errno }
     }
 
-    /// Whether it is a reply; else a command.
+    /// Whether the message is a reply; otherwise it is a command.
     #[must_use]
     pub fn is_reply(self) -> bool {
         self.flags & TYPE_MASK == TYPE_REPLY
     }
 
-    /// Whether it is neither command nor reply.
+    /// Whether the message is neither a command nor a reply.
     #[must_use]
     pub fn is_neither(self) -> bool {
         self.flags & TYPE_MASK > TYPE_REPLY
@@ -141,19 +141,20 @@ impl Header {
         self.flags & NO_REPLY != 0
     }
 
-    /// Whether it is the reply to a command that failed.
+    /// Whether the message is the reply to a command that failed.
     #[must_use]
     pub fn is_error(self) -> bool {
         self.flags & ERROR != 0
     }
 
-    /// Bytes that follow the header; `None` if the message claims to be shorter than its header.
+    /// Returns the number of bytes after the header; `None` if the message claims to be shorter
+    /// than its header.
     #[must_use]
     pub fn payload_bytes(self) -> Option<usize> {
         (self.message_bytes as usize).checked_sub(HEADER_BYTES)
     }
 
-    /// From bytes.
+    /// Decodes a header.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes);
@@ -166,7 +167,7 @@ impl Header {
         })
     }
 
-    /// The message: the header, and what follows it.
+    /// Encodes the message: the header and its payload.
     #[must_use]
     pub fn message(self, payload: &[u8]) -> Vec<u8> {
         Writer::default()

@@ -1,7 +1,8 @@
 //! Messages as bytes.
 //!
-//! Nothing here trusts a peer: parsing checks every length and gives `None` for what is too short, what is longer than it should be is
-//! ignored (peers send whole buffers), and no size that a peer names is allocated here.
+//! Nothing here trusts a peer. Parsing checks every length: bytes that are too short give `None`,
+//! and surplus bytes are ignored, since peers send whole buffers. No size that a peer names is
+//! allocated here.
 
 mod device;
 mod dma;

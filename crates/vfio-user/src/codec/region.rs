@@ -1,12 +1,12 @@
-//! Regions: base address registers and the configuration space.
+//! Messages about regions: base address registers and the configuration space.
 
 use qpair_socket::{Fields, Writer};
 
-/// Numbers of regions; 0 to 5 are the base address registers.
+/// The numbers of regions; 0 to 5 are the base address registers.
 pub mod region_index {
     /// The configuration space.
     pub const CONFIG: u32 = 7;
-    /// How many there are of a PCI function.
+    /// The number of regions of a PCI function.
     pub const COUNT: u32 = 9;
 }
 
@@ -19,38 +19,39 @@ const SPARSE_MMAP: u16 = 1;
 /// A part of a region that can be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// First byte in the region.
+    /// The offset of the first byte in the region.
     pub offset_bytes: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub len: u64,
 }
 
-/// What a region is.
+/// The description of a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionInfo {
-    /// Its number.
+    /// The number of the region.
     pub index: u32,
-    /// Bytes; 0: it is not there.
+    /// The size in bytes; 0 if the device does not have the region.
     pub len: u64,
-    /// What is added to an area's offset for its place in the file. It may wrap.
+    /// The value to add to an area's offset to get its offset in the file. The sum may wrap.
     pub file_offset_bytes: u64,
-    /// What can be mapped, in a file that comes with the message; empty: nothing.
+    /// The areas that can be mapped, from a file that comes with the message. May be empty.
     pub areas: Vec<Area>,
 }
 
 impl RegionInfo {
-    /// Bytes of what is told of every region.
+    /// The bytes of a description without areas.
     pub const BYTES: u32 = 32;
-    /// More areas than any region has.
+    /// A limit on the number of areas that no region exceeds.
     const AREAS_MAX: usize = 64;
 
-    /// The request for what region `index` is, with room for `argsz` bytes of answer.
+    /// Encodes the request for the description of region `index`, with room for `argsz` bytes of
+    /// answer.
     #[must_use]
     pub fn request(index: u32, argsz: u32) -> Vec<u8> {
         Writer::default().u32(argsz).u32(0).u32(index).u32(0).u64(0).u64(0).done()
     }
 
-    /// Room for the answer, and the region, of such a request.
+    /// Decodes the room for the answer, and the region, of such a request.
     #[must_use]
     pub fn parse_request(bytes: &[u8]) -> Option<(u32, u32)> {
         let mut fields = Fields::of(bytes);
@@ -58,7 +59,8 @@ impl RegionInfo {
         Some((argsz, index))
     }
 
-    /// The answer for a client with room for `argsz` bytes, and whether all of it is there: if not, it says how much room that takes.
+    /// Encodes the answer for a client with room for `argsz` bytes. Returns it, and whether it is
+    /// complete: if not, it says how much room is needed.
     #[must_use]
     pub fn payload(&self, argsz: u32) -> (Vec<u8>, bool) {
         let mapped = !self.areas.is_empty();
@@ -69,7 +71,8 @@ impl RegionInfo {
         let access = if self.len > 0 { READ | WRITE } else { 0 };
         let flags = access | if mapped { MMAP | CAPS } else { 0 };
         let whole = argsz >= needed;
-        // Also if they are not there for want of room: QEMU holds 0 to be wrong wherever there are some.
+        // Set even if the areas are missing for want of room: QEMU treats 0 as an error whenever
+        // there are areas.
         let capabilities_at = if mapped { Self::BYTES } else { 0 };
         let mut bytes = Writer::default()
             .u32(needed)
@@ -87,7 +90,7 @@ impl RegionInfo {
         (bytes.done(), whole)
     }
 
-    /// From the bytes of an answer.
+    /// Decodes an answer.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes);
@@ -107,7 +110,7 @@ impl RegionInfo {
         areas.iter().all(inside).then_some(Self { index, len, file_offset_bytes, areas })
     }
 
-    /// Follows the chain of capabilities. `Some(None)`: there is none about areas.
+    /// Follows the chain of capabilities. `Some(None)` if no capability is about areas.
     fn parse_areas(bytes: &[u8], first_at: u32) -> Option<Option<Vec<Area>>> {
         let mut at = first_at as usize;
         // A chain that leads back to itself ends as well.
@@ -131,22 +134,22 @@ impl RegionInfo {
     }
 }
 
-/// Which bytes of a region are read or written.
+/// The bytes of a region to read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionAccess {
-    /// First byte in the region.
+    /// The offset of the first byte in the region.
     pub offset_bytes: u64,
-    /// The region.
+    /// The number of the region.
     pub region: u32,
-    /// Bytes.
+    /// The number of bytes.
     pub len: u32,
 }
 
 impl RegionAccess {
-    /// Bytes of it, before the data.
+    /// The bytes of the encoded access, before the data.
     pub const BYTES: usize = 16;
 
-    /// From bytes; what follows is the data.
+    /// Decodes an access. The rest of the bytes are the data.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let mut fields = Fields::of(bytes);
@@ -155,7 +158,7 @@ impl RegionAccess {
         Some((access, fields.rest()))
     }
 
-    /// As bytes, with data behind it.
+    /// Encodes the access with data behind it.
     #[must_use]
     pub fn payload(&self, data: &[u8]) -> Vec<u8> {
         Writer::default().u64(self.offset_bytes).u32(self.region).u32(self.len).bytes(data).done()

@@ -1,25 +1,25 @@
-//! The first message: which protocol, and what each side can do.
+//! The first message: the protocol version, and the capabilities of each side.
 
 use serde::Deserialize;
 
 use qpair_socket::{Fields, Writer};
 
-/// The protocol's major number that is spoken here.
+/// The major version that this crate speaks.
 pub const MAJOR: u16 = 0;
-/// The highest minor number that is known here.
+/// The highest minor version that this crate knows.
 pub const MINOR: u16 = 1;
 
-/// What a side says that it can do. A key that is missing has the protocol's default.
+/// The capabilities of one side. A missing key has the protocol's default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Capabilities {
-    /// Most descriptors that it takes with a message.
+    /// The maximum number of descriptors with a message.
     pub max_msg_fds: u32,
-    /// Most bytes of a transfer in a message.
+    /// The maximum number of bytes of a transfer in a message.
     pub max_data_xfer_size: u64,
-    /// Most ranges of memory open at a time.
+    /// The maximum number of ranges of memory open at a time.
     pub max_dma_maps: u64,
-    /// Page sizes of such ranges, one bit each.
+    /// The page sizes of such ranges, one bit each.
     pub pgsizes: u64,
 }
 
@@ -35,19 +35,20 @@ struct Words {
     capabilities: Capabilities,
 }
 
-/// What both sides send first.
+/// The first message of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Peers of another one do not understand each other.
+    /// The major version. Peers with different ones do not understand each other.
     pub major: u16,
-    /// The lower of both sides' is spoken.
+    /// The minor version. The lower one of both sides is used.
     pub minor: u16,
-    /// What the sender can do.
+    /// The capabilities of the sender.
     pub capabilities: Capabilities,
 }
 
 impl Version {
-    /// From bytes. The words may be missing altogether; if there are some, they are JSON that ends in a 0 byte.
+    /// Decodes a message. The capabilities may be missing; otherwise they are JSON that ends in a 0
+    /// byte.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes);
@@ -60,13 +61,13 @@ impl Version {
         };
         let capabilities = match words.trim_ascii() {
             [] => Capabilities::default(),
-            // What it has beyond what is known here, such as for migration, is passed over.
+            // Capabilities that are not known here, such as those for migration, are ignored.
             words => serde_json::from_slice::<Words>(words).ok()?.capabilities,
         };
         Some(Self { major, minor, capabilities })
     }
 
-    /// As bytes.
+    /// Encodes the message.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let Capabilities { max_msg_fds, max_data_xfer_size, max_dma_maps, pgsizes } =

@@ -1,11 +1,11 @@
-//! What a command is answered with.
+//! The answers to commands.
 
 use std::os::fd::OwnedFd;
 
 use qpair_block::{Error, ErrorKind};
 use rustix::io::Errno;
 
-/// What follows the header of a reply, or why there is nothing.
+/// The reply to a command, or the error that it failed with.
 pub(super) type Answer = Result<Reply, Errno>;
 
 /// The payload of a reply.
@@ -25,7 +25,7 @@ impl Reply {
     }
 }
 
-/// The number that tells a client what the device said.
+/// Returns the error number for a device's error.
 pub(super) fn errno_of(error: &Error) -> Errno {
     match error.kind() {
         ErrorKind::Invalid => Errno::INVAL,

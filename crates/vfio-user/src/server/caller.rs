@@ -1,4 +1,4 @@
-//! A connection that has not said all of its first message. Any number of them keep no other out.
+//! A connection that has not sent all of its first message. Any number of them keep no client out.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,16 +17,16 @@ pub(super) struct Caller {
     incoming: Incoming,
 }
 
-/// What a caller has done.
+/// The result of reading from a caller.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// Nothing, or a part of a message.
+    /// Nothing arrived, or only a part of a message.
     NotYet,
-    /// Its first message.
+    /// The first message arrived.
     All(Message),
-    /// It went; in the middle of a message if true.
+    /// The caller closed the connection, in the middle of a message if true.
     Gone(bool),
-    /// It said what makes no sense.
+    /// The caller sent bytes that make no sense.
     Wrong(io::Error),
 }
 
@@ -44,17 +44,18 @@ impl Caller {
         }
     }
 
-    /// It is the client from now on.
+    /// Returns the stream and the receiver, because the caller becomes the client.
     pub(super) fn into_parts(self) -> (UnixStream, Incoming) {
         (self.stream, self.incoming)
     }
 
-    /// Tells it that there is a client already.
+    /// Tells the caller that there is a client already.
     pub(super) fn refuse(mut self, header: Header) {
         let answer = header.error(Errno::BUSY.raw_os_error() as u32).message(&[]);
-        // A socket just opened takes so few bytes at once; if not, closing it says enough.
+        // A socket that was just opened takes so few bytes at once; if not, closing it says enough.
         let _ = self.stream.write(&answer);
-        // Bytes left unread would take the answer away from the client. A plain read closes what descriptors may come.
+        // If bytes were left unread, the client would not get the answer. A plain read closes any
+        // descriptors that come with them.
         let mut rest = [0; 4096];
         let _ = self.stream.read(&mut rest);
     }

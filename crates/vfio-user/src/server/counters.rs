@@ -1,34 +1,35 @@
-//! What a server counts.
+//! The counters of a server.
 
-/// What clients did. Numbers since the server was made.
+/// Counts of client activity since the server was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Clients that came, and were taken.
+    /// Clients that were accepted.
     pub clients: u64,
-    /// Clients that were told that there is one already.
+    /// Clients that were refused because there was one already.
     pub refused: u64,
     /// Messages taken from clients.
     pub messages: u64,
-    /// Commands that were answered by an error.
+    /// Commands that were answered with an error.
     pub errors: u64,
     /// Reads of regions over the socket.
     pub region_reads: u64,
     /// Writes of regions over the socket.
     pub region_writes: u64,
-    /// Those of them that went to what the device shares, and would not be seen here if the client had mapped it: doorbells.
+    /// Writes over the socket to the area that the device shares (doorbells). If the client had
+    /// mapped the area, these writes would not be seen here.
     pub trapped_writes: u64,
-    /// Ranges of memory open now.
+    /// Ranges of memory that are open now.
     pub dma_maps: u64,
-    /// Bytes of them.
+    /// The bytes of memory that is open now.
     pub dma_bytes: u64,
     /// Resets of the device.
     pub resets: u64,
-    /// Interrupts that could not be delivered: the client had filled their events.
+    /// Interrupts that could not be delivered because the client had filled their events.
     pub undelivered_irqs: u64,
 }
 
 impl Counters {
-    /// Adds what another one counted.
+    /// Adds the counts of another value.
     pub(crate) fn add(&mut self, other: Self) {
         self.clients += other.clients;
         self.refused += other.refused;

@@ -1,9 +1,10 @@
-//! Serves devices on the thread of its caller, which they have to themselves.
+//! Serves devices on the thread of its caller, which does nothing else.
 //!
-//! A driver that has mapped the doorbells wakes no thread by ringing them: a thread has to look. So as long as there is work, the thread does
-//! nothing but look; then it naps, each time longer, up to a bound; and with no driver there at all, or none that could say something without
-//! a call, it sleeps until the sockets have something. Sockets cost a system call to look at, and are looked at seldom while there is work
-//! without them.
+//! A driver that has mapped the doorbells wakes no thread by ringing them, so a thread has to poll.
+//! While there is work, the thread only polls. Then it naps, each time longer, up to a limit. If
+//! there is no driver, or none that can give work without a call, it sleeps until a socket becomes
+//! readable. Polling a socket costs a system call, so sockets are polled seldom while there is
+//! other work.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,23 +15,25 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::Server;
 
-/// Turns between two looks at the clock.
+/// The number of turns between two looks at the clock.
 const TURNS: u32 = 32;
-/// Rounds of so many turns between two looks at sockets, while a driver is there.
+/// The number of rounds of turns between two looks at the sockets, while there is a driver.
 const ROUNDS: u32 = 32;
-/// Turns that sockets are looked at in each of, after one of them had something: registers are accessed one after the other.
+/// The number of turns in which the sockets are polled after one of them had a message: registers
+/// are accessed one after the other.
 const SOCKET_TURNS: u32 = 256;
-/// How long there is nothing to do before the first nap.
+/// The time without work before the first nap.
 const HOT: Duration = Duration::from_micros(200);
 /// The first nap; each is twice the one before.
 const NAP_MIN: Duration = Duration::from_micros(20);
 
-/// What is done while there is nothing to do.
+/// The behaviour of a host without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// Look again at once.
+    /// Poll again at once.
     Poll,
-    /// Nap, at most so long while a driver is there: a command may have to wait for that.
+    /// Nap, at most for this long while there is a driver: a command may have to wait for that
+    /// time.
     Nap(Duration),
 }
 
@@ -45,14 +48,14 @@ impl Default for Idle {
 pub struct Host<D> {
     drives: Vec<(Arc<D>, Server)>,
     idle: Idle,
-    /// Turns that sockets are still looked at in.
+    /// The number of further turns in which sockets are polled.
     socket_turns: u32,
     rounds: u32,
     nap: Duration,
 }
 
 impl<D: PciDevice> Host<D> {
-    /// Of devices with their servers.
+    /// Makes a host of devices with their servers.
     #[must_use]
     pub fn new(drives: Vec<(Arc<D>, Server)>, idle: Idle) -> Self {
         Self { drives, idle, socket_turns: 0, rounds: 0, nap: NAP_MIN }
@@ -84,7 +87,8 @@ impl<D: PciDevice> Host<D> {
         }
     }
 
-    /// Some turns. Whether anything was done, and when there will be something to do by itself.
+    /// Makes some turns. Returns whether any work was done, and the time of the next work that
+    /// needs no event.
     fn round(&mut self) -> (bool, Option<Instant>) {
         let mut progress = false;
         let mut due: Option<Instant> = None;
@@ -105,7 +109,8 @@ impl<D: PciDevice> Host<D> {
             if self.socket_turns > 0 {
                 self.socket_turns -= 1;
             } else if self.rounds < ROUNDS && (progress || turn > 0 || self.has_client()) {
-                // Without work too: what a driver asks for next most likely comes by a doorbell.
+                // Skips the sockets even without work: a driver's next request most likely comes
+                // by a doorbell.
                 continue;
             }
             self.rounds = 0;
@@ -143,7 +148,7 @@ impl<D: PciDevice> Host<D> {
         self.nap = (2 * nap).min(nap_max).max(NAP_MIN);
         let until = due.map_or(now + nap, |due| due.min(now + nap)).min(end);
         let nap = until.saturating_duration_since(now);
-        // A wait that short takes longer than it is.
+        // A shorter sleep takes longer than its time.
         if nap >= NAP_MIN {
             let sockets: Vec<BorrowedFd<'_>> =
                 self.drives.iter().flat_map(|(_, server)| server.sockets()).collect();

@@ -1,4 +1,4 @@
-//! Which memory a client has open.
+//! The memory that a client has open.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,19 +12,20 @@ use crate::codec::{DmaMap, DmaUnmap};
 
 /// Ranges by their first address for the device. They do not overlap.
 ///
-/// Also has what came without a file (a guest's ROMs): the device does not reach it, but its owner will close it.
+/// Also has ranges without a file (a guest's ROMs). The device cannot access them, but the client
+/// will close them.
 #[derive(Debug)]
 pub(super) struct Maps {
     ranges: BTreeMap<u64, Range>,
     bytes: u64,
-    /// Mappings that had been cut when it was last looked at.
+    /// The number of mappings that had been cut short at the last check.
     cut: u64,
 }
 
 #[derive(Debug)]
 struct Range {
     len: u64,
-    /// What is open to the device.
+    /// The memory that is open to the device, if the range has a file.
     mapping: Option<Arc<Mapping>>,
 }
 
@@ -33,7 +34,7 @@ impl Maps {
         Self { ranges: BTreeMap::new(), bytes: 0, cut: mappings_cut() }
     }
 
-    /// Whether a file behind one of them was cut short.
+    /// Whether a file behind one of the ranges was cut short.
     pub(super) fn is_cut_short(&mut self) -> bool {
         let cut = mappings_cut();
         if cut == self.cut {
@@ -79,7 +80,7 @@ impl Maps {
         Ok(())
     }
 
-    /// Closes all ranges that lie in what is named.
+    /// Closes all ranges that lie inside the named one.
     pub(super) fn unmap(&mut self, device: &dyn PciDevice, unmap: &DmaUnmap) -> Result<(), Errno> {
         if unmap.all {
             if unmap.iova != 0 || unmap.len != 0 {
@@ -127,8 +128,8 @@ impl Maps {
     }
 }
 
-/// Maps what a client passed. What is not memory, or ends before the range does, is refused here; if it is cut short later, it is
-/// replaced ([`Mapping::is_cut`]).
+/// Maps a file from a client. A file that is not memory, or is shorter than the range, is refused
+/// here. If it is cut short later, the mapping is replaced ([`Mapping::is_cut`]).
 fn mapping(map: &DmaMap, file: &OwnedFd) -> Result<Arc<Mapping>, Errno> {
     if !map.readable && !map.writable {
         return Err(Errno::INVAL);

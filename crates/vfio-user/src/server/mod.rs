@@ -1,7 +1,11 @@
 //! The device's side: a socket on which one client at a time drives a device.
 //!
-//! Always: nothing blocks; a client reaches the device by [`PciDevice`]'s calls alone; what a client opened, its memory and its events, is
-//! closed when it goes, the function is reset, and what it shared is shared no more; a client costs a bounded amount of memory, descriptors and work for each poll.
+//! Invariants:
+//! - Nothing blocks.
+//! - A client accesses the device only by the methods of [`PciDevice`].
+//! - When a client goes, its memory and events are closed, the function is reset, and memory that
+//!   it mapped is shared no more.
+//! - A client costs a bounded amount of memory, descriptors and work for each poll.
 
 mod answer;
 mod caller;
@@ -28,17 +32,19 @@ use crate::Message;
 use caller::{Caller, Said};
 use qpair_socket::Listener;
 
-/// Connections that have not said their first message, at most: the oldest is dropped.
+/// The maximum number of connections that have not sent their first message: the oldest is dropped.
 const CALLERS_MAX: usize = 16;
 
-/// How a device is served.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Whether clients may map what the device shares (doorbells). Without, each access goes over the socket.
+    /// Whether clients may map the area that the device shares (doorbells). If not, each access
+    /// goes over the socket. Default: true.
     pub mapped: bool,
-    /// Ranges of memory that a client has open, at most.
+    /// The maximum number of ranges of memory that a client has open. Default: 4096.
     pub dma_maps_max: usize,
-    /// A client that sends nothing, and for which the device has nothing to do, is sent away after this long; `None`: never.
+    /// The time after which an inactive client is disconnected; `None`: never. A client is inactive
+    /// if it sends nothing and the device has no work for it. Default: `None`.
     pub idle_timeout: Option<Duration>,
 }
 
@@ -54,9 +60,9 @@ pub struct Server {
     options: ServerOptions,
     listener: Listener,
     session: Option<Session>,
-    /// Oldest first.
+    /// The connections without a first message, oldest first.
     callers: Vec<Caller>,
-    /// When the client, or the device for it, did something last.
+    /// The time of the last activity of the client, or of the device for it.
     active_at: Instant,
     is_active: bool,
     counters: Counters,
@@ -64,11 +70,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`. A socket that no process listens at any more is replaced.
+    /// Listens at `path`. Replaces a socket that no process listens at any more.
     ///
     /// # Errors
-    /// `Busy` if a process listens there, `Exists` if something else is there, `NotFound` without its folder, `Denied`, `Invalid` for a
-    /// path that is too long for a socket.
+    /// `Busy` if a process listens there; `Exists` if something else is there; `NotFound` without
+    /// its folder; `Denied`; `Invalid` for a path that is too long for a socket.
     pub fn bind(path: &Path, device: Arc<dyn PciDevice>, options: ServerOptions) -> Result<Self> {
         Ok(Self {
             device,
@@ -83,13 +89,13 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.listener.path()
     }
 
-    /// Does what there is to do now; whether there was anything.
+    /// Does the work that there is now. Returns whether there was any.
     pub fn poll(&mut self) -> bool {
         let mut progress = false;
         if let Some(session) = &mut self.session {
@@ -104,7 +110,7 @@ impl Server {
             self.is_active |= progress;
         }
         self.look_for_idleness();
-        // So many that a crowd costs others no more than this.
+        // A limit, so that a crowd costs the client no more than this.
         for _ in 0..CALLERS_MAX {
             let Some(stream) = self.listener.accept() else { break };
             if self.callers.len() == CALLERS_MAX {
@@ -116,20 +122,23 @@ impl Server {
         self.listen_to_callers() | progress
     }
 
-    /// Takes doorbells of the client that came by the socket, and nothing else: what a device can hear while it works. Whether there was one.
+    /// Handles doorbells that the client sends over the socket, and nothing else: the only messages
+    /// that a device can take while it works. Returns whether there was one.
     pub fn poll_doorbells(&mut self) -> bool {
         let progress = self.session.as_mut().is_some_and(Session::poll_doorbells);
         self.is_active |= progress;
         progress
     }
 
-    /// Whether [`Self::poll_doorbells`] has come upon something else, which waits for [`Self::poll`].
+    /// Whether [`Self::poll_doorbells`] has received another message, which waits for
+    /// [`Self::poll`].
     #[must_use]
     pub fn is_holding(&self) -> bool {
         self.session.as_ref().is_some_and(Session::is_holding)
     }
 
-    /// The device did something for its client, which the server did not see at the socket: the client is not idle.
+    /// Marks the client as active, because the device did work for it that the server did not see
+    /// at the socket.
     pub fn touch(&mut self) {
         self.is_active = true;
     }
@@ -165,18 +174,18 @@ impl Server {
                     caller.refuse(message.header);
                 }
                 Said::All(message) => self.begin(caller, message),
-                // Connections that come beside a client need not be told of.
+                // While there is a client, failures of other connections are not reported.
                 _ if self.session.is_some() => {}
                 Said::Gone(true) => self.turn_away(Ended::Cut),
                 Said::Wrong(error) => self.turn_away(Ended::Wrong(error)),
-                // A connection that only tries whether a server is here is no client.
+                // A connection that only tests whether a server is here is not reported.
                 Said::Gone(false) | Said::NotYet => {}
             }
         }
         progress
     }
 
-    /// A connection that is no client's made no sense.
+    /// Reports a connection that never became a client and whose bytes made no sense.
     fn turn_away(&mut self, ended: Ended) {
         let socket = self.path().display();
         warn!(name: "refused", %socket, error = %ended, "the client does not follow the protocol");
@@ -202,19 +211,19 @@ impl Server {
         self.ended = Some(ended);
     }
 
-    /// Whether a client is there that has agreed on the protocol.
+    /// Whether there is a client that has agreed on the protocol.
     #[must_use]
     pub fn has_client(&self) -> bool {
         self.session.as_ref().is_some_and(Session::is_agreed)
     }
 
-    /// Whether a reply is on its way that the client's socket has no room for.
+    /// Whether a reply waits for room in the client's socket.
     #[must_use]
     pub fn is_sending(&self) -> bool {
         self.session.as_ref().is_some_and(Session::is_sending)
     }
 
-    /// What was counted, of all clients.
+    /// Returns the counts of all clients.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters;
@@ -224,7 +233,7 @@ impl Server {
         counters
     }
 
-    /// How the last client that went did so; told once.
+    /// Returns how the last client's session ended, once.
     pub fn take_ended(&mut self) -> Option<Ended> {
         self.ended.take()
     }
@@ -236,7 +245,7 @@ impl Server {
         }
     }
 
-    /// The sockets: something to do, as long as one of them can be read.
+    /// Returns the sockets: there is work when one of them is readable.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let session = self.session.iter().map(Session::socket);
         let callers = self.callers.iter().map(AsFd::as_fd);

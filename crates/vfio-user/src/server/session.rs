@@ -22,42 +22,42 @@ use crate::codec::{
 use crate::{Incoming, Message};
 use qpair_socket::{MESSAGE_FDS_MAX, Received, send};
 
-/// Most bytes of a region that one message carries.
+/// The maximum number of bytes of a region in one message.
 const TRANSFER_BYTES_MAX: usize = 64 << 10;
-/// Most bytes that follow a header.
+/// The maximum number of bytes after a header.
 pub(super) const PAYLOAD_BYTES_MAX: usize = TRANSFER_BYTES_MAX + RegionAccess::BYTES;
-/// Bytes of the two numbers of a version; what a client can do comes after them.
+/// The bytes of the two numbers of a version; the client's capabilities follow them.
 const NUMBERS_BYTES: usize = 4;
-/// Messages taken in one poll: other clients wait so long.
+/// The maximum number of messages in one poll, so that other clients do not wait too long.
 const MESSAGES_A_POLL: usize = 16;
 
-/// What a poll did.
+/// The result of a poll.
 #[derive(Debug)]
 pub enum Turn {
-    /// Nothing.
+    /// There was no work.
     Idle,
-    /// Something.
+    /// Work was done.
     Progress,
-    /// The session is over.
+    /// The session has ended.
     Ended(Ended),
 }
 
-/// How a session ended.
+/// The reason why a session ended.
 #[derive(Debug)]
 pub enum Ended {
     /// The client closed its socket.
     Closed,
     /// The client closed its socket in the middle of a message.
     Cut,
-    /// The client said what makes no sense, or the socket failed.
+    /// The client sent bytes that make no sense, or the socket failed.
     Wrong(io::Error),
-    /// The client spoke of another version of the protocol, or of none.
+    /// The client spoke another version of the protocol, or another protocol.
     Version,
     /// The client cut short the files behind its memory.
     CutShort,
-    /// The client did nothing for as long as one may.
+    /// The client was inactive for too long.
     Idle,
-    /// The server ended it.
+    /// The server ended the session.
     Disconnected,
 }
 
@@ -75,22 +75,24 @@ impl fmt::Display for Ended {
     }
 }
 
-/// A connected client. When it is dropped, nothing of its session is left at the device ([`PciDevice::end_session`]).
+/// A connected client. Dropping it leaves nothing of its session at the device
+/// ([`PciDevice::end_session`]).
 pub struct Session {
     stream: UnixStream,
     device: Arc<dyn PciDevice>,
     options: ServerOptions,
     incoming: Incoming,
-    /// A reply on its way. The next command is taken when it has gone.
+    /// A reply in progress. The next command is taken when the reply has been sent.
     outgoing: Option<Outgoing>,
-    /// What came while only doorbells were heard, and waits.
+    /// A message that arrived while only doorbells were handled, and waits.
     held: Option<Held>,
     is_agreed: bool,
-    /// The client said what it can do. SPDK's initiator does not; it knows no shadow doorbells over this transport.
+    /// Whether the client stated its capabilities. SPDK's initiator does not, and it supports no
+    /// shadow doorbells over this transport.
     is_spoken: bool,
     maps: Maps,
     counters: Counters,
-    /// Interrupts that could not be delivered.
+    /// The number of interrupts that could not be delivered.
     undelivered: Arc<AtomicU64>,
 }
 
@@ -103,19 +105,19 @@ struct Outgoing {
     bytes: Vec<u8>,
     sent_bytes: usize,
     fd: Option<OwnedFd>,
-    /// Why the session is over when it has gone.
+    /// The reason for which the session ends once the reply has been sent.
     then: Option<Ended>,
 }
 
 impl Session {
-    /// Serves `device` to the client at the other end of `stream`, which does not block.
+    /// Serves `device` to the client at the other end of `stream`, which must be nonblocking.
     #[must_use]
     pub fn new(stream: UnixStream, device: Arc<dyn PciDevice>, options: ServerOptions) -> Self {
         let incoming = Incoming::new(PAYLOAD_BYTES_MAX, MESSAGE_FDS_MAX);
         Self::begin(stream, incoming, device, options)
     }
 
-    /// Serves one that has spoken: [`Self::take`] is to have its first message.
+    /// Serves a client that has sent its first message, which must be passed to [`Self::take`].
     pub(super) fn begin(
         stream: UnixStream,
         incoming: Incoming,
@@ -143,7 +145,7 @@ impl Session {
         self.is_agreed
     }
 
-    /// What this client did.
+    /// Returns the counts of this client.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let (dma_maps, dma_bytes) = (self.maps.count() as u64, self.maps.bytes());
@@ -159,7 +161,7 @@ impl Session {
         self.stream.as_fd()
     }
 
-    /// Does what there is to do now. After `Ended` it is to be dropped.
+    /// Does the work that there is now. After `Ended` the session has to be dropped.
     pub fn poll(&mut self) -> Turn {
         if self.maps.is_cut_short() {
             return Turn::Ended(Ended::CutShort);
@@ -184,8 +186,8 @@ impl Session {
         }
     }
 
-    /// Takes doorbells, which change nothing that commands under way work with, and holds back what comes after them. Whether there was
-    /// one.
+    /// Handles doorbells, which do not disturb commands in flight, and holds the first other
+    /// message. Returns whether there was a doorbell.
     pub(super) fn poll_doorbells(&mut self) -> bool {
         let mut progress = false;
         for _ in 0..MESSAGES_A_POLL {
@@ -209,7 +211,7 @@ impl Session {
         progress
     }
 
-    /// The next message, or that there is none any more.
+    /// Receives the next message, or its end.
     fn receive(&mut self) -> Option<Held> {
         if let Some(held) = self.held.take() {
             return Some(held);
@@ -232,12 +234,12 @@ impl Session {
         })
     }
 
-    /// Whether something waits that is no doorbell.
+    /// Whether a message waits that is not a doorbell.
     pub(super) fn is_holding(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Sends what is on its way. Whether all of it has gone.
+    /// Sends the reply in progress. Returns whether all of it was sent.
     fn send(&mut self) -> Result<bool, Ended> {
         while let Some(outgoing) = &mut self.outgoing {
             if outgoing.sent_bytes == outgoing.bytes.len() {
@@ -269,7 +271,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Takes a message; its answer goes with the next poll.
+    /// Handles a message; its answer is sent by the next poll.
     pub(super) fn take(&mut self, message: Message) {
         self.counters.messages += 1;
         let header = message.header;
@@ -434,7 +436,8 @@ impl Session {
         }
         match set.index {
             irq_index::MSIX => {}
-            // Devices here signal by MSI-X alone; a line is set up by clients that do so for every function, and stays silent.
+            // Devices here signal only by MSI-X. Clients set up INTx for every function; it stays
+            // silent.
             irq_index::INTX => return Reply::empty(),
             _ if set.count == 0 => return Reply::empty(),
             _ => return Err(Errno::INVAL),
@@ -521,7 +524,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // A client that never agreed has had nothing; the device forgets the memory before its mappings go.
+        // A client that never agreed has opened nothing. The device forgets the memory before its
+        // mappings are dropped.
         if self.is_agreed {
             self.device.end_session();
         }

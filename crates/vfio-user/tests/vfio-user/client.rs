@@ -1,4 +1,4 @@
-//! The client against the server: what a driver does with a function.
+//! The client against the server: the operations of a driver on a function.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -18,7 +18,8 @@ fn shared_arena() -> std::sync::Arc<Arena> {
     Arena::new(4096, 16, options).unwrap()
 }
 
-/// SPDK's target sends no message before MSI-X is enabled, and gives a controller up whose INTx no driver takes.
+/// SPDK's target sends no message before MSI-X is enabled, and gives up a controller whose INTx no
+/// driver acknowledges.
 #[test]
 fn a_function_is_set_up_for_messages_and_put_back() {
     let served = Served::new();
@@ -207,7 +208,8 @@ fn places_where_no_device_is() {
     fails(&at("datagram"));
 }
 
-/// A server that answers the first message by `answer`, and goes when `stay` is over.
+/// Runs a server that answers the first message by `answer`. With `stay`, it keeps the connection
+/// open until the client sends more or closes it.
 fn odd_server(path: &Path, answer: impl FnOnce(Header) -> Vec<u8> + Send + 'static, stay: bool) {
     let listener = UnixListener::bind(path).unwrap();
     std::thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! Both ends of the socket: a driver's calls, what other programs send, and the NVMe driver over it.
+//! Both ends of the socket: a driver's calls, the messages of other programs, and the NVMe driver
+//! over it.
 
 #![allow(clippy::print_stdout, reason = "reports are for those who run tests with --nocapture")]
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]

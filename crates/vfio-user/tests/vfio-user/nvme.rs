@@ -1,4 +1,5 @@
-//! The NVMe driver over the socket, on the soft controller: every block device's suite, and a controller that goes.
+//! The NVMe driver over the socket, on the soft controller: the suite of every block device, and a
+//! controller that disappears.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use qpair_vfio_user::{Client, ClientOptions, Counters, Host, Idle, Server, Serve
 
 use crate::common::connect;
 
-/// Drives on a thread of their own; ends when dropped.
+/// Drives on a thread of their own; dropping it ends the thread.
 pub(crate) struct Served {
     pub(crate) path: PathBuf,
     stop: Arc<AtomicBool>,
@@ -82,7 +83,7 @@ pub(crate) fn soft(block: u32) -> SoftNvmeOptions {
     SoftNvmeOptions { namespaces: vec![namespace], ..SoftNvmeOptions::default() }
 }
 
-/// The suite; what the servers counted.
+/// Runs the suite. Returns the servers' counts.
 fn pass(soft: &SoftNvmeOptions, server: &ServerOptions, wait: WaitMode) -> Counters {
     // The suite opens a device for each check, and may keep the one before: each is a drive of its own.
     let all = Mutex::new(Vec::new());
@@ -117,7 +118,8 @@ fn polled() {
     }
 }
 
-/// A server that ends a client whose memory shrinks would end all that others do by that client.
+/// A server that disconnects a client whose memory shrinks must not get memory of other processes
+/// that can shrink.
 #[test]
 fn memory_of_others_is_passed_on_if_it_cannot_shrink() {
     const LEN: usize = 1 << 20;
@@ -151,7 +153,8 @@ fn doorbells_that_are_messages() {
     assert!(pass(&soft(4096), &server, WaitMode::Poll).trapped_writes > 1000);
 }
 
-/// A driver that is offered doorbells in its own memory maps none, and rings where the drive sleeps.
+/// A driver that is offered doorbells in its own memory maps none, and rings only when the drive
+/// sleeps.
 #[test]
 fn doorbells_in_memory() {
     let soft = SoftNvmeOptions { doorbells: Doorbells::Shadow, ..soft(4096) };
@@ -161,7 +164,7 @@ fn doorbells_in_memory() {
     }
 }
 
-/// A queue that is full of requests is rung for once: the drive is awake from then on.
+/// A queue full of requests is rung once: the drive is awake from then on.
 #[test]
 fn a_busy_drive_is_not_rung() {
     const READS: u64 = 10_000;
@@ -196,7 +199,8 @@ fn a_busy_drive_is_not_rung() {
     assert!((1..READS / 100).contains(&trapped), "{trapped} doorbells for {READS} reads");
 }
 
-/// After a reset the controller is told again where doorbells are, and channels go on.
+/// After a reset the controller is told the addresses of the doorbells again, and channels
+/// continue.
 #[test]
 fn a_reset_keeps_doorbells_in_memory() {
     let soft = SoftNvmeOptions { doorbells: Doorbells::Shadow, ..soft(4096) };
@@ -230,7 +234,8 @@ fn a_reset_keeps_doorbells_in_memory() {
     assert_eq!(controller.resets(), 3);
 }
 
-/// SPDK's target sent none before MSI-X was enabled: `wait=sleep` took 100 ms for each request, and nothing said so.
+/// SPDK's target sent no interrupts before MSI-X was enabled: `wait=sleep` took 100 ms for each
+/// request, and nothing reported it.
 #[test]
 fn completions_that_no_interrupt_tells_of_and_resets_are_counted() {
     let served = Served::new(&soft(512), &ServerOptions::default());
@@ -288,8 +293,8 @@ fn a_controller_whose_process_ends() {
     drop((device, controller));
 }
 
-/// What is shared with the device lies on huge pages alone, and data elsewhere is copied; or there are none, and the error says how to get
-/// some.
+/// With huge pages required, the device is given only memory on huge pages, and data elsewhere is
+/// copied. Without huge pages, the error says how to get some.
 #[test]
 fn memory_of_huge_pages_alone() {
     let served = Served::new(&soft(512), &ServerOptions::default());

@@ -1,4 +1,4 @@
-//! What QEMU and SPDK send, byte for byte where it matters, and what they expect.
+//! Messages of QEMU and SPDK, byte for byte where it matters, and the answers that they expect.
 
 use std::os::fd::AsFd;
 

@@ -1,4 +1,4 @@
-//! What one driver leaves behind for the next: nothing.
+//! The state that one driver leaves behind for the next: none.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -34,7 +34,7 @@ struct Driver {
 }
 
 impl Driver {
-    /// Also what of the doorbells it has mapped.
+    /// Connects. Also returns the doorbells that the driver mapped.
     fn connect(path: &Path) -> (Self, Arc<Mapping>) {
         let client = connect(path);
         let doorbells = client.map_bar(0, 0x1000, 0x2000).unwrap().unwrap();
@@ -125,7 +125,7 @@ fn a_driver_that_has_left_rings_no_bells() {
     );
 }
 
-/// A request to signal vectors from `start` on by events.
+/// Encodes a request to signal vectors from `start` on by events.
 fn events(start: u32, count: u32) -> Vec<u8> {
     let (data, action) = (IrqData::Events, IrqAction::Trigger);
     SetIrqs { data, action, index: irq_index::MSIX, start, count }.payload()

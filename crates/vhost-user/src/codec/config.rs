@@ -1,23 +1,23 @@
-//! The payload about the device's configuration.
+//! The payload with a part of the device's configuration.
 
 use qpair_socket::{Fields, Writer};
 
 /// A part of the configuration: GET_CONFIG and SET_CONFIG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config<'a> {
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u32,
-    /// What is written: 0 by the guest, 1 by a migration.
+    /// The source of a write: 0 the guest, 1 a migration.
     pub flags: u32,
-    /// The bytes; of a question, as many as are asked for.
+    /// The bytes; in a question, as many as are asked for.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Config<'a> {
-    /// Most bytes of it.
+    /// The maximum number of bytes of a part.
     pub const BYTES_MAX: usize = 256;
 
-    /// Reads it.
+    /// Decodes a payload.
     #[must_use]
     pub fn parse(payload: &'a [u8]) -> Option<Self> {
         let mut fields = Fields::of(payload);
@@ -26,7 +26,7 @@ impl<'a> Config<'a> {
         (len == bytes.len() && len <= Self::BYTES_MAX).then_some(Self { offset, flags, bytes })
     }
 
-    /// Writes it.
+    /// Encodes the payload.
     #[must_use]
     pub fn payload(self) -> Vec<u8> {
         let Self { offset, flags, bytes } = self;

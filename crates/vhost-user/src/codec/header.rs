@@ -1,4 +1,4 @@
-//! What every message begins with.
+//! The header at the beginning of every message.
 
 use std::io;
 
@@ -14,7 +14,7 @@ const NEED_REPLY: u32 = 1 << 3;
 
 macro_rules! requests {
     ($($name:ident = $number:literal,)*) => {
-        /// What a front end asks for.
+        /// A request of the front end.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         #[expect(missing_docs, reason = "the protocol's own names")]
@@ -23,10 +23,10 @@ macro_rules! requests {
         }
 
         impl Request {
-            /// All of them.
+            /// All requests.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The request of a number.
+            /// Returns the request with this number.
             #[must_use]
             pub fn of(number: u32) -> Option<Self> {
                 match number {
@@ -66,46 +66,47 @@ requests! {
     RemMemReg = 38,
 }
 
-/// The head of a message.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The request's number; a peer may send any.
     pub request: u32,
     flags: u32,
-    /// Bytes that follow.
+    /// The number of bytes that follow.
     pub payload_bytes: u32,
 }
 
 impl Header {
-    /// What a back end asks for over its own socket: look at the configuration again.
+    /// The back end's request, over its own socket, to read the configuration again.
     pub const CONFIG_CHANGE: u32 = 2;
 
-    /// Of a request; `needs_reply`: also of one that has no reply by itself.
+    /// Makes the header of a request; `needs_reply`: the sender waits for a reply even to a request
+    /// that has none by itself.
     #[must_use]
     pub fn request(number: u32, payload_bytes: usize, needs_reply: bool) -> Self {
         let flags = VERSION | if needs_reply { NEED_REPLY } else { 0 };
         Self { request: number, flags, payload_bytes: payload_bytes as u32 }
     }
 
-    /// Of the reply to `self`.
+    /// Makes the header of the reply to `self`.
     #[must_use]
     pub fn reply(self, payload_bytes: usize) -> Self {
         Self { flags: VERSION | REPLY, payload_bytes: payload_bytes as u32, ..self }
     }
 
-    /// Whether it is a reply; else a request.
+    /// Whether the message is a reply; otherwise it is a request.
     #[must_use]
     pub fn is_reply(self) -> bool {
         self.flags & REPLY != 0
     }
 
-    /// Whether the sender waits for a reply also to a request that has none by itself.
+    /// Whether the sender waits for a reply even to a request that has none by itself.
     #[must_use]
     pub fn needs_reply(self) -> bool {
         self.flags & NEED_REPLY != 0
     }
 
-    /// As it goes over the socket, with the payload.
+    /// Encodes the message: the header with the payload.
     #[must_use]
     pub fn message(self, payload: &[u8]) -> Vec<u8> {
         Writer::default()

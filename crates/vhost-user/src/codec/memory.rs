@@ -2,19 +2,19 @@
 
 use qpair_socket::{Fields, Writer};
 
-/// Regions of one table at most: as many as descriptors come with a message.
+/// The maximum number of regions in one table: as many as a message can have descriptors.
 pub const REGIONS_MAX: usize = 8;
 
 /// A region of the guest's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryRegion {
-    /// First address for the guest.
+    /// The first address for the guest.
     pub guest: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub len_bytes: u64,
-    /// First address in the front end's process.
+    /// The first address in the front end's process.
     pub user: u64,
-    /// First byte in the file that comes with it.
+    /// The offset of the first byte in the file that comes with the message.
     pub file_offset_bytes: u64,
 }
 
@@ -32,7 +32,7 @@ impl MemoryRegion {
         writer.u64(self.guest).u64(self.len_bytes).u64(self.user).u64(self.file_offset_bytes)
     }
 
-    /// The table of a SET_MEM_TABLE; `None`: it is none.
+    /// Decodes the table of a SET_MEM_TABLE; `None` if the payload is not one.
     #[must_use]
     pub fn parse_table(payload: &[u8]) -> Option<Vec<Self>> {
         let mut fields = Fields::of(payload);
@@ -44,7 +44,7 @@ impl MemoryRegion {
         (0..count).map(|_| Self::read(&mut fields)).collect()
     }
 
-    /// The payload of a SET_MEM_TABLE.
+    /// Encodes the payload of a SET_MEM_TABLE.
     #[must_use]
     pub fn table(regions: &[Self]) -> Vec<u8> {
         let writer = Writer::default().u32(regions.len() as u32).u32(0);
@@ -57,7 +57,7 @@ impl MemoryRegion {
 pub struct RegionMessage(pub MemoryRegion);
 
 impl RegionMessage {
-    /// Reads it.
+    /// Decodes a payload.
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(payload);
@@ -65,28 +65,28 @@ impl RegionMessage {
         MemoryRegion::read(&mut fields).map(Self)
     }
 
-    /// Writes it.
+    /// Encodes the payload.
     #[must_use]
     pub fn payload(self) -> Vec<u8> {
         self.0.write(Writer::default().u64(0)).done()
     }
 }
 
-/// Where the note of what is under way lies in its file, and how large it is.
+/// The place and the size of the in-flight tracking area in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InflightDescription {
-    /// Bytes.
+    /// The number of bytes.
     pub len_bytes: u64,
-    /// First byte in the file.
+    /// The offset of the first byte in the file.
     pub file_offset_bytes: u64,
-    /// Queues that have a part.
+    /// The number of queues that have a part.
     pub queues: u16,
-    /// Entries of each.
+    /// The number of entries of each queue.
     pub queue_size: u16,
 }
 
 impl InflightDescription {
-    /// Reads it.
+    /// Decodes a payload.
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(payload);
@@ -98,7 +98,7 @@ impl InflightDescription {
         })
     }
 
-    /// Writes it, with the padding that C gives it.
+    /// Encodes the payload, with the padding of the C structure.
     #[must_use]
     pub fn payload(self) -> Vec<u8> {
         let Self { len_bytes, file_offset_bytes, queues, queue_size } = self;

@@ -12,34 +12,34 @@ pub use ring::{RingAddresses, RingFile, RingState};
 
 use qpair_socket::{Fields, Writer};
 
-/// Most bytes of a payload.
+/// The maximum number of bytes of a payload.
 pub const PAYLOAD_BYTES_MAX: usize = 4096;
-/// Most descriptors that come with a message.
+/// The maximum number of descriptors with a message.
 pub const FDS_MAX: usize = 8;
 
-/// Feature bits that are vhost-user's, and not the device's.
+/// Feature bits for vhost-user and the rings, not for the kind of device.
 pub mod feature {
-    /// The ends agree on features of the protocol, too; queues begin disabled then.
+    /// The ends also negotiate protocol features; queues are then disabled at first.
     pub const PROTOCOL_FEATURES: u64 = 1 << 30;
-    /// The virtio standard, not what was before it.
+    /// The device follows the virtio standard, not its predecessor.
     pub const VERSION_1: u64 = 1 << 32;
-    /// Tables of descriptors.
+    /// Descriptors may name tables of descriptors.
     pub const INDIRECT_DESC: u64 = 1 << 28;
-    /// Each end says at which index it wants to hear of news.
+    /// Each end says at which index it wants to be notified.
     pub const EVENT_IDX: u64 = 1 << 29;
 }
 
-/// Features of the protocol.
+/// Protocol features.
 pub mod protocol {
-    /// There may be more queues than one.
+    /// There may be several queues.
     pub const MQ: u64 = 1 << 0;
-    /// A message may ask to be answered.
+    /// A message may ask for a reply.
     pub const REPLY_ACK: u64 = 1 << 3;
     /// The back end may send messages, over a socket of its own.
     pub const BACKEND_REQ: u64 = 1 << 5;
     /// The back end has the device's configuration.
     pub const CONFIG: u64 = 1 << 9;
-    /// The front end keeps a note of what is under way.
+    /// The front end keeps the in-flight tracking area.
     pub const INFLIGHT_SHMFD: u64 = 1 << 12;
     /// The device can be reset.
     pub const RESET_DEVICE: u64 = 1 << 13;
@@ -47,13 +47,13 @@ pub mod protocol {
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
 }
 
-/// A payload of one number.
+/// Encodes a payload of one number.
 #[must_use]
 pub fn number(value: u64) -> Vec<u8> {
     Writer::default().u64(value).done()
 }
 
-/// The number of a payload that is one.
+/// Decodes a payload of one number.
 #[must_use]
 pub fn parse_number(payload: &[u8]) -> Option<u64> {
     let mut fields = Fields::of(payload);

@@ -2,49 +2,49 @@
 
 use qpair_socket::{Fields, Writer};
 
-/// A ring, and a number: SET_VRING_NUM, SET_VRING_BASE, GET_VRING_BASE, SET_VRING_ENABLE.
+/// A ring and a number: SET_VRING_NUM, SET_VRING_BASE, GET_VRING_BASE, SET_VRING_ENABLE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingState {
-    /// The ring.
+    /// The number of the ring.
     pub ring: u32,
-    /// Its size, its index, or whether it is enabled.
+    /// The size of the ring, its index, or whether it is enabled.
     pub number: u32,
 }
 
 impl RingState {
-    /// Reads it.
+    /// Decodes a payload.
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(payload);
         Some(Self { ring: fields.u32()?, number: fields.u32()? })
     }
 
-    /// Writes it.
+    /// Encodes the payload.
     #[must_use]
     pub fn payload(self) -> Vec<u8> {
         Writer::default().u32(self.ring).u32(self.number).done()
     }
 }
 
-/// Where the areas of a ring are, by addresses of the front end's process.
+/// The addresses of a ring's areas in the front end's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingAddresses {
-    /// The ring.
+    /// The number of the ring.
     pub ring: u32,
-    /// Whether writes to the used area are logged.
+    /// The flags: bit 0 is set if writes to the used ring are logged.
     pub flags: u32,
-    /// Descriptors.
+    /// The address of the descriptors.
     pub descriptors: u64,
-    /// What the device has used.
+    /// The address of the used ring.
     pub used: u64,
-    /// What the driver makes available.
+    /// The address of the available ring.
     pub available: u64,
-    /// Where writes to the used area are logged.
+    /// The address for logging writes to the used ring.
     pub log: u64,
 }
 
 impl RingAddresses {
-    /// Reads it.
+    /// Decodes a payload.
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(payload);
@@ -58,7 +58,7 @@ impl RingAddresses {
         })
     }
 
-    /// Writes it.
+    /// Encodes the payload.
     #[must_use]
     pub fn payload(self) -> Vec<u8> {
         let Self { ring, flags, descriptors, used, available, log } = self;
@@ -67,10 +67,11 @@ impl RingAddresses {
     }
 }
 
-/// The ring that a descriptor is for, and whether one comes at all: SET_VRING_KICK, SET_VRING_CALL, SET_VRING_ERR.
+/// The ring for a descriptor, and whether the message has one: SET_VRING_KICK, SET_VRING_CALL,
+/// SET_VRING_ERR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingFile {
-    /// The ring.
+    /// The number of the ring.
     pub ring: u32,
     /// Whether a descriptor comes with the message.
     pub has_file: bool,
@@ -80,14 +81,14 @@ impl RingFile {
     const RING: u64 = 0xFF;
     const NO_FILE: u64 = 1 << 8;
 
-    /// Reads it.
+    /// Decodes a payload.
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let word = Fields::of(payload).u64()?;
         Some(Self { ring: (word & Self::RING) as u32, has_file: word & Self::NO_FILE == 0 })
     }
 
-    /// Writes it.
+    /// Encodes the payload.
     #[must_use]
     pub fn payload(self) -> Vec<u8> {
         let no_file = if self.has_file { 0 } else { Self::NO_FILE };

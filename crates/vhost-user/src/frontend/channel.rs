@@ -1,9 +1,10 @@
-//! A channel: a queue, and the requests that are under way in it.
+//! A channel: a queue, and the requests in flight in it.
 //!
 //! Invariants:
-//! - a job is in `jobs` from its submission until its completion is handed out; its number is that of its slot in the queue, and exactly one
-//!   command of it is in the queue unless it is in `waiting` for a block to be copied through;
-//! - a job's buffer is in the job until the back end is done with it, or has gone.
+//! - A job is in `jobs` from its submission until its completion is returned. Its number is that of
+//!   its slot in the queue. Exactly one command of it is in the queue, unless it is in `waiting`
+//!   for a bounce buffer.
+//! - A job's buffer is in the job until the back end has finished with it, or has gone.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,28 +24,28 @@ use super::link::{Facts, Link, Phase, Word};
 use super::queue::{Data, Queue};
 use super::region::BLOCK_BYTES;
 
-/// Blocks for data that the back end does not reach, and bytes of each.
+/// The number of bounce buffers, for data that the back end cannot access.
 const BOUNCES: u32 = 8;
 const BOUNCE_BYTES: u32 = 128 << 10;
-/// How long a wait looks before it sleeps.
+/// How long a wait polls before it sleeps.
 const LOOK: Duration = Duration::from_micros(20);
-/// Longest sleep with something under way: the back end may have gone.
+/// The longest sleep with requests in flight: the back end may have gone.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Job {
     request: Request,
-    /// Bytes that are done, and of the command under way.
+    /// The bytes that are done; the next field has those of the command in flight.
     done_bytes: u32,
     part_bytes: u32,
     bounce: Option<Buffer>,
-    /// Its data is written, and is being flushed.
+    /// The data is written, and a flush of it is in flight.
     is_flushing: bool,
 }
 
 pub(super) struct VhostUserChannel {
     link: Arc<Link>,
-    /// The owner of the channel may have no device any more.
+    /// Keeps the connection's thread, since the owner of the channel may have dropped the device.
     _keeper: Arc<Keeper>,
     seen: Word,
     queue: Queue,
@@ -52,12 +53,12 @@ pub(super) struct VhostUserChannel {
     jobs: Box<[Option<Job>]>,
     free: Vec<u16>,
     waiting: VecDeque<u16>,
-    /// Completions made without the back end.
+    /// Completions of requests that the back end did not see.
     ended: Vec<Completion>,
-    /// Blocks that no request is copied through now, and bytes of each.
+    /// The free bounce buffers, and the bytes of each.
     bounces: Vec<Buffer>,
     bounce_bytes: u32,
-    /// Arenas that the back end reaches.
+    /// The arenas that the back end can access.
     arenas: Vec<u32>,
     info: DeviceInfo,
     facts: Facts,
@@ -110,7 +111,7 @@ impl VhostUserChannel {
             bounces,
             bounce_bytes,
         };
-        // From here on the channel's end takes all of it back.
+        // From here on the channel's drop undoes all of it.
         link.add_call(&channel.queue.call);
         for arena in &arenas {
             if !channel.arenas.contains(&arena.id()) && link.add_arena(arena)? {
@@ -121,7 +122,7 @@ impl VhostUserChannel {
         Ok(channel)
     }
 
-    /// Gives the queue to the back end; waits for one that has gone to come back.
+    /// Gives the queue to the back end. Waits for a back end that has gone to come back.
     fn begin(&mut self) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -139,7 +140,7 @@ impl VhostUserChannel {
         }
     }
 
-    /// What can be said of a request without the back end.
+    /// Returns the result of a request that can be answered without the back end.
     fn answer(&self, request: &Request) -> Option<std::result::Result<(), IoError>> {
         let size_bytes = self.link.size_bytes.load(Ordering::Relaxed);
         if let Err(error) = self.info.check(request, size_bytes) {
@@ -188,7 +189,7 @@ impl VhostUserChannel {
                         self.waiting.push_back(slot);
                         return;
                     };
-                    // All of its parts are, or none.
+                    // A request is copied as a whole, or not at all.
                     self.statistics.copied += u64::from(job.done_bytes == 0);
                     job.part_bytes = left.min(self.bounce_bytes);
                     if !is_in {
@@ -206,7 +207,7 @@ impl VhostUserChannel {
         self.queue.offer(slot, verb, sector, data);
     }
 
-    /// Takes what is there, without sleeping.
+    /// Takes the completions that are there, without sleeping.
     fn turn(&mut self, completions: &mut Vec<Completion>) {
         if !self.ended.is_empty() {
             self.taken -= self.ended.len() as u32;
@@ -225,7 +226,7 @@ impl VhostUserChannel {
                     is_news = true;
                     self.end(slot, status, completions);
                 }
-                // With the event index a call is asked for each time anew.
+                // With the event index, each signal has to be asked for anew.
                 Ok(None) if is_news && self.is_watched && self.queue.listen() => is_news = false,
                 Ok(None) => break,
                 Err(_) => {
@@ -237,7 +238,7 @@ impl VhostUserChannel {
         self.statistics.system_calls += self.queue.publish();
     }
 
-    /// Another life of the connection, or its end.
+    /// Handles a change in the connection: a new life, or its end.
     #[cold]
     fn follow(&mut self, completions: &mut Vec<Completion>) {
         self.seen = self.link.word();
@@ -249,7 +250,7 @@ impl VhostUserChannel {
                     return;
                 }
                 self.statistics.resets += 1;
-                // All that was under way is done again: no caller was told that it had been done.
+                // All requests in flight are repeated: no caller was told that they had been done.
                 self.waiting.clear();
                 for slot in 0..self.jobs.len() as u16 {
                     if let Some(job) = &mut self.jobs[usize::from(slot)] {
@@ -270,9 +271,9 @@ impl VhostUserChannel {
         }
     }
 
-    /// Takes in the end of a command.
+    /// Handles the end of a command.
     fn end(&mut self, slot: u16, status: Option<Status>, completions: &mut Vec<Completion>) {
-        // Nothing of what waits for a block is with the back end.
+        // A job that waits for a bounce buffer has no command with the back end.
         let is_offered = !self.waiting.contains(&slot);
         let job = self.jobs.get_mut(usize::from(slot)).filter(|_| is_offered);
         let Some(job) = job.and_then(Option::as_mut) else { return self.link.break_up(self.seen) };
@@ -321,7 +322,8 @@ impl VhostUserChannel {
         completions.push(job.request.complete(result));
     }
 
-    /// Sleeps until the back end calls, the wake event, or `until`. Whether it was the wake event.
+    /// Sleeps until the back end signals, the wake event, or `until`. Returns whether the wake
+    /// event ended the sleep.
     fn sleep(&mut self, until: Option<Instant>) -> bool {
         let mut timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         if self.taken > 0 {
@@ -381,7 +383,7 @@ impl IoChannel for VhostUserChannel {
         if self.is_watched && completions.len() == before {
             self.queue.clear_call();
             self.statistics.system_calls += 1;
-            // What came between the look and the clearing.
+            // Completions from between the look and the clearing.
             self.turn(completions);
         }
         completions.len() - before

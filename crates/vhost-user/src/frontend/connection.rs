@@ -1,4 +1,4 @@
-//! One life of the socket: questions and answers.
+//! One life of the socket: requests and replies.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::codec::{FDS_MAX, Header, PAYLOAD_BYTES_MAX, Request, parse_number};
 
-/// Longest sleep between two looks at the program, which may lose patience.
+/// The interval at which the timeout policy is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub(super) struct Connection {
@@ -24,7 +24,7 @@ pub(super) struct Connection {
     name: String,
     timeout: Duration,
     patience: Patience,
-    /// The back end answers a message that asks for an answer.
+    /// Whether the back end replies to a message that asks for a reply.
     pub(super) has_ack: bool,
 }
 
@@ -34,7 +34,7 @@ impl Connection {
         let start = Instant::now();
         let stream = loop {
             match connect(path) {
-                // As many wait there as may.
+                // The listener's queue is full.
                 Err(cause)
                     if cause.kind() == io::ErrorKind::WouldBlock && start.elapsed() < timeout =>
                 {
@@ -99,7 +99,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks, and gives back the payload of the answer.
+    /// Sends a request. Returns the payload of the reply.
     pub(super) fn ask(&mut self, request: Request, payload: &[u8]) -> Result<Vec<u8>> {
         let header = Header::request(request as u32, payload.len(), false);
         self.send(request, &header.message(payload), &[])?;
@@ -111,7 +111,8 @@ impl Connection {
         parse_number(&payload).ok_or_else(|| self.wrong(format!("no answer to {request:?}")))
     }
 
-    /// Tells, and makes sure that it was done where the back end says so.
+    /// Sends a request that has no reply of its own. If the back end supports acknowledgements,
+    /// waits for success.
     pub(super) fn tell(
         &mut self,
         request: Request,
@@ -148,7 +149,7 @@ impl Connection {
     }
 }
 
-/// Connects without waiting for room among connections that wait to be let in.
+/// Connects, and fails at once if the listener's queue is full.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let address = SocketAddrUnix::new(path)?;
@@ -184,7 +185,7 @@ fn cannot_connect(cause: io::Error, name: &str) -> Error {
     }
 }
 
-/// Both ends of the socket over which the back end asks.
+/// Makes the two ends of the socket for the back end's requests.
 pub(super) fn back_channel() -> Result<(UnixStream, OwnedFd)> {
     let failed = |cause| Error::os(cause, "a pair of sockets");
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;

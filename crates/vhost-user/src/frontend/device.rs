@@ -1,4 +1,4 @@
-//! The device.
+//! The device and its options.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -16,22 +16,23 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::channel::VhostUserChannel;
 use super::link::{Facts, Link};
 
-/// Most bytes of a request.
+/// The maximum number of bytes of a request.
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
-/// Requests of a channel: a ring of 1024 entries, three for each.
+/// The maximum number of requests of a channel: a ring of 1024 entries, three for each request.
 const DEPTH_MAX: u32 = 256;
 
-/// How to connect.
+/// Options for the connection to a back end.
 #[derive(Clone, Debug)]
 pub struct VhostUserOptions {
-    /// How long the back end may take to answer.
+    /// The time limit for the back end to answer. Default: 5 s.
     pub timeout: Duration,
-    /// How long it may be gone before requests fail.
+    /// How long the back end may be gone before requests fail. Default: 10 s.
     pub reconnect: Duration,
-    /// What is asked whether to wait on.
+    /// The timeout policy, which is asked whether to keep waiting. Default: none.
     pub patience: Patience,
-    /// Whether the back end is given one region of reserved huge pages, which requests are copied through. SPDK's back end maps no other
-    /// memory: it rounds each region outward to huge pages.
+    /// Whether the back end is given one region of reserved huge pages, through which requests are
+    /// copied. SPDK's back end can map no other memory: it rounds each region outward to huge
+    /// pages. Default: false.
     pub huge_pages: bool,
 }
 
@@ -54,7 +55,7 @@ pub struct VhostUserBlk {
     keeper: Arc<Keeper>,
 }
 
-/// The thread that looks after a connection: as long as the device or one of its channels lives.
+/// The thread that maintains a connection. It lives as long as the device or one of its channels.
 pub(super) struct Keeper {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -90,7 +91,8 @@ impl VhostUserBlk {
     /// Connects to the back end that listens at `path`.
     ///
     /// # Errors
-    /// `NotFound` and `Denied` about the socket; `Gone`, `Io` and `Unsupported` about the back end; `Interrupted`.
+    /// `NotFound` and `Denied` about the socket; `Gone`, `Io` and `Unsupported` about the back end;
+    /// `Interrupted`.
     pub fn open(path: &Path, options: VhostUserOptions) -> Result<Self> {
         let (link, facts) = Link::open(path.to_owned(), options)?;
         let block_bytes = match facts.features & blk::BLK_SIZE {

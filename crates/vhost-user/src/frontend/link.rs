@@ -1,12 +1,14 @@
-//! What survives a connection: which memory and which queues there are, and how it is made again.
+//! The state that survives a connection: the memory and queues in use, and the means to connect
+//! again.
 //!
 //! Invariants:
-//! - `word` says the life of the connection and its phase. It goes up with each new life; channels compare it with what they have seen, and
-//!   set their queues up anew in a life that they have not seen;
-//! - `word` and `up` change together, under the lock of `up`: a caller that names the life that it has seen ([`Link::with`]) sets
-//!   nothing up twice in one;
-//! - in a life that is up, the back end knows all arenas of the registry;
-//! - all lives have the same features and blocks, and no less space: what channels know of the disk stays true.
+//! - `word` has the life of the connection and its phase, and grows with each life. Channels
+//!   compare it with the word that they have seen, and set their queues up anew in a new life.
+//! - `word` and `up` change together, under the lock of `up`. A caller names the life that it has
+//!   seen ([`Link::with`]), so it sets nothing up twice in one life.
+//! - In a life that is up, the back end knows all arenas of the registry.
+//! - All lives have the same features and blocks, and no less space: the properties that channels
+//!   know stay true.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -29,10 +31,10 @@ use crate::codec::{
     RegionMessage, Request, feature, number, protocol,
 };
 
-/// How long between two tries to connect again.
+/// The pause between two attempts to connect again.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// What is known of the disk.
+/// The properties of the disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) config: Config,
@@ -44,17 +46,17 @@ pub(super) struct Facts {
 pub(super) struct Up {
     pub(super) connection: Connection,
     protocol: u64,
-    /// Over which the back end asks.
+    /// The socket for the back end's requests.
     back: Option<(UnixStream, Incoming<Header>)>,
 }
 
-/// Where the connection is in its life.
+/// The phase of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Up,
     /// The back end has gone; the keeper connects again.
     Lost,
-    /// It has not come back.
+    /// The back end has not come back.
     Gone,
 }
 
@@ -65,7 +67,7 @@ pub(super) struct Word(u64);
 impl Word {
     pub(super) const UNSEEN: Self = Self(u64::MAX);
 
-    /// From 0 on.
+    /// Returns the number of the life, from 0 on.
     pub(super) fn life(self) -> u64 {
         self.0 >> 2
     }
@@ -82,12 +84,12 @@ impl Word {
 #[derive(Default)]
 struct Registry {
     arenas: Vec<(Arc<Arena>, u32)>,
-    /// Queues in use, by number.
+    /// Whether each queue is in use, by number.
     queues: Vec<bool>,
-    /// Memory of their rings. It stays known to the back end until the connection ends: QEMU's takes a ring that is stopped, and whose memory
-    /// is gone, for one that is broken.
+    /// The memory of the queues' rings. The back end keeps knowing it until the connection ends:
+    /// QEMU's back end treats a stopped ring without memory as broken.
     rings: Vec<Option<Arc<Arena>>>,
-    /// The events of channels that sleep, to be told of another life.
+    /// The events of sleeping channels, to be signalled in a new life.
     calls: Vec<Arc<OwnedFd>>,
 }
 
@@ -98,12 +100,12 @@ pub(super) struct Link {
     word: AtomicU64,
     pub(super) size_bytes: AtomicU64,
     facts: Facts,
-    /// Memory of huge pages in place of all other, where the options ask for it.
+    /// Memory of huge pages in place of all other memory, if the options ask for it.
     pub(super) region: Option<Region>,
-    /// The back end has answered a request: it can map what it was told of.
+    /// Whether the back end has answered a request, so that it is known to have mapped the memory.
     is_proven: AtomicBool,
     registry: Mutex<Registry>,
-    /// Why the last try to connect again failed.
+    /// The reason why the last attempt to connect again failed.
     why: Mutex<Option<String>>,
 }
 
@@ -111,7 +113,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where an arena is: at its own address, for the guest that this process is.
+/// Returns the memory region of an arena. The guest address is the arena's own, since this process
+/// is the guest.
 fn region_of(arena: &Arena) -> MemoryRegion {
     let address = arena.region().0.expose_provenance() as u64;
     let len_bytes = arena.mapped_bytes() as u64;
@@ -119,7 +122,7 @@ fn region_of(arena: &Arena) -> MemoryRegion {
 }
 
 impl Link {
-    /// Connects, and learns what the disk is.
+    /// Connects, and reads the properties of the disk.
     pub(super) fn open(path: PathBuf, options: VhostUserOptions) -> Result<(Arc<Self>, Facts)> {
         let (mut up, facts) = connect(&path, &options, None)?;
         let name = format!("vhost-user:{}", path.display());
@@ -152,7 +155,7 @@ impl Link {
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// The connection, if it is up in the life that the caller has seen.
+    /// Calls a function with the connection, if it is up in the life that the caller has seen.
     pub(super) fn with<T>(
         &self,
         seen: Word,
@@ -182,7 +185,7 @@ impl Link {
         Error::new(ErrorKind::Gone, context).hint("open the device again once it is back")
     }
 
-    /// The back end has answered a request.
+    /// Notes that the back end has answered a request.
     pub(super) fn prove(&self) {
         self.is_proven.store(true, Ordering::Relaxed);
     }
@@ -191,7 +194,7 @@ impl Link {
         format!("vhost-user:{}", self.path.display())
     }
 
-    /// A queue that no channel uses.
+    /// Takes a queue that no channel uses.
     pub(super) fn take_queue(&self) -> Result<u16> {
         let mut registry = locked(&self.registry);
         let count = registry.queues.len();
@@ -205,7 +208,7 @@ impl Link {
         Ok(free as u16)
     }
 
-    /// Memory for the ring of a queue that was taken: `bytes` at least.
+    /// Returns memory for the ring of a queue that was taken, of at least `bytes`.
     pub(super) fn ring_memory(&self, queue: u16, bytes: usize) -> Result<Buffer> {
         if let Some(region) = &self.region {
             return region.ring(&self.name());
@@ -240,7 +243,8 @@ impl Link {
         locked(&self.registry).calls.retain(|other| !Arc::ptr_eq(other, call));
     }
 
-    /// Lets the back end reach an arena. False: it cannot, since it has no file.
+    /// Gives the back end access to an arena. Returns false if that is impossible, since the arena
+    /// has no file.
     pub(super) fn add_arena(&self, arena: &Arc<Arena>) -> Result<bool> {
         if arena.file().is_none() {
             return Ok(false);
@@ -252,10 +256,10 @@ impl Link {
             return Ok(true);
         }
         registry.arenas.push((arena.clone(), 1));
-        // One that is down is told of all when it is up again.
+        // A back end that is down is told of all arenas when it is up again.
         let told = up.as_mut().map_or(Ok(()), |up| up.add(arena, &registry.arenas));
         match told {
-            // It is told of all when it is back.
+            // A back end that has gone is told of all arenas when it is back.
             Err(error) if error.kind() != ErrorKind::Gone => {
                 registry.arenas.pop();
                 Err(error)
@@ -280,7 +284,8 @@ impl Link {
         }
     }
 
-    /// The back end makes no sense in the life that the caller has seen: it is to be connected to anew.
+    /// Ends the life that the caller has seen, because the back end violated the protocol; the
+    /// keeper then connects anew.
     pub(super) fn break_up(&self, seen: Word) {
         if let Some(up) = &*locked(&self.up)
             && self.word() == seen
@@ -289,7 +294,7 @@ impl Link {
         }
     }
 
-    /// Another phase; `current` is what the lock of `up` guards.
+    /// Enters another phase; `current` is the value under the lock of `up`.
     fn enter(&self, current: &mut Option<Up>, up: Option<Up>, phase: Phase) {
         *current = up;
         let life = Word(self.word.load(Ordering::Relaxed)).life();
@@ -304,7 +309,7 @@ impl Link {
         }
     }
 
-    /// The life of the thread that looks after the connection, until `stop` is signalled.
+    /// Runs the thread that maintains the connection, until `stop` is signalled.
     pub(super) fn keep(&self, stop: &OwnedFd) {
         loop {
             let fds = locked(&self.up).as_ref().map(|up| {
@@ -337,7 +342,7 @@ impl Link {
         }
     }
 
-    /// The back end says something: that the disk has another size.
+    /// Handles a request of the back end: the disk has another size.
     fn hear(&self) {
         let mut up = locked(&self.up);
         let Some(up) = &mut *up else { return };
@@ -354,7 +359,7 @@ impl Link {
                 }
                 if let (true, Some((back, _))) = (header.needs_reply(), &up.back) {
                     let answer = header.reply(8).message(&number(config.is_none().into()));
-                    // A back end that asks and does not read gets no answer.
+                    // A back end that sends requests and does not read the replies gets none.
                     let _ = send(back, &answer, &[]);
                 }
             }
@@ -364,7 +369,7 @@ impl Link {
         }
     }
 
-    /// One try to connect again.
+    /// Makes one attempt to connect again.
     fn try_again(&self) -> Result<()> {
         let (mut up, facts) = connect(&self.path, &self.options, Some(&self.facts))?;
         let size_bytes = facts.config.sectors << SECTOR_SHIFT;
@@ -380,7 +385,8 @@ impl Link {
         Ok(())
     }
 
-    /// Tries until it is up, or the options' time is over. False: to stop.
+    /// Connects again, until it succeeds or the options' time limit has passed. Returns false if
+    /// the thread has to stop.
     fn connect_again(&self, stop: &OwnedFd) -> bool {
         let start = Instant::now();
         let Link { options, .. } = self;
@@ -410,7 +416,7 @@ impl Link {
     }
 }
 
-/// What came back is not what was there.
+/// Makes the error for a back end that came back with another disk.
 fn another(name: &str, what: String) -> Error {
     Error::new(ErrorKind::Gone, format!("{name}: another disk has come back: {what}"))
 }
@@ -467,7 +473,7 @@ impl Up {
     }
 }
 
-/// Connects, and agrees on features: on those that were `known` before, if it comes back.
+/// Connects and negotiates features: those that were `known` before, if the back end comes back.
 fn connect(
     path: &std::path::Path,
     options: &VhostUserOptions,
@@ -494,7 +500,7 @@ fn connect(
         | blk::DISCARD
         | blk::WRITE_ZEROES
         | feature::EVENT_IDX;
-    // Not what is new: with FLUSH a cache that no caller flushes would be agreed on.
+    // Not new features: with FLUSH, a cache would be agreed on that no caller flushes.
     let features = offered & known.map_or(wanted, |known| known.features);
     if let Some(known) = known
         && features != known.features

@@ -1,6 +1,7 @@
-//! A ring, and what each of its slots needs beside the data: header, range, status.
+//! A ring, and the memory that each of its slots needs besides the data: header, range, status.
 //!
-//! Slot `n` has the descriptors `3n` (header), `3n + 1` (data) and `3n + 2` (status). Where they point does not change, but for the data.
+//! Slot `n` has the descriptors `3n` (header), `3n + 1` (data) and `3n + 2` (status). Only the data
+//! descriptor changes its address.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,11 +16,11 @@ use super::link::{Link, Word};
 use crate::codec::{Request, RingAddresses, RingFile, RingState, feature};
 
 const DESCRIPTORS: u16 = 3;
-/// Bytes of a slot's own memory, and where its parts are.
+/// The bytes of a slot's own memory; the next constants are the offsets of its parts.
 const SLOT_BYTES: usize = 64;
 const RANGE_AT: usize = 16;
 const STATUS_AT: usize = 32;
-/// No status of a request.
+/// A status that no request has.
 const NOT_YET: u8 = 0xFF;
 
 /// The data of a request.
@@ -27,7 +28,7 @@ const NOT_YET: u8 = 0xFF;
 pub(super) struct Data {
     pub(super) address: u64,
     pub(super) len_bytes: u32,
-    /// The device writes it.
+    /// Whether the device writes the data.
     pub(super) is_in: bool,
 }
 
@@ -38,7 +39,7 @@ pub(super) struct Queue {
     layout: Layout,
     ring: DriverRing,
     memory: Buffer,
-    /// Where its memory begins, for the back end.
+    /// The address of the queue's memory for the back end.
     address: u64,
     slots_at: usize,
     kick: OwnedFd,
@@ -109,10 +110,10 @@ impl Queue {
         })
     }
 
-    /// Takes the ring from the back end, which has nothing of it under way afterwards.
+    /// Takes the ring back from the back end. On return no request of it is in flight.
     pub(super) fn take_back(&self, link: &Link, seen: Word) {
         let state = RingState { ring: self.number.into(), number: 0 };
-        // One that has gone has nothing under way.
+        // A back end that has gone has nothing in flight.
         let _ = link.with(seen, |back_end| back_end.ask(Request::GetVringBase, &state.payload()));
     }
 
@@ -124,7 +125,7 @@ impl Queue {
         self.slots_at + SLOT_BYTES * usize::from(slot)
     }
 
-    /// Where a slot's range is, for the back end.
+    /// Writes a slot's range. Returns its place for the back end.
     pub(super) fn put_range(&mut self, slot: u16, range: Range) -> Data {
         let at = self.slot_at(slot) + RANGE_AT;
         self.bytes().copy_from(at, &range.encode());
@@ -132,7 +133,7 @@ impl Queue {
         Data { address, len_bytes: Range::BYTES as u32, is_in: false }
     }
 
-    /// Offers a request; it goes with the next [`Queue::publish`].
+    /// Offers a request. The back end sees it after [`Queue::publish`].
     pub(super) fn offer(&mut self, slot: u16, verb: Verb, sector: u64, data: Option<Data>) {
         let at = self.slot_at(slot);
         let (layout, place) = (self.layout, self.address + at as u64);
@@ -154,7 +155,7 @@ impl Queue {
         self.ring.offer(areas, head);
     }
 
-    /// Lets the back end see all that was offered. How many system calls that took.
+    /// Makes all offered requests visible to the back end. Returns the number of system calls.
     #[inline]
     pub(super) fn publish(&mut self) -> u64 {
         if !self.ring.has_news() {
@@ -169,7 +170,7 @@ impl Queue {
         1
     }
 
-    /// The next slot that is done, and how.
+    /// Takes the next slot that is done, with its status.
     #[inline]
     pub(super) fn take(&mut self) -> std::result::Result<Option<(u16, Option<Status>)>, Broken> {
         let areas = self.layout.areas(self.memory.shared());
@@ -189,13 +190,13 @@ impl Queue {
         Ok(Some((slot, status)))
     }
 
-    /// Asks to be called. True: there is something already.
+    /// Asks to be signalled. Returns true if there is a completion already.
     pub(super) fn listen(&mut self) -> bool {
         self.is_quiet = false;
         self.ring.listen(self.layout.areas(self.memory.shared()))
     }
 
-    /// Asks not to be called.
+    /// Asks not to be signalled.
     pub(super) fn be_quiet(&mut self) {
         if !self.is_quiet {
             self.is_quiet = true;
@@ -203,7 +204,7 @@ impl Queue {
         }
     }
 
-    /// Forgets that it was called.
+    /// Clears the back end's signal.
     pub(super) fn clear_call(&self) {
         let _ = rustix::io::read(&self.call, &mut [0; 8]);
     }

@@ -1,26 +1,27 @@
 //! One region of reserved huge pages for a back end, in place of the arenas of callers.
 //!
-//! Each channel has a huge page of it: a block for its ring, the others to copy requests through.
+//! Each channel has a huge page of it: one block for its ring, the others as bounce buffers for
+//! requests.
 
 use std::sync::Arc;
 
 use qpair_block::{Arena, ArenaOptions, Buffer, Error, ErrorKind, Result};
 
-/// Bytes of a block: a ring of the greatest depth and its slots fit into one.
+/// The bytes of a block: a ring of the greatest depth and its slots fit into one.
 pub(super) const BLOCK_BYTES: u32 = 64 << 10;
-/// Blocks of a channel: those of a huge page of 2 MiB.
+/// The number of blocks of a channel: those of a huge page of 2 MiB.
 const BLOCKS: u32 = 32;
-/// Channels that there is memory for, at most.
+/// The maximum number of channels that there is memory for.
 const CHANNELS_MAX: u16 = 8;
 
-/// The region, and how many channels it has memory for.
+/// The region, and the number of channels that it has memory for.
 pub(super) struct Region {
     pub(super) arena: Arc<Arena>,
     channels: u16,
 }
 
 impl Region {
-    /// A region for a back end with so many queues.
+    /// Makes a region for a back end with this number of queues.
     pub(super) fn new(name: &str, queues: u16) -> Result<Self> {
         let channels = queues.clamp(1, CHANNELS_MAX);
         let count = BLOCKS * u32::from(channels);
@@ -30,7 +31,7 @@ impl Region {
         Ok(Self { arena, channels })
     }
 
-    /// The block for a channel's ring, which is the first that it takes.
+    /// Takes the block for a channel's ring, which must be the first that the channel takes.
     pub(super) fn ring(&self, name: &str) -> Result<Buffer> {
         let block = self.arena.lease();
         block.ok_or_else(|| {
@@ -41,7 +42,7 @@ impl Region {
         })
     }
 
-    /// The blocks that a channel copies requests through, at most `depth`.
+    /// Takes a channel's bounce buffers, at most `depth`.
     pub(super) fn bounces(&self, depth: u16) -> Vec<Buffer> {
         let most = (BLOCKS - 1).min(depth.into());
         (0..most).map_while(|_| self.arena.lease()).collect()

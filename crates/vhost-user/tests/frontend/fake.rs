@@ -1,4 +1,4 @@
-//! A back end in this process: it does what the protocol says, but for what a test has it do otherwise.
+//! A back end in this process. It follows the protocol, except where a test makes it deviate.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,28 +17,29 @@ use qpair_vhost_user::codec::{
 use qpair_virtio::blk::Config;
 use qpair_virtio::ring::{Area, Areas, Descriptor, DeviceRing, Layout, NEXT};
 
-/// What it does once its ring is kicked.
+/// The back end's reaction when its ring is kicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnKick {
     Serve,
     HangUp,
-    /// Says that it has used more than it was given.
+    /// Claims to have used more than it was given.
     TooFar,
-    /// Gives back a request of this head.
+    /// Returns a request with this head.
     WrongHead(u32),
-    /// Gives the first request back twice.
+    /// Returns the first request twice.
     Twice,
 }
 
-/// What it is like for one connection.
+/// The behaviour of the back end for one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub(crate) features: u64,
     pub(crate) config: Config,
     pub(crate) on_kick: OnKick,
-    /// Tells of a larger disk as soon as there is a ring.
+    /// Whether to report a larger disk as soon as there is a ring.
     pub(crate) grows: bool,
-    /// Maps memory as SPDK does: rounds each region outward to huge pages and touches a byte of each. It ends where a page is not there.
+    /// Whether to map memory as SPDK does: it rounds each region outward to huge pages, and touches
+    /// a byte of each page. The back end ends if a page is not there.
     pub(crate) maps_huge_pages: bool,
 }
 
@@ -49,25 +50,28 @@ impl Life {
     }
 }
 
-/// What it was told in one life.
+/// The data that the back end received in one life.
 #[derive(Default)]
 pub(crate) struct Told {
-    /// Features that were agreed on.
+    /// The features that were negotiated.
     pub(crate) features: u64,
-    /// The answer to what it said of its own accord.
+    /// The answer to the back end's own request.
     pub(crate) answer: Option<u64>,
-    /// Kicks that it took in.
+    /// The number of kicks.
     pub(crate) kicks: u64,
-    /// Regions of the last memory table.
+    /// The number of regions in the last memory table.
     pub(crate) regions: usize,
-    /// Huge pages that it touched.
+    /// The number of huge pages that it touched.
     pub(crate) touched: usize,
 }
 
 const HUGE_PAGE: usize = 2 << 20;
 
-/// How many huge pages SPDK touches of a region that it has mapped; `None`: it reads past the mapping, and its process ends. The kernel
-/// chooses the address: it is a multiple of the file's page, so only files of huge pages begin and end where SPDK rounds to.
+/// Returns the number of huge pages that SPDK would touch of a region that it has mapped. `None` if
+/// it would read past the mapping, and so crash.
+///
+/// The kernel chooses the address: a multiple of the file's page. So only files of huge pages begin
+/// and end at the addresses that SPDK rounds to.
 fn touch(region: &MemoryRegion, file: &OwnedFd, mapping: &Mapping) -> Option<usize> {
     let page_bytes = rustix::fs::fstatfs(file).unwrap().f_bsize as usize;
     let offset = region.file_offset_bytes as usize;
@@ -80,7 +84,8 @@ fn touch(region: &MemoryRegion, file: &OwnedFd, mapping: &Mapping) -> Option<usi
     Some(len / HUGE_PAGE)
 }
 
-/// Lives, one after the other, and then no back end.
+/// Runs a back end through these lives, one after the other. After the last one there is no back
+/// end.
 pub(crate) fn begin(path: &Path, lives: Vec<Life>) -> JoinHandle<Vec<Told>> {
     let listener = Listener::bind(path).unwrap();
     std::thread::spawn(move || {
@@ -247,7 +252,7 @@ impl Fake {
         Area::new(mapping.bytes(), (address - region.user) as usize)
     }
 
-    /// False: it ends.
+    /// Handles a kick. Returns false if the back end has to end.
     fn kicked(&mut self) -> bool {
         let on_kick = self.life.on_kick;
         let (Some(addresses), Some(layout)) = (self.addresses, self.layout) else { return true };
@@ -290,7 +295,7 @@ impl Fake {
         true
     }
 
-    /// Says that a request went well.
+    /// Marks a request as successful.
     fn end(&self, areas: Areas<'_>, head: u16) {
         let mut last = Descriptor::load(areas.descriptors, head);
         while last.flags & NEXT != 0 {
@@ -301,7 +306,7 @@ impl Fake {
     }
 }
 
-/// Accepts one, answers with bytes, and closes; keeps quiet without any.
+/// Accepts one connection, answers with these bytes, and closes it; with `None`, stays silent.
 pub(crate) fn no_back_end(path: &Path, says: Option<&'static [u8]>) -> JoinHandle<()> {
     let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
     std::thread::spawn(move || {

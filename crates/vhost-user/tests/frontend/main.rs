@@ -1,4 +1,4 @@
-//! The front end, with back ends that lie, that come back as another, and that are none.
+//! The front end, with back ends that lie, that come back as another disk, or that are none.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -18,7 +18,7 @@ use qpair_vhost_user::codec::feature;
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 use qpair_virtio::blk::feature as blk;
 
-/// Long enough for any machine; nothing waits so long if it works.
+/// A time long enough for any machine; no test waits so long if it works.
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -39,7 +39,7 @@ fn channel(device: &dyn BlockDevice) -> (Box<dyn IoChannel>, Arc<Arena>) {
     (device.open_channel(&options).unwrap(), arena)
 }
 
-/// Reads so many blocks, all at once.
+/// Reads this number of blocks, all at once.
 fn read(channel: &mut Box<dyn IoChannel>, arena: &Arc<Arena>, count: u64) -> Vec<Completion> {
     for block in 0..count {
         channel.submit(Request::read(block * 512, 512, arena.lease().unwrap(), block)).unwrap();
@@ -55,7 +55,7 @@ fn read(channel: &mut Box<dyn IoChannel>, arena: &Arc<Arena>, count: u64) -> Vec
     done
 }
 
-/// Also where the device itself is closed before the channel.
+/// Also tests that the device can be closed before the channel.
 #[test]
 fn whatever_is_said_of_a_ring_requests_are_done_in_the_next_life() {
     // 65535 is past the end of the memory of the slots: the front end panicked.
@@ -111,7 +111,7 @@ fn another_disk_is_not_taken_for_the_one_before() {
     }
 }
 
-/// A flush was answered here, since there was no cache; it must stay so.
+/// A flush was answered by the front end, since the disk had no cache; this must not change.
 #[test]
 fn a_cache_that_comes_later_is_not_agreed_on() {
     let (_folder, path) = folder();
@@ -191,7 +191,7 @@ fn what_is_no_back_end_is_said_to_be_none() {
     }
 }
 
-/// A connect that blocks ends neither by a time-out nor by Ctrl-C.
+/// A connect that blocks could be ended neither by a time-out nor by Ctrl-C.
 #[test]
 fn a_socket_where_too_many_wait_is_busy() {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
@@ -205,8 +205,8 @@ fn a_socket_where_too_many_wait_is_busy() {
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
 }
 
-/// SPDK's back end rounds each region outward to huge pages and touches a byte of each: memory of usual pages ended its process, and no
-/// word of ours said what would do.
+/// SPDK's back end rounds each region outward to huge pages and touches a byte of each. Memory of
+/// ordinary pages crashed it, and no message of ours named the remedy.
 #[test]
 fn a_back_end_that_maps_huge_pages() {
     let (_folder, path) = folder();

@@ -1,5 +1,5 @@
-//! Each fault, for each verb, with one request in flight and with many: every request completes once, as the fault permits, and what was
-//! acknowledged is there. Used rings that lie are among them.
+//! Each fault, for each verb, with one request in flight and with many, including used rings that
+//! lie. Every request completes once, as the fault permits, and acknowledged data is there.
 
 use qpair_block::{ErrorKind, Op};
 use qpair_scsi_wire::sense::{Code, Key, Sense};
@@ -15,7 +15,8 @@ const VERBS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZe
 const BEFORE: u8 = 0x11;
 const AFTER: u8 = 0x22;
 
-/// Runs `count` requests of a verb, of which the fault hits the first; `kind`: how that one may fail, `None`: it is seen to its end.
+/// Runs `count` requests of a verb; the fault hits the first one. `kind` is the error that it may
+/// fail with; `None`: it has to succeed.
 fn one(rig: &Rig, op: Op, count: u64, fault: Fault, kind: Option<ErrorKind>) {
     let what = format!("{fault:x?} on {op:?} x {count}");
     let disk = rig.disk(0, scsi_options());
@@ -47,7 +48,7 @@ fn one(rig: &Rig, op: Op, count: u64, fault: Fault, kind: Option<ErrorKind>) {
     }
 }
 
-/// The resets of the device that each fault costs are `resets`, if a number is given.
+/// Runs all faults. Each must cause `resets` resets of the device, if a number is given.
 fn matrix(faults: &[(Fault, Option<ErrorKind>)], resets: Option<u64>) {
     for has_indirect in [true, false] {
         for (fault, kind) in faults {
@@ -96,7 +97,7 @@ fn a_length_that_lies_is_not_believed() {
     matrix(&[(Fault::Len(0), None), (Fault::Len(u32::MAX), None)], Some(0));
 }
 
-/// The ring is not believed any more: the device is reset, and all is done again.
+/// A ring that lied is not trusted any more: the device is reset, and all requests are repeated.
 #[test]
 fn rings_that_lie_end_in_a_reset() {
     matrix(
@@ -115,7 +116,7 @@ fn rings_that_lie_end_in_a_reset() {
     );
 }
 
-/// One of another request that is under way, which has not ended.
+/// The id of another request, which is still in flight.
 #[test]
 fn an_id_of_another_request_ends_neither() {
     for has_indirect in [true, false] {
@@ -132,7 +133,7 @@ fn commands_that_are_lost_are_aborted() {
     matrix(&[(Fault::LoseCommand, None)], Some(0));
 }
 
-/// The ladder to its end.
+/// The whole ladder: tasks are not answered, so the device is reset.
 #[test]
 fn tasks_that_are_ignored_end_in_a_reset() {
     for op in VERBS {

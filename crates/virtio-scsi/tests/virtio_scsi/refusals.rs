@@ -1,4 +1,4 @@
-//! What is not driven, by name.
+//! Devices that the driver refuses, with their names in the error.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -10,7 +10,8 @@ use qpair_softdev::SoftVirtioScsiOptions;
 use crate::rig::{Rig, device_options};
 use crate::worker::Worker;
 
-/// Twenty resets from another thread while 40 writes are under way: each request completes once, and what was acknowledged is there.
+/// Twenty resets from another thread while 40 writes are in flight: each request completes once,
+/// and acknowledged data is there.
 #[test]
 fn a_reset_loses_no_acknowledged_write() {
     let rig = Rig::new(device_options());
@@ -68,7 +69,8 @@ fn disks_come_and_go() {
     assert_eq!(rig.host.resets(), 0);
 }
 
-/// More events than the device keeps: it says that some were missed, and the targets are asked anew.
+/// More events than the device keeps: it reports that some were missed, and the targets are asked
+/// anew.
 #[test]
 fn missed_events_are_made_up_for() {
     let rig = Rig::new(device_options());

@@ -14,13 +14,13 @@ pub(crate) struct Rig {
     pub(crate) host: Arc<dyn Host>,
 }
 
-/// A host with disks of 8 MiB.
+/// Returns options for a host with disks of 8 MiB.
 pub(crate) fn device_options() -> SoftVirtioScsiOptions {
     let disk = DiskOptions { size_bytes: 8 << 20, ..DiskOptions::default() };
     SoftVirtioScsiOptions { disks: vec![disk; 2], ..SoftVirtioScsiOptions::default() }
 }
 
-/// Time-outs that a test can wait for.
+/// Returns time-outs short enough for a test.
 pub(crate) fn driver_options() -> VirtioScsiOptions {
     VirtioScsiOptions { reset_timeout_ms: 200, watch_ms: 5, ..VirtioScsiOptions::default() }
 }

@@ -1,29 +1,33 @@
-//! From the head of a chain to the memory that it names, as a device walks it: each descriptor is read once, and a walk ends.
+//! Follows a chain from its head to the memory that it names, as a device does. Each descriptor is
+//! read once, and a walk always ends.
 
 use super::{Area, Broken, DESCRIPTOR_BYTES, Descriptor, INDIRECT, Layout, NEXT, WRITE};
 
-/// Segments of a chain, at most: those of the largest tables that drivers make.
+/// The maximum number of segments of a chain: those of the largest tables that drivers make.
 const SEGMENTS_MAX: usize = 1024;
 
-/// Entries of a table that is read without memory for it.
+/// The number of entries of a table that is read without an allocation.
 const FEW: usize = 32;
 
 /// Memory that a chain names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it is.
+    /// The address of the segment.
     pub address: u64,
-    /// Bytes.
+    /// The bytes of the segment.
     pub len: u32,
-    /// The device writes there; else it reads.
+    /// Whether the device writes the segment; otherwise it reads it.
     pub is_written: bool,
 }
 
-/// Appends what the chain that begins with `head` names to `segments`: first what is read, then what is written. `read` copies from an
-/// address that the driver named; false: it is not open.
+/// Appends the segments of the chain that begins with `head` to `segments`: first those to be read,
+/// then those to be written.
+///
+/// `read` copies from an address that the driver named, and returns false if the address is not
+/// open.
 ///
 /// # Errors
-/// The chain makes no sense.
+/// The chain is invalid.
 pub fn walk(
     layout: Layout,
     descriptors: Area<'_>,

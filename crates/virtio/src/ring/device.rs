@@ -1,54 +1,57 @@
-//! The device's side.
+//! The device's side of a ring.
 
 use std::sync::atomic::{Ordering, fence};
 
 use super::{Areas, Broken, ENTRIES_AT, INDEX_AT, Layout, QUIET, USED_BYTES, is_passed};
 
-/// A ring, as its device has it.
+/// A ring as its device sees it.
 #[derive(Debug)]
 pub struct DeviceRing {
     layout: Layout,
     taken: u16,
     used: u16,
-    /// `used` when the driver was last asked whether it wants an interrupt; `None`: it is asked for the first time.
+    /// The value of `used` when the device last asked whether the driver wants an interrupt;
+    /// `None`: it has not asked yet.
     asked: Option<u16>,
-    /// Both sides tell by an index when they want to hear of news (VIRTIO_F_EVENT_IDX); else by a flag.
+    /// Whether both sides use an index (VIRTIO_F_EVENT_IDX), instead of a flag, to say when they
+    /// want to be notified.
     event_index: bool,
 }
 
 impl DeviceRing {
-    /// A ring from its beginning.
+    /// Makes a ring in its initial state.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self { layout, taken: 0, used: 0, asked: None, event_index: false }
     }
 
-    /// A ring that goes on where another device left off: it has taken up to `taken`, and given back what the ring says.
+    /// Makes a ring that continues where another device left off. `taken` chains were taken; the
+    /// ring itself says how many were given back.
     #[must_use]
     pub fn resume(layout: Layout, areas: Areas<'_>, taken: u16, event_index: bool) -> Self {
         let used = Self::used_index(areas);
         Self { layout, taken, used, asked: None, event_index }
     }
 
-    /// How much was given back so far, as the ring says.
+    /// Returns the number of chains given back so far, according to the ring.
     #[must_use]
     pub fn used_index(areas: Areas<'_>) -> u16 {
         areas.used.bytes.load_u16_acquire(areas.used.at + INDEX_AT)
     }
 
-    /// How many chains were taken so far, modulo 2^16.
+    /// Returns the number of chains taken so far, modulo 2^16.
     #[must_use]
     pub fn taken(&self) -> u16 {
         self.taken
     }
 
-    /// How many chains were given back so far, modulo 2^16.
+    /// Returns the number of chains given back so far, modulo 2^16.
     #[must_use]
     pub fn used(&self) -> u16 {
         self.used
     }
 
-    /// Asks the driver for no notifications: the device looks by itself.
+    /// Asks the driver for no notifications: the device polls.
     pub fn be_quiet(&self, areas: Areas<'_>) {
         // With the event index: an index that the driver has passed is not passed again for the next 2^16.
         if !self.event_index {
@@ -56,8 +59,8 @@ impl DeviceRing {
         }
     }
 
-    /// Asks the driver for a notification of what it makes available from now on. True: there is something already, so that the device must
-    /// not sleep.
+    /// Asks the driver for a notification of chains that it makes available from now on. Returns
+    /// true if there are some already, so that the device must not sleep.
     pub fn listen(&self, areas: Areas<'_>) -> bool {
         if self.event_index {
             let at = areas.used.at + self.layout.used_bytes() - 2;
@@ -65,22 +68,23 @@ impl DeviceRing {
         } else {
             areas.used.bytes.store_u16(areas.used.at, 0);
         }
-        // Partner of the fence in `DriverRing::publish`: either the driver sees the wish, or its index is seen here.
+        // Partner of the fence in `DriverRing::publish`: either the driver sees the request for a
+        // notification, or its index is seen here.
         fence(Ordering::SeqCst);
         self.has_more(areas)
     }
 
-    /// Whether the driver has made more available than was taken.
+    /// Whether the driver has made more chains available than were taken.
     #[must_use]
     pub fn has_more(&self, areas: Areas<'_>) -> bool {
         let available = areas.available;
         available.bytes.load_u16_acquire(available.at + INDEX_AT) != self.taken
     }
 
-    /// The head of the next chain that the driver has made available.
+    /// Takes the next chain that the driver has made available, and returns its head.
     ///
     /// # Errors
-    /// There is more than the ring has, or a head outside of the table.
+    /// More chains are available than the ring has, or a head lies outside the table.
     #[inline]
     pub fn take(&mut self, areas: Areas<'_>) -> Result<Option<u16>, Broken> {
         let available = areas.available;
@@ -100,7 +104,8 @@ impl DeviceRing {
         Ok(Some(head))
     }
 
-    /// Gives a chain back, of which `len` bytes were written. The driver sees it with [`DeviceRing::publish`].
+    /// Gives a chain back, with `len` bytes written. The driver sees it after
+    /// [`DeviceRing::publish`].
     #[inline]
     pub fn give(&mut self, areas: Areas<'_>, head: u16, len: u32) {
         let used = areas.used;
@@ -111,7 +116,8 @@ impl DeviceRing {
         self.used = self.used.wrapping_add(1);
     }
 
-    /// Lets the driver see all that was given back. Whether it wants an interrupt.
+    /// Makes all chains that were given back visible to the driver. Returns whether the driver
+    /// wants an interrupt.
     #[inline]
     pub fn publish(&mut self, areas: Areas<'_>) -> bool {
         // Release: pairs with the acquire in `DriverRing::take`.
@@ -123,7 +129,8 @@ impl DeviceRing {
             return available.bytes.load_u16(available.at) & QUIET == 0;
         }
         let event = available.bytes.load_u16(available.at + self.layout.available_bytes() - 2);
-        // Whether the index that the driver waits for lies among those that were given since it was last asked.
+        // Whether the index that the driver waits for lies among the chains given back since the
+        // last check.
         self.asked.replace(self.used).is_none_or(|asked| is_passed(event, asked, self.used))
     }
 }

@@ -1,46 +1,48 @@
-//! The driver's side.
+//! The driver's side of a ring.
 //!
-//! Invariant: entries from `taken` up to `next` are the driver's requests under way: those before `published` the device has seen or will
-//! see. Their number is bounded by the ring's size, which is for the driver to see to.
+//! Invariant: entries from `taken` up to `next` are the driver's requests in flight; the device has
+//! seen or will see those before `published`. The driver has to keep their number within the ring's
+//! size.
 
 use std::sync::atomic::{Ordering, fence};
 
 use super::{Areas, Broken, ENTRIES_AT, INDEX_AT, Layout, QUIET, USED_BYTES, is_passed};
 
-/// What the device has used.
+/// A chain that the device has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// The head, as the device says.
+    /// The head of the chain, as the device states it.
     pub id: u32,
-    /// Bytes written, as the device says.
+    /// The number of bytes written, as the device states it.
     pub len: u32,
 }
 
-/// A ring, as its driver has it.
+/// A ring as its driver sees it.
 #[derive(Debug)]
 pub struct DriverRing {
     layout: Layout,
     next: u16,
     published: u16,
     taken: u16,
-    /// Both sides tell by an index when they want to hear of news (VIRTIO_F_EVENT_IDX); else by a flag.
+    /// Whether both sides use an index (VIRTIO_F_EVENT_IDX), instead of a flag, to say when they
+    /// want to be notified.
     event_index: bool,
 }
 
 impl DriverRing {
-    /// An empty ring.
+    /// Makes an empty ring.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self::with_event_index(layout, false)
     }
 
-    /// An empty ring, of zeroes, with or without the event index.
+    /// Makes an empty ring with or without the event index. Its memory must be zeroed.
     #[must_use]
     pub fn with_event_index(layout: Layout, event_index: bool) -> Self {
         Self { layout, next: 0, published: 0, taken: 0, event_index }
     }
 
-    /// Asks for no interrupts: the driver looks by itself.
+    /// Asks for no interrupts: the driver polls.
     pub fn be_quiet(&self, areas: Areas<'_>) {
         // With the event index: an index that the device has passed is not passed again for the next 2^16.
         if !self.event_index {
@@ -48,7 +50,8 @@ impl DriverRing {
         }
     }
 
-    /// Asks for an interrupt for what the device uses from now on. True: there is something already, so that the driver must not sleep.
+    /// Asks for an interrupt for chains that the device uses from now on. Returns true if there are
+    /// some already, so that the driver must not sleep.
     pub fn listen(&self, areas: Areas<'_>) -> bool {
         let available = areas.available;
         if self.event_index {
@@ -57,12 +60,14 @@ impl DriverRing {
         } else {
             available.bytes.store_u16(available.at, 0);
         }
-        // Partner of the fence in `DeviceRing::publish`: either the device sees the wish, or its index is seen here.
+        // Partner of the fence in `DeviceRing::publish`: either the device sees the request for an
+        // interrupt, or its index is seen here.
         fence(Ordering::SeqCst);
         areas.used.bytes.load_u16_acquire(areas.used.at + INDEX_AT) != self.taken
     }
 
-    /// Offers the chain that begins with a descriptor. The device sees it with [`DriverRing::publish`].
+    /// Offers the chain that begins with a descriptor. The device sees it after
+    /// [`DriverRing::publish`].
     #[inline]
     pub fn offer(&mut self, areas: Areas<'_>, head: u16) {
         let at =
@@ -71,20 +76,23 @@ impl DriverRing {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Whether something was offered and not published.
+    /// Whether chains were offered and not published.
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {
         self.next != self.published
     }
 
-    /// Lets the device see all that was offered. Whether it wants to be notified.
+    /// Makes all offered chains visible to the device. Returns whether the device wants to be
+    /// notified.
     #[inline]
     pub fn publish(&mut self, areas: Areas<'_>) -> bool {
-        // Release: the device sees descriptors and entries before the index. Pairs with the acquire in `DeviceRing::take`.
+        // Release: the device sees descriptors and entries before the index. Pairs with the acquire
+        // in `DeviceRing::take`.
         areas.available.bytes.store_u16_release(areas.available.at + INDEX_AT, self.next);
         let before = std::mem::replace(&mut self.published, self.next);
-        // Partner of the fence in a device that is going idle: either it sees the new index, or its wish is seen here.
+        // Partner of the fence in a device that is going idle: either the device sees the new
+        // index, or its request for a notification is seen here.
         fence(Ordering::SeqCst);
         let used = areas.used;
         if !self.event_index {
@@ -94,14 +102,15 @@ impl DriverRing {
         is_passed(event, before, self.next)
     }
 
-    /// The next request that the device has used.
+    /// Takes the next chain that the device has used.
     ///
     /// # Errors
-    /// The device says that it has used more than it was given.
+    /// The device claims to have used more chains than it was given.
     #[inline]
     pub fn take(&mut self, areas: Areas<'_>) -> Result<Option<Used>, Broken> {
         let used = areas.used;
-        // Acquire: what the device wrote is seen after its index. Pairs with the release in `DeviceRing::publish`.
+        // Acquire: what the device wrote is seen after its index. Pairs with the release in
+        // `DeviceRing::publish`.
         let index = used.bytes.load_u16_acquire(used.at + INDEX_AT);
         let news = index.wrapping_sub(self.taken);
         if news == 0 {

@@ -1,9 +1,12 @@
-//! Split rings: descriptors, what the driver makes available, what the device has used.
+//! Split rings: descriptors, chains that the driver makes available, chains that the device has
+//! used.
 //!
-//! - [`DriverRing`] and [`DeviceRing`] are the two sides of one ring. Each keeps its own indexes, and reaches the memory by [`Areas`]
-//!   with every call: it may be the driver's own, or that of a guest.
-//! - Indexes run on modulo 2^16: only their differences mean something.
-//! - What the other side says is checked. A ring whose other side lies is [`Broken`], and of no use until the device was reset.
+//! - [`DriverRing`] and [`DeviceRing`] are the two sides of one ring. Each keeps its own indexes,
+//!   and accesses the memory by [`Areas`] with every call: the memory may be the driver's own, or a
+//!   guest's.
+//! - Indexes count modulo 2^16: only their differences are meaningful.
+//! - Values from the other side are checked. If the other side lies, the result is [`Broken`], and
+//!   the ring cannot be used until the device was reset.
 
 mod chain;
 mod device;
@@ -15,45 +18,47 @@ pub use driver::{DriverRing, Used};
 
 use qpair_memory::SharedBytes;
 
-/// Entries of a ring, at most.
+/// The maximum number of entries of a ring.
 pub const SIZE_MAX: u16 = 32768;
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: usize = 16;
 
-/// A descriptor's flags: the chain goes on.
+/// Descriptor flag: the chain continues.
 pub const NEXT: u16 = 1;
-/// The device writes there; else it reads.
+/// Descriptor flag: the device writes to the memory; otherwise it reads.
 pub const WRITE: u16 = 2;
-/// It names a table of descriptors.
+/// Descriptor flag: the memory holds a table of descriptors.
 pub const INDIRECT: u16 = 4;
 
-/// The driver's flags: it asks for no interrupts. The device's: it asks for no notifications.
+/// Flag that asks the other side to be quiet: the driver's asks for no interrupts, the device's for
+/// no notifications.
 const QUIET: u16 = 1;
 
-/// Whether the index that the other side waits for lies among those from `before` up to `now` (VIRTIO_F_EVENT_IDX).
+/// Whether `event`, the index that the other side waits for, lies between `before` and `now`
+/// (VIRTIO_F_EVENT_IDX).
 fn is_passed(event: u16, before: u16, now: u16) -> bool {
     now.wrapping_sub(event).wrapping_sub(1) < now.wrapping_sub(before)
 }
 
-/// The other side has said what cannot be.
+/// The error of a ring whose other side has violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
 /// A descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Where its bytes are.
+    /// The address of the memory.
     pub address: u64,
-    /// Bytes.
+    /// The bytes of the memory.
     pub len: u32,
-    /// [`NEXT`], [`WRITE`], [`INDIRECT`].
+    /// The flags: [`NEXT`], [`WRITE`], [`INDIRECT`].
     pub flags: u16,
-    /// The next one of the chain.
+    /// The index of the next descriptor of the chain.
     pub next: u16,
 }
 
 impl Descriptor {
-    /// The descriptor at an index of a table.
+    /// Loads the descriptor at an index of a table.
     #[inline]
     #[must_use]
     pub fn load(table: Area<'_>, index: u16) -> Self {
@@ -62,7 +67,7 @@ impl Descriptor {
         Self::decode(&bytes)
     }
 
-    /// Stores it at an index of a table.
+    /// Stores the descriptor at an index of a table.
     #[inline]
     pub fn store(self, table: Area<'_>, index: u16) {
         let at = table.at + usize::from(index) * DESCRIPTOR_BYTES;
@@ -71,7 +76,7 @@ impl Descriptor {
         table.bytes.store_u64(at + 8, high);
     }
 
-    /// From bytes.
+    /// Decodes a descriptor.
     #[must_use]
     pub fn decode(bytes: &[u8; DESCRIPTOR_BYTES]) -> Self {
         let [low, high] =
@@ -85,17 +90,17 @@ impl Descriptor {
     }
 }
 
-/// A place in memory that both sides reach.
+/// A place in memory that both sides access.
 #[derive(Clone, Copy)]
 pub struct Area<'a> {
-    /// The memory around it.
+    /// The memory around the place.
     pub bytes: SharedBytes<'a>,
-    /// Its first byte there.
+    /// The offset of the first byte in that memory.
     pub at: usize,
 }
 
 impl<'a> Area<'a> {
-    /// A place.
+    /// Makes an area.
     #[must_use]
     pub fn new(bytes: SharedBytes<'a>, at: usize) -> Self {
         Self { bytes, at }
@@ -107,74 +112,76 @@ impl<'a> Area<'a> {
 pub struct Areas<'a> {
     /// Descriptors.
     pub descriptors: Area<'a>,
-    /// What the driver makes available.
+    /// The available ring, which the driver writes.
     pub available: Area<'a>,
-    /// What the device has used.
+    /// The used ring, which the device writes.
     pub used: Area<'a>,
 }
 
-/// Where the index is in the areas that have one, and where their entries begin.
+/// The offset of the index in the available and the used ring; the next constant is that of their
+/// entries.
 const INDEX_AT: usize = 2;
 const ENTRIES_AT: usize = 4;
-/// Bytes of an entry of what was used.
+/// The bytes of an entry of the used ring.
 const USED_BYTES: usize = 8;
 
-/// How long areas are, and where they are if they lie one after the other.
+/// The lengths of a ring's areas, and their offsets if they lie one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     size: u16,
 }
 
 impl Layout {
-    /// Of a ring of `size` entries: a power of two up to [`SIZE_MAX`].
+    /// Makes the layout of a ring of `size` entries: a power of two up to [`SIZE_MAX`].
     #[must_use]
     pub fn new(size: u16) -> Option<Self> {
         (size.is_power_of_two() && size <= SIZE_MAX).then_some(Self { size })
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     #[must_use]
     pub fn size(self) -> u16 {
         self.size
     }
 
-    /// Bytes of the descriptors.
+    /// Returns the bytes of the descriptors.
     #[must_use]
     pub fn descriptors_bytes(self) -> usize {
         usize::from(self.size) * DESCRIPTOR_BYTES
     }
 
-    /// Bytes of what is available, with the word of the event index.
+    /// Returns the bytes of the available ring, including the word of the event index.
     #[must_use]
     pub fn available_bytes(self) -> usize {
         ENTRIES_AT + 2 * usize::from(self.size) + 2
     }
 
-    /// Bytes of what was used, with the word of the event index.
+    /// Returns the bytes of the used ring, including the word of the event index.
     #[must_use]
     pub fn used_bytes(self) -> usize {
         ENTRIES_AT + USED_BYTES * usize::from(self.size) + 2
     }
 
-    /// Where what is available begins.
+    /// Returns the offset of the available ring.
     #[must_use]
     pub fn available_at(self) -> usize {
         self.descriptors_bytes()
     }
 
-    /// Where what was used begins: on a line of its own, since the other side writes it.
+    /// Returns the offset of the used ring: on a cache line of its own, since the other side writes
+    /// it.
     #[must_use]
     pub fn used_at(self) -> usize {
         (self.available_at() + self.available_bytes()).next_multiple_of(64)
     }
 
-    /// Bytes of all.
+    /// Returns the bytes of all areas.
     #[must_use]
     pub fn bytes(self) -> usize {
         (self.used_at() + self.used_bytes()).next_multiple_of(64)
     }
 
-    /// The areas, one after the other from the first byte on, which is aligned to 16.
+    /// Returns the areas one after the other from the first byte on, which must be aligned to 16.
     #[inline]
     #[must_use]
     pub fn areas(self, bytes: SharedBytes<'_>) -> Areas<'_> {

@@ -22,7 +22,7 @@ fn areas_lie_apart() {
     assert_eq!([0, 3, 32769, 65535].map(Layout::new), [None; 4]);
 }
 
-/// Both sides, with indexes that wrap, rings that are full, and batches as the seed has them: every request comes back once.
+/// Both sides, with wrapping indexes, full rings and random batches: every request comes back once.
 #[test]
 fn what_is_offered_comes_back_once() {
     for seed in 0..20 {
@@ -67,7 +67,8 @@ fn what_is_offered_comes_back_once() {
     }
 }
 
-/// With the event index each side is told of what passes the index that it waits for, and of nothing else.
+/// With the event index each side is notified when the index that it waits for is passed, and at no
+/// other time.
 #[test]
 fn each_side_hears_of_what_it_waits_for() {
     let (memory, layout) = memory();

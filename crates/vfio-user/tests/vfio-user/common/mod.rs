@@ -1,4 +1,4 @@
-//! What the tests share: a device that is easy to see through, a thread that serves it, and a client made by hand.
+//! Shared parts of the tests: a simple device, a thread that serves it, and a raw client.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
@@ -22,14 +22,16 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-/// Its registers: 4096 bytes of memory, then a page of doorbells that is shared. When the first doorbell changes, it is added to the eight
-/// bytes at the address that stands in the register at [`TestDevice::TARGET`], and vector 0 signals.
+/// A device with 4096 bytes of memory as registers, and a shared page of doorbells.
+///
+/// When the first doorbell changes, its value is added to the eight bytes at the address in the
+/// register at [`TestDevice::TARGET`], and vector 0 signals.
 pub struct TestDevice {
     registers: Mutex<Vec<u8>>,
     config: Mutex<Vec<u8>>,
     doorbells: Arc<Mapping>,
     file: Mutex<OwnedFd>,
-    /// What it passes instead of its doorbells.
+    /// A file to pass instead of that of the doorbells.
     pub other_file: Mutex<Option<OwnedFd>>,
     seen: AtomicU64,
     pub dma: Mutex<Vec<(u64, DmaMemory)>>,
@@ -193,7 +195,7 @@ impl PciDevice for TestDevice {
     }
 }
 
-/// A device that a thread serves; ends when dropped.
+/// A device that a thread serves; dropping it ends the thread.
 pub struct Served {
     pub device: Arc<TestDevice>,
     pub path: PathBuf,
@@ -241,7 +243,7 @@ impl Served {
         self.server.lock().unwrap().has_client()
     }
 
-    /// Waits until the server has seen that its client has gone.
+    /// Waits until the server has noticed that its client has gone.
     pub fn wait_until_alone(&self) {
         wait_for("the server to be alone", || !self.has_client());
     }
@@ -266,7 +268,7 @@ impl Drop for Served {
     }
 }
 
-/// Waits for what has to happen; if it does not, the test has failed anyway.
+/// Waits until `happened` returns true. Panics after a limit of at least 20 s.
 pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
     for _ in 0..20_000 {
         if happened() {
@@ -277,7 +279,7 @@ pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
     panic!("waited in vain for {what}");
 }
 
-/// A client of a server that may not have seen yet that the one before has gone.
+/// Connects to a server that may not have noticed yet that the previous client has gone.
 pub fn connect(path: &Path) -> Client {
     let mut client = None;
     wait_for("the client before to be gone", || {
@@ -290,7 +292,7 @@ pub fn connect(path: &Path) -> Client {
     client.unwrap()
 }
 
-/// A client that sends what it is told to.
+/// A client that sends any bytes it is given.
 pub struct Raw {
     pub stream: UnixStream,
     next_id: u16,
@@ -316,14 +318,14 @@ impl Answer {
 }
 
 impl Raw {
-    /// Connected, and no more.
+    /// Connects and sends nothing.
     pub fn connect(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Self { stream, next_id: 100 }
     }
 
-    /// Connected and agreed, without JSON, as SPDK does.
+    /// Connects and agrees on the protocol without JSON, as SPDK does.
     pub fn agreed(path: &Path) -> Self {
         let mut raw = Self::connect(path);
         let answer = raw.ask(Command::Version, &[0, 0, 1, 0], &[]);
@@ -352,7 +354,7 @@ impl Raw {
         answer
     }
 
-    /// The next answer; `None` if the server has closed.
+    /// Receives the next answer; `None` if the server has closed.
     pub fn answer(&mut self) -> Option<Answer> {
         let mut fds = Vec::new();
         let head = self.receive(HEADER_BYTES, &mut fds)?;
@@ -385,7 +387,7 @@ impl Raw {
     }
 }
 
-/// A file in memory.
+/// Makes a file in memory.
 pub fn memory_file(len: u64) -> OwnedFd {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let file = rustix::fs::memfd_create("test", flags).unwrap();
@@ -398,7 +400,7 @@ pub fn event() -> OwnedFd {
     rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
 
-/// What an event has counted since it was last asked.
+/// Returns how often an event was signalled since the last call.
 pub fn count_of(event: &OwnedFd) -> u64 {
     let mut count = [0; 8];
     match rustix::io::read(event, &mut count) {
