@@ -1,5 +1,7 @@
-//! What a read and a write cost that name their memory by one buffer, and by a list of one segment, in pairs that take turns:
-//! `cargo run --release -p qpair-block --example buffer_cost`. The first column of two builds says what a change costs the single buffer.
+//! Compares the cost of reads and writes that name their memory by one buffer with the cost of
+//! those that name it by a list of one segment. The two take turns: `cargo run --release -p
+//! qpair-block --example buffer_cost`. Compare the first column of two builds to see what a change
+//! costs the single buffer.
 
 #![allow(clippy::print_stdout, reason = "a report")]
 

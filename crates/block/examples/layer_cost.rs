@@ -1,4 +1,5 @@
-//! What a slice and a limit cost on a device that does nothing, in pairs that take turns: `cargo run --release -p qpair-block --example layer_cost`.
+//! Measures what a slice and a limit cost on a device that does nothing, in pairs that take turns:
+//! `cargo run --release -p qpair-block --example layer_cost`.
 
 #![allow(clippy::print_stdout, reason = "a report")]
 

@@ -1,7 +1,8 @@
-//! Blocks that parts of requests are copied through.
+//! Blocks through which parts of requests are copied.
 //!
-//! A channel that cuts requests makes parts that begin anywhere on the logical block. Where the alignment of memory is above that, a part may
-//! not lie as its device wants it.
+//! A channel that cuts requests makes parts that begin anywhere on the logical block. If the
+//! alignment of memory is larger than that, a part may not have the alignment that its device
+//! needs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,9 +12,9 @@ use qpair_memory::{Arena, Buffer};
 use crate::device::{ChannelOptions, DeviceInfo};
 use crate::error::{Error, Result};
 
-/// Bytes of a block, at most.
+/// The maximum size of a block in bytes.
 const BLOCK_BYTES_MAX: u32 = 64 << 10;
-/// Blocks of a channel, at most: requests wait for one beyond that.
+/// The maximum number of blocks of a channel; further requests wait for a block.
 const BLOCKS_MAX: u32 = 8;
 
 /// The blocks of a channel, and the requests that wait for one.
@@ -23,10 +24,11 @@ pub(crate) struct Bounces {
 }
 
 impl Bounces {
-    /// Blocks for a channel over devices like this, if parts of its requests can lie as they do not want them.
+    /// Creates blocks for a channel over devices like this. Returns `None` if parts of its requests
+    /// always have the alignment that the devices need.
     ///
     /// # Errors
-    /// `Limit` where there is no memory.
+    /// `Limit` if there is no memory.
     pub(crate) fn new(info: &DeviceInfo, options: &ChannelOptions) -> Result<Option<Self>> {
         let alignment = info.memory_alignment_bytes;
         if alignment <= info.logical_block_bytes {
@@ -42,12 +44,12 @@ impl Bounces {
         Ok(Some(Self { blocks, waiting: VecDeque::with_capacity(options.depth as usize) }))
     }
 
-    /// The memory, to be registered with the devices.
+    /// Returns the memory, to be registered with the devices.
     pub(crate) fn arena(&self) -> &Arc<Arena> {
         &self.blocks
     }
 
-    /// A block for a part of the request in `slot`, which waits for one otherwise.
+    /// Returns a block for a part of the request in `slot`. If there is none, the request waits.
     pub(crate) fn lease(&mut self, slot: u64) -> Option<Buffer> {
         let block = self.blocks.lease();
         if block.is_none() {
@@ -56,7 +58,7 @@ impl Bounces {
         block
     }
 
-    /// The request that has waited longest, once a block has come back.
+    /// Returns the request that has waited longest, once a block has come back.
     pub(crate) fn next(&mut self) -> Option<u64> {
         self.waiting.pop_front()
     }

@@ -7,11 +7,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::device::ChannelStatistics;
 use crate::error::{Error, Result};
 
-/// An event that polls readable while requests are in flight: a device that is polled says nothing of its completions.
+/// An event that polls readable while requests are in flight, for polled devices, which do not
+/// announce their completions.
 ///
-/// It is made when a caller first asks for it, so that others pay no system call. It stays readable after the last completion, until
-/// a poll finds nothing ([`IoChannel::completion_fd`](crate::IoChannel::completion_fd)): a thread that looks for completions sets it once,
-/// and not for each request.
+/// The event is created when a caller first asks for the descriptor, so that other callers pay for
+/// no system call. The event stays readable after the last completion, until a poll finds nothing
+/// ([`IoChannel::completion_fd`](crate::IoChannel::completion_fd)). A thread that looks for
+/// completions therefore sets it once, and not for each request.
 #[derive(Debug, Default)]
 pub struct CompletionEvent {
     event: Option<OwnedFd>,
@@ -19,10 +21,10 @@ pub struct CompletionEvent {
 }
 
 impl CompletionEvent {
-    /// The descriptor, with `in_flight` requests under way.
+    /// Returns the descriptor, with `in_flight` requests under way.
     ///
     /// # Errors
-    /// `Limit` if the process has no descriptors left; what eventfd(2) said.
+    /// `Limit` if the process has no descriptors left, or another error of eventfd(2).
     pub fn descriptor(&mut self, in_flight: u32) -> Result<BorrowedFd<'_>> {
         let event = match self.event.take() {
             Some(event) => event,
@@ -47,7 +49,8 @@ impl CompletionEvent {
         }
     }
 
-    /// A poll has found nothing: with nothing in flight the descriptor is readable no more.
+    /// Notes that a poll found nothing: with nothing in flight the descriptor is no longer
+    /// readable.
     #[inline]
     pub fn settle(&mut self, in_flight: u32, statistics: &mut ChannelStatistics) {
         if let Some(event) = self.event.as_ref().filter(|_| in_flight == 0 && self.is_told) {

@@ -1,7 +1,8 @@
-//! Whether a device is blank, before something is made there.
+//! Finds out whether a device is blank before something is created there.
 //!
-//! Labels and superblocks of others lie near the beginning (btrfs' at 64 KiB, a store's own pages behind its superblocks) or the end (ZFS,
-//! RAIDs, the second GPT). What lies in between is not looked at: a device of terabytes would be read for hours.
+//! Foreign labels and superblocks lie near the beginning (btrfs at 64 KiB, the pages of a store
+//! behind its superblocks) or near the end (ZFS, RAID, the second GPT). The middle is not read,
+//! because that would take hours on a device of terabytes.
 
 use std::ops::Range;
 
@@ -9,13 +10,14 @@ use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::serial::SerialChannel;
 
-/// Bytes at the beginning that are looked at, and as many at the end.
+/// The number of bytes that are read at the beginning, and at the end.
 const EDGE_BYTES: u64 = 1 << 20;
 
-/// Where the first byte is that is not zero, in the first or the last MiB of a device; none: it is blank, as far as can be told.
+/// Returns the offset of the first byte that is not zero in the first and the last MiB of a device.
+/// Returns `None` if there is no such byte: the device is then taken to be blank.
 ///
 /// # Errors
-/// What the device says.
+/// Returns the device's error if a read fails.
 pub fn find_content(device: &dyn BlockDevice) -> Result<Option<u64>> {
     let size_bytes = device.size_bytes();
     let block_bytes = u64::from(device.info().logical_block_bytes);
@@ -24,10 +26,11 @@ pub fn find_content(device: &dyn BlockDevice) -> Result<Option<u64>> {
     find_in(device, [head.clone(), end_at.max(head.end)..size_bytes])
 }
 
-/// Where the first byte is that is not zero, anywhere on a device, all of which is read; none: it is blank.
+/// Reads all of a device and returns the offset of the first byte that is not zero, or `None` if
+/// the device is blank.
 ///
 /// # Errors
-/// What the device says.
+/// Returns the device's error if a read fails.
 pub fn find_content_anywhere(device: &dyn BlockDevice) -> Result<Option<u64>> {
     let size_bytes = device.size_bytes();
     let pieces = (0..size_bytes).step_by(EDGE_BYTES as usize);

@@ -1,8 +1,9 @@
-//! The delay device: another device, later.
+//! The delay device: another device with added latency.
 //!
-//! A request is held for its latency and only then passed on, so its whole time is the latency plus that of the device
-//! below. Any number of requests are held at once, as in a drive without a limit on parallelism. Latencies are per
-//! verb, so each verb's requests fall due in the order they came: three queues, no sorting.
+//! A request is held for its latency and only then passed on, so its whole time is the latency plus
+//! that of the device below. Any number of requests are held at once, as in a drive without a limit
+//! on parallelism. Latencies are per verb, so each verb's requests fall due in the order they came,
+//! and three queues without sorting are enough.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -32,7 +33,7 @@ pub struct DelayOptions {
     pub flush_us: u64,
 }
 
-/// A device that takes longer.
+/// A device with added latency.
 #[derive(Debug)]
 pub struct DelayDevice {
     info: DeviceInfo,
@@ -41,7 +42,7 @@ pub struct DelayDevice {
 }
 
 impl DelayDevice {
-    /// Puts latencies before `inner`.
+    /// Adds latencies to `inner`.
     ///
     /// # Errors
     /// `Invalid` if a latency is over a minute.
@@ -106,7 +107,7 @@ impl BlockDevice for DelayDevice {
     }
 }
 
-/// Requests of one latency, in the order they fall due.
+/// Requests that have the same latency, in the order in which they fall due.
 struct Lane {
     latency: Duration,
     held: VecDeque<(Instant, Request)>,
@@ -121,7 +122,7 @@ struct DelayChannel {
 }
 
 impl DelayChannel {
-    /// Passes on what is due.
+    /// Passes on the requests that are due.
     fn release(&mut self) {
         let now = Instant::now();
         let mut released = false;

@@ -1,4 +1,4 @@
-//! The seam: [`BlockDevice`] and [`IoChannel`].
+//! The interface between users and providers of devices: [`BlockDevice`] and [`IoChannel`].
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -11,12 +11,13 @@ use crate::error::{Error, ErrorKind, IoError, Result};
 use crate::request::{Completion, Op, Request};
 use crate::wake::WakeEvent;
 
-/// What a device is and can do; read once, when it is opened.
+/// The properties and capabilities of a device, read once, when the device is opened.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
-    /// The specifier that names it, as given.
+    /// The specifier that the device was opened by.
     pub name: String,
-    /// The interface and mode really in use, in one word for tables: `io_uring`, `libaio`, `posix`, `ram`.
+    /// The interface and mode really in use, in one word for tables: `io_uring`, `libaio`, `posix`,
+    /// `ram`.
     pub interface: String,
     /// Details of the mode, for reports: "SINGLE_ISSUER|DEFER_TASKRUN, registered buffers".
     pub mode: String,
@@ -30,28 +31,32 @@ pub struct DeviceInfo {
     pub atomic_write_bytes: u32,
     /// Whether completed writes need a flush to survive power loss.
     pub volatile_write_cache: bool,
-    /// Whether it can be written.
+    /// Whether the device rejects writes.
     pub read_only: bool,
-    /// Whether it knows discards. What is below may refuse one all the same: a file system, say.
+    /// Whether the device accepts discards. The layer below, such as a file system, may still
+    /// refuse one.
     pub discards: bool,
-    /// Whether it knows write-zeroes, likewise.
+    /// Whether the device accepts write-zeroes requests. The layer below may still refuse one.
     pub writes_zeroes: bool,
     /// Whether [`BlockDevice::grow`] can work.
     pub growable: bool,
     /// Requests one channel can have in flight.
     pub depth_max: u32,
-    /// Whether requests are faster from memory that other processes can map (a device in another process reaches no other).
+    /// Whether requests are faster from memory that other processes can map. A device in another
+    /// process can use no other memory without a copy.
     pub shared_memory: bool,
 }
 
 impl DeviceInfo {
-    /// How memory for requests to this device is best mapped. Requests from other memory work, and may be copied.
+    /// Returns the options for memory that requests to this device use best. Requests from other
+    /// memory work, and may be copied.
     #[must_use]
     pub fn arena_options(&self) -> ArenaOptions {
         ArenaOptions { shared: self.shared_memory, ..ArenaOptions::default() }
     }
 
-    /// That of a layer before the device: the layer's specifier, with its options, and what it does come before what the device says.
+    /// Returns the info of a layer on top of this device. The layer's specifier, options and mode
+    /// are put in front of the device's own.
     pub(crate) fn behind(&self, kind: &str, options: &str, does: &str) -> Self {
         Self {
             name: format!("{kind}:{options}{}", self.name),
@@ -61,11 +66,13 @@ impl DeviceInfo {
         }
     }
 
-    /// Whether a device of `size_bytes` can take `request`: what every device asks first, so that all answer alike.
+    /// Checks that a device of `size_bytes` can take `request`. Every device calls this first, so
+    /// that all devices answer alike.
     ///
     /// # Errors
-    /// `Invalid` off the grid, past the end, over the transfer limit, or with a buffer that is missing, misaligned
-    /// or too short; `ReadOnly` for anything that changes a device that cannot be written.
+    /// `Invalid` off the grid, past the end, over the transfer limit, or with a buffer that is
+    /// missing, misaligned or too short; `ReadOnly` for any request that would change a read-only
+    /// device.
     #[inline]
     pub fn check(&self, request: &Request, size_bytes: u64) -> std::result::Result<(), IoError> {
         if request.op == Op::Flush {
@@ -94,8 +101,9 @@ impl DeviceInfo {
         Ok(())
     }
 
-    /// Whether a part of a buffer lies as the device wants it: it begins on the alignment of memory, and so does each segment of a list, which
-    /// holds whole logical blocks. What does not is copied into a block by its holder.
+    /// Whether a part of a buffer has the alignment that the device needs: it begins on the
+    /// alignment of memory, and so does each segment of a list, which holds whole logical blocks.
+    /// The caller copies any other buffer into an aligned block.
     #[must_use]
     #[inline]
     pub fn takes(&self, buffer: &Buffer, offset_bytes: u32, len_bytes: u32) -> bool {
@@ -113,7 +121,7 @@ impl DeviceInfo {
         })
     }
 
-    /// Whether a channel can be opened with `options`.
+    /// Checks that a channel can be opened with `options`.
     ///
     /// # Errors
     /// `Invalid` if the depth is 0, `Limit` if it is over [`DeviceInfo::depth_max`].
@@ -134,75 +142,79 @@ impl DeviceInfo {
 
 /// The control plane of a device. Usable from any thread; calls may block.
 pub trait BlockDevice: Send + Sync + fmt::Debug {
-    /// What it is and can do.
+    /// Returns the properties and capabilities of the device.
     fn info(&self) -> &DeviceInfo;
 
-    /// Its size in bytes now.
+    /// Returns the current size in bytes.
     fn size_bytes(&self) -> u64;
 
-    /// Makes it at least `size_bytes` large, with the space really reserved: writes below the new size do not
-    /// run out of space later. On an error nothing changed.
+    /// Grows the device to at least `size_bytes`. The space is really reserved: writes below the
+    /// new size do not run out of space later. After an error nothing has changed.
     ///
     /// # Errors
-    /// `NoSpace` if there is none, or the device has a fixed size.
+    /// `NoSpace` if there is no space, or the device has a fixed size.
     fn grow(&self, size_bytes: u64) -> Result<()>;
 
-    /// Whether [`BlockDevice::shrink`] makes it smaller.
+    /// Whether [`BlockDevice::shrink`] makes the device smaller.
     fn shrinks(&self) -> bool {
         false
     }
 
-    /// Gives back the space behind `size_bytes`, in whole blocks, if the device can: one of fixed size stays as it is. No caller has
-    /// a request there, and what was there is gone.
+    /// Gives back the space behind `size_bytes`, in whole blocks. A device of fixed size stays as
+    /// it is. No caller may have a request in that space, and its content is lost.
     ///
     /// # Errors
-    /// What the system says; then it is as large as before.
+    /// Returns the device's error; the size is then unchanged.
     fn shrink(&self, _size_bytes: u64) -> Result<()> {
         Ok(())
     }
 
-    /// Its name, or that of a part of it, if it was removed meanwhile: a file without a name goes when the last process that has it open closes
-    /// it, and all that is in it with it.
+    /// Returns the name of the device, or of a part of it, if its file was deleted while open. The
+    /// content of a deleted file is lost when the last process that has it open closes it.
     fn removed(&self) -> Option<String> {
         None
     }
 
-    /// Resets it, and waits until all that it had under way has come back: done, sent again and done, or with an error. What was
-    /// acknowledged is kept, and channels go on. Other threads poll the channels meanwhile: what this thread has under way does not come
-    /// back by itself.
+    /// Resets the device, and waits until all requests that it had under way have ended: done, sent
+    /// again and done, or with an error. Acknowledged writes are kept, and channels stay usable.
+    /// Other threads must poll their channels meanwhile. The requests of the calling thread end
+    /// only when it polls its own channels again.
     ///
     /// # Errors
-    /// `Unsupported` for a device that cannot be reset, as most cannot; `Busy` if a channel has not taken back what it had under way in the
-    /// time that requests may take; `Gone` if the device does not come back.
+    /// `Unsupported` for a device that cannot be reset, as most cannot. `Busy` if a channel has not
+    /// taken back its requests within the time that requests may take. `Gone` if the device does
+    /// not come back.
     fn reset(&self) -> Result<()> {
         let name = &self.info().name;
         Err(Error::new(ErrorKind::Unsupported, format!("{name} cannot be reset"))
             .hint("SCSI disks that this program drives (scsi:HOST/UNIT) can"))
     }
 
-    /// Times that it was reset, or the way to it made again (a controller, a back end that came back), since it was opened. A layer tells those
-    /// of what is below; parts of one device all tell of the same.
+    /// Returns how often the device was reset, or the connection to it made again (a controller, a
+    /// back end that came back), since it was opened. A layer returns the number of the device
+    /// below, and so do the parts of one device.
     fn resets(&self) -> u64 {
         0
     }
 
-    /// Opens a channel. Call it on the thread that will use it: a channel belongs to one thread.
+    /// Opens a channel. Call it on the thread that will use the channel: a channel belongs to one
+    /// thread.
     ///
     /// # Errors
-    /// `Limit` if memory cannot be registered or the depth is over [`DeviceInfo::depth_max`], and what the
-    /// interface itself says.
+    /// `Limit` if memory cannot be registered or the depth is over [`DeviceInfo::depth_max`], or
+    /// the error of the interface.
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>>;
 }
 
-/// How to open a channel.
+/// Options of a channel.
 #[derive(Clone, Debug)]
 pub struct ChannelOptions {
     /// Requests that may be in flight at once; at least 1.
     pub depth: u32,
-    /// Memory that requests will use; registered with the device where it has registration. Requests with a
-    /// buffer of another arena still work, but more slowly.
+    /// Memory that requests will use; registered with the device if the device has registration.
+    /// Requests with a buffer of another arena still work, but more slowly.
     pub arenas: Vec<Arc<Arena>>,
-    /// Event that ends [`IoChannel::wait`] early.
+    /// An event that ends [`IoChannel::wait`] early.
     pub wake: Option<Arc<WakeEvent>>,
 }
 
@@ -212,15 +224,17 @@ impl Default for ChannelOptions {
     }
 }
 
-/// How long and for how much to wait.
+/// The end of a wait: enough completions, or the end of a time.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitOptions {
-    /// Completions to wait for; at least 1. Capped by what is in flight.
+    /// The number of completions to wait for; at least 1. Capped by the number of requests in
+    /// flight.
     pub want: u32,
-    /// Once this long has passed, one completion is enough (0: one is enough at once). It lets a
-    /// busy worker take completions in batches, and pay one sleep for many. `Duration::MAX`: for as long as it takes.
+    /// The time after which one completion is enough; 0 means that one is enough at once. With it,
+    /// a busy worker takes completions in batches and pays one sleep for many. `Duration::MAX`
+    /// waits for all of `want`.
     pub linger: Duration,
-    /// Give up after this long; `None`: never.
+    /// The time after which the wait ends without completions; `None` means never.
     pub timeout: Option<Duration>,
 }
 
@@ -241,16 +255,19 @@ pub struct ChannelStatistics {
     pub written_bytes: u64,
     /// System calls made, all kinds.
     pub system_calls: u64,
-    /// Requests whose data a driver copied on the way: the device does not reach their memory, or they do not lie there as it takes them.
+    /// Requests whose data a driver copied on the way, because the device does not reach their
+    /// memory or the memory is not aligned for it.
     pub copied: u64,
-    /// Times that the device was reset, or the way to it made again, under the channel.
+    /// The number of times that the device was reset, or the connection to it made again, under the
+    /// channel.
     pub resets: u64,
-    /// Sleeps that ended by time, with completions there that no interrupt had told of.
+    /// Sleeps that ended by time although completions were there, because no interrupt had
+    /// announced them.
     pub timeouts_polled: u64,
 }
 
 impl ChannelStatistics {
-    /// Both together.
+    /// Adds the counters of another channel.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -264,7 +281,8 @@ impl ChannelStatistics {
         }
     }
 
-    /// These requests, by way of a channel below: what the way cost is that of both.
+    /// Combines the counters of a layer with those of the channel below it. The requests are those
+    /// of the layer; the system calls, copies, resets and timed-out sleeps of both are added.
     #[must_use]
     pub fn over(self, below: Self) -> Self {
         Self {
@@ -295,19 +313,23 @@ impl ChannelStatistics {
     }
 }
 
-/// How completions of a channel reach the thread that waits for them. A thread that waits for several channels goes by it.
+/// The way by which the completions of a channel reach a thread that waits for them. A thread that
+/// waits for several channels chooses its waiting by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// By a system call, which ends a sleep. To look before that finds little.
+    /// By a system call, which ends a sleep. Polling before a sleep finds little.
     Called,
-    /// Into memory. A look finds a completion sooner than a sleep does, and a sleep ends with one too.
+    /// Into memory. Polling finds a completion sooner than a sleep does, and a completion also ends
+    /// a sleep.
     Seen,
-    /// Into memory, and nothing ends a sleep: a thread that waits looks until a completion is there.
+    /// Into memory, and nothing ends a sleep: a thread that waits must poll until a completion is
+    /// there.
     Polled,
 }
 
 impl Arrival {
-    /// How completions arrive of several channels with requests, these being the channels'. `Called` for none.
+    /// Returns the arrival of completions for several channels that have requests. `Called` if
+    /// there are no channels.
     pub(crate) fn of_all(all: impl Iterator<Item = Self>) -> Self {
         let joined = all.reduce(|one, other| match (one, other) {
             // Whatever tells of the others, these have to be looked at.
@@ -318,8 +340,9 @@ impl Arrival {
         joined.unwrap_or(Self::Called)
     }
 
-    /// Returns the arrival of a channel that holds requests back until a timer says that they are due. If it holds any now (`held`),
-    /// these come by that timer, and the others, `below_in_flight` of them, as they would.
+    /// Returns the arrival of a channel that holds requests back until a timer says that they are
+    /// due. If it holds any now (`held`), these come by that timer, and the others,
+    /// `below_in_flight` of them, as they would.
     pub(crate) fn with_held(self, held: bool, below_in_flight: u32) -> Self {
         match self {
             Self::Polled if below_in_flight > 0 => Self::Polled,
@@ -331,51 +354,57 @@ impl Arrival {
 
 /// The data plane: one worker's own queue on one device.
 ///
-/// `submit`, `kick` and `poll` never block and never allocate per request; `wait` sleeps in the interface's own way.
-/// Completions come in any order. Dropping a channel waits for what is in flight, so that no device writes to
-/// memory that is gone.
+/// `submit`, `kick` and `poll` never block and never allocate per request; `wait` sleeps in the
+/// interface's own way. Completions come in any order. Dropping a channel waits for the requests in
+/// flight, so that no device writes to memory that is gone.
 pub trait IoChannel {
-    /// Takes one request, or gives it back if the queue is full (`Err`): poll, then try again. What is wrong
-    /// with a request (off the grid, past the end, a verb the device lacks) comes back in its completion.
+    /// Takes one request, or gives it back if the queue is full (`Err`); the caller then polls and
+    /// tries again. A fault of the request (off the grid, past the end, a verb that the device
+    /// lacks) is reported in its completion.
     ///
     /// A request may stay in the channel until [`IoChannel::kick`] or [`IoChannel::wait`].
     fn submit(&mut self, request: Request) -> std::result::Result<(), Request>;
 
-    /// Rings the doorbell: hands all that was submitted to the device.
+    /// Rings the doorbell: hands all submitted requests to the device.
     fn kick(&mut self);
 
-    /// Appends completions that are there, without sleeping; how many. Rings the doorbell if that comes for free.
+    /// Appends the available completions without sleeping, and returns their number. Rings the
+    /// doorbell if that costs nothing.
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
 
-    /// As [`poll`](Self::poll), for callers that look again and again before they sleep: it leaves the descriptor of
-    /// [`completion_fd`](Self::completion_fd) as it is, which spares system calls.
+    /// Works like [`poll`](Self::poll), for callers that poll again and again before they sleep.
+    /// Leaves the descriptor of [`completion_fd`](Self::completion_fd) as it is, which saves system
+    /// calls.
     fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.poll(completions)
     }
 
-    /// How the completions of what is in flight now reach a thread that waits for them.
+    /// Returns how the completions of the requests now in flight reach a thread that waits for
+    /// them.
     fn arrival(&self) -> Arrival {
         Arrival::Called
     }
 
-    /// Rings the doorbell, sleeps until enough completions are there (see [`WaitOptions`]), the wake event is
-    /// signalled, or time is up; appends completions; how many. With nothing in flight it sleeps for
-    /// the event or the time-out alone.
+    /// Rings the doorbell, and sleeps until enough completions are there (see [`WaitOptions`]), the
+    /// wake event is signalled, or the time is up. Appends the completions and returns their
+    /// number. With nothing in flight the call sleeps for the event or the time-out alone.
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize;
 
-    /// Requests taken and not yet returned by `poll` or `wait`.
+    /// Returns the number of requests taken and not yet returned by `poll` or `wait`.
     fn in_flight(&self) -> u32;
 
-    /// Counters since the channel was opened.
+    /// Returns the counters since the channel was opened.
     fn statistics(&self) -> ChannelStatistics;
 
-    /// A descriptor that polls readable when completions may be there, so that a channel made of several can
-    /// sleep for all of them. Call it before the first request. `None` if completions never need waiting for.
+    /// Returns a descriptor that polls readable when there may be completions, so that a channel
+    /// made of several can sleep for all of them. Call it before the first request. Returns `None`
+    /// if completions never need waiting for.
     ///
-    /// It may stay readable after the last completion was taken, until a [`poll`](Self::poll) finds nothing: a thread that sleeps
-    /// for it polls once more before, also with nothing in flight.
+    /// The descriptor may stay readable after the last completion was taken, until a
+    /// [`poll`](Self::poll) finds nothing. A thread that is about to sleep therefore polls once
+    /// more, even with nothing in flight.
     ///
     /// # Errors
-    /// What the interface says when asked for one.
+    /// Returns the error of the interface if no descriptor can be created.
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>>;
 }

@@ -1,21 +1,21 @@
-//! Errors: a small stable kind, context for people, the cause, and the way out.
+//! Errors: a small stable kind, context for people, the cause, and a way out.
 
 use std::fmt;
 
 use rustix::io::Errno;
 
-/// Result of control-plane calls.
+/// The result of control-plane calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong, for programs.
+/// The kind of an error, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller's words make no sense: a bad specifier, an offset off the grid.
+    /// The caller passed something invalid: a bad specifier, an offset off the grid.
     Invalid,
-    /// The file or device is not there.
+    /// The file or device does not exist.
     NotFound,
-    /// The file or device is there already.
+    /// The file or device exists already.
     Exists,
     /// Permission denied.
     Denied,
@@ -23,7 +23,7 @@ pub enum ErrorKind {
     Busy,
     /// No space left.
     NoSpace,
-    /// The machine, file system or kernel does not offer what was asked.
+    /// The machine, file system or kernel does not support the request.
     Unsupported,
     /// A limit of the process or machine is too small.
     Limit,
@@ -38,7 +38,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The kind an errno of the kernel stands for.
+    /// Returns the kind for an errno of the kernel.
     #[must_use]
     pub fn from_errno(errno: i32) -> Self {
         // What is outside is no errno, and would be a panic there.
@@ -72,41 +72,42 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error with what was being done, to what.
+    /// Creates an error. `context` names the operation and its object.
     #[must_use]
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self { kind, context: context.into(), hint: None, of_direct_io: false, source: None }
     }
 
-    /// An error of the operating system: kind and cause from `cause`.
+    /// Creates an error of the operating system, with kind and cause from `cause`.
     #[must_use]
     pub fn os(cause: std::io::Error, context: impl Into<String>) -> Self {
         let kind = cause.raw_os_error().map_or(ErrorKind::Io, ErrorKind::from_errno);
         Self::new(kind, context).caused_by(cause)
     }
 
-    /// A thread that the system did not start.
+    /// Creates the error for a thread that the system did not start.
     #[must_use]
     pub fn thread(cause: std::io::Error, doing: &str) -> Self {
         let error = Self::new(ErrorKind::Limit, format!("{doing}: starting a thread"));
         error.caused_by(cause).hint(IoError::RAISE_THREADS)
     }
 
-    /// Adds the way out.
+    /// Adds a way out.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Notes that there is no direct I/O, and that what has to do without would be served.
+    /// Marks the error as one of missing direct I/O: the request would work without direct I/O.
     #[must_use]
     pub fn of_direct_io(mut self) -> Self {
         self.of_direct_io = true;
         self
     }
 
-    /// Whether there is no direct I/O, and what does without would be served.
+    /// Whether the error says that direct I/O is missing, and the request would work without direct
+    /// I/O.
     #[must_use]
     pub fn is_of_direct_io(&self) -> bool {
         let below = self.source.as_ref().and_then(|source| source.downcast_ref::<Self>());
@@ -123,20 +124,20 @@ impl Error {
         self
     }
 
-    /// The error without its way out, and the way out: for a layer above that tells people both in its own words.
+    /// Splits off the way out, for a layer above that shows both in its own words.
     #[must_use]
     pub fn take_way_out(mut self) -> (Self, Option<String>) {
         let hint = self.hint.take();
         (self, hint)
     }
 
-    /// The kind, for programs.
+    /// Returns the kind, for programs.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The way out, if one is known.
+    /// Returns the way out, if one is known.
     #[must_use]
     pub fn way_out(&self) -> Option<&str> {
         self.hint.as_deref()
@@ -165,9 +166,9 @@ impl std::error::Error for Error {
 /// An error of the data plane: small, copied into completions. People get context further up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoError {
-    /// What went wrong, for programs.
+    /// The kind of the error, for programs.
     pub kind: ErrorKind,
-    /// The kernel's number, or the nearest one for devices without a kernel.
+    /// The kernel's errno, or the nearest one for devices without a kernel.
     pub errno: i32,
 }
 
@@ -186,32 +187,33 @@ impl IoError {
     pub const NO_SPACE: Self = Self { kind: ErrorKind::NoSpace, errno: 28 };
     /// The request is off the device's grid or past its end: EINVAL.
     pub const INVALID: Self = Self { kind: ErrorKind::Invalid, errno: 22 };
-    /// The device does not know the verb: EOPNOTSUPP.
+    /// The device does not support the verb: EOPNOTSUPP.
     pub const UNSUPPORTED: Self = Self { kind: ErrorKind::Unsupported, errno: 95 };
     /// The device cannot be written: EROFS.
     pub const READ_ONLY: Self = Self { kind: ErrorKind::ReadOnly, errno: 30 };
 
     /// The device is gone: ENODEV.
     pub const GONE: Self = Self { kind: ErrorKind::Gone, errno: 19 };
-    /// No answer in time, and the request was taken back: ETIMEDOUT.
+    /// The device did not answer in time, and the request was cancelled: ETIMEDOUT.
     pub const TIMED_OUT: Self = Self { kind: ErrorKind::Io, errno: 110 };
-    /// Taken back because the device was reset: ECANCELED.
+    /// The request was cancelled because the device was reset: ECANCELED.
     pub const CANCELED: Self = Self { kind: ErrorKind::Io, errno: 125 };
 
     /// The system could not start the thread that was to make the call: EAGAIN.
     pub const NO_THREAD: Self = Self { kind: ErrorKind::Limit, errno: 11 };
 
-    /// The way out where a thread cannot be started.
+    /// The way out if a thread cannot be started.
     pub const RAISE_THREADS: &str = "raise the limit on processes and threads (ulimit -u)";
 
-    /// What can be done about it, if that is known.
+    /// Returns what the user can do about the error, if that is known.
     #[must_use]
     pub fn way_out(self) -> Option<&'static str> {
         (self == Self::NO_THREAD).then_some(Self::RAISE_THREADS)
     }
 
-    /// Whether the same request may succeed if it is sent again: it was taken back or refused for the moment, and nothing is known
-    /// to be wrong with it. What a write of this kind has left on the device is undefined all the same.
+    /// Whether the same request may succeed if it is sent again: it was cancelled or refused for
+    /// the moment, and no fault is known. After a failed write the content of its range on the
+    /// device is undefined even so.
     #[must_use]
     pub fn can_be_retried(self) -> bool {
         matches!(
@@ -220,7 +222,7 @@ impl IoError {
         )
     }
 
-    /// From a (positive) errno.
+    /// Creates the error for a (positive) errno.
     #[must_use]
     pub fn from_errno(errno: i32) -> Self {
         Self { kind: ErrorKind::from_errno(errno), errno }

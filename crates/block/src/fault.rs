@@ -14,13 +14,14 @@ use crate::request::{Completion, Op, Request};
 use crate::sleep::WaitClock;
 use crate::slots::Slots;
 
-/// A sector for tearing, bytes: what drives write whole since drives exist.
+/// The size of a sector for torn writes, in bytes: every drive writes a sector whole.
 const SECTOR_BYTES: u64 = 512;
 
-/// How a [`FaultDevice`] starts. Rates are probabilities per request, 0 to 1.
+/// The initial faults of a [`FaultDevice`]. Rates are probabilities per request, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultOptions {
-    /// Seed of all chance; channels draw from seeds of their own, in the order they are opened.
+    /// The seed of all random faults. Channels draw from seeds of their own, in the order they are
+    /// opened.
     pub seed: u64,
     /// Share of reads that fail.
     pub read_error_rate: f64,
@@ -34,8 +35,8 @@ pub struct FaultOptions {
 
 /// A device that fails as its [`FaultControl`] says.
 ///
-/// A request that fails never reaches the device below; a torn write reaches it cut short; a corrupt read comes back from it
-/// with one bit flipped in the buffer.
+/// A request that fails never reaches the device below. A torn write reaches it cut short. A
+/// corrupt read comes back from it with one bit flipped in the buffer.
 #[derive(Debug)]
 pub struct FaultDevice {
     info: DeviceInfo,
@@ -46,7 +47,7 @@ pub struct FaultDevice {
 }
 
 impl FaultDevice {
-    /// Puts faults before `inner`.
+    /// Adds faults to `inner`.
     ///
     /// # Errors
     /// `Invalid` if a rate is not from 0 to 1.
@@ -73,7 +74,8 @@ impl FaultDevice {
         Ok(Self { info, inner, control, seed, channels: AtomicU64::new(0) })
     }
 
-    /// The handle that says what fails; it can be cloned and used from any thread at any time.
+    /// Returns the handle that controls the faults. It can be cloned and used from any thread at
+    /// any time.
     #[must_use]
     pub fn control(&self) -> FaultControl {
         self.control.clone()

@@ -1,4 +1,4 @@
-//! The handle that says what fails.
+//! The handle that controls the faults of a device.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::IoError;
 use crate::request::{Op, Request};
 
-/// What happens to one request.
+/// The fault that is injected into one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing.
+    /// The request is not affected.
     None,
-    /// It fails without reaching the device.
+    /// The request fails without reaching the device.
     Fail(IoError),
     /// A write fails after its first sectors are written.
     Tear { sectors: u64, error: IoError },
@@ -27,9 +27,9 @@ struct Verb {
     /// Probability, as the bits of an f64.
     error_rate: AtomicU64,
     failing: AtomicBool,
-    /// Requests until the one that fails; 0: none will.
+    /// The number of requests until the one that fails; 0 if none will.
     countdown: AtomicU64,
-    /// Requests that fail from now on; 0: none.
+    /// The number of next requests that fail; 0 if none will.
     next: AtomicU64,
     seen: AtomicU64,
     ranges: Mutex<Vec<Range<u64>>>,
@@ -42,10 +42,10 @@ struct State {
     writes: Verb,
     flushes: Verb,
     errno: AtomicI32,
-    /// Writes until the torn one; 0: none will be.
+    /// The number of writes until the torn one; 0 if none will be torn.
     tear_countdown: AtomicU64,
     tear_sectors: AtomicU64,
-    /// After the torn write everything fails.
+    /// Whether every request after the torn write fails.
     tear_crashes: AtomicBool,
     corrupt_rate: AtomicU64,
     corrupt_countdown: AtomicU64,
@@ -66,8 +66,8 @@ pub struct FaultCounts {
     pub corrupt_reads: u64,
 }
 
-/// Says what a [`crate::FaultDevice`] does wrong; clones steer the same device, from any thread. What is
-/// said holds for requests submitted afterwards, on every channel.
+/// Controls the faults of a [`crate::FaultDevice`]. Clones control the same device, from any
+/// thread. A change applies to requests submitted afterwards, on every channel.
 #[derive(Clone)]
 pub struct FaultControl {
     state: Arc<State>,
@@ -88,67 +88,70 @@ impl FaultControl {
         }
     }
 
-    /// The error that failing requests get from now on; EIO at the start.
+    /// Sets the error of failing requests; EIO at the start.
     pub fn set_error(&self, error: IoError) {
         self.state.errno.store(error.errno, SeqCst);
     }
 
-    /// Lets a share of the requests of a verb fail: 0 none, 1 all.
+    /// Makes a share of the requests of a verb fail: 0 none, 1 all.
     pub fn set_error_rate(&self, op: Op, rate: f64) {
         self.verb(op).error_rate.store(rate.to_bits(), SeqCst);
     }
 
-    /// Lets every read fail, or no longer.
+    /// Makes every read fail, or stops that.
     pub fn fail_reads(&self, fail: bool) {
         self.state.reads.failing.store(fail, SeqCst);
     }
 
-    /// Lets every write, discard and write-zeroes fail, or no longer.
+    /// Makes every write, discard and write-zeroes fail, or stops that.
     pub fn fail_writes(&self, fail: bool) {
         self.state.writes.failing.store(fail, SeqCst);
     }
 
-    /// Lets every flush fail, or no longer.
+    /// Makes every flush fail, or stops that.
     pub fn fail_flushes(&self, fail: bool) {
         self.state.flushes.failing.store(fail, SeqCst);
     }
 
-    /// Lets everything fail from this moment on, or no longer: a device that is gone.
+    /// Makes every request fail from now on, or stops that: a device that is gone.
     pub fn fail_all(&self, fail: bool) {
         self.fail_reads(fail);
         self.fail_writes(fail);
         self.fail_flushes(fail);
     }
 
-    /// Lets growing fail for want of space, or no longer.
+    /// Makes growing fail for want of space, or stops that.
     pub fn fail_grow(&self, fail: bool) {
         self.state.growing_fails.store(fail, SeqCst);
     }
 
-    /// Lets the `nth` request of a verb from now fail, once: 1 is the next one, 0 takes it back.
+    /// Makes the `nth` request of a verb from now fail, once: 1 is the next one, 0 cancels the
+    /// fault.
     pub fn fail_nth(&self, op: Op, nth: u64) {
         self.verb(op).countdown.store(nth, SeqCst);
     }
 
-    /// Lets the next `count` requests of a verb fail; 0 takes it back.
+    /// Makes the next `count` requests of a verb fail; 0 cancels the fault.
     pub fn fail_next(&self, op: Op, count: u64) {
         self.verb(op).next.store(count, SeqCst);
     }
 
-    /// Lets every request of a verb that touches a range of bytes on the device fail: a bad spot.
+    /// Makes every request of a verb that touches a range of bytes on the device fail: a bad spot.
     pub fn fail_range(&self, op: Op, range: Range<u64>) {
         let verb = self.verb(op);
         verb.ranges.lock().unwrap_or_else(PoisonError::into_inner).push(range);
         verb.has_ranges.store(true, SeqCst);
     }
 
-    /// Tears the `nth` write from now, once: its first `sectors` sectors of 512 bytes (rounded down to the logical block)
-    /// reach the device, and it fails. 1 is the next write, 0 takes it back.
+    /// Tears the `nth` write from now, once: its first `sectors` sectors of 512 bytes (rounded down
+    /// to the logical block) reach the device, and the write fails. 1 is the next write, 0 cancels
+    /// the fault.
     pub fn tear_nth_write(&self, nth: u64, sectors: u64) {
         self.set_tear(nth, sectors, false);
     }
 
-    /// The power fails in the `nth` write from now: it is torn after `sectors` sectors, and everything after it fails.
+    /// Simulates a power failure in the `nth` write from now: the write is torn after `sectors`
+    /// sectors, and every later request fails.
     pub fn crash_at_write(&self, nth: u64, sectors: u64) {
         self.set_tear(nth, sectors, true);
     }
@@ -161,17 +164,17 @@ impl FaultControl {
         self.state.tear_countdown.store(nth, SeqCst);
     }
 
-    /// Lets a share of the reads come back with one bit flipped: 0 none, 1 all.
+    /// Flips one bit in a share of the reads: 0 none, 1 all.
     pub fn set_corrupt_read_rate(&self, rate: f64) {
         self.state.corrupt_rate.store(rate.to_bits(), SeqCst);
     }
 
-    /// Lets the `nth` read from now come back with one bit flipped, once: 1 is the next one, 0 takes it back.
+    /// Flips one bit in the `nth` read from now, once: 1 is the next one, 0 cancels the fault.
     pub fn corrupt_nth_read(&self, nth: u64) {
         self.state.corrupt_countdown.store(nth, SeqCst);
     }
 
-    /// Takes back every fault: the device is well from now on.
+    /// Cancels every fault: the device works from now on.
     pub fn heal(&self) {
         for op in [Op::Read, Op::Write, Op::Flush] {
             self.set_error_rate(op, 0.0);
@@ -188,13 +191,14 @@ impl FaultControl {
         self.fail_grow(false);
     }
 
-    /// Requests of a verb so far, failed ones among them: run once without faults to learn where they can strike.
+    /// Returns the number of requests of a verb so far, including failed ones. Run a test once
+    /// without faults to learn how many there are.
     #[must_use]
     pub fn seen(&self, op: Op) -> u64 {
         self.verb(op).seen.load(SeqCst)
     }
 
-    /// Faults injected so far.
+    /// Returns the number of injected faults so far.
     #[must_use]
     pub fn counts(&self) -> FaultCounts {
         FaultCounts {
@@ -208,7 +212,8 @@ impl FaultControl {
         self.state.growing_fails.load(SeqCst)
     }
 
-    /// What happens to `request`; every request is asked about once, as counting is part of the answer.
+    /// Decides which fault `request` gets. Call it once for each request: the call also counts the
+    /// request.
     pub(crate) fn decide(&self, request: &Request, rng: &mut fastrand::Rng) -> Fault {
         let state = &*self.state;
         let verb = self.verb(request.op);
@@ -249,19 +254,20 @@ impl fmt::Debug for FaultControl {
     }
 }
 
-/// Counts one request; whether it is the one.
+/// Counts one request. Returns whether the count reached the request that fails.
 fn count_down(countdown: &AtomicU64) -> bool {
     let before = countdown.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
     before == Ok(1)
 }
 
-/// Counts one request; whether it is one of those that are counted.
+/// Counts one request. Returns whether the request is one of those that fail.
 fn count_down_any(countdown: &AtomicU64) -> bool {
     countdown.load(SeqCst) > 0
         && countdown.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
-/// Draws only where there is a chance, so that one verb's rate does not shift another's luck.
+/// Draws a random number only if `rate` is not 0, so that one verb's rate does not change the
+/// faults of another verb.
 fn happens(rate: &AtomicU64, rng: &mut fastrand::Rng) -> bool {
     let rate = f64::from_bits(rate.load(SeqCst));
     rate > 0.0 && rng.f64() < rate

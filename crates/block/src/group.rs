@@ -1,10 +1,11 @@
 //! Several channels of one thread, which submits to any of them and waits for all.
 //!
 //! Invariants:
-//! - no thread sleeps on a descriptor that tells of completions that were taken already. Members with nothing in flight are settled first,
-//!   and a member that alone has requests sleeps in its own way, as it would without the others;
-//! - no thread sleeps while a member whose completions have to be looked for ([`Arrival::Polled`]) has requests. Such a wait makes no system
-//!   call.
+//! - No thread sleeps on a descriptor whose completions were taken already. Members with nothing in
+//!   flight are settled first. If only one member has requests, the thread sleeps in that member's
+//!   own way.
+//! - No thread sleeps while a member whose completions must be polled ([`Arrival::Polled`]) has
+//!   requests. Such a wait makes no system call.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -20,27 +21,29 @@ use crate::request::{Completion, Request};
 use crate::sleep::{WaitClock, sleep};
 use crate::wake::WakeEvent;
 
-/// How long a wait for several looks for completions that come without a system call, before it sleeps.
+/// The time for which a wait for several channels polls for completions that come without a system
+/// call, before it sleeps.
 const LOOK_MAX: Duration = Duration::from_millis(1);
-/// Looks between looks at the clock.
+/// The number of polls between two looks at the clock.
 const LOOKS: u32 = 16;
 
-/// Channels that are waited for together.
+/// Channels that one thread waits for together.
 pub struct ChannelGroup {
     members: Vec<MemberChannel>,
-    /// The completions of all as one descriptor. `None` with one member, and where none has a descriptor.
+    /// The completions of all members as one descriptor. `None` with one member, or if no member
+    /// has a descriptor.
     set: Option<PollSet>,
     wake: Option<Arc<WakeEvent>>,
-    /// Sleeps for several.
+    /// The system calls of sleeps for several members.
     system_calls: u64,
 }
 
 impl ChannelGroup {
-    /// Opens a channel to each device, numbered as they come. The wake event is that of the first's options. Call it on
-    /// the thread that will use them.
+    /// Opens a channel to each device, numbered in the order of `devices`. The wake event is that
+    /// of the first device's options. Call it on the thread that will use the channels.
     ///
     /// # Errors
-    /// As [`BlockDevice::open_channel`] of any.
+    /// The errors of [`BlockDevice::open_channel`] for any of the devices.
     pub fn open<'a>(
         devices: impl IntoIterator<Item = (&'a dyn BlockDevice, &'a ChannelOptions)>,
     ) -> Result<Self> {
@@ -55,7 +58,8 @@ impl ChannelGroup {
         Self::of(devices.into_iter().map(open).collect::<Result<_>>()?, wake)
     }
 
-    /// Of channels that are open. A single one knows `wake` itself; of several, none does.
+    /// Groups open channels. A single channel must have been opened with `wake`; of several
+    /// channels, no one may know it.
     pub(crate) fn of(
         channels: Vec<Box<dyn IoChannel>>,
         wake: Option<Arc<WakeEvent>>,
@@ -74,22 +78,22 @@ impl ChannelGroup {
         self.members.len()
     }
 
-    /// As [`IoChannel::submit`] of a member.
+    /// Submits a request to a member, like [`IoChannel::submit`].
     ///
     /// # Errors
-    /// The request, if the member's queue is full.
+    /// Returns the request if the member's queue is full.
     #[inline]
     pub fn submit(&mut self, member: usize, request: Request) -> std::result::Result<(), Request> {
         self.members[member].submit(request)
     }
 
-    /// Rings the doorbells of members that were submitted to.
+    /// Rings the doorbells of the members that have new requests.
     #[inline]
     pub fn kick(&mut self) {
         self.members.iter_mut().for_each(MemberChannel::ring);
     }
 
-    /// As [`IoChannel::poll`], of all.
+    /// Polls all members, like [`IoChannel::poll`].
     pub fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         let found = self.members.iter_mut().map(|member| member.poll(completions)).sum();
         if found == 0 && self.set.is_some() {
@@ -98,7 +102,7 @@ impl ChannelGroup {
         found
     }
 
-    /// As [`IoChannel::wait`], for completions of any member.
+    /// Waits for completions of any member, like [`IoChannel::wait`].
     #[inline]
     pub fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
         match self.members.as_mut_slice() {
@@ -136,8 +140,8 @@ impl ChannelGroup {
         }
     }
 
-    /// Waits as the one member does that has requests. `None` if several have, or none, or if the member would not see the
-    /// wake event.
+    /// Waits in the way of the one member that has requests. Returns `None` if several members have
+    /// requests, or none has, or if the member would not see the wake event.
     pub(crate) fn wait_alone(
         &mut self,
         completions: &mut Vec<Completion>,
@@ -156,8 +160,9 @@ impl ChannelGroup {
         }
     }
 
-    /// Rings the doorbells and takes what is there. Where completions come into memory it looks for a while, and where nothing else
-    /// tells of them until there is one, `limit` is over or the wake event is signalled.
+    /// Rings the doorbells and takes the available completions. If completions come into memory,
+    /// the call polls for a while. If nothing else announces them, it polls until there is one,
+    /// `limit` is over or the wake event is signalled.
     pub(crate) fn look_and_poll(
         &mut self,
         completions: &mut Vec<Completion>,
@@ -185,24 +190,25 @@ impl ChannelGroup {
         if self.arrival() == Arrival::Polled { 0 } else { self.poll(completions) }
     }
 
-    /// Whether the wake event is signalled. No member looks for it.
+    /// Whether the wake event is signalled. The members do not check it.
     fn is_woken(&self) -> bool {
         self.wake.as_ref().is_some_and(|wake| wake.is_signalled())
     }
 
-    /// As [`IoChannel::arrival`], of the members that have requests.
+    /// Returns the arrival of the members that have requests, like [`IoChannel::arrival`].
     pub(crate) fn arrival(&self) -> Arrival {
         let busy = self.members.iter().filter(|member| member.channel.in_flight() > 0);
         Arrival::of_all(busy.map(|member| member.channel.arrival()))
     }
 
-    /// As [`IoChannel::look`], at all.
+    /// Polls all members, like [`IoChannel::look`].
     pub fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
         let busy = self.members.iter_mut().filter(|member| member.channel.in_flight() > 0);
         busy.map(|member| member.channel.look(completions)).sum()
     }
 
-    /// Sleeps once for several, after a poll that found nothing, unless a member has to be looked at; whether the wake event is signalled.
+    /// Sleeps once for several members, after a poll that found nothing, unless a member must be
+    /// polled. Returns whether the wake event is signalled.
     pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> bool {
         if self.arrival() == Arrival::Polled {
             return self.is_woken();
@@ -211,24 +217,25 @@ impl ChannelGroup {
         sleep(self.set.as_ref().map(AsFd::as_fd), self.wake.as_deref(), timeout)
     }
 
-    /// Requests taken and not yet returned.
+    /// Returns the number of requests taken and not yet returned.
     pub fn in_flight(&self) -> u32 {
         self.members.iter().map(|member| member.channel.in_flight()).sum()
     }
 
-    /// Whether a member has requests that no descriptor tells of.
+    /// Whether a member has requests whose completion no descriptor announces.
     pub(crate) fn is_untold(&self) -> bool {
         self.members.iter().any(MemberChannel::is_untold)
     }
 
-    /// Counters of all, and of the sleeps for them.
+    /// Returns the counters of all members, and of the sleeps for them.
     pub fn statistics(&self) -> ChannelStatistics {
         let own =
             ChannelStatistics { system_calls: self.system_calls, ..ChannelStatistics::default() };
         self.members.iter().fold(own, |sum, member| sum.plus(member.channel.statistics()))
     }
 
-    /// As [`IoChannel::completion_fd`], for all and for what `early` tells of.
+    /// Returns a descriptor for all members and for the completions in `early`, like
+    /// [`IoChannel::completion_fd`].
     pub(crate) fn completion_fd(
         &mut self,
         early: &mut EarlyQueue,

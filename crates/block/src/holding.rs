@@ -1,4 +1,4 @@
-//! What channels share that hold requests back before the channel below has them.
+//! Shared parts of the channels that hold requests back before they pass them to the channel below.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -11,17 +11,17 @@ use crate::sleep::WaitClock;
 
 /// A channel that passes each request on when it is due.
 pub(crate) trait Holding: IoChannel {
-    /// The channel below.
+    /// Returns the channel below.
     fn below(&mut self) -> &mut dyn IoChannel;
 
-    /// When the next held request is due; none if none is held.
+    /// Returns the time at which the next held request is due; `None` if none is held.
     fn next_due(&self) -> Option<Instant>;
 
-    /// Whether others can end its sleep.
+    /// Whether another thread can end the sleep of this channel.
     fn has_wake(&self) -> bool;
 }
 
-/// [`IoChannel::wait`] of such a channel.
+/// Implements [`IoChannel::wait`] for a channel that holds requests back.
 pub(crate) fn wait_holding(
     channel: &mut impl Holding,
     completions: &mut Vec<Completion>,
@@ -49,10 +49,11 @@ pub(crate) fn wait_holding(
     }
 }
 
-/// The descriptor of a channel that holds requests back: it polls readable when one is due, and with the descriptor
-/// of the channel below.
+/// The descriptor of a channel that holds requests back. It polls readable when a request is due,
+/// and when the descriptor of the channel below does.
 ///
-/// It is made when a caller first wants the descriptor, so that others pay no system call.
+/// The descriptor is created when a caller first asks for it, so that other callers pay for no
+/// system call.
 #[derive(Default)]
 pub(crate) struct Alarm {
     timer: Option<Timer>,
@@ -66,7 +67,7 @@ impl Alarm {
         self.timer.is_some()
     }
 
-    /// Makes it, over the descriptor of the channel below.
+    /// Creates the descriptor, over the descriptor of the channel below.
     pub(crate) fn make(&mut self, below: Option<BorrowedFd<'_>>) -> Result<()> {
         let timer = Timer::new()?;
         if let Some(below) = below {
@@ -79,7 +80,8 @@ impl Alarm {
         Ok(())
     }
 
-    /// Sets it to when the next held request is due, while the channel below has so many.
+    /// Sets the timer to the time at which the next held request is due, while the channel below
+    /// has `below_in_flight` requests.
     pub(crate) fn arm(&mut self, due: Option<Instant>, below_in_flight: u32) {
         let Some(timer) = &mut self.timer else { return };
         // Without a descriptor of its own, the device below has completions as soon as it has requests.

@@ -1,10 +1,13 @@
-//! One thread for all I/O of a device: other threads hand it their requests, and get their completions from it.
+//! One thread for all I/O of a device: other threads hand it their requests, and get their
+//! completions from it.
 //!
-//! S3 (section 3.4) sets this against a channel for each thread. It is here to be measured against that, and costs what it costs there: two
-//! hand-overs a request, and one core's worth of I/O.
+//! Section 3.4 of the study compares this design (S3) with a channel for each thread. The device
+//! exists for that comparison. Its cost is two hand-overs for each request, and the I/O rate of one
+//! core at most.
 //!
-//! What always holds: a request is in one place, which is the channel that took it, the lane between both threads, or the channel below.
-//! What either thread puts into a lane, and whether the other sleeps for it, is under the lane's lock.
+//! Invariant: a request is in one place, which is the channel that took it, the lane between both
+//! threads, or the channel below. The requests and completions in a lane, and whether the other
+//! thread sleeps for them, are protected by the lane's lock.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,9 +25,11 @@ use crate::request::{Completion, Request};
 use crate::sleep::{WaitClock, sleep};
 use crate::wake::WakeEvent;
 
-/// A device whose channels all submit and complete on one thread, which has a channel of the device below for each of them.
+/// A device whose channels all submit and complete on one thread. The thread has a channel of the
+/// device below for each of them.
 ///
-/// The thread sleeps when nothing is in flight or asked for, and ends when the device and its channels are gone.
+/// The thread sleeps when nothing is in flight or submitted, and ends when the device and its
+/// channels are gone.
 #[derive(Debug)]
 pub struct IoThreadDevice {
     info: DeviceInfo,
@@ -32,7 +37,7 @@ pub struct IoThreadDevice {
     hub: Arc<Hub>,
 }
 
-/// Where channels find the thread.
+/// The state by which channels reach the I/O thread.
 #[derive(Debug)]
 struct Hub {
     wake: WakeEvent,
@@ -48,7 +53,7 @@ struct Joining {
     opened: SyncSender<Result<()>>,
 }
 
-/// What lies between a channel and the thread.
+/// The queue between a channel and the I/O thread.
 #[derive(Debug)]
 struct Lane {
     state: Mutex<LaneState>,
@@ -69,7 +74,7 @@ struct LaneState {
     is_closed: bool,
 }
 
-/// As long as no thread panics with it held, which would leave it as it was.
+/// Locks a mutex. A thread that panics with the lock held leaves the data as it was.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -163,7 +168,7 @@ impl BlockDevice for IoThreadDevice {
     }
 }
 
-/// The thread, and what it has of each channel.
+/// The thread, and its end of each channel.
 struct IoThread {
     hub: Arc<Hub>,
     inner: Arc<dyn BlockDevice>,
@@ -243,14 +248,14 @@ impl IoThread {
 struct LaneEnd {
     lane: Arc<Lane>,
     channel: Box<dyn IoChannel>,
-    /// Taken, and not yet by the channel below.
+    /// Requests taken from the lane that the channel below had no room for.
     backlog: VecDeque<Request>,
     ended: Vec<Completion>,
     sleeps: u64,
 }
 
 impl LaneEnd {
-    /// Passes on what was submitted and what has ended; whether there was anything.
+    /// Passes on submitted requests and completions. Returns whether there were any.
     fn turn(&mut self) -> bool {
         self.backlog.extend(locked(&self.lane.state).submitted.drain(..));
         let mut moved = false;
@@ -283,12 +288,13 @@ impl LaneEnd {
         moved
     }
 
-    /// Whether its requests have to be looked for.
+    /// Whether the I/O thread must poll for the completions of this lane.
     fn is_polled(&self) -> bool {
         self.channel.in_flight() > 0 && self.channel.arrival() == Arrival::Polled
     }
 
-    /// Its channel is gone. A channel takes all that it has in flight with it.
+    /// Whether the lane can be removed: its channel was dropped, and no request is queued or in
+    /// flight.
     fn is_over(&self) -> bool {
         self.channel.in_flight() == 0
             && self.backlog.is_empty()
@@ -301,7 +307,7 @@ struct IoThreadChannel {
     lane: Arc<Lane>,
     depth: u32,
     in_flight: u32,
-    /// Submitted since the doorbell last rang.
+    /// Requests submitted since the doorbell last rang.
     pending: Vec<Request>,
     wake: Option<Arc<WakeEvent>>,
     system_calls: u64,

@@ -1,16 +1,20 @@
-//! The block layer: the one seam between what stores data and what drives devices.
+//! The block layer: the interface between the code that stores data and the code that drives
+//! devices.
 //!
 //! - [`BlockDevice`]: the control plane of a device, usable from any thread.
-//! - [`IoChannel`]: the data plane, one per worker and device; never blocks, never allocates per request.
-//! - [`Request`] and [`Completion`]: a request goes down once and comes up once, its [`Buffer`] with it.
-//! - Devices made of software live here: [`RamDevice`], [`NullDevice`], [`DelayDevice`], [`FaultDevice`] and
-//!   [`StripeDevice`].
-//! - [`IoThreadDevice`] and [`OneLockDevice`]: what a channel for each thread is measured against.
-//! - [`Carving`]: named slices of a device, by a map on the device itself.
-//! - [`DeviceSpec`]: how people name devices.
-//! - [`time`]: what drivers and soft devices take for the time.
+//! - [`IoChannel`]: the data plane, one for each worker and device; never blocks, never allocates
+//!   per request.
+//! - [`Request`] and [`Completion`]: a request goes down once and comes up once, together with its
+//!   [`Buffer`].
+//! - [`RamDevice`], [`NullDevice`], [`DelayDevice`], [`FaultDevice`] and [`StripeDevice`]: devices
+//!   made of software.
+//! - [`IoThreadDevice`] and [`OneLockDevice`]: alternatives to a channel for each thread, for
+//!   comparison.
+//! - [`Carving`]: named slices of a device, with a map on the device itself.
+//! - [`DeviceSpec`]: the text by which people name devices.
+//! - [`time`]: the clock of drivers and soft devices.
 //!
-//! Nothing here knows of an engine above or a kernel below.
+//! This crate knows neither the engine above nor the kernel below.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

@@ -1,11 +1,14 @@
-//! The limit device: another device, no faster than it is told to be.
+//! The limit device: another device with a limited rate.
 //!
-//! Each limit is a bucket that fills with time. It is kept as the moment up to which its time is spent: a request that has its turn moves that
-//! moment by what it costs, and none has its turn while the moment lies ahead. So a large request is let through at once and paid for
-//! afterwards, the rate holds in the long run, and an idle caller has saved up [`BURST_NS`] at most.
+//! Each limit is a bucket that fills with time. The bucket is kept as the moment up to which its
+//! time is spent. A request that is let through moves that moment by its cost, and no request is
+//! let through while the moment lies ahead. A large request is therefore let through at once and
+//! paid for afterwards, the rate holds in the long run, and an idle caller has saved up
+//! [`BURST_NS`] at most.
 //!
-//! A channel takes time from the buckets that all share in pieces of [`PIECE_NS`], and spends it without asking the clock or touching what others
-//! write. Reads and writes wait in a queue each, so that a limit of one holds up no other; flushes, discards and write-zeroes never wait.
+//! A channel takes time from the shared buckets in pieces of [`PIECE_NS`], and spends it without
+//! reading the clock or touching memory that other channels write. Reads and writes wait in a queue
+//! each, so that a limit of one delays no other; flushes, discards and write-zeroes never wait.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,14 +24,14 @@ use crate::error::Result;
 use crate::holding::{Alarm, Holding, wait_holding};
 use crate::request::{Completion, Op, Request};
 
-/// Time that a bucket saves up.
+/// The time that a bucket saves up at most.
 const BURST_NS: u64 = 5_000_000;
-/// Time that a channel takes from a bucket at once.
+/// The time that a channel takes from a bucket at once.
 const PIECE_NS: u64 = 100_000;
-/// Costs are counted in nanoseconds shifted by this, so that those of fast limits are exact.
+/// The shift of costs in nanoseconds, so that the costs of fast limits are exact.
 const COST_SHIFT: u32 = 20;
 
-/// What a [`LimitDevice`] allows; 0 is no limit.
+/// The limits of a [`LimitDevice`]; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Reads and writes a second.
@@ -41,24 +44,25 @@ pub struct Limits {
     pub written_bytes_per_s: u64,
 }
 
-/// Nanoseconds since some moment that never changes.
+/// A clock: nanoseconds since some fixed moment.
 pub type LimitClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Which limits a verb is under, by their place in [`Shared::buckets`].
+/// The limits that apply to reads, as indices of [`Shared::buckets`].
 const OF_READS: [usize; 3] = [0, 1, 2];
 const OF_WRITES: [usize; 3] = [0, 1, 3];
 
 struct Shared {
     clock: LimitClock,
     limits: Mutex<Limits>,
-    /// How often the limits were set.
+    /// The number of times that the limits were set.
     settings: AtomicU64,
-    /// For each limit, the moment up to which its time is spent.
+    /// The moment up to which the time of each limit is spent.
     buckets: [AtomicU64; 4],
 }
 
 impl Shared {
-    /// Takes time from a bucket: `piece_ns`; or says when there will be some.
+    /// Takes `piece_ns` of time from a bucket. If there is none, returns the moment at which there
+    /// will be some.
     fn take(&self, bucket: usize, piece_ns: u64, now_ns: u64) -> std::result::Result<(), u64> {
         let spent = &self.buckets[bucket];
         let take = |spent_ns: u64| {
@@ -70,7 +74,8 @@ impl Shared {
     }
 }
 
-/// A device with limits that can be set at any time; each holds for all of its channels together.
+/// A device with limits that can be set at any time. Each limit applies to all of its channels
+/// together.
 pub struct LimitDevice {
     info: DeviceInfo,
     inner: Arc<dyn BlockDevice>,
@@ -78,7 +83,7 @@ pub struct LimitDevice {
 }
 
 impl LimitDevice {
-    /// Over `inner`, with no limit yet.
+    /// Wraps `inner`, with no limit yet.
     #[must_use]
     pub fn new(inner: Arc<dyn BlockDevice>) -> Self {
         let start = Instant::now();
@@ -86,7 +91,7 @@ impl LimitDevice {
         Self::with_clock(inner, Arc::new(clock))
     }
 
-    /// As [`LimitDevice::new`], by another clock. Sleeps go by the system's all the same.
+    /// Wraps `inner`, with another clock than the system's. Sleeps still use the system's clock.
     #[must_use]
     pub fn with_clock(inner: Arc<dyn BlockDevice>, clock: LimitClock) -> Self {
         let shared = Shared {
@@ -98,14 +103,14 @@ impl LimitDevice {
         Self { info: inner.info().clone(), inner, shared: Arc::new(shared) }
     }
 
-    /// Sets the limits. Channels keep to them from their next request on.
+    /// Sets the limits. They apply from the next request on.
     pub fn set(&self, limits: Limits) {
         *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
         // Pairs with the load in `LimitChannel::learn`, which takes the lock then.
         self.shared.settings.fetch_add(1, Ordering::Release);
     }
 
-    /// The limits that are set.
+    /// Returns the current limits.
     #[must_use]
     pub fn limits(&self) -> Limits {
         *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner)
@@ -175,18 +180,21 @@ struct LimitChannel {
     inner: Box<dyn IoChannel>,
     shared: Arc<Shared>,
     depth: u32,
-    /// The setting that `costs` are of.
+    /// The number of the setting that `costs` were computed from.
     settings: u64,
-    /// Any of `costs` is not 0.
+    /// Whether any of `costs` is not 0.
     is_limited: bool,
-    /// What an I/O costs of the first limit, and a byte of the others, in shifted nanoseconds; 0: no limit.
+    /// The cost of an I/O under the first limit, and of a byte under the others, in shifted
+    /// nanoseconds; 0 means no limit.
     costs: [u64; 4],
-    /// Time taken from each bucket and not spent, in shifted nanoseconds; below 0 it is owed.
+    /// The time taken from each bucket and not spent, in shifted nanoseconds. A negative value is a
+    /// debt.
     left: [i64; 4],
-    /// Reads that wait, and writes, with their place among all.
+    /// The waiting reads, and the waiting writes, each with its position among all.
     lanes: [VecDeque<(u64, Request)>; 2],
     turn: u64,
-    /// When the first that waits has its turn, at the earliest: by the clock, and by the system's.
+    /// The earliest moment at which the first waiting request may go, by the limit clock and by the
+    /// system's.
     due_ns: u64,
     due_at: Instant,
     has_wake: bool,
@@ -194,7 +202,7 @@ struct LimitChannel {
 }
 
 impl LimitChannel {
-    /// Keeps up with what was set.
+    /// Takes over limits that were set since.
     #[inline]
     fn learn(&mut self) {
         let settings = self.shared.settings.load(Ordering::Acquire);
@@ -219,7 +227,7 @@ impl LimitChannel {
         (self.due_ns, self.due_at) = (0, Instant::now());
     }
 
-    /// Whether a request has its turn: then it is paid for.
+    /// Charges a request to all limits that apply to it, or returns `false` if it has to wait.
     #[inline]
     fn pay(&mut self, op: Op, len_bytes: u32) -> bool {
         for limit in limits_of(op) {
@@ -234,7 +242,7 @@ impl LimitChannel {
         true
     }
 
-    /// Gives back what was paid for a request that the channel below has no room for.
+    /// Gives back the cost of a request that the channel below has no room for.
     #[cold]
     fn refund(&mut self, op: Op, len_bytes: u32) {
         for limit in limits_of(op) {
@@ -249,14 +257,14 @@ impl LimitChannel {
         self.costs[limit].saturating_mul(count)
     }
 
-    /// Hands a request that has its turn to the channel below.
+    /// Passes a request that may go to the channel below.
     #[inline]
     fn pass_on(&mut self, request: Request) -> std::result::Result<(), Request> {
         let (op, len_bytes) = (request.op, request.len_bytes);
         self.inner.submit(request).inspect_err(|_| self.refund(op, len_bytes))
     }
 
-    /// Takes a piece of time from a bucket, and what is owed to it.
+    /// Takes a piece of time from a bucket, and the channel's debt.
     fn refill(&mut self, limit: usize) -> bool {
         let owed_ns = self.left[limit].unsigned_abs() >> COST_SHIFT;
         let now_ns = (self.shared.clock)();
@@ -277,7 +285,7 @@ impl LimitChannel {
         }
     }
 
-    /// No limit is set, and none waits.
+    /// Whether no limit is set, and no request waits.
     #[inline]
     fn is_free(&self) -> bool {
         !self.is_limited && self.lanes.iter().all(VecDeque::is_empty)
@@ -287,7 +295,7 @@ impl LimitChannel {
         self.lanes.iter().map(|lane| lane.len() as u32).sum()
     }
 
-    /// Passes on those that wait and have their turn, in the order in which they came.
+    /// Passes on the waiting requests that may go, in the order in which they came.
     fn release(&mut self) {
         if self.held() == 0 {
             return;

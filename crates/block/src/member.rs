@@ -1,31 +1,34 @@
-//! One of the channels behind a channel made of several.
+//! One of the channels of a channel group.
 
 use crate::device::{IoChannel, WaitOptions};
 use crate::error::Result;
 use crate::poller::PollSet;
 use crate::request::{Completion, Request};
 
-/// A channel, and what a thread that sleeps for several has to know of it.
+/// A channel, and the state that a thread needs to sleep for several of them.
 pub(crate) struct MemberChannel {
     pub(crate) channel: Box<dyn IoChannel>,
-    /// Has no descriptor, as its completions are there once it has requests.
+    /// Whether the channel has no descriptor, because its completions are there as soon as it has
+    /// requests.
     prompt: bool,
-    /// Submitted to since the doorbell last rang.
+    /// Whether requests were submitted since the doorbell last rang.
     dirty: bool,
-    /// Its descriptor may be readable though nothing is in flight: it tells of completions that were taken.
+    /// The descriptor may be readable although nothing is in flight, because its completions were
+    /// taken already.
     stale: bool,
 }
 
 impl MemberChannel {
-    /// A channel that a thread sleeps for by itself only.
+    /// Wraps a channel that a thread sleeps for alone.
     pub(crate) fn alone(channel: Box<dyn IoChannel>) -> Self {
         Self { channel, prompt: false, dirty: false, stale: false }
     }
 
-    /// A channel whose descriptor, where it has one, joins those of the others.
+    /// Wraps a channel whose descriptor, if it has one, joins those of the others.
     ///
     /// # Errors
-    /// As [`IoChannel::completion_fd`], or where the kernel has no room for one more.
+    /// The errors of [`IoChannel::completion_fd`], or the kernel's error if no more descriptors can
+    /// be added.
     pub(crate) fn among(channel: Box<dyn IoChannel>, others: &mut Option<PollSet>) -> Result<Self> {
         let mut member = Self::alone(channel);
         match member.channel.completion_fd()? {
@@ -71,7 +74,8 @@ impl MemberChannel {
         if self.channel.in_flight() > 0 { self.channel.poll(completions) } else { 0 }
     }
 
-    /// Makes the descriptor of a channel with nothing in flight not readable: no thread could sleep.
+    /// Makes the descriptor of a channel with nothing in flight unreadable; otherwise no thread
+    /// could sleep.
     pub(crate) fn settle(&mut self, completions: &mut Vec<Completion>) {
         if self.stale && self.channel.in_flight() == 0 {
             self.channel.poll(completions);
@@ -79,7 +83,7 @@ impl MemberChannel {
         }
     }
 
-    /// Whether it has requests that no descriptor tells of.
+    /// Whether the channel has requests whose completion no descriptor announces.
     pub(crate) fn is_untold(&self) -> bool {
         self.prompt && self.channel.in_flight() > 0
     }

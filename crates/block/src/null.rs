@@ -1,4 +1,4 @@
-//! The null device: it completes everything at once and moves nothing.
+//! The null device: completes every request at once and moves no data.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,10 +10,10 @@ use crate::ready::ReadyQueue;
 use crate::request::{Completion, Request};
 use crate::size::format_bytes;
 
-/// How to make a [`NullDevice`].
+/// The options of a [`NullDevice`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NullOptions {
-    /// Size to pretend, bytes.
+    /// The size that the device reports, in bytes.
     pub size_bytes: u64,
 }
 
@@ -23,7 +23,7 @@ impl Default for NullOptions {
     }
 }
 
-/// A device without a medium, to measure what everything but the device costs.
+/// A device without a medium, to measure the cost of everything but the device.
 ///
 /// Writes are forgotten, and reads leave the buffer exactly as it was: a store cannot live on it.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct NullDevice {
 }
 
 impl NullDevice {
-    /// Makes one.
+    /// Creates the device.
     ///
     /// # Errors
     /// `Invalid` if the size is not a positive multiple of 512 bytes.

@@ -1,6 +1,7 @@
-//! One lock for all I/O of a device: threads submit and look for completions one at a time.
+//! One lock for all I/O of a device: threads submit and poll for completions one at a time.
 //!
-//! S3 (section 3.5) began with such a lock. It is here to be measured against channels without one. No thread sleeps with the lock held.
+//! Section 3.5 of the study describes such a lock (S3). The device exists for comparison with
+//! channels without a lock. No thread sleeps with the lock held.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use crate::error::Result;
 use crate::request::{Completion, Request};
 use crate::sleep::WaitClock;
 
-/// A device whose channels take turns.
+/// A device whose channels take turns under one lock.
 #[derive(Debug)]
 pub struct OneLockDevice {
     info: DeviceInfo,
@@ -22,7 +23,7 @@ pub struct OneLockDevice {
 }
 
 impl OneLockDevice {
-    /// Puts a lock before `inner`.
+    /// Adds a lock to `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn BlockDevice>) -> Self {
         let info = inner.info().behind("onelock", "", "one lock for all I/O");
@@ -75,7 +76,7 @@ struct OneLockChannel {
 }
 
 impl OneLockChannel {
-    /// The channel below, with its turn.
+    /// Returns the channel below, with the lock held.
     fn turn(&mut self) -> (MutexGuard<'_, ()>, &mut dyn IoChannel) {
         let held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         (held, self.inner.as_mut())

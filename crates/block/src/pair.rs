@@ -1,8 +1,8 @@
 //! Two devices behind one channel, for a thread that waits for both.
 //!
-//! What always holds: addresses from [`PAIR_SECOND_BYTES`] on are the second device's, all others the first's; a flush goes to the
-//! device that its offset names, and to no other. A request belongs to one of the two, which answers for all of it: its
-//! grid, its size, its limits.
+//! Invariant: addresses from [`PAIR_SECOND_BYTES`] on belong to the second device, all others to
+//! the first. A flush goes to the device that its offset names, and to no other. A request belongs
+//! to one of the two devices, whose grid, size and limits apply to all of it.
 
 use std::os::fd::BorrowedFd;
 
@@ -14,20 +14,22 @@ use crate::group::ChannelGroup;
 use crate::poller::EarlyQueue;
 use crate::request::{Completion, Request};
 
-/// Where the second device's bytes begin among the addresses of a pair.
+/// The address at which the second device of a pair begins.
 pub const PAIR_SECOND_BYTES: u64 = 1 << 62;
 
 struct PairChannel {
     sides: ChannelGroup,
-    /// Holds nothing: its event tells a thread that sleeps on the descriptor of completions that are there at once.
+    /// Holds nothing: its event tells a thread that sleeps on the descriptor of completions that
+    /// are there at once.
     early: EarlyQueue,
 }
 
-/// Opens one channel to two devices, each with the depth and memory of its own options. Addresses from [`PAIR_SECOND_BYTES`]
-/// on are the second device's. The wake event is that of the first's options. Call it on the thread that will use it.
+/// Opens one channel to two devices, each with the depth and memory of its own options. Addresses
+/// from [`PAIR_SECOND_BYTES`] on belong to the second device. The wake event is that of the first
+/// device's options. Call it on the thread that will use the channel.
 ///
 /// # Errors
-/// As [`BlockDevice::open_channel`] of either.
+/// The errors of [`BlockDevice::open_channel`] for either device.
 pub fn open_pair(
     first: (&dyn BlockDevice, &ChannelOptions),
     second: (&dyn BlockDevice, &ChannelOptions),

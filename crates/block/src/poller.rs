@@ -1,4 +1,5 @@
-//! Descriptors that stand for several: what a channel made of channels hands out as its `completion_fd`.
+//! Descriptors that stand for several, for the `completion_fd` of a channel that is made of
+//! channels.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use rustix::time::{
 use crate::error::{Error, Result};
 use crate::request::Completion;
 
-/// An epoll set; it polls readable while one of its descriptors does.
+/// An epoll set, which polls readable while one of its descriptors does.
 pub(crate) struct PollSet {
     epoll: OwnedFd,
 }
@@ -24,7 +25,7 @@ impl PollSet {
         Ok(Self { epoll })
     }
 
-    /// Adds a descriptor. The kernel holds it by itself: it leaves the set when its owner closes it.
+    /// Adds a descriptor. The kernel removes it from the set when its owner closes it.
     pub(crate) fn add(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let data = epoll::EventData::new_u64(0);
         epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)
@@ -38,9 +39,11 @@ impl AsFd for PollSet {
     }
 }
 
-/// Completions a channel made by itself, without asking the one below, and the event that tells of them.
+/// Completions that a channel made by itself, without the channel below, and the event that
+/// announces them.
 ///
-/// The event is made when a caller first wants to sleep for it, so that others pay no system call.
+/// The event is created when a caller first wants to sleep for it, so that other callers pay for no
+/// system call.
 pub(crate) struct EarlyQueue {
     ended: Vec<Completion>,
     event: Option<OwnedFd>,
@@ -96,7 +99,7 @@ impl EarlyQueue {
         self.event.is_none()
     }
 
-    /// The event that is set while there are completions.
+    /// Returns the event that is set while there are completions.
     pub(crate) fn event(&mut self) -> Result<BorrowedFd<'_>> {
         let event = match self.event.take() {
             Some(event) => event,
@@ -126,12 +129,13 @@ impl Timer {
         Ok(Self { fd, armed: None, made: Instant::now() })
     }
 
-    /// An instant that has passed: set to it, the timer is readable at once.
+    /// Returns an instant that has passed: a timer that is set to it is readable at once.
     pub(crate) fn past(&self) -> Instant {
         self.made
     }
 
-    /// Sets the instant, or none; whether that took a system call. Setting it clears what has fired.
+    /// Sets or clears the instant. Returns whether that took a system call. Setting the timer makes
+    /// it unreadable until the instant.
     pub(crate) fn set(&mut self, due: Option<Instant>) -> bool {
         if due == self.armed {
             return false;

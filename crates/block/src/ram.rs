@@ -1,8 +1,8 @@
 //! The RAM device: a disk in memory, gone with the process.
 //!
-//! Memory is cut into chunks, each under its own lock, so that workers meet only when they touch the same
-//! chunk. A channel keeps its own list of chunks and asks for a new one when the device has grown past it: the
-//! list itself costs no lock per request.
+//! Memory is cut into chunks, each under its own lock, so that workers meet only when they touch
+//! the same chunk. A channel keeps its own list of chunks and asks for a new one when the device
+//! has grown past it: the list itself costs no lock per request.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -17,19 +17,20 @@ use crate::ready::ReadyQueue;
 use crate::request::{Completion, Op, Request};
 use crate::size::format_bytes;
 
-/// Bytes under one lock. Large enough that the allocator maps each chunk, zeroed and untouched until used.
+/// The number of bytes under one lock. Large enough that the allocator maps each chunk, zeroed and
+/// untouched until used.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// How to make a [`RamDevice`].
+/// The options of a [`RamDevice`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RamOptions {
-    /// Size at the start, bytes; a multiple of the logical block.
+    /// The initial size in bytes; a multiple of the logical block.
     pub size_bytes: u64,
     /// Smallest unit of addressing, bytes; a power of two from 512 to 64 KiB.
     pub logical_block_bytes: u32,
     /// Whether [`BlockDevice::grow`] works.
     pub growable: bool,
-    /// Whether it refuses writes (all it holds are zeroes then).
+    /// Whether the device rejects writes. It then reads as zeroes.
     pub read_only: bool,
 }
 
@@ -65,10 +66,11 @@ pub struct RamDevice {
 }
 
 impl RamDevice {
-    /// Makes one. Memory is used only where it is touched.
+    /// Creates the device. Memory is used only where it is touched.
     ///
     /// # Errors
-    /// `Invalid` if sizes are off their grid; `NoSpace` if it is larger than the machine's memory.
+    /// `Invalid` if sizes are off their grid; `NoSpace` if the device is larger than the machine's
+    /// memory.
     pub fn new(options: RamOptions) -> Result<Self> {
         let RamOptions { size_bytes, logical_block_bytes, growable, read_only } = options;
         let name = format!("ram:size={}", format_bytes(size_bytes));
@@ -105,7 +107,8 @@ impl RamDevice {
     }
 }
 
-/// The allocator would abort the process, or the kernel would kill it later: refuse what cannot be.
+/// Refuses a size that the machine cannot have: the allocator would abort the process, or the
+/// kernel would kill it later.
 fn check_memory(name: &str, size_bytes: u64) -> Result<()> {
     let system = rustix::system::sysinfo();
     let machine_bytes = system.totalram.saturating_mul(system.mem_unit.into());
@@ -163,7 +166,8 @@ impl BlockDevice for RamDevice {
 struct RamChannel {
     info: DeviceInfo,
     memory: Arc<Memory>,
-    /// This channel's copy of the list; shorter than the device's after it has grown.
+    /// This channel's copy of the list of chunks; shorter than the device's after the device has
+    /// grown.
     chunks: Vec<Chunk>,
     ready: ReadyQueue,
 }

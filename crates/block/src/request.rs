@@ -1,4 +1,4 @@
-//! What goes down and what comes up.
+//! Requests, which go down to a device, and completions, which come back.
 
 use qpair_memory::Buffer;
 
@@ -19,7 +19,7 @@ pub enum Op {
     WriteZeroes,
 }
 
-/// One request: it goes down once, by value.
+/// A request, which goes down once, by value.
 #[derive(Debug)]
 pub struct Request {
     /// The verb.
@@ -34,7 +34,7 @@ pub struct Request {
     pub buffer_offset_bytes: u32,
     /// The memory; none for flush, discard and write-zeroes.
     pub buffer: Option<Buffer>,
-    /// The submitter's own mark, returned with the completion.
+    /// A mark of the submitter, returned with the completion.
     pub tag: u64,
 }
 
@@ -81,15 +81,15 @@ impl Request {
         }
     }
 
-    /// The completion of this request.
+    /// Turns the request into its completion.
     #[must_use]
     pub fn complete(self, result: Result<(), IoError>) -> Completion {
         Completion { tag: self.tag, op: self.op, buffer: self.buffer, result }
     }
 }
 
-/// The end of one request: all bytes were moved, or an error says that the content of the range (write) or of
-/// the buffer (read) is undefined. There are no short transfers at this seam: devices finish them.
+/// The end of a request: all bytes were moved, or an error says that the content of the range
+/// (write) or of the buffer (read) is undefined. There are no short transfers: devices finish them.
 #[derive(Debug)]
 pub struct Completion {
     /// The submitter's mark.
@@ -98,6 +98,6 @@ pub struct Completion {
     pub op: Op,
     /// The memory, back with its owner.
     pub buffer: Option<Buffer>,
-    /// How it went.
+    /// The result.
     pub result: Result<(), IoError>,
 }

@@ -1,4 +1,5 @@
-//! A device read and written one request after the other: for callers that want a few blocks and are in no hurry.
+//! A device that is read and written one request after the other, for callers that want a few
+//! blocks and are in no hurry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::request::{Completion, Op, Request};
 /// Bytes of one transfer, at most.
 const TRANSFER_BYTES_MAX: u32 = 256 << 10;
 
-/// A channel of its own to a device, with memory for one request.
+/// A private channel to a device, with memory for one request.
 pub struct SerialChannel {
     name: String,
     arena: Arc<Arena>,
@@ -21,10 +22,10 @@ pub struct SerialChannel {
 }
 
 impl SerialChannel {
-    /// Opens it, on the thread that will use it.
+    /// Opens a channel. Call it on the thread that will use it.
     ///
     /// # Errors
-    /// `Limit` where there is no memory, and what the device says.
+    /// `Limit` if there is no memory, or the device's error.
     pub fn open(device: &dyn BlockDevice) -> Result<Self> {
         let info = device.info();
         let bytes = 1 << info.transfer_bytes_max.min(TRANSFER_BYTES_MAX).ilog2();
@@ -60,10 +61,11 @@ impl SerialChannel {
         self.arena.lease().ok_or_else(lost)
     }
 
-    /// Fills `bytes` from the device. Both are multiples of the logical block.
+    /// Fills `bytes` from the device. The offset and the length must be multiples of the logical
+    /// block.
     ///
     /// # Errors
-    /// What the device says.
+    /// Returns the device's error.
     pub fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<()> {
         let mut at = offset_bytes;
         for part in bytes.chunks_mut(self.arena.block_size()) {
@@ -76,10 +78,11 @@ impl SerialChannel {
         Ok(())
     }
 
-    /// Writes `bytes` to the device. Both are multiples of the logical block.
+    /// Writes `bytes` to the device. The offset and the length must be multiples of the logical
+    /// block.
     ///
     /// # Errors
-    /// What the device says; the content of the range is undefined then.
+    /// Returns the device's error; the content of the range is then undefined.
     pub fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         let mut at = offset_bytes;
         for part in bytes.chunks(self.arena.block_size()) {
@@ -91,10 +94,10 @@ impl SerialChannel {
         Ok(())
     }
 
-    /// Makes all that was written survive power loss.
+    /// Makes all earlier writes survive power loss.
     ///
     /// # Errors
-    /// What the device says.
+    /// Returns the device's error.
     pub fn flush(&mut self) -> Result<()> {
         self.run(Request::flush(0)).map(drop)
     }

@@ -17,7 +17,7 @@ const UNITS: [(&str, u64); 6] = [
 /// `k`, `Ki` and `KiB` are 1024 bytes, `kB` is 1000 bytes, and so on up to E; case does not matter.
 ///
 /// # Errors
-/// `Invalid` if it is no such size, not a whole number of bytes, or over 2^64 - 1.
+/// `Invalid` if the text is not a size, not a whole number of bytes, or over 2^64 - 1.
 pub fn parse_bytes(text: &str) -> Result<u64> {
     let invalid = |why: &str| {
         Error::new(ErrorKind::Invalid, format!("size \"{text}\": {why}"))
@@ -65,9 +65,10 @@ fn unit_bytes(unit: &str) -> Option<u128> {
     }
 }
 
-/// Writes a size in bytes, exactly: [`parse_bytes`] gives the same number back.
+/// Writes a size in bytes exactly: [`parse_bytes`] returns the same number.
 ///
-/// The largest unit in which it needs at most three decimals: 65536 is "64KiB", 1610612736 is "1.5GiB".
+/// Uses the largest unit that needs at most three decimals: 65536 is "64KiB", 1610612736 is
+/// "1.5GiB".
 #[must_use]
 pub fn format_bytes(bytes: u64) -> String {
     for (name, unit_bytes) in UNITS {

@@ -1,4 +1,5 @@
-//! How channels that nothing in the kernel waits for sleep: devices made of software, and those that this process drives.
+//! The sleep of channels that nothing in the kernel waits for: soft devices, and devices that this
+//! process drives.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -8,10 +9,11 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::device::WaitOptions;
 use crate::wake::WakeEvent;
 
-/// Sleeps until `completion_fd` or `wake` polls readable, or `timeout` is over; whether `wake` does.
+/// Sleeps until `completion_fd` or `wake` polls readable, or `timeout` is over. Returns whether
+/// `wake` is readable.
 ///
-/// A signal of the process ends the sleep too: callers look at their queues and at the clock again. With nothing to
-/// sleep for it returns at once, as it would never return otherwise.
+/// A signal of the process ends the sleep too: callers look at their queues and at the clock again.
+/// With nothing to sleep for the call returns at once, because it would never return otherwise.
 pub fn sleep(
     completion_fd: Option<BorrowedFd<'_>>,
     wake: Option<&WakeEvent>,
@@ -62,7 +64,7 @@ impl WaitClock {
         }
     }
 
-    /// When a wait that has taken `taken` completions ends at the latest; `None`: never.
+    /// Returns the latest end of a wait that has taken `taken` completions; `None` means never.
     pub fn end(&self, taken: usize) -> Option<Instant> {
         match (self.linger_end, self.deadline) {
             (Some(linger_end), Some(deadline)) if taken > 0 => Some(linger_end.min(deadline)),
@@ -81,7 +83,8 @@ impl WaitClock {
         self.is_enough(taken) || self.end(taken).is_some_and(|end| end <= now)
     }
 
-    /// What is left of the wait at `now`, for a channel below that sleeps in its place, but not past `until`.
+    /// Returns the wait options for the rest of the wait at `now`, for a channel below that sleeps
+    /// in its place, but not past `until`.
     pub fn rest(&self, taken: usize, until: Option<Instant>, now: Instant) -> WaitOptions {
         let from_now = |instant: Instant| instant.saturating_duration_since(now);
         WaitOptions {

@@ -1,7 +1,8 @@
 //! A part of a device, as a device of its own.
 //!
-//! Requests go down moved by where the slice begins, and come up as they are. What is wrong with one is answered by the device below: a request
-//! past the slice's end is sent where no device has an end.
+//! Requests are moved by the start of the slice on their way down, and come back unchanged. The
+//! device below checks them. A request past the end of the slice is sent to an offset that no
+//! device has, so that the device below rejects it.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use crate::device::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::{Completion, Op, Request};
 
-/// Where no device reaches, on the grid of every block.
+/// An offset past the end of every device, aligned to every block size.
 const NOWHERE: u64 = 1 << 63;
 
-/// A range of a device. A flush is one of the whole device; its errors and resets are the device's.
+/// A range of a device. A flush goes to the whole device. The errors and resets are those of the
+/// device.
 #[derive(Debug)]
 pub struct SliceDevice {
     info: DeviceInfo,
@@ -25,10 +27,11 @@ pub struct SliceDevice {
 }
 
 impl SliceDevice {
-    /// The `size_bytes` from `start_bytes` on of `inner`.
+    /// Creates a device of the `size_bytes` of `inner` that begin at `start_bytes`.
     ///
     /// # Errors
-    /// `Invalid` if they are not multiples of the logical block, or nothing; `NoSpace` if they are not all there.
+    /// `Invalid` if the range is empty or not made of whole logical blocks; `NoSpace` if it does
+    /// not lie inside `inner`.
     pub fn new(inner: Arc<dyn BlockDevice>, start_bytes: u64, size_bytes: u64) -> Result<Self> {
         let info = inner.info().clone();
         let block = u64::from(info.logical_block_bytes);
@@ -52,7 +55,7 @@ impl SliceDevice {
         Ok(Self { info, inner, start_bytes, size_bytes })
     }
 
-    /// The same, under another name.
+    /// Gives the slice another name.
     pub(crate) fn called(mut self, name: String) -> Self {
         self.info.name = name;
         self

@@ -1,4 +1,4 @@
-//! A fixed number of slots, for what a channel remembers of requests it passed on.
+//! A fixed number of slots, for the state that a channel keeps of requests it passed on.
 
 /// Slots named by small numbers that travel as tags; allocated once.
 pub(crate) struct Slots<T> {
@@ -11,12 +11,12 @@ impl<T> Slots<T> {
         Self { entries: (0..count).map(|_| None).collect(), free: (0..count).rev().collect() }
     }
 
-    /// Slots in use.
+    /// Returns the number of slots in use.
     pub(crate) fn used(&self) -> u32 {
         (self.entries.len() - self.free.len()) as u32
     }
 
-    /// Fills a slot; its number, or `None` if all are in use.
+    /// Fills a slot and returns its number, or `None` if all are in use.
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> Option<u64> {
         let slot = self.free.pop()?;

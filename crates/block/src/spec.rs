@@ -1,4 +1,4 @@
-//! How people name devices: one text for command line, configuration, RPC and code.
+//! The names of devices: one syntax for command line, configuration, RPC and code.
 //!
 //! ```text
 //! PATH                                             a file or block device
@@ -17,10 +17,11 @@
 //! vhost-user:PATH                                  a disk that another process serves by vhost-user-blk; SPDK's: vhost-user:memory=huge:PATH
 //! ```
 //!
-//! Options have defaults and may be left out, with their colon. The device inside is the rest of the text, so
-//! paths may hold commas and colons. A member of a stripe that itself holds `+`, `[`, `]` or `\` goes in brackets, with
-//! these characters of a path (and only of a path) after a backslash: `stripe:[stripe:unit=4KiB:a+b]+[odd\+name]`.
-//! What starts like `word:` but names no device is an error rather than a file.
+//! Options have defaults and may be left out, with their colon. The device inside is the rest of
+//! the text, so paths may hold commas and colons. A member of a stripe that itself holds `+`, `[`,
+//! `]` or `\` goes in brackets, with these characters of a path (and only of a path) after a
+//! backslash: `stripe:[stripe:unit=4KiB:a+b]+[odd\+name]`. Text that starts like `word:` but names
+//! no device is an error rather than a file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -56,14 +57,14 @@ pub enum DeviceSpec {
     Null(NullOptions),
     /// A [`DelayDevice`].
     Delay {
-        /// Its latencies.
+        /// The added latencies.
         options: DelayOptions,
         /// The device below.
         inner: Box<DeviceSpec>,
     },
     /// A [`FaultDevice`].
     Fault {
-        /// Its rates and seed.
+        /// The fault rates and the seed.
         options: FaultOptions,
         /// The device below.
         inner: Box<DeviceSpec>,
@@ -75,9 +76,10 @@ pub enum DeviceSpec {
         /// The device that has it.
         inner: Box<DeviceSpec>,
     },
-    /// A device that all threads use through one thread, or under one lock: what channels of each thread's own are measured against.
+    /// A device that all threads use through one thread, or under one lock, for comparison with a
+    /// channel for each thread.
     Shared {
-        /// How.
+        /// The way of sharing.
         way: SharedWay,
         /// The device below.
         inner: Box<DeviceSpec>,
@@ -89,16 +91,16 @@ pub enum DeviceSpec {
         /// The devices, in order.
         members: Vec<DeviceSpec>,
     },
-    /// A device with a driver in this program. What the driver calls it is the driver's own matter.
+    /// A device with a driver in this program. The driver defines its names.
     Driven {
-        /// One of [`DRIVERS`].
+        /// The name of the driver, one of [`DRIVERS`].
         driver: &'static str,
-        /// The rest of the text.
+        /// The name of the device, for the driver.
         name: String,
     },
 }
 
-/// How threads share a device in place of a channel for each.
+/// The ways in which threads share a device instead of having a channel each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedWay {
     /// An [`IoThreadDevice`].
@@ -116,7 +118,7 @@ impl SharedWay {
     }
 }
 
-/// Words that begin a specifier, each before a colon.
+/// The words that begin a specifier, each before a colon.
 pub const KINDS: [&str; 13] = [
     "file",
     "ram",
@@ -133,21 +135,22 @@ pub const KINDS: [&str; 13] = [
     "vhost-user",
 ];
 
-/// Words that name a driver in this program rather than a file.
+/// The words that name a driver in this program rather than a file.
 pub const DRIVERS: [&str; 4] = ["nvme", "softnvme", "scsi", "vhost-user"];
 
-/// Opens what the block layer cannot: it knows no kernel and no drivers. A function of a path opens files and nothing else.
+/// Opens the devices that need a kernel or a driver, which the block layer does not know. A
+/// function of a path implements it and opens only files.
 pub trait Opener {
     /// Opens a file or block device.
     ///
     /// # Errors
-    /// What the interface says.
+    /// Returns the error of the interface.
     fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>>;
 
-    /// Opens a device by the driver's name, one of [`DRIVERS`], and the device's own.
+    /// Opens a device by the name of its driver, one of [`DRIVERS`], and the name of the device.
     ///
     /// # Errors
-    /// What the driver says; `Unsupported` where there are no drivers.
+    /// Returns the driver's error; `Unsupported` without drivers.
     fn open_driven(&self, driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
         Err(Error::new(ErrorKind::Unsupported, format!("{driver}:{name}: no drivers here")))
     }
@@ -160,15 +163,15 @@ impl<F: Fn(&Path) -> Result<Arc<dyn BlockDevice>>> Opener for F {
 }
 
 impl DeviceSpec {
-    /// Reads a specifier.
+    /// Parses a specifier.
     ///
     /// # Errors
-    /// `Invalid`, with what is wrong and what is known.
+    /// `Invalid`, with the fault and the valid choices.
     pub fn parse(text: &str) -> Result<Self> {
         Self::parse_at(text, false, 0)
     }
 
-    /// Every file or block device named in it.
+    /// Returns the path of every file or block device that the specifier names.
     #[must_use]
     pub fn paths(&self) -> Vec<&Path> {
         match self {
@@ -182,10 +185,10 @@ impl DeviceSpec {
         }
     }
 
-    /// Opens the device, and all below it.
+    /// Opens the device and all devices below it.
     ///
     /// # Errors
-    /// What the devices say.
+    /// Returns the error of a device that cannot be opened.
     pub fn open(&self, opener: &dyn Opener) -> Result<Arc<dyn BlockDevice>> {
         Ok(match self {
             Self::File(path) => opener.open_file(path)?,
@@ -214,7 +217,7 @@ impl DeviceSpec {
         })
     }
 
-    /// `quoted`: inside brackets, where paths have backslashes.
+    /// Parses a specifier. `quoted` is set inside brackets, where paths have backslashes.
     fn parse_at(text: &str, quoted: bool, nesting: u32) -> Result<Self> {
         // Every level takes stack, when parsed and when used.
         if nesting > 16 {
@@ -391,7 +394,7 @@ impl DeviceSpec {
     }
 }
 
-/// A path, or a driver's name for a device, without the backslashes that brackets ask for.
+/// Returns a path, or a driver's name for a device, without the backslashes that brackets need.
 fn plain(text: &str, quoted: bool) -> Result<String> {
     let text = if quoted { unquote(text)? } else { text.to_owned() };
     if text.contains('\0') {
@@ -400,10 +403,11 @@ fn plain(text: &str, quoted: bool) -> Result<String> {
     Ok(text)
 }
 
-/// A slice of a device, by its name.
+/// Opens a slice of a device by its name.
 ///
 /// # Errors
-/// `NotFound` for a device without a map, or a map without that slice; what [`Carving::open`] says.
+/// `NotFound` if the device has no map, or the map has no such slice; the errors of
+/// [`Carving::open`].
 pub fn open_slice(device: &Arc<dyn BlockDevice>, name: &str) -> Result<SliceDevice> {
     let carving = Carving::open(device)?.ok_or_else(|| {
         let context = format!("{} has no map of slices", device.info().name);

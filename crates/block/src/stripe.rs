@@ -1,9 +1,10 @@
-//! Striping over several devices (RAID-0): see docs/design/block-layer.md for the layout.
+//! Striping over several devices (RAID-0). The layout is described in docs/design/block-layer.md.
 //!
-//! A request inside one stripe unit goes straight to its member. One that crosses units is cut at their borders, and
-//! its parts run one after the other: there is one buffer, and it travels by value, from part to part. That
-//! costs latency for requests larger than a unit (choose a unit that holds them), and keeps the rule that a buffer
-//! is in one hand at a time. The first error ends a request; parts behind it are not started. A part that begins off the members' alignment of
+//! A request inside one stripe unit goes straight to its member. A request that crosses units is
+//! cut at their borders, and its parts run one after the other: there is one buffer, which travels
+//! by value from part to part. That costs latency for requests larger than a unit (choose a unit
+//! that holds them), and keeps the rule that a buffer has one owner at a time. The first error ends
+//! a request; later parts are not started. A part that is not aligned to the members' alignment of
 //! memory is copied through an aligned block.
 
 use std::sync::Arc;
@@ -20,18 +21,19 @@ use crate::stripe_channel::StripeChannel;
 pub struct Member {
     /// The device.
     pub device: Arc<dyn BlockDevice>,
-    /// First byte of data on it: what is before stays untouched (a superblock, say). A multiple of the logical block.
+    /// The first byte of data on the device, a multiple of the logical block. The bytes before it
+    /// (a superblock, for example) stay untouched.
     pub start_bytes: u64,
 }
 
-/// Where bytes are.
+/// The mapping from addresses of a stripe to its members.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     unit_bytes: u64,
     starts_bytes: Vec<u64>,
 }
 
-/// A place on a member, and how many bytes follow each other there.
+/// A position on a member, and the number of bytes that are contiguous there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) member: usize,
@@ -40,7 +42,7 @@ pub(crate) struct Place {
 }
 
 impl Layout {
-    /// Where byte `offset_bytes` of the stripe is.
+    /// Returns the member and offset of byte `offset_bytes` of the stripe.
     #[inline]
     pub(crate) fn place(&self, offset_bytes: u64) -> Place {
         let members = self.starts_bytes.len() as u64;
@@ -58,12 +60,12 @@ impl Layout {
         }
     }
 
-    /// Rows that so many bytes take.
+    /// Returns the number of rows that `size_bytes` take.
     fn rows(&self, size_bytes: u64) -> u64 {
         size_bytes.div_ceil(self.unit_bytes).div_ceil(self.starts_bytes.len() as u64)
     }
 
-    /// Whole rows that fit on the smallest member.
+    /// Returns the size in bytes of the whole rows that fit on the smallest member.
     fn size_bytes(&self, members: &[Member]) -> u64 {
         let rows = members
             .iter()
@@ -75,8 +77,9 @@ impl Layout {
 
 /// Several devices as one.
 ///
-/// Its size is whole rows of units on the smallest member. Writes inside one unit keep the members' atomic write unit;
-/// a write that crosses units does not. A flush goes to every member.
+/// The size is the number of whole rows of units that fit the smallest member. Writes inside one
+/// unit keep the members' atomic write unit; a write that crosses units does not. A flush goes to
+/// every member.
 #[derive(Debug)]
 pub struct StripeDevice {
     info: DeviceInfo,
@@ -86,12 +89,12 @@ pub struct StripeDevice {
 }
 
 impl StripeDevice {
-    /// Stripes `members` in units of `unit_bytes`. Nothing is written to them: the order of members and the unit
-    /// are the caller's to remember.
+    /// Stripes `members` in units of `unit_bytes`. Nothing is written to the members: the caller
+    /// must remember their order and the unit.
     ///
     /// # Errors
-    /// `Invalid` if there is no member, or the unit or a start is not a multiple of the logical block; `NoSpace` if
-    /// a member does not hold one unit.
+    /// `Invalid` if there is no member, or the unit or a start is not a multiple of the logical
+    /// block; `NoSpace` if a member does not hold one unit.
     pub fn new(unit_bytes: u64, members: Vec<Member>) -> Result<Self> {
         let infos: Vec<_> = members.iter().map(|m| m.device.info()).collect();
         let block = infos.iter().map(|i| i.logical_block_bytes).max();
@@ -154,20 +157,21 @@ impl StripeDevice {
         Ok(Self { info, layout, members, size_bytes })
     }
 
-    /// The members, in order.
+    /// Returns the members, in order.
     #[must_use]
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// Bytes of a stripe unit.
+    /// Returns the stripe unit in bytes.
     #[must_use]
     pub fn unit_bytes(&self) -> u64 {
         self.layout.unit_bytes
     }
 }
 
-/// The largest power of two that no member tears and that keeps its alignment on the way down.
+/// Returns the largest power of two that no member tears and that keeps its alignment on the
+/// members.
 fn atomic_write_bytes(unit_bytes: u64, members: &[Member]) -> u32 {
     let promised = members.iter().map(|m| m.device.info().atomic_write_bytes).min().unwrap_or(0);
     let grid =
@@ -227,8 +231,9 @@ impl BlockDevice for StripeDevice {
         shrunk
     }
 
-    /// Resets all members, also after one that fails: the first failure is told. Of a request over several units the part that was under way
-    /// has come back; the parts after it may be sent since.
+    /// Resets all members, also after one that fails, and returns the first failure. When it
+    /// returns, the part under way of a request over several units has come back; later parts of
+    /// that request may have been sent since.
     fn reset(&self) -> Result<()> {
         let results: Vec<_> = self.members.iter().map(|member| member.device.reset()).collect();
         results.into_iter().collect()

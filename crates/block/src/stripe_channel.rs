@@ -1,9 +1,10 @@
 //! The data plane of a stripe.
 //!
-//! Invariants: a request owns one slot from submit to completion, and the slot's number is the tag of its parts; a
-//! request has at most one part at a member at a time (a flush: one at each), so members of the same depth are never
-//! full because of us; a part a member does not take all the same is parked and tried again. A part that does not lie as
-//! members want it goes through a block, and its request keeps the buffer meanwhile.
+//! Invariants: a request owns one slot from submit to completion, and the slot's number is the tag
+//! of its parts. A request has at most one part at a member at a time (a flush has one at each), so
+//! requests of the stripe alone never fill members of the same depth. A part that a member still
+//! refuses is parked and tried again. A part that is not aligned for the members goes through a
+//! block, and its request keeps the buffer meanwhile.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -24,27 +25,29 @@ use crate::slots::Slots;
 use crate::stripe::Layout;
 use crate::wake::WakeEvent;
 
-/// How long to sleep at most while a part is parked, as nothing tells when a member has room again.
+/// The longest sleep while a part is parked, because nothing announces when a member has room
+/// again.
 const PARKED_RETRY: Duration = Duration::from_millis(1);
 
-/// What is left to do for one request.
+/// A request, and the work that is left to do for it.
 struct Parent {
     tag: u64,
     op: Op,
     len_bytes: u32,
     force_unit_access: bool,
     result: std::result::Result<(), IoError>,
-    /// Parts at members now.
+    /// The number of parts at members now.
     outstanding: u32,
-    /// The part after the ones started: where on the stripe, where in the buffer, how much is left.
+    /// The next part: its address on the stripe, its offset in the buffer, and the number of bytes
+    /// left.
     next_offset_bytes: u64,
     next_buffer_bytes: u32,
     left_bytes: u32,
-    /// Bytes of the part that was started last.
+    /// The size in bytes of the part that was started last.
     part_bytes: u32,
-    /// The buffer, while a part goes through a block or waits for one.
+    /// The request's buffer, while a part goes through a block or waits for one.
     kept: Option<crate::Buffer>,
-    /// A part went through a block.
+    /// Whether a part went through a block.
     is_copied: bool,
 }
 
@@ -56,7 +59,7 @@ pub(crate) struct StripeChannel {
     members: ChannelGroup,
     parents: Slots<Parent>,
     parked: VecDeque<(usize, Request)>,
-    /// Blocks to copy parts through; `None` if the members take any part as it lies.
+    /// Blocks to copy parts through; `None` if the members take any alignment.
     bounces: Option<Bounces>,
     /// Requests refused without asking a member.
     early: EarlyQueue,
@@ -142,7 +145,8 @@ impl StripeChannel {
         self.give(place.member, part);
     }
 
-    /// Starts the part that has waited longest for a block, now that one has come back; whether there was one.
+    /// Starts the part that has waited longest for a block, now that a block has come back. Returns
+    /// whether there was one.
     fn start_waiting(&mut self) -> bool {
         let Some(slot) = self.bounces.as_mut().and_then(Bounces::next) else { return false };
         let buffer = self.parents.get_mut(slot).and_then(|parent| parent.kept.take());
@@ -150,7 +154,7 @@ impl StripeChannel {
         true
     }
 
-    /// Takes in the end of one part; whether another part was started for it.
+    /// Handles the end of one part. Returns whether another part was started for it.
     fn end_part(&mut self, part: Completion, completions: &mut Vec<Completion>) -> bool {
         let slot = part.tag;
         let Some(parent) = self.parents.get_mut(slot) else { return false };
@@ -198,7 +202,7 @@ impl StripeChannel {
         }
     }
 
-    /// Takes in what came from `parts`; whether another part was started.
+    /// Handles the completions in `parts`. Returns whether another part was started.
     fn take_parts(&mut self, completions: &mut Vec<Completion>) -> bool {
         let mut parts = std::mem::take(&mut self.parts);
         let mut started = false;

@@ -1,14 +1,16 @@
-//! The time that drivers and soft devices go by: the machine's, or that of a virtual clock on a thread that simulates.
+//! The clock of drivers and soft devices: the machine's, or a virtual clock on a thread that
+//! simulates.
 //!
-//! A driver has time-outs, and a soft device has delays. Where both run on one thread in a simulation, a seed must say when they are over, so
-//! neither looks at the machine's clock itself. Waits of people and tests do, and are not for threads that simulate.
+//! A driver has time-outs, and a soft device has delays. Where both run on one thread in a
+//! simulation, the seed must determine when they end, so neither reads the machine's clock itself.
+//! People and tests that wait read the machine's clock, and never run on a thread that simulates.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use crate::sim::SimClock;
 
-/// How long giving way takes where time is virtual.
+/// The virtual time that [`yield_now`] takes.
 const TURN: Duration = Duration::from_micros(10);
 
 struct Virtual {
@@ -26,14 +28,14 @@ fn with_virtual<T>(with: impl FnOnce(&Virtual) -> T) -> Option<T> {
     VIRTUAL.try_with(|it| it.borrow().as_ref().map(with)).ok().flatten()
 }
 
-/// The time on this thread.
+/// Returns the time on this thread.
 #[must_use]
 pub fn now() -> Instant {
     with_virtual(|it| it.zero + Duration::from_nanos(it.clock.now_ns()))
         .unwrap_or_else(Instant::now)
 }
 
-/// Waits.
+/// Waits for `duration`; on a thread that simulates, advances the virtual clock instead.
 pub fn sleep(duration: Duration) {
     let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     if with_virtual(|it| it.clock.pass(ns)).is_none() {
@@ -48,19 +50,19 @@ pub fn yield_now() {
     }
 }
 
-/// Whether this thread simulates: there are no others that do what it waits for.
+/// Whether this thread simulates. No other thread then does the work that it waits for.
 #[must_use]
 pub fn is_virtual() -> bool {
     with_virtual(|_| ()).is_some()
 }
 
-/// While this is there, the time on the thread that made it is a virtual clock's.
+/// A guard: while it exists, the time on the thread that created it is that of a virtual clock.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct VirtualTime(std::marker::PhantomData<*const ()>);
 
 impl VirtualTime {
-    /// Begins it.
+    /// Switches this thread to the time of `clock`.
     #[must_use]
     pub fn begin(clock: &SimClock) -> Self {
         let it = Virtual { clock: clock.clone(), zero: Instant::now() };

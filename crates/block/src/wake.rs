@@ -9,21 +9,22 @@ use rustix::event::{EventfdFlags, eventfd};
 /// An eventfd that a channel's wait listens to.
 ///
 /// Protocol: the worker calls [`WakeEvent::prepare`], looks once more for work, and only then
-/// waits; others put the work first and then call [`WakeEvent::wake`]. A wake is never lost, and costs a system call only
-/// when the worker sleeps or is about to.
+/// waits. Other threads put their work in place first and then call [`WakeEvent::wake`]. A wake is
+/// never lost, and costs a system call only when the worker sleeps or is about to.
 #[derive(Debug)]
 pub struct WakeEvent {
     fd: OwnedFd,
     sleeping: AtomicBool,
-    /// Set after the signal, and cleared before it: while a signal is there it is set, or about to be.
+    /// Set after the signal, and cleared before it: while a signal is there it is set, or about to
+    /// be.
     signalled: AtomicBool,
 }
 
 impl WakeEvent {
-    /// A new event, not signalled.
+    /// Creates an event that is not signalled.
     ///
     /// # Errors
-    /// What eventfd(2) said (no descriptors left).
+    /// Returns the error of eventfd(2) if no descriptors are left.
     pub fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { fd, sleeping: AtomicBool::new(false), signalled: AtomicBool::new(false) })
@@ -51,7 +52,7 @@ impl WakeEvent {
         let _ = rustix::io::read(&self.fd, &mut count);
     }
 
-    /// Ends the worker's wait, if it waits. Call it after the work was put where the worker looks.
+    /// Ends the worker's wait, if it waits. Call it after the work is where the worker looks.
     pub fn wake(&self) {
         // SeqCst: ordered after the caller's work was published; pairs with `prepare`.
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -67,7 +68,8 @@ impl WakeEvent {
         self.signalled.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the signal is set, without a system call: for a worker that looks for completions where others would sleep.
+    /// Whether the signal is set. Makes no system call, for a worker that polls for completions
+    /// instead of sleeping.
     #[inline]
     #[must_use]
     pub fn is_signalled(&self) -> bool {

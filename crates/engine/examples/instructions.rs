@@ -1,4 +1,5 @@
-//! A fixed run of lookups or updates in memory, for callgrind to count: `instructions get|get_with|put COUNT`. `cargo xtask instructions` calls it.
+//! A fixed run of lookups or updates in memory, for callgrind to count: `instructions
+//! get|get_with|put COUNT`. `cargo xtask instructions` calls it.
 
 #![allow(clippy::print_stderr, reason = "an example says how it is called")]
 

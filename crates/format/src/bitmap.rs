@@ -1,19 +1,20 @@
-//! A bit for each page, in parts that copies share until one of them is changed: a copy costs a word for each part.
+//! A bitmap with a bit for each page. Its parts are shared between copies until one of them is
+//! changed: a copy costs one word for each part.
 
 use std::sync::Arc;
 
-/// Words of a part.
+/// The number of words in a part.
 pub const PART_WORDS: usize = 2048;
 
 type Part = [u64; PART_WORDS];
 
-/// Bits by page id; those past the end are clear, and so are those of parts that are not there.
+/// A bitmap by page id. Bits past the end are clear, and so are the bits of missing parts.
 #[derive(Clone, Debug, Default)]
 pub struct Bitmap {
     parts: Vec<Option<Arc<Part>>>,
 }
 
-/// One without a bit.
+/// A bitmap without any set bit.
 pub static EMPTY: Bitmap = Bitmap { parts: Vec::new() };
 
 impl PartialEq for Bitmap {
@@ -24,7 +25,7 @@ impl PartialEq for Bitmap {
 
 impl Eq for Bitmap {}
 
-/// The words that a run of pages lies in, and its bits in each.
+/// Returns the words that a run of pages lies in, and the run's bits in each.
 fn masks(start: u64, count: u64) -> impl Iterator<Item = (usize, u64)> {
     let (end, mut page) = (start + count, start);
     std::iter::from_fn(move || {
@@ -36,7 +37,7 @@ fn masks(start: u64, count: u64) -> impl Iterator<Item = (usize, u64)> {
 }
 
 impl Bitmap {
-    /// A bitmap of these words, 64 pages each.
+    /// Creates a bitmap from words of 64 pages each.
     #[inline]
     pub fn from_words(words: impl Iterator<Item = u64>) -> Self {
         let mut bitmap = Self::default();
@@ -46,13 +47,13 @@ impl Bitmap {
         bitmap
     }
 
-    /// The words up to the last that is not zero.
+    /// Returns the words up to the last one that is not zero.
     #[inline]
     pub fn words(&self) -> impl Iterator<Item = u64> {
         (0..self.words_len()).map(|index| self.word(index))
     }
 
-    /// How many these are.
+    /// Returns the number of words up to the last one that is not zero.
     #[inline]
     pub fn words_len(&self) -> usize {
         let last = self.parts.iter().enumerate().rev().find_map(|(index, part)| {
@@ -62,7 +63,7 @@ impl Bitmap {
         last.map_or(0, |last| last + 1)
     }
 
-    /// The bits of 64 pages.
+    /// Returns the bits of 64 pages.
     #[inline]
     pub fn word(&self, index: usize) -> u64 {
         match self.parts.get(index / PART_WORDS) {
@@ -71,7 +72,7 @@ impl Bitmap {
         }
     }
 
-    /// A word, to be changed: its part is this bitmap's alone from then on.
+    /// Returns a word for changes. Its part is no longer shared from then on.
     fn word_mut(&mut self, index: usize) -> &mut u64 {
         let at = index / PART_WORDS;
         if at >= self.parts.len() {
@@ -98,7 +99,7 @@ impl Bitmap {
         }
     }
 
-    /// Sets those bits of a run of pages that another has set, and clears them there.
+    /// Sets those bits of a run of pages that `other` has set, and clears them there.
     #[inline]
     pub fn take_over(&mut self, other: &mut Self, start: u64, count: u64) {
         for (word, mask) in masks(start, count) {
@@ -114,7 +115,7 @@ impl Bitmap {
         self.parts.get(part)?.as_ref()
     }
 
-    /// Whether a part is the same memory as another's.
+    /// Whether both bitmaps share the memory of part `part`.
     #[inline]
     pub fn shares_part(&self, other: &Self, part: usize) -> bool {
         match (self.part(part), other.part(part)) {
@@ -123,14 +124,14 @@ impl Bitmap {
         }
     }
 
-    /// Makes a part what another's is.
+    /// Replaces a part by that of another bitmap, and shares its memory.
     #[inline]
     pub fn share_part(&mut self, other: &Self, part: usize) {
         self.parts.resize(self.parts.len().max(part + 1), None);
         self.parts[part] = other.part(part).cloned();
     }
 
-    /// How many bits are set from a page on.
+    /// Returns the number of bits that are set from a page on.
     #[must_use]
     pub fn count_from(&self, page_id: u64) -> u64 {
         let first = (page_id / 64) as usize;
@@ -139,7 +140,7 @@ impl Bitmap {
         rest + u64::from((self.word(first) >> (page_id % 64)).count_ones())
     }
 
-    /// The page behind the last one that is set.
+    /// Returns the first page after the last set bit.
     #[inline]
     pub fn end(&self) -> u64 {
         let len = self.words_len();
@@ -147,7 +148,7 @@ impl Bitmap {
         len as u64 * 64 - u64::from(spare)
     }
 
-    /// The runs of set bits, each cut into pieces of up to `most` pages.
+    /// Returns the runs of set bits, each cut into pieces of up to `most` pages.
     #[inline]
     pub fn runs(&self, most: u64) -> impl Iterator<Item = (u64, u64)> {
         let (mut at, words) = (0, self.words_len() as u64);
@@ -171,7 +172,7 @@ impl Bitmap {
         })
     }
 
-    /// How many bits are set.
+    /// Returns the number of set bits.
     #[inline]
     pub fn count(&self) -> u64 {
         self.parts
@@ -182,7 +183,7 @@ impl Bitmap {
             .sum()
     }
 
-    /// Parts that no other bitmap has.
+    /// Returns the number of parts that are not shared with another bitmap.
     #[inline]
     pub fn own_parts(&self) -> usize {
         self.parts.iter().flatten().filter(|part| Arc::strong_count(part) == 1).count()

@@ -1,11 +1,11 @@
-//! Records of the catalog, the tree 0: names of tables, and the ids of their trees.
+//! The records of the catalog, tree 0: the names of tables, and the ids of their trees.
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Id of the tree that a record of the catalog names.
+/// Decodes the tree id in a record of the catalog.
 ///
 /// # Errors
-/// `Corrupt` if it names none.
+/// `Corrupt` if the record has no valid tree id.
 pub fn decode(record: &[u8]) -> Result<u32> {
     record
         .try_into()

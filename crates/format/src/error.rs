@@ -1,13 +1,13 @@
-//! What can go wrong with a store.
+//! The errors of a store.
 
 use std::fmt;
 
 use qpair_block as block;
 
-/// Result of store operations.
+/// The result of store operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, for programs.
+/// The kind of an error, for programs.
 ///
 /// ```
 /// use qpair_format::{Error, ErrorKind};
@@ -20,59 +20,61 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller's words make no sense: an option out of range, a call in the wrong place.
+    /// The caller passed something invalid: an option out of range, a call in the wrong place.
     Invalid,
     /// A key is longer than the store takes.
     KeyTooLong,
     /// A value is longer than the store takes.
     ValueTooLong,
-    /// No such store or table.
+    /// There is no such store or table.
     NotFound,
-    /// There is a store already.
+    /// Something exists already: a table of this name, or other content on a device.
     Exists,
     /// Permission denied.
     Denied,
     /// The store is open elsewhere.
     Busy,
-    /// What is there is not a store of this software.
+    /// The devices do not hold a store of this software.
     NotAStore,
     /// A store of a version or with features that this software does not know.
     Version,
-    /// The store was not closed, and has to be recovered before it can be read.
+    /// The store was not closed, and must be recovered before it can be read.
     Unclean,
-    /// A member of the store is missing, or in another's place.
+    /// A member of the store is missing, or is in the place of another one.
     Member,
-    /// Bytes are not what was written.
+    /// The bytes read differ from those that were written.
     Corrupt,
     /// No space left on the device.
     NoSpace,
-    /// The memory given is too small for what is asked of it.
+    /// The configured memory is too small for the request.
     NoMemory,
-    /// The machine does not offer what was asked.
+    /// The machine does not support the request.
     Unsupported,
     /// A limit of the process or machine is too small.
     Limit,
-    /// The store was opened for reading only, or a failed write made it so.
+    /// The store was opened read-only, or became read-only by a failed write.
     ReadOnly,
     /// The device failed.
     Io,
     /// The store is closed.
     Closed,
-    /// Another transaction changed, or has locked, what this one needs. Roll back and try again.
+    /// Another transaction has changed or locked a row that this one needs. Roll back and try
+    /// again.
     Conflict,
-    /// A row was locked by another transaction for longer than this one waits. What was asked is not done; the transaction goes on.
+    /// A row was locked by another transaction for longer than the lock time-out. The call had no
+    /// effect, and the transaction continues.
     TimedOut,
-    /// A transaction outgrew the memory it may have.
+    /// A transaction needs more memory than it may have.
     TooLarge,
-    /// A snapshot was given up, since the older values that it needed took too much memory.
+    /// A snapshot was given up, because the older values that it needed took too much memory.
     SnapshotLost,
-    /// The caller asked for it to end early.
+    /// The caller asked for the operation to end early.
     Interrupted,
-    /// The engine panicked, by a fault of its own: the store is of no use until it is opened again.
+    /// The engine panicked because of a bug. The store cannot be used until it is opened again.
     Panicked,
 }
 
-/// What a program may offer people as the way out, which it has its own words for: a command, an option, a button.
+/// A way out that a program can offer to its user in its own words: a command, an option, a button.
 ///
 /// ```
 /// use qpair_format::{Error, Remedy};
@@ -90,23 +92,23 @@ pub enum ErrorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Remedy {
-    /// Saves what can be read of a damaged store: `qpair::repair`.
+    /// Save the readable part of a damaged store: `qpair::repair`.
     Repair,
-    /// Finds all damage, before a repair: `Store::check`.
+    /// Find all damage, before a repair: `Store::check`.
     Check,
-    /// Makes a store where there is none: only zeroes are there.
+    /// Create a store where there is none: the devices hold only zeroes.
     Make,
-    /// Says that what is on a device may be lost.
+    /// Allow the content of a device to be lost.
     Overwrite,
-    /// Names the device that a store's log is on: `LogPlace`.
+    /// Name the device that the store's log is on: `LogPlace`.
     NameLog,
-    /// Names it, or another place for the log of a store that was closed.
+    /// Name the log device, or another place for the log of a store that was closed.
     PlaceLog,
-    /// Gives the store more memory.
+    /// Give the store more memory.
     Memory,
-    /// Opens files without direct I/O.
+    /// Open files without direct I/O.
     Buffered,
-    /// Copies the store into one with another page size.
+    /// Copy the store into one with another page size.
     PageSize,
 }
 
@@ -127,19 +129,19 @@ struct Inner {
 }
 
 impl Error {
-    /// An error with what was being done, to what.
+    /// Creates an error. `context` names the operation and its object.
     #[must_use]
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self::made(kind, context.into(), None, None)
     }
 
-    /// An error with a way out.
+    /// Creates an error with a way out.
     #[must_use]
     pub fn with_hint(kind: ErrorKind, context: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::made(kind, context.into(), Some(hint.into()), None)
     }
 
-    /// An error with a way out that programs have words of their own for.
+    /// Creates an error with a way out that programs have their own words for.
     #[must_use]
     pub fn with_remedy(
         kind: ErrorKind,
@@ -159,26 +161,26 @@ impl Error {
         Self(Inner { kind, context, hint, remedy, source: None }.into())
     }
 
-    /// The error of damage that nothing but a backup or a repair helps against.
+    /// Creates the error of damage that only a backup or a repair helps against.
     #[doc(hidden)]
     pub fn damaged(context: impl Into<String>) -> Self {
         Self::with_remedy(ErrorKind::Corrupt, context, SALVAGE, Remedy::Repair)
     }
 
-    /// The error of a call after the close.
+    /// Creates the error of a call after the close.
     #[doc(hidden)]
     pub fn closed() -> Self {
         Self::new(ErrorKind::Closed, "the store is closed, or is being closed")
     }
 
-    /// The error of a call on a dropped table.
+    /// Creates the error of a call on a dropped table.
     #[doc(hidden)]
     #[cold]
     pub fn table_dropped() -> Self {
         Self::new(ErrorKind::NotFound, "the table was dropped")
     }
 
-    /// An error of the block layer on the way of doing `context`.
+    /// Creates an error from one of the block layer that occurred during `context`.
     #[doc(hidden)]
     #[must_use]
     pub fn block(source: block::Error, context: impl Into<String>) -> Self {
@@ -189,7 +191,7 @@ impl Error {
         Self(Inner { kind, context, hint, remedy, source }.into())
     }
 
-    /// An error of one request on the way of doing `context`.
+    /// Creates an error from one of a request that occurred during `context`.
     #[doc(hidden)]
     #[must_use]
     pub fn io(source: block::IoError, context: impl Into<String>) -> Self {
@@ -206,14 +208,14 @@ impl Error {
         )
     }
 
-    /// A thread that the system did not start.
+    /// Creates the error for a thread that the system did not start.
     #[doc(hidden)]
     pub fn thread(error: &std::io::Error, doing: &str) -> Self {
         let context = format!("{doing}: starting a thread: {error}");
         Self::with_hint(ErrorKind::Limit, context, block::IoError::RAISE_THREADS)
     }
 
-    /// The error with a further way out.
+    /// Adds a further way out.
     #[must_use]
     pub fn or_hint(self, hint: impl std::fmt::Display) -> Self {
         let mut inner = std::sync::Arc::try_unwrap(self.0).unwrap_or_else(|shared| Inner {
@@ -233,25 +235,26 @@ impl Error {
         Self(inner.into())
     }
 
-    /// The kind, for programs.
+    /// Returns the kind, for programs.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What was being done, to what, and what came of it: the message without cause and way out.
+    /// Returns the operation, its object and the outcome: the message without the cause and the way
+    /// out.
     #[must_use]
     pub fn context(&self) -> &str {
         &self.0.context
     }
 
-    /// The way out, if one is known.
+    /// Returns the way out, if one is known.
     #[must_use]
     pub fn way_out(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
 
-    /// What a program may offer as the way out, if it is one of these.
+    /// Returns the way out that a program can offer, if there is one.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
         self.0.remedy
@@ -274,7 +277,7 @@ fn kind_of(kind: block::ErrorKind) -> ErrorKind {
     }
 }
 
-/// As it is displayed: a `main` that returns it prints a sentence.
+/// The same text as `Display`, so that a `main` that returns the error prints a sentence.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

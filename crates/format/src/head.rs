@@ -1,8 +1,9 @@
-//! The first bytes of a byte string as a number that sorts as they do; zeroes behind a shorter one.
+//! The first bytes of a byte string as a number that sorts as the strings do, padded with zeroes.
 //!
-//! Loads that overlap, not a copy of a length that only the string knows: that is a call, and what it wrote piece by piece is waited for.
+//! The functions use overlapping loads instead of a copy of variable length: such a copy is a call,
+//! and a load of its result must wait for its small stores.
 
-/// The first four bytes.
+/// Returns the first four bytes.
 #[inline(always)]
 pub fn head_u32(bytes: &[u8]) -> u32 {
     if let Some(head) = bytes.first_chunk() {
@@ -12,7 +13,7 @@ pub fn head_u32(bytes: &[u8]) -> u32 {
     byte(0) | byte(1) | byte(2)
 }
 
-/// The first eight bytes.
+/// Returns the first eight bytes.
 #[inline(always)]
 pub fn head_u64(bytes: &[u8]) -> u64 {
     if let Some(head) = bytes.first_chunk() {

@@ -1,15 +1,17 @@
-//! What a store's bytes mean: pages, logs, checkpoints, superblocks. See docs/design/page-format.md and docs/design/log-format.md.
+//! The meaning of a store's bytes: pages, logs, checkpoints, superblocks. See
+//! docs/design/page-format.md and docs/design/log-format.md.
 //!
-//! Bytes in, meaning out: nothing here does I/O, waits, or knows what a transaction is. The engine, the tools that look at stores it does not
-//! have open, and the fuzzers stand on it. What reads bytes never panics on any of them.
+//! This crate only encodes and decodes: nothing here does I/O, waits, or knows what a transaction
+//! is. The engine, the tools that inspect stores that are not open, and the fuzzers are built on
+//! it. Decoding never panics, whatever the bytes are.
 //!
 //! - [`page`]: leaves and inner pages of the B+-trees; [`large`]: values too large for a leaf.
 //! - [`log`]: records, chunks and segments of the write-ahead log, and how they are read in order.
-//! - [`image`] and [`bitmap`]: what a checkpoint leaves beside the trees.
-//! - [`catalog`]: which tree a table is.
-//! - [`superblock`]: what the members of a store say of it.
-//! - [`place`] and [`swip`]: where a page is, on the device or in memory.
-//! - [`Error`]: what can go wrong with a store.
+//! - [`image`] and [`bitmap`]: the pages that a checkpoint writes beside the trees.
+//! - [`catalog`]: the tree of each table.
+//! - [`superblock`]: the description of the store on each of its members.
+//! - [`place`] and [`swip`]: the address of a page, on the device or in memory.
+//! - [`Error`]: the errors of a store.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

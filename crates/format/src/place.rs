@@ -1,41 +1,44 @@
-//! Places: where a page is on the device, and which of all writes to there is meant.
+//! Places: the address of a page on the device, and the version of the page that is meant.
 //!
-//! A place is a word: the page's id in bits 0 to 39, the *version* in bits 40 to 61. The page has it in its header; the reference to it, or the
-//! image of a checkpoint, has the same word. A device that loses a write gives back what lay there before, with another version.
-//! A page to which nothing refers by a place has version 0, and so has every page of a store from before there were versions.
+//! A place is a word: the page's id in bits 0 to 39, the *version* in bits 40 to 61. The page has
+//! the word in its header, and the reference to the page, or the image of a checkpoint, has the
+//! same word. A device that loses a write returns the earlier content of the place, which has
+//! another version. A page to which nothing refers by a place has version 0, and so has every page
+//! of a store from before there were versions.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const PAGE_BITS: u32 = 40;
 const VERSION_BITS: u32 = 22;
-/// Pages that a store uses at most; what a device has beyond them is left alone.
+/// The maximum number of pages that a store uses. The rest of a larger device is not used.
 pub const PAGES_MAX: u64 = 1 << PAGE_BITS;
 
-/// The id of the page in a place.
+/// Returns the id of the page in a place.
 #[inline(always)]
 pub const fn page_of(place: u64) -> u64 {
     place & (PAGES_MAX - 1)
 }
 
-/// The version in a place.
+/// Returns the version in a place.
 #[inline]
 pub const fn version_of(place: u64) -> u64 {
     place >> PAGE_BITS
 }
 
-/// The place of a page that has this version.
+/// Returns the place of a page that has this version.
 #[inline]
 pub fn place(page_id: u64, version: u32) -> u64 {
     page_id | u64::from(version) << PAGE_BITS
 }
 
-/// Half of the versions: there are as many for images as for pages that move on their own.
+/// Half of the versions: the number of those for images, and of those for pages that move on their
+/// own.
 const HALF: u32 = 1 << (VERSION_BITS - 1);
 
-/// Chooses versions. A place that comes back is another's for two million pages, or checkpoints.
+/// Chooses versions. A place is not repeated for two million page moves, or checkpoints.
 #[derive(Debug)]
 pub struct Versions {
-    /// Each incarnation of a store begins somewhere else.
+    /// The first version, which differs in each incarnation of a store.
     salt: u32,
     moved: AtomicU32,
 }
@@ -47,15 +50,15 @@ impl Default for Versions {
 }
 
 impl Versions {
-    /// The place of a page that is to be written there for no image.
+    /// Returns the place of a page that is written to `page_id` for no image.
     #[inline]
     pub fn moved(&self, page_id: u64) -> u64 {
         let count = self.moved.fetch_add(1, Ordering::Relaxed) % (HALF - 1);
         place(page_id, 1 + count)
     }
 
-    /// The version of all pages that go to new places for the image of an epoch: the version does not depend on
-    /// the task that chooses the place.
+    /// Returns the version of all pages that go to new places for the image of an epoch. The
+    /// version does not depend on the task that chooses the place.
     #[inline(always)]
     pub fn of_image(&self, epoch: u32) -> u32 {
         HALF | (self.salt.wrapping_add(epoch) % HALF)

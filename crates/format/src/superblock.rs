@@ -1,35 +1,36 @@
-//! The superblock at the start of every member: what it is part of, and how the store was left. See
+//! The superblock at the start of every member, which describes the store and its state. See
 //! docs/design/page-format.md.
 //!
-//! Two slots, written in turn by generation, so that a torn write leaves the other. Member 0 speaks for the
-//! store: it is marked open first and clean last.
+//! There are two slots, written in turn by generation, so that a torn write leaves the other slot
+//! intact. Member 0 determines the state of the store: it is marked open first and clean last.
 
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 
-/// Bytes at the start of each member that hold superblocks; pages follow.
+/// The number of bytes at the start of each member that hold superblocks; pages follow.
 pub const SUPERBLOCK_BYTES: u64 = 64 << 10;
-/// Bytes of a superblock.
+/// The size of a superblock in bytes.
 pub const SLOT_BYTES: usize = 4096;
-/// Where the two slots are.
+/// The offsets of the two slots in bytes.
 pub const SLOT_OFFSETS: [u64; 2] = [0, 32 << 10];
 
 const MAGIC: [u8; 8] = *b"qpair\r\n\x1a";
-/// Version of the format this software writes.
+/// The version of the format that this software writes.
 pub const FORMAT_VERSION: u32 = 2;
-/// Feature: the write-ahead log is on a device of its own, which the superblock names.
+/// Feature: the write-ahead log is on a log device, which the superblock names.
 const LOG_DEVICE: u64 = 1;
-/// Feature: the checkpoint's record may name logs of several incarnations. While the store is open.
+/// Feature: the checkpoint's record may name logs of several incarnations. Set while the store is
+/// open.
 const LOG_INCARNATIONS: u64 = 2;
-/// Feature: what it is being made of is not in it as a whole. Until it is closed.
+/// Feature: the creation of the store is not complete. Set until the store is closed.
 const UNFINISHED: u64 = 4;
-/// Feature: references may say the version of the page that they mean.
+/// Feature: references may contain the version of the page.
 const VERSIONS: u64 = 8;
 /// Feature: large values may be in several runs of pages.
 const EXTENTS: u64 = 16;
-/// Feature: the logs may have renames of tables. Until the store is closed.
+/// Feature: the logs may have renames of tables. Set until the store is closed.
 const RENAMES: u64 = 32;
-/// Features a reader must know to read, and what people call them.
+/// The features that a reader must know to read the store, with their names for people.
 const FEATURES: [(u64, &str); 6] = [
     (LOG_DEVICE, "log-device"),
     (LOG_INCARNATIONS, "log-incarnations"),
@@ -38,60 +39,63 @@ const FEATURES: [(u64, &str); 6] = [
     (EXTENTS, "extents"),
     (RENAMES, "renames"),
 ];
-/// Longest name of a log device that a superblock keeps, bytes.
+/// The maximum length of a log device's name in a superblock, in bytes.
 const LOG_NAME_BYTES_MAX: usize = 1024;
 
-/// How a store was left.
+/// The state in which a store was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreState {
-    /// Being changed, or left so by a crash.
+    /// The store is being changed, or a crash left it in that state.
     Open,
-    /// Everything is on the device.
+    /// The store was closed: everything is on the device.
     Clean,
 }
 
-/// The device of its own that a store keeps its log on.
+/// A store's reference to its log device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogReference {
-    /// As the device's own superblock has it.
+    /// The id in the log device's own superblock.
     pub id: [u8; 16],
-    /// What it was called when the store was changed last: for people, it may be called otherwise by now.
+    /// The name of the log device when the store was last changed. Shown to people; the device may
+    /// have another name by now.
     pub name: String,
 }
 
-/// A superblock's content.
+/// The content of a superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// The store.
+    /// The id of the store.
     pub store_id: [u8; 16],
-    /// Which member of it this is.
+    /// The index of this member.
     pub member_index: u32,
-    /// How many there are.
+    /// The number of members.
     pub member_count: u32,
-    /// Bytes on a member before the next one follows.
+    /// The stripe unit: the number of bytes on a member before the next member follows.
     pub stripe_unit_bytes: u64,
-    /// Bytes of a page.
+    /// The size of a page in bytes.
     pub page_size: u32,
-    /// How the store was left.
+    /// The state in which the store was left.
     pub state: StoreState,
-    /// One more with every change of state.
+    /// A number that is one higher after every change of state.
     pub generation: u64,
-    /// Seconds since 1970.
+    /// The time of creation, in seconds since 1970.
     pub created_s: u64,
-    /// It is of use as a whole only, and was not closed yet: no process opens it.
+    /// The store may only be used once it is complete, and it was not closed yet. No process opens
+    /// it.
     pub unfinished: bool,
-    /// Large values may be in several runs of pages.
+    /// Whether large values may be in several runs of pages.
     pub extents: bool,
-    /// The logs may have renames of tables.
+    /// Whether the logs may have renames of tables.
     pub renames: bool,
-    /// Where the log is; none: in the store's own space.
+    /// The log device; `None` if the log is in the store's own space.
     pub log: Option<LogReference>,
 }
 
-/// Where the checksum of a superblock's slot is.
+/// The range of the checksum in a superblock's slot.
 const CHECKSUM: std::ops::Range<usize> = 12..16;
 
-/// A slot of these bytes, zeroes behind them, and its checksum; the place of the checksum is zero.
+/// Returns a slot of these bytes, padded with zeroes, with its checksum. The place of the checksum
+/// must be zero.
 pub fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.resize(SLOT_BYTES, 0);
     let sum = crc_fast::crc32_iscsi(&bytes);
@@ -99,7 +103,7 @@ pub fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Whether bytes are a slot that begins with this magic and is as it was sealed: not torn.
+/// Whether `bytes` are a whole slot with this magic and a valid checksum.
 pub fn is_sealed(bytes: &[u8], magic: &[u8; 8]) -> bool {
     if bytes.len() != SLOT_BYTES || !bytes.starts_with(magic) {
         return false;
@@ -109,7 +113,8 @@ pub fn is_sealed(bytes: &[u8], magic: &[u8; 8]) -> bool {
     crc_fast::crc32_iscsi(&copy).to_le_bytes() == bytes[CHECKSUM]
 }
 
-/// Refuses features that are not among the known ones. Superblocks have no names of them: what is unknown has a number only.
+/// Refuses features that are not among the known ones. An unknown feature is reported by its
+/// number.
 ///
 /// # Errors
 /// `Version`.
@@ -140,10 +145,10 @@ pub fn check_features(features: u64, known: &[(u64, &str)], what: &str) -> Resul
 }
 
 impl Superblock {
-    /// What a superblock begins with.
+    /// The magic number that a superblock begins with.
     pub const MAGIC: [u8; 8] = MAGIC;
 
-    /// Its bytes.
+    /// Encodes the superblock.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
         let of_log = if self.log.is_some() { LOG_DEVICE } else { 0 };
@@ -181,7 +186,7 @@ impl Superblock {
         sealed(bytes)
     }
 
-    /// Reads one slot. `Ok(None)` if its bytes are no superblock, or a torn one.
+    /// Decodes one slot. Returns `Ok(None)` if the bytes are not a superblock, or a torn one.
     fn decode(bytes: &[u8], name: &str) -> Result<Option<Self>> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
@@ -246,12 +251,12 @@ impl Superblock {
         }))
     }
 
-    /// Whether bytes are a slot as it was written.
+    /// Whether `slot` is a whole superblock with a valid checksum.
     pub fn is_whole(slot: &[u8]) -> bool {
         is_sealed(slot, &MAGIC)
     }
 
-    /// The newer good slot of a member, if one is good.
+    /// Returns the newer good slot of a member, if one is good.
     pub fn newest(slots: &[Vec<u8>], name: &str) -> Result<Option<Self>> {
         let mut newest: Option<Self> = None;
         for slot in slots {
@@ -264,7 +269,7 @@ impl Superblock {
         Ok(newest)
     }
 
-    /// The newer good slot of a member.
+    /// Returns the newer good slot of a member.
     pub fn choose(slots: &[Vec<u8>], name: &str) -> Result<Self> {
         match Self::newest(slots, name)? {
             Some(newest) if newest.unfinished => {
@@ -298,7 +303,7 @@ impl Superblock {
         })
     }
 
-    /// Which slot a generation is written to.
+    /// Returns the offset of the slot that this generation is written to.
     pub fn slot_offset(&self) -> u64 {
         SLOT_OFFSETS[(self.generation % 2) as usize]
     }

@@ -1,27 +1,28 @@
-//! References from a page to a child: swizzled to a frame while the child is in memory, a page id otherwise.
+//! References from a page to a child: swizzled to a frame while the child is in memory, a page id
+//! otherwise.
 
 use qpair_memory::FrameIndex;
 
-/// Bit 63: the reference is swizzled. Places stay below it.
+/// Bit 63: the reference is swizzled. Places are smaller.
 const HOT: u64 = 1 << 63;
 
-/// Where a reference leads.
+/// A reference to a child page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swip {
-    /// To a frame: the child is in memory, or on its way.
+    /// A frame: the child is in memory, or being loaded.
     Hot(FrameIndex),
-    /// To a page on the device, by its [place](crate::place).
+    /// A page on the device, by its [place](crate::place).
     Cold(u64),
 }
 
 impl Swip {
-    /// What a word of an inner page says.
+    /// Decodes a word of an inner page.
     #[inline(always)]
     pub fn decode(word: u64) -> Self {
         if word & HOT != 0 { Self::Hot(FrameIndex(word as u32)) } else { Self::Cold(word) }
     }
 
-    /// Its word.
+    /// Encodes the reference as a word of an inner page.
     #[inline(always)]
     pub fn encode(self) -> u64 {
         match self {

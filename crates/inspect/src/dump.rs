@@ -1,4 +1,4 @@
-//! The write-ahead log of a store, for people: read as it lies there, without recovering the store.
+//! Dumps the write-ahead log of a store for people, without recovering the store.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -33,17 +33,19 @@ use qpair_members::LogPlace;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogEntry<'a> {
-    /// Its place in the order of all commits.
+    /// The commit timestamp: its position in the order of all commits.
     pub timestamp: u64,
-    /// The log that it is in: one for each worker in each incarnation of the store.
+    /// The number of the log that has the commit. Each worker has one log in each incarnation of
+    /// the store.
     pub log: u16,
-    /// Which incarnation: one that a crash ended may have its log still when the next is under way.
+    /// The incarnation of the store that wrote the commit. The log of an incarnation that ended in
+    /// a crash may still be there in the next one.
     pub incarnation: u64,
-    /// Where its record begins in that log's stream of bytes.
+    /// The position of the commit's record in the log's byte stream.
     pub lsn: u64,
-    /// Bytes of its record.
+    /// The size of the commit's record in bytes.
     pub bytes: usize,
-    /// What it changed, in order.
+    /// The changes of the commit, in order.
     pub operations: Vec<LogOperation<'a>>,
 }
 
@@ -71,23 +73,24 @@ pub struct LogEntry<'a> {
 pub struct LogOperation<'a> {
     /// `put`, `delete`, `create`, `drop` or `rename`.
     pub verb: &'static str,
-    /// Number of the table's tree.
+    /// The number of the table's tree.
     pub tree: u32,
-    /// Name of the table, if it is known; of one that was renamed, the one before.
+    /// The name of the table, if it is known. For a rename, the old name.
     pub table: Option<String>,
     /// The key that was put or deleted.
     pub key: Option<&'a [u8]>,
     /// The value that was put, unless it is a large one.
     pub value: Option<&'a [u8]>,
-    /// Length of the large value that was put, bytes, and the first of its pages, or of the list of them.
+    /// The length in bytes of the large value that was put, and the first of its pages, or of the
+    /// pages of its list.
     pub large: Option<(u32, u64)>,
-    /// The name that the table was given, if it was renamed.
+    /// The new name of a renamed table.
     pub to: Option<&'a str>,
-    /// All of it in words.
+    /// The whole change in words.
     pub text: String,
 }
 
-/// How one of the logs ends.
+/// The end of one of the logs.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -108,21 +111,23 @@ pub struct LogOperation<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogFileEnd {
-    /// Which log.
+    /// The number of the log.
     pub log: u16,
-    /// Of which incarnation of the store.
+    /// The incarnation of the store that wrote the log.
     pub incarnation: u64,
-    /// Where the last good record ends in the log's stream of bytes.
+    /// The position in the log's byte stream at which the last good record ends.
     pub lsn: u64,
-    /// The last commit in it; none if there is none behind the checkpoint.
+    /// The timestamp of the last commit in the log; `None` if the log has no commit after the
+    /// checkpoint.
     pub timestamp: Option<u64>,
-    /// Why it ends there.
+    /// The reason why the log ends there.
     pub reason: String,
-    /// It was durable up to here once: what lies between is damaged.
+    /// The position up to which the log was durable once, if that is beyond `lsn`. The log is
+    /// damaged between the two.
     pub lost_to_lsn: Option<u64>,
 }
 
-/// What a store's log holds.
+/// The content of a store's log.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -143,34 +148,38 @@ pub struct LogFileEnd {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogDump {
-    /// The store was closed: there is no log.
+    /// Whether the store was closed, so that there is no log.
     pub closed: bool,
     /// All commits up to this timestamp are in the checkpoint, and not in the log any more.
     pub checkpoint_timestamp: u64,
-    /// Names of tables at the checkpoint, by the numbers of their trees.
+    /// The names of tables at the checkpoint, by the numbers of their trees.
     pub tables: BTreeMap<u32, String>,
-    /// Commits that recovery would make again; what follows is only known if all was read.
+    /// The number of commits that recovery would apply. The following fields are only known if all
+    /// logs were read.
     pub commits: u64,
-    /// Unacknowledged commits behind a gap.
+    /// The number of unacknowledged commits behind a gap.
     pub dropped: u64,
     /// The ends of the logs.
     pub ends: Vec<LogFileEnd>,
-    /// Commits up to this one were durable once, as the logs say.
+    /// The timestamp up to which commits were durable once, according to the logs.
     pub durable_timestamp: u64,
-    /// Something that was durable is missing.
+    /// Whether something that was durable is missing.
     pub damaged: bool,
-    /// A log ends where the device could not be read: the dump does not know whether there were commits behind that place.
+    /// Whether a log ends where the device could not be read. There may be more commits behind that
+    /// place.
     pub unreadable: bool,
-    /// What is wrong elsewhere.
+    /// Remarks on damage outside the log.
     pub remarks: Vec<String>,
 }
 
-/// Reads the logs of the store on these members, which no process has open, from the newest checkpoint on, in the place where the
-/// store's superblocks say that they are: of a device of its own `log_place` has to be that device. `each` is given the
-/// commits in their order, and may break it off. Nothing is written, and nothing recovered.
+/// Reads the logs of the store on these members, which no process may have open, from the newest
+/// checkpoint on. The store's superblocks say where the logs are; if they are on a log device,
+/// `log_place` must name that device. `each` receives the commits in their order, and may stop the
+/// dump. Nothing is written, and nothing recovered.
 ///
 /// # Errors
-/// `Corrupt` if superblocks or checkpoint cannot be read; `Member`, also if the log device is missing; what the devices say.
+/// `Corrupt` if superblocks or the checkpoint cannot be read; `Member`, also if the log device is
+/// missing; the errors of the devices.
 pub fn dump_log(
     members: &[Arc<dyn BlockDevice>],
     log_place: &LogPlace,

@@ -1,4 +1,4 @@
-//! Whether the content of a device may be of use, before a store or its log is made there.
+//! Finds out whether a device holds data before a store or its log is created there.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use qpair_format::{Error, Result};
 use crate::log_superblock::{LOG_SUPERBLOCK_MAGIC, is_left};
 use crate::superblocks::read_slots;
 
-/// Looks for content that may be of use on devices where a store is to be made: the first of them that has any, and where. What the
-/// making of a store has left that did not come to its end counts as nothing, since no process can open it, and nothing that was acknowledged
-/// is in it.
+/// Looks for useful content on devices where a store is to be created. Returns the first device
+/// that has any, and its offset. The remains of an unfinished creation of a store do not count as
+/// content: no process can open such a store, and nothing in it was acknowledged.
 ///
 /// # Errors
-/// What the device says, and `Version` for the superblock of a later version.
+/// Returns the device's error if a read fails, and `Version` for the superblock of a later version.
 pub fn find_foreign<'a>(
     members: &'a [Arc<dyn BlockDevice>],
     log_device: Option<&'a Arc<dyn BlockDevice>>,
@@ -47,7 +47,8 @@ pub fn find_foreign<'a>(
     Ok(None)
 }
 
-/// Whether a member or the log device says that a store is being made there (`unfinished`).
+/// Whether the superblock of a member or of the log device says that a store is still being created
+/// there (`unfinished`).
 ///
 /// # Errors
 /// As [`find_foreign`].
@@ -63,7 +64,8 @@ pub fn is_being_made(
     log_device.map_or(Ok(false), |device| is_left(device.as_ref(), None))
 }
 
-/// The newest superblock of a device; none if it has none, or one that cannot be read, which may be newer.
+/// Returns the newest superblock of a device. Returns `None` if there is none, or if one that may
+/// be newer cannot be read.
 fn superblock_of(device: &dyn BlockDevice) -> Result<Option<Superblock>> {
     if device.size_bytes() < SUPERBLOCK_BYTES {
         return Ok(None);
@@ -73,19 +75,21 @@ fn superblock_of(device: &dyn BlockDevice) -> Result<Option<Superblock>> {
     Ok(newest.filter(|_| unread.is_none()))
 }
 
-/// Where superblocks are in a member of a store, or in its log device, bytes from the beginning: there are two, and one may be damaged.
+/// The offsets in bytes of the two superblocks of a member or of a log device. One of the two may
+/// be damaged.
 pub const SUPERBLOCK_OFFSETS: [u64; 2] = SLOT_OFFSETS;
 
-/// Whether bytes are the beginning of the superblock of a store, or of a store's log.
+/// Whether `bytes` begin with the superblock of a store or of a log device.
 #[must_use]
 pub fn is_superblock(bytes: &[u8]) -> bool {
     bytes.starts_with(&Superblock::MAGIC) || bytes.starts_with(&LOG_SUPERBLOCK_MAGIC)
 }
 
-/// Where the first byte is that is not zero, in the first or the last MiB of a device; none: it is blank, as far as can be told.
+/// Returns the offset of the first byte that is not zero in the first and the last MiB of a device.
+/// Returns `None` if there is no such byte: the device is then taken to be blank.
 ///
 /// # Errors
-/// What the device says.
+/// Returns the device's error if a read fails.
 pub fn find_content(device: &dyn BlockDevice) -> Result<Option<u64>> {
     let looking = || format!("looking at what is on {}", device.info().name);
     qpair_block::find_content(device).map_err(|error| Error::block(error, looking()))

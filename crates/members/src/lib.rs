@@ -1,7 +1,8 @@
-//! The devices of a store, before it is open and after: what their superblocks say, which device keeps the log, and whether there is anything
-//! else of use on one. See docs/design/page-format.md.
+//! The devices of a store, before it is opened and afterwards: their superblocks, the log device,
+//! and the search for other content on them. See docs/design/page-format.md.
 //!
-//! The calls block, and are for threads that are no workers: what they move is rare, small, and one at a time.
+//! The calls block and must not be made on workers. Their transfers are rare, small, and one at a
+//! time.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

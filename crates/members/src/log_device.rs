@@ -1,4 +1,5 @@
-//! A log device that fits the store: given a superblock, and the room that the logs of all workers need.
+//! Attaches a log device to a store: checks that it fits and has room for the logs of all workers,
+//! and creates its superblock.
 
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use qpair_format::{Error, ErrorKind, Result};
 use crate::log_superblock::LogSuperblock;
 use crate::refusal::other_moment;
 
-/// Segments that each worker's log needs, so that all of them can go on until a checkpoint gives some back: the one that it
-/// is in, two to go on in, and one beside.
+/// The number of segments that each worker's log needs to continue until a checkpoint frees some:
+/// the current one, two to continue in, and a spare one.
 pub const SEGMENTS_PER_WORKER: u64 = 4;
 
 /// A log device that fits the store, before the store is open.
@@ -18,17 +19,18 @@ pub const SEGMENTS_PER_WORKER: u64 = 4;
 pub struct Attached {
     /// The log device.
     pub device: Arc<dyn BlockDevice>,
-    /// Its superblock, as it is or is to be.
+    /// The superblock that is on the device, or that [`Attached::write_new_superblock`] will write.
     pub superblock: LogSuperblock,
 }
 
 impl Attached {
-    /// Writes the superblock of a device that was appointed.
+    /// Writes the superblock of a device that has become a log device.
     pub fn write_new_superblock(&self) -> Result<()> {
         self.superblock.write_new(self.device.as_ref())
     }
 
-    /// Whether the logs of a store that was not closed can be on it: it was there when the incarnation of each began, and no later one was.
+    /// Checks that the device can hold the logs of a store that was not closed. It must have been
+    /// attached when each log's incarnation began, and must not have been used in a later one.
     ///
     /// # Errors
     /// `Member`.
@@ -73,7 +75,7 @@ pub fn make_room(device: &dyn BlockDevice, segment_bytes: u64, workers: u64) -> 
     })
 }
 
-/// Refuses what has no room for a superblock.
+/// Refuses a device that has no room for a superblock.
 pub(crate) fn refuse_too_small(device: &dyn BlockDevice) -> Result<()> {
     if device.size_bytes() < SUPERBLOCK_BYTES
         && let Err(error) = device.grow(SUPERBLOCK_BYTES)
@@ -108,7 +110,7 @@ pub(crate) fn attach_new(
     Ok(attached)
 }
 
-/// Makes the superblock name a log device that is to be one: its own superblock is not written.
+/// Makes the superblock name a new log device, whose own superblock is not written yet.
 pub(crate) fn appoint(
     device: &Arc<dyn BlockDevice>,
     superblock: &mut Superblock,

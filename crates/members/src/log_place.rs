@@ -1,4 +1,4 @@
-//! Where a store is to keep its log, and whether that fits its superblock.
+//! The location of a store's log, and the check that it fits the store's superblock.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::log_device::{
 use crate::log_superblock::{Found, LogSuperblock};
 use crate::refusal::{not_given, not_the_one, other_moment};
 
-/// Where a store keeps its write-ahead log.
+/// Selects where a store keeps its write-ahead log.
 ///
 /// ```
 /// use qpair_members::LogPlace;
@@ -25,31 +25,34 @@ use crate::refusal::{not_given, not_the_one, other_moment};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub enum LogPlace {
-    /// In the store's own space. One that has its log on a device of its own is opened for reading only without it.
+    /// The log is in the store's own space. A store that has a log device can then only be opened
+    /// read-only, without its log.
     #[default]
     Unsaid,
-    /// In the store's own space from now on, wherever it was. If it was elsewhere, the store must have been closed.
+    /// The log is in the store's own space from now on, wherever it was. If it was elsewhere, the
+    /// store must have been closed.
     Store,
-    /// On this device, which holds nothing else. If it was elsewhere, the store must have been closed, and the device must be
-    /// blank, or have been a log device of this store before.
+    /// The log is on this device, which holds nothing else. If the log was elsewhere, the store
+    /// must have been closed, and the device must be blank, or an earlier log device of this store.
     Device(Arc<dyn BlockDevice>),
 }
 
 impl LogPlace {
-    /// Makes a log device of it for a store that is being made, and has the store's superblock name it. Its own superblock is to be written before
-    /// those of the members: it says that the store is being made, whatever a crash leaves on them.
+    /// Makes a log device for a store that is being created, and makes the store's superblock name
+    /// it. The superblock of the log device must be written before those of the members: it says
+    /// that the store is being created, whatever a crash leaves on them.
     pub fn make(&self, superblock: &mut Superblock) -> Result<Option<Attached>> {
         let Self::Device(device) = self else { return Ok(None) };
         refuse_too_small(device.as_ref())?;
         appoint(device, superblock).map(Some)
     }
 
-    /// Finds out where the log of a store that is there is to be, and has the superblock in memory say so; on the members it says
-    /// so from the first change on.
+    /// Determines where the log of an existing store is to be, and updates the superblock in
+    /// memory. The superblocks on the members are updated with the first change.
     ///
     /// # Errors
-    /// `Member` if a device is missing, another store's, or of another moment; `Exists` if there is something on it;
-    /// `ReadOnly` if it cannot be written.
+    /// `Member` if a device is missing, belongs to another store, or is from another moment;
+    /// `Exists` if the device holds something else; `ReadOnly` if it cannot be written.
     pub fn settle(
         &self,
         store_name: &str,
@@ -164,10 +167,11 @@ impl LogPlace {
         }
     }
 
-    /// The log device of a store that is looked at without opening it; or why its log cannot be read.
+    /// Returns the log device of a store that is inspected without opening it.
     ///
     /// # Errors
-    /// `Member` if it was not given, or another one was; `Corrupt`, and what the device says.
+    /// `Member` if the log device was not given, or another one was; `Corrupt`, or the device's
+    /// error.
     pub fn look(&self, store_name: &str, superblock: &Superblock) -> Result<Option<Attached>> {
         let Some(log) = &superblock.log else { return Ok(None) };
         let Self::Device(device) = self else {

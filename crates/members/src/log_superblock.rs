@@ -1,6 +1,8 @@
-//! The superblock at the start of a log device: whose log it is. See docs/design/page-format.md.
+//! The superblock at the start of a log device, which names the store. See
+//! docs/design/page-format.md.
 //!
-//! Two slots, written in turn by generation, so that a torn write leaves the other.
+//! There are two slots, written in turn by generation, so that a torn write leaves the other slot
+//! intact.
 
 use qpair_block::BlockDevice;
 use qpair_format::log::LogPosition;
@@ -11,7 +13,7 @@ use qpair_format::superblock::{
     SLOT_BYTES, SLOT_OFFSETS, SUPERBLOCK_BYTES, Superblock, check_features, is_sealed, sealed,
 };
 
-/// How the superblock of a log device begins.
+/// The magic number of a log device's superblock.
 pub(crate) const LOG_SUPERBLOCK_MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
 /// Version of the format of log devices that this software writes.
 const VERSION: u32 = 1;
@@ -20,30 +22,31 @@ const UNFINISHED: u64 = 1 << 0;
 /// Features a reader must know to read, and what people call them.
 const FEATURES: [(u64, &str); 1] = [(UNFINISHED, "unfinished")];
 
-/// What the superblock of a log device says.
+/// The content of the superblock of a log device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSuperblock {
-    /// The store whose logs are on it.
+    /// The store whose logs are on the device.
     pub store_id: [u8; 16],
     /// The log device's own identity.
     pub id: [u8; 16],
-    /// That of the store's superblocks when an incarnation began to write here.
+    /// The generation of the store's superblocks when an incarnation began to write to this device.
     pub generation: u64,
-    /// Seconds since 1970.
+    /// The time of creation, in seconds since 1970.
     pub created_s: u64,
-    /// The store is being made: no log that was acknowledged is on it, and another store may be made with it.
+    /// The store is still being created. No acknowledged log is on the device, and another store
+    /// may be created with it.
     pub unfinished: bool,
 }
 
-/// What there is on a device where the superblock of a log device would be.
+/// The content of a device at the place of a log device's superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Superblock(LogSuperblock),
-    /// Zeroes.
+    /// The device is all zeroes there.
     Blank,
-    /// A member of a store.
+    /// The device is a member of a store.
     Member,
-    /// Both slots of a superblock, damaged.
+    /// Both slots of the superblock are damaged.
     Damaged,
     Something,
 }
@@ -65,7 +68,7 @@ impl LogSuperblock {
         sealed(bytes)
     }
 
-    /// Reads one slot. `Ok(None)` if its bytes are no superblock, or a torn one.
+    /// Decodes one slot. Returns `Ok(None)` if the bytes are not a superblock, or a torn one.
     fn decode(bytes: &[u8], name: &str) -> Result<Option<Self>> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
@@ -95,10 +98,10 @@ impl LogSuperblock {
         Ok(Some(superblock))
     }
 
-    /// What is on a device.
+    /// Reads a device and returns what it holds at the place of a log device's superblock.
     ///
     /// # Errors
-    /// `Version`, and what the device says.
+    /// `Version`, or the device's error if it cannot be read.
     pub fn find(device: &dyn BlockDevice) -> Result<Found> {
         let name = &device.info().name;
         let len_bytes = device.size_bytes().min(SUPERBLOCK_BYTES);
@@ -140,7 +143,7 @@ impl LogSuperblock {
         })
     }
 
-    /// Whether all of these logs are of incarnations that began when the device was there.
+    /// Whether all of these logs belong to incarnations that began when this device was attached.
     pub fn is_as_new_as(&self, logs: &[Vec<u8>]) -> bool {
         let mut incarnations = logs.iter().filter_map(|log| LogPosition::decode(log).ok());
         incarnations.all(|position| position.incarnation <= self.generation)
@@ -161,11 +164,12 @@ impl LogSuperblock {
     }
 }
 
-/// Whether the making of a store has left this log device: its superblock says so, or it is that of `making`, which is not whole. Older software gave
-/// log devices no such mark.
+/// Whether this log device is left over from an unfinished creation of a store: its superblock says
+/// so, or `making`, the superblock of an unfinished store, names it. Older software did not mark
+/// log devices as unfinished.
 ///
 /// # Errors
-/// `Version`, and what the device says.
+/// `Version`, or the device's error if it cannot be read.
 pub(crate) fn is_left(device: &dyn BlockDevice, making: Option<&Superblock>) -> Result<bool> {
     let Found::Superblock(own) = LogSuperblock::find(device)? else { return Ok(false) };
     let is_log_of = |making: &Superblock| {

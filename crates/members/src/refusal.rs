@@ -5,7 +5,7 @@ use qpair_format::{Error, ErrorKind, Remedy};
 
 use crate::log_superblock::Found;
 
-/// What is left of a store whose log is lost.
+/// The hint on what a repair can save when the log of a store is lost.
 const LOST: &str = "if it is lost, a repair saves what was in the pages at the last checkpoint";
 
 pub(crate) fn not_given(store_name: &str, log: &LogReference, closed: bool) -> Error {
@@ -29,7 +29,7 @@ pub(crate) fn not_given(store_name: &str, log: &LogReference, closed: bool) -> E
     )
 }
 
-/// The log of a store is not where it was said to be, and is needed.
+/// Returns the error for a log that is needed and is not where it was said to be.
 pub(crate) fn not_the_one(
     name: &str,
     found: &Found,
@@ -58,7 +58,7 @@ pub(crate) fn not_the_one(
     )
 }
 
-/// Refuses a log device that is of another moment than the members.
+/// Returns the error for a log device that is from another moment than the members.
 pub fn other_moment(store_name: &str, name: &str) -> Error {
     Error::with_hint(
         ErrorKind::Member,

@@ -1,4 +1,4 @@
-//! Reading and writing superblocks, outside of the workers: rare, small, and one at a time.
+//! Reads and writes superblocks on threads that are not workers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use qpair_format::superblock::{
     SLOT_BYTES, SLOT_OFFSETS, SUPERBLOCK_BYTES, StoreState, Superblock,
 };
 
-/// Reads and writes slots on a channel of its own, and flushes if it wrote; the slots' bytes afterwards.
+/// Reads and writes slots on a separate channel, and flushes after writes. Returns the slots' bytes
+/// afterwards.
 pub(crate) fn transfer(
     device: &dyn BlockDevice,
     requests: Vec<(u64, Option<&[u8]>)>,
@@ -67,7 +68,8 @@ pub fn read(device: &dyn BlockDevice) -> Result<Superblock> {
     read_newest(device).map(|(superblock, _)| superblock)
 }
 
-/// The newest superblock that a member has, and what the device says of the other one if it cannot read that: it may be newer.
+/// Returns the newest superblock of a member, and the device's error if the other one, which may be
+/// newer, cannot be read.
 fn read_newest(device: &dyn BlockDevice) -> Result<(Superblock, Option<Error>)> {
     let name = &device.info().name;
     if device.size_bytes() < SUPERBLOCK_BYTES {
@@ -81,10 +83,11 @@ fn read_newest(device: &dyn BlockDevice) -> Result<(Superblock, Option<Error>)> 
     Ok((Superblock::choose(&slots, name)?, unread))
 }
 
-/// Both slots of a member. One that the device cannot read is empty, as good as damaged: the other may do. What the device says of it.
+/// Reads both slots of a member. A slot that the device cannot read is returned empty, like a
+/// damaged one, because the other slot may be good. Also returns the device's error for that slot.
 ///
 /// # Errors
-/// What the device says if it reads neither.
+/// Returns the device's error if neither slot can be read.
 pub fn read_slots(device: &dyn BlockDevice) -> Result<(Vec<Vec<u8>>, Option<Error>)> {
     let read = SLOT_OFFSETS.map(|offset| transfer(device, vec![(offset, None)]));
     let failure = read.iter().find_map(|slot| slot.as_ref().err()).cloned();
@@ -95,8 +98,8 @@ pub fn read_slots(device: &dyn BlockDevice) -> Result<(Vec<Vec<u8>>, Option<Erro
     Ok((read.into_iter().flat_map(|slot| slot.unwrap_or_else(|_| empty())).collect(), failure))
 }
 
-/// Writes the superblocks of all members for the next generation, durably. Member 0 is first when the store is
-/// marked open, and last when it is marked clean.
+/// Writes the superblocks of all members for the next generation, durably. Member 0 is first when
+/// the store is marked open, and last when it is marked clean.
 pub fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> Result<()> {
     let mut order: Vec<usize> = (0..members.len()).collect();
     if superblock.state == StoreState::Clean {
@@ -112,10 +115,10 @@ pub fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> R
     Ok(())
 }
 
-/// What the members' superblocks say of their ages.
+/// The generations that the members' superblocks have.
 #[derive(Debug, Default)]
 pub struct Generations {
-    /// The first member's.
+    /// The generation of the first member.
     first: u64,
     first_is_clean: bool,
     /// The oldest superblock's generation, and its member.
@@ -133,18 +136,20 @@ impl Generations {
         }
     }
 
-    /// Whether a crash left member 0 marked open for a generation that others are behind: it is written once more. A next one
-    /// would go over what those have.
+    /// Whether a crash left member 0 marked open for a generation that other members have not
+    /// reached. The members are then written once more with that generation; a newer one would
+    /// overwrite the slot that those members still need.
     pub fn is_ahead(&self) -> bool {
         self.oldest.as_ref().is_some_and(|(oldest, _)| *oldest < self.first)
     }
 
-    /// Whether the members fit the newest checkpoint. All superblocks were of its generation at least when it was made. Member 0 is
-    /// marked clean last, so all are as far as that says; it is marked open first, and until the others are too, it stays
-    /// at that generation.
+    /// Checks that the members fit the newest checkpoint. When it was made, all superblocks had at
+    /// least its generation. Member 0 is marked clean last: once it is, all members have its
+    /// generation. Member 0 is marked open first and stays at that generation until the others
+    /// follow.
     ///
     /// # Errors
-    /// `Member`: one is a copy of another time.
+    /// `Member` if a member is a copy from another time.
     pub fn check(&self, record: &Record) -> Result<()> {
         let least = match self.first_is_clean {
             true => self.first,
@@ -165,7 +170,7 @@ impl Generations {
         }
     }
 
-    /// What is wrong with a member whose superblock is too old.
+    /// Returns the error for a member whose superblock is too old.
     fn restored_alone(&self, member: &str, generation: u64, other: &str) -> Error {
         if let Some((_, unread)) = self.unread.iter().find(|(of, _)| of == member) {
             return Error::with_remedy(
@@ -186,10 +191,10 @@ impl Generations {
     }
 }
 
-/// Reads all members' superblocks, checks that they belong together, each in its place.
+/// Reads all members' superblocks, and checks that they belong together and each is in its place.
 ///
-/// Superblocks of different generations are no error yet: a crash between their writes leaves them, even several times. The
-/// checkpoint record tells ([`Generations::check`]).
+/// Superblocks of different generations are not an error yet: a crash between their writes leaves
+/// them, even several times. The checkpoint record decides ([`Generations::check`]).
 pub fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generations)> {
     let (first, unread) = read_newest(members[0].as_ref())?;
     let mut generations = Generations {
@@ -257,7 +262,7 @@ pub fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generat
     Ok((first, generations))
 }
 
-/// Joins the members behind their superblocks.
+/// Joins the members, without their superblocks, into one device.
 pub fn join(
     members: &[Arc<dyn BlockDevice>],
     stripe_unit_bytes: u64,
@@ -271,7 +276,7 @@ pub fn join(
     Ok(Arc::new(device))
 }
 
-/// Makes the members no store's, durably: both superblocks of each are zeroes afterwards.
+/// Makes the members blank, durably: both superblocks of each are zeroes afterwards.
 pub fn erase(members: &[Arc<dyn BlockDevice>]) -> Result<()> {
     let zeroes = [0; SLOT_BYTES];
     for member in members {

@@ -1,4 +1,4 @@
-//! Transfers that a thread waits for, several at a time.
+//! Blocking transfers, several at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use qpair_block::{
 };
 use qpair_format::{Error, ErrorKind, Result};
 
-/// Bytes of one transfer, at most.
+/// The maximum number of bytes of one transfer.
 const TRANSFER_BYTES: usize = 256 << 10;
-/// Transfers in flight.
+/// The number of transfers in flight.
 const WINDOW: u32 = 16;
 
 /// Waits for completions.
@@ -18,7 +18,8 @@ pub fn wait(channel: &mut dyn IoChannel, completions: &mut Vec<Completion>) {
     channel.wait(completions, WaitOptions { want: 1, linger: Duration::ZERO, timeout: None });
 }
 
-/// Memory for transfers of these devices: blocks of what the least of them moves at once.
+/// Creates memory for transfers of these devices. Its blocks have the size of the smallest of their
+/// largest requests.
 pub fn transfer_arena(devices: &[&dyn BlockDevice]) -> Result<Arc<Arena>> {
     let most = devices.iter().map(|device| device.info().transfer_bytes_max as usize);
     let bytes = most.fold(TRANSFER_BYTES, usize::min);

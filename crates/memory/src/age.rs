@@ -1,10 +1,11 @@
-//! How old a page's content is, for readers that may not wait for its latch: whether it was changed, and when that was last accounted for.
+//! The age of a page's content, for readers that may not wait for the page's latch: whether it was
+//! changed, and when that was last accounted for.
 
 use crate::sync::Ordering::{Acquire, Release};
 use crate::sync::{AtomicBool, AtomicU32};
 
-/// Two words of a frame. The holder of its exclusive latch sets them, the epoch before the page gets dirty by a change of that epoch, and
-/// any thread may read them.
+/// Two words of a frame. The holder of the frame's exclusive latch sets them, and sets the epoch
+/// before a change of that epoch makes the page dirty. Any thread may read them.
 #[derive(Debug)]
 pub(crate) struct Age {
     epoch: AtomicU32,
@@ -38,7 +39,8 @@ impl Age {
         self.epoch.store(epoch, Release);
     }
 
-    /// Whether the page was dirty when `epoch` began, and is as it was then: what is changed for the first time meanwhile is not.
+    /// Whether the page was dirty when `epoch` began and has not been changed since. A page that
+    /// first becomes dirty during `epoch` does not count.
     #[inline(always)]
     pub(crate) fn is_dirty_before(&self, epoch: u32) -> bool {
         // In this order: a page that `epoch` itself made dirty is of that epoch by the time it is seen to be dirty.
@@ -53,7 +55,8 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// A page that is clean when an epoch begins is never taken for one that was dirty then, whenever it is changed.
+    /// A page that is clean when an epoch begins is never taken for one that was dirty then,
+    /// whenever it is changed.
     #[test]
     fn a_page_that_gets_dirty_was_clean_before() {
         loom::model(|| {
@@ -70,7 +73,8 @@ mod loom_tests {
         });
     }
 
-    /// A dirty page is saved to another place, and clean once it was written there: a reader that finds it clean sees that place.
+    /// A dirty page is saved to another place, and clean once it was written there: a reader that
+    /// finds it clean sees that place.
     #[test]
     fn a_page_that_gets_clean_is_where_it_was_saved() {
         loom::model(|| {

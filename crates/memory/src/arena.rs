@@ -1,4 +1,4 @@
-//! One mapping cut into equal blocks, and the leases on them.
+//! A mapping cut into equal blocks, and the leases on them.
 
 use std::fmt;
 use std::io;
@@ -16,17 +16,17 @@ use crate::guard::Cover;
 use crate::mapping::{Mapping, map_file, memory_file};
 use crate::scatter::Scatter;
 
-/// Size and alignment of a huge page, bytes.
+/// The size and alignment of a huge page in bytes.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes of the smallest page, and what small arenas are a multiple of.
+/// The size of the smallest page in bytes; the size of a small arena is a multiple of it.
 const PAGE: usize = 4096;
 
-/// Number of a block in its arena.
+/// The number of a block in its arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockIndex(pub u32);
 
-/// What kind of pages the kernel gave for an arena.
+/// The kind of pages that the kernel gave for an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// Reserved huge pages (`vm.nr_hugepages`).
@@ -37,32 +37,36 @@ pub enum Backing {
     Small,
 }
 
-/// How to map an arena.
+/// Options for mapping an arena.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ArenaOptions {
-    /// Map a file in memory, which other processes can map as well: what a device in another process needs.
+    /// Whether to map a file in memory, which other processes can map as well, as a device in
+    /// another process needs.
     pub shared: bool,
-    /// Map reserved huge pages (`vm.nr_hugepages`), or fail. They were reserved for a purpose: for a user who asks for them, and for devices
-    /// that map memory of huge pages alone. Otherwise memory is ordinary, with transparent huge pages asked for.
+    /// Whether to map reserved huge pages (`vm.nr_hugepages`), or fail. They are reserved for users
+    /// who ask for them, and for devices that only map memory of huge pages. Otherwise memory is
+    /// ordinary, with transparent huge pages asked for.
     pub huge_pages_only: bool,
 }
 
 impl ArenaOptions {
-    /// Reserved huge pages that other processes can map.
+    /// Returns options for reserved huge pages that other processes can map.
     #[must_use]
     pub fn shared_huge_pages() -> Self {
         Self { shared: true, huge_pages_only: true }
     }
 
-    /// Ordinary memory, with transparent huge pages asked for: the default, by name.
+    /// Returns options for ordinary memory, with transparent huge pages asked for. This is the
+    /// default.
     #[must_use]
     pub fn ordinary_pages() -> Self {
         Self::default()
     }
 }
 
-/// One mapping of `block_count` blocks of `block_size` bytes; registered once with each channel. Or memory of others, and lists of segments in
-/// it in place of blocks ([`Arena::foreign`]).
+/// One mapping of `block_count` blocks of `block_size` bytes, registered once with each channel. A
+/// foreign arena has memory of others instead, and lists of segments in place of blocks
+/// ([`Arena::foreign`]).
 pub struct Arena {
     base: NonNull<u8>,
     mapped_bytes: usize,
@@ -70,13 +74,16 @@ pub struct Arena {
     block_count: u32,
     id: u32,
     backing: Backing,
-    /// The file that is mapped, if it is a shared one.
+    /// The file that is mapped, if the arena is shared.
     file: Option<OwnedFd>,
-    /// Of that file: another process that has the file can take reserved huge pages out of it, which do not come back.
+    /// Guards the mapping of `file`: another process that has the file can take reserved huge pages
+    /// out of it for good.
     cover: Option<Cover>,
-    /// Of memory of others; there is none of its own then: `mapped_bytes` and `block_size` are 0.
+    /// The foreign memory, if any. The arena then has no memory of its own: `mapped_bytes` and
+    /// `block_size` are 0.
     scatter: Option<Scatter>,
-    /// Blocks (or lists) not leased. Taken on the control path only; hot paths keep their leases.
+    /// The blocks (or lists) that are not leased. Locked on the control path only; hot paths keep
+    /// their leases.
     free: Mutex<Vec<u32>>,
 }
 
@@ -87,11 +94,11 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Maps an arena; memory is zeroed, and touched only on use.
+    /// Maps an arena. The memory is zeroed, and touched only on use.
     ///
     /// # Errors
     /// `InvalidInput` if `block_size` is not a power of two of at least 512 or `block_count` is 0;
-    /// otherwise what mmap said.
+    /// otherwise the error of mmap.
     pub fn new(
         block_size: usize,
         block_count: u32,
@@ -144,8 +151,8 @@ impl Arena {
         Ok(Arc::new(arena))
     }
 
-    /// An arena of memory that others gave, with `lists` lists of at most `segments_max` segments each to lease. A list is empty until
-    /// its holder fills it ([`Buffer::fill`]).
+    /// Creates an arena of foreign memory, with `lists` lists of at most `segments_max` segments
+    /// each to lease. A list is empty until its holder fills it ([`Buffer::fill`]).
     #[must_use]
     pub fn foreign(regions: Vec<Arc<Mapping>>, lists: u32, segments_max: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -162,56 +169,58 @@ impl Arena {
         })
     }
 
-    /// Most segments of a list; `None` for an arena of blocks.
+    /// Returns the maximum number of segments of a list; `None` for an arena of blocks.
     #[must_use]
     pub fn segments_max(&self) -> Option<usize> {
         self.scatter.as_ref().map(|scatter| scatter.segments_max)
     }
 
-    /// The memory that its lists lie in, which others gave; none in an arena of blocks.
+    /// Returns the foreign memory that the lists lie in; empty in an arena of blocks.
     #[must_use]
     pub fn regions(&self) -> &[Arc<Mapping>] {
         self.scatter.as_ref().map_or(&[], Scatter::regions)
     }
 
-    /// Bytes a block has; 0 in an arena of lists.
+    /// Returns the size of a block in bytes; 0 in an arena of lists.
     #[must_use]
     pub fn block_size(&self) -> usize {
         self.block_size
     }
 
-    /// Blocks (or lists) in the arena.
+    /// Returns the number of blocks (or lists) in the arena.
     #[must_use]
     pub fn block_count(&self) -> u32 {
         self.block_count
     }
 
-    /// A number no other arena of this process has.
+    /// Returns a number that no other arena of this process has.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// What the kernel gave.
+    /// Returns the kind of pages that the kernel gave.
     #[must_use]
     pub fn backing(&self) -> Backing {
         self.backing
     }
 
-    /// Address and length in bytes of the whole mapping, to register it with a device.
+    /// Returns the address and the length in bytes of the whole mapping, to register it with a
+    /// device.
     #[must_use]
     pub fn region(&self) -> (*mut u8, usize) {
         (self.base.as_ptr(), self.block_size * self.block_count as usize)
     }
 
-    /// The file that the arena maps from its start, if it was made with [`ArenaOptions::shared`].
+    /// Returns the file that the arena maps from its start, if it was created with
+    /// [`ArenaOptions::shared`].
     #[must_use]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether a process that has its file, or a file of memory that others gave, took pages out of it: the memory is zeroed memory of this
-    /// program alone now.
+    /// Whether a process took pages out of the arena's file, or out of a foreign file that the
+    /// arena uses. The memory is now private to this program and reads as zeroes where it was cut.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         let scatter = self.scatter.as_ref();
@@ -227,17 +236,19 @@ impl Arena {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push(block);
     }
 
-    /// Bytes that are mapped: the blocks, rounded up to whole huge pages; in small arenas of ordinary pages, to 4 KiB.
+    /// Returns the number of bytes that are mapped: the blocks, rounded up to whole huge pages; in
+    /// small arenas of ordinary pages, to 4 KiB.
     #[must_use]
     pub fn mapped_bytes(&self) -> usize {
         self.mapped_bytes
     }
 
-    /// Makes the kernel give memory for some blocks now instead of at their first use: the huge pages that they lie in. What is
-    /// in them stays as it is.
+    /// Makes the kernel provide the memory of some blocks now instead of at their first use, in
+    /// whole huge pages. The content stays as it is.
     ///
     /// # Errors
-    /// What madvise said: `InvalidInput` before Linux 5.14, `OutOfMemory` where there is not so much.
+    /// Returns the error of madvise: `InvalidInput` before Linux 5.14, `OutOfMemory` if there is
+    /// not enough memory.
     pub fn prefault(&self, blocks: Range<u32>) -> io::Result<()> {
         let end = blocks.end.min(self.block_count) as usize * self.block_size;
         let start = (blocks.start as usize * self.block_size).min(end) / HUGE_PAGE * HUGE_PAGE;
@@ -250,7 +261,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Leases a block (or a list), or `None` when all are out.
+    /// Leases a block (or a list). Returns `None` if all are leased.
     #[must_use]
     pub fn lease(self: &Arc<Self>) -> Option<Buffer> {
         let block = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
@@ -323,7 +334,7 @@ fn map_shared(
     Ok((map_file(file.as_fd(), 0, len, true)?, backing, Some(file)))
 }
 
-/// Why there is no memory of huge pages, and how there will be.
+/// Returns the error for missing huge pages, with the way to reserve them.
 fn no_huge_pages(len: usize, cause: &io::Error) -> io::Error {
     let pages = len / HUGE_PAGE;
     io::Error::new(
@@ -414,7 +425,8 @@ mod tests {
         assert_eq!(&buffer.as_slice()[8..12], b"kept");
     }
 
-    /// SPDK rounds each region outward to huge pages, and touches a byte of each: a region between two pages ends it.
+    /// SPDK rounds each region outward to huge pages, and touches a byte of each: a region between
+    /// two pages ends it.
     #[test]
     fn shared_memory_lies_on_huge_pages() {
         let options = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };

@@ -11,38 +11,39 @@ use crate::shared::SharedBytes;
 
 /// The lease on one block: its holder owns the bytes.
 ///
-/// It goes down with a request and comes back with the completion, on errors also.
-/// Dropped, the block returns to its arena.
+/// A buffer goes down with a request and comes back with the completion, also after an error. When
+/// it is dropped, the block returns to its arena.
 ///
-/// Of a foreign arena ([`Arena::foreign`]) it is the lease on a list of segments, which its holder fills. The bytes of a list are others' to
-/// write, so there are copies of them and addresses, and no slice: [`Buffer::as_slice`], [`Buffer::bytes`], [`Buffer::bytes_mut`] and
-/// [`Buffer::shared`] are empty.
+/// A buffer of a foreign arena ([`Arena::foreign`]) is the lease on a list of segments, which its
+/// holder fills. Other processes may write the bytes of a list at any time, so the list offers
+/// copies of them and addresses, but no slices: [`Buffer::as_slice`], [`Buffer::bytes`],
+/// [`Buffer::bytes_mut`] and [`Buffer::shared`] are empty.
 pub struct Buffer {
     arena: Arc<Arena>,
     block: u32,
 }
 
 impl Buffer {
-    /// No other lease has `block`.
+    /// Creates the lease on `block`. There must be no other one.
     pub(crate) fn new(arena: Arc<Arena>, block: u32) -> Self {
         Self { arena, block }
     }
 
-    /// The block's number.
+    /// Returns the block's number.
     #[inline(always)]
     #[must_use]
     pub fn block(&self) -> BlockIndex {
         BlockIndex(self.block)
     }
 
-    /// The arena this is a block of.
+    /// Returns the arena of the block.
     #[inline(always)]
     #[must_use]
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
-    /// Length in bytes: the arena's block size, or what the list's segments have together.
+    /// Returns the length in bytes: the arena's block size, or the sum of the list's segments.
     #[inline(always)]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a block is never empty")]
@@ -59,7 +60,7 @@ impl Buffer {
         self.arena.scatter().map_or(0, |scatter| unsafe { scatter.len_bytes(self.block) })
     }
 
-    /// Whether it is a list of segments.
+    /// Whether the buffer is a list of segments.
     #[inline(always)]
     #[must_use]
     pub fn is_list(&self) -> bool {
@@ -69,8 +70,8 @@ impl Buffer {
     /// Fills the list with other segments.
     ///
     /// # Errors
-    /// `InvalidInput` if a segment is empty or does not lie in its region, if there are more than the arena's lists take, or if this is
-    /// a block; the list is empty then.
+    /// `InvalidInput` if a segment is empty or does not lie in its region, if there are more
+    /// segments than the arena's lists take, or if the buffer is a block. The list is then empty.
     pub fn fill(&mut self, segments: impl IntoIterator<Item = Segment>) -> io::Result<()> {
         let Some(scatter) = self.arena.scatter() else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -79,8 +80,8 @@ impl Buffer {
         unsafe { scatter.fill(self.block, segments) }
     }
 
-    /// A part of it, piece by piece, for system calls and DMA; cut off at the end. What is written to the addresses must have been handed
-    /// the buffer by value.
+    /// Returns a part of the buffer piece by piece, for system calls and DMA; cut off at the end.
+    /// Code that writes to the addresses must own the buffer by value.
     #[inline]
     #[must_use]
     pub fn pieces(&self, offset: usize, len: usize) -> Pieces<'_> {
@@ -100,36 +101,37 @@ impl Buffer {
         offset <= self.len() && len <= self.len() - offset
     }
 
-    /// Address of the first byte of a block, for system calls and DMA. Good while the buffer lives; what writes through
-    /// it must have been handed the buffer by value.
+    /// Returns the address of the first byte of a block, for system calls and DMA. The address is
+    /// valid while the buffer lives; whoever writes through it must own the buffer by value.
     #[inline(always)]
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.arena.address(self.block)
     }
 
-    /// The bytes.
+    /// Returns the bytes as a slice.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: in the mapping; the lease excludes other writers (points 2 and 4).
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.arena.block_size()) }
     }
 
-    /// The bytes for reading word by word.
+    /// Returns the bytes for reading word by word.
     #[must_use]
     pub fn bytes(&self) -> RacyBytes<'_> {
         // SAFETY: in the mapping, aligned to at least 512.
         unsafe { RacyBytes::new(self.as_ptr(), self.arena.block_size()) }
     }
 
-    /// The bytes for writing.
+    /// Returns the bytes for writing.
     #[must_use]
     pub fn bytes_mut(&mut self) -> RacyBytesMut<'_> {
         // SAFETY: in the mapping, aligned to at least 512; `&mut self` is the block's only writer (point 2).
         unsafe { RacyBytesMut::new(self.as_ptr(), self.arena.block_size()) }
     }
 
-    /// The bytes, to be shared with a device that reads and writes them at any time, such as a queue.
+    /// Returns the bytes to be shared with a device that reads and writes them at any time, as in a
+    /// queue.
     #[inline(always)]
     #[must_use]
     pub fn shared(&mut self) -> SharedBytes<'_> {
@@ -137,10 +139,10 @@ impl Buffer {
         unsafe { SharedBytes::new(self.as_ptr(), self.arena.block_size(), true) }
     }
 
-    /// A part of the bytes of a block for writing; `offset` is a multiple of 8.
+    /// Returns a part of the bytes of a block for writing; `offset` is a multiple of 8.
     ///
     /// # Panics
-    /// If the part does not lie inside.
+    /// Panics if the part does not lie inside the block.
     #[must_use]
     pub fn part_mut(&mut self, offset: usize, len: usize) -> RacyBytesMut<'_> {
         let block_size = self.arena.block_size();
@@ -150,7 +152,7 @@ impl Buffer {
         unsafe { RacyBytesMut::new(self.as_ptr().add(offset), len) }
     }
 
-    /// Copies `source` to `offset` in bytes; dropped whole if it does not fit.
+    /// Copies `source` to `offset` in bytes. Copies nothing if it does not fit.
     pub fn copy_from(&mut self, offset: usize, source: &[u8]) {
         if !self.is_list() {
             return self.bytes_mut().copy_from(offset, source);
@@ -165,7 +167,7 @@ impl Buffer {
         }
     }
 
-    /// Copies bytes from `offset` on into `target`, which is zeroed if they do not all lie inside.
+    /// Copies bytes from `offset` on into `target`. Zeroes `target` if they do not all lie inside.
     pub fn copy_to(&self, offset: usize, target: &mut [u8]) {
         if !self.is_list() {
             return self.bytes().copy_to(offset, target);
@@ -181,7 +183,8 @@ impl Buffer {
         }
     }
 
-    /// Copies `len` bytes from `offset` on to memory shared with a device; dropped whole if they do not lie inside both.
+    /// Copies `len` bytes from `offset` on to memory shared with a device. Copies nothing if they
+    /// do not lie inside both.
     pub fn copy_out(&mut self, offset: usize, target: SharedBytes<'_>, at: usize, len: usize) {
         if !self.is_list() {
             return SharedBytes::copy_between(self.shared(), offset, target, at, len);
@@ -194,7 +197,8 @@ impl Buffer {
         }
     }
 
-    /// Copies `len` bytes from memory shared with a device to `offset`; dropped whole if they do not lie inside both.
+    /// Copies `len` bytes from memory shared with a device to `offset`. Copies nothing if they do
+    /// not lie inside both.
     pub fn copy_in(&mut self, offset: usize, source: SharedBytes<'_>, at: usize, len: usize) {
         if !self.is_list() {
             return SharedBytes::copy_between(source, at, self.shared(), offset, len);
@@ -221,19 +225,20 @@ impl Drop for Buffer {
     }
 }
 
-/// A block that is shared with a device for good, from any number of threads: no reference to its bytes is formed any more.
+/// A block that stays shared with a device, from any number of threads: no reference to its bytes
+/// is formed any more.
 #[derive(Debug)]
 pub struct SharedBlock(Buffer);
 
 impl SharedBlock {
-    /// Of a block that is this process's own.
+    /// Shares a block of this process's own memory; a list of segments is not allowed.
     #[must_use]
     pub fn new(buffer: Buffer) -> Self {
         debug_assert!(!buffer.is_list());
         Self(buffer)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {
@@ -241,7 +246,7 @@ impl SharedBlock {
         unsafe { SharedBytes::new(self.0.as_ptr(), self.0.arena.block_size(), true) }
     }
 
-    /// The arena that it is in.
+    /// Returns the arena of the block.
     #[must_use]
     pub fn arena(&self) -> &Arc<Arena> {
         self.0.arena()

@@ -1,4 +1,4 @@
-//! An allocator that counts, for tests of what allocates nothing.
+//! An allocator that counts, for tests of code that must not allocate.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,13 +8,13 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, and how often each thread asked it for memory. A test program makes it its own:
-/// `#[global_allocator] static ALLOCATOR: CountingAllocator = CountingAllocator;`
+/// The system's allocator, which counts the requests of each thread. A test program installs it
+/// with `#[global_allocator] static ALLOCATOR: CountingAllocator = CountingAllocator;`
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountingAllocator;
 
 impl CountingAllocator {
-    /// How often this thread asked for memory, or for more of it.
+    /// Returns how often this thread asked for memory, or for more of it.
     #[must_use]
     pub fn allocations() -> u64 {
         ALLOCATIONS.get()

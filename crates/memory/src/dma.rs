@@ -7,7 +7,7 @@ use crate::arena::Arena;
 use crate::mapping::Mapping;
 use crate::shared::SharedBytes;
 
-/// Memory that a driver has opened to a device; it stays mapped for as long as this lives.
+/// Memory of a driver that a device can access. It stays mapped as long as this lives.
 #[derive(Clone)]
 pub struct DmaMemory(Owner);
 
@@ -18,23 +18,24 @@ enum Owner {
 }
 
 impl DmaMemory {
-    /// Of another process.
+    /// Wraps a mapping of another process's memory.
     #[must_use]
     pub fn of_mapping(mapping: Arc<Mapping>) -> Self {
         Self(Owner::Mapping(mapping))
     }
 
-    /// Of this process: all that is mapped for an arena.
+    /// Wraps all memory that is mapped for an arena of this process.
     ///
     /// # Safety
-    /// A device gets it: it writes only where the driver's commands say, and a driver's commands name only buffers that it
-    /// holds until the device has answered, and its own queues (point 6).
+    /// A device gets access to the memory. It writes only where the driver's commands say, and
+    /// those commands may name only buffers that the driver holds until the device has answered,
+    /// and the driver's own queues (point 6).
     #[must_use]
     pub unsafe fn of_arena(arena: Arc<Arena>) -> Self {
         Self(Owner::Arena(arena))
     }
 
-    /// The mapping, if it is of another process.
+    /// Returns the mapping, if the memory is that of another process.
     #[must_use]
     pub fn mapping(&self) -> Option<&Arc<Mapping>> {
         match &self.0 {
@@ -43,7 +44,7 @@ impl DmaMemory {
         }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {

@@ -1,4 +1,5 @@
-//! Shadow doorbells: a driver that stores to memory wakes a device that is about to sleep, and no other.
+//! Shadow doorbells: a driver that stores to memory wakes a device that is about to sleep, and no
+//! other.
 //!
 //! ```text
 //! driver                                       device
@@ -7,28 +8,30 @@
 //! load the event; ring if old..new passes it   load the shadow; sleep if it is the value seen
 //! ```
 //!
-//! Always holds: of the two loads at least one sees the other side's store, since both stores come before a fence and both loads after one. So
-//! either the driver rings, or the device does not sleep. While the device is awake it leaves the event behind the values that it has
-//! seen; the driver passes it only after a whole round of the queue.
+//! Invariant: at least one of the two loads sees the other side's store, since both stores come
+//! before a fence and both loads after one. So either the driver rings, or the device does not
+//! sleep. While the device is awake, the event stays behind the values that the device has seen,
+//! and the driver passes the event only after a whole round of the queue.
 
 use crate::shared::SharedBytes;
 use crate::sync::{Ordering, fence};
 
-/// Four bytes that both sides load and store.
+/// A word of four bytes that both sides load and store.
 pub trait DoorbellWord: Copy {
-    /// Loads it; what the other side wrote before is seen after (acquire).
+    /// Loads the word. What the other side wrote before its store is seen after this load
+    /// (acquire).
     fn load(self) -> u32;
 
-    /// Stores it; what was written before is seen by a side that sees it (release).
+    /// Stores the word. What was written before is seen by a side that sees the store (release).
     fn store(self, value: u32);
 }
 
-/// Such a word in memory that is shared.
+/// A doorbell word in shared memory.
 #[derive(Clone, Copy)]
 pub struct SharedWord<'a> {
-    /// The bytes around it.
+    /// The bytes that contain the word.
     pub bytes: SharedBytes<'a>,
-    /// Where in them it is, a multiple of 4.
+    /// The offset of the word in `bytes`, a multiple of 4.
     pub at: usize,
 }
 
@@ -44,7 +47,8 @@ impl DoorbellWord for SharedWord<'_> {
     }
 }
 
-/// The driver's side: the doorbell goes from `old` to `new`. Whether the device asked to be rung.
+/// Publishes a doorbell that goes from `old` to `new`, for the driver's side. Returns whether the
+/// device asked to be rung.
 #[inline]
 #[must_use]
 pub fn tell(shadow: impl DoorbellWord, event: impl DoorbellWord, old: u32, new: u32) -> bool {
@@ -54,8 +58,8 @@ pub fn tell(shadow: impl DoorbellWord, event: impl DoorbellWord, old: u32, new: 
     passes(event.load(), old, new)
 }
 
-/// The device's side: it has seen the doorbell at `seen`, and wants to be rung for the next value. Whether that is still the value, so that
-/// it may sleep.
+/// Asks to be rung for the next value after `seen`, for the device's side. Returns whether the
+/// doorbell is still at `seen`, so that the device may sleep.
 #[inline]
 #[must_use]
 pub fn listen(shadow: impl DoorbellWord, event: impl DoorbellWord, seen: u32) -> bool {
@@ -65,7 +69,8 @@ pub fn listen(shadow: impl DoorbellWord, event: impl DoorbellWord, seen: u32) ->
     shadow.load() == seen
 }
 
-/// Whether a doorbell that goes from `old` to `new` passes `event`: the event is in `old..new`, around the end of the queue.
+/// Whether a doorbell that goes from `old` to `new` passes `event`: whether `event` is in
+/// `old..new`, modulo the size of the word.
 #[inline]
 fn passes(event: u32, old: u32, new: u32) -> bool {
     let (event, old, new) = (event as u16, old as u16, new as u16);
@@ -118,7 +123,8 @@ mod loom_tests {
         rung: AtomicBool,
     }
 
-    /// A driver that submits twice, and a device that sleeps whenever it may: it never sleeps with something submitted and no ring to come.
+    /// A driver that submits twice, and a device that sleeps whenever it may: it never sleeps with
+    /// something submitted and no ring to come.
     #[test]
     fn no_wake_up_is_lost() {
         loom::model(|| {

@@ -1,9 +1,9 @@
 //! Frames: the blocks of one arena, each under its latch.
 //!
 //! The lease ([`Buffer`]) of a frame's block rests in the frame. It leaves only with
-//! [`ExclusiveFrame::begin_read`] and [`ExclusiveFrame::begin_write`], which leave the latch in flight, and it
-//! returns with [`FrameTable::end_read`] and [`FrameTable::end_write`]. So an exclusive guard and the buffer are
-//! never in two hands.
+//! [`ExclusiveFrame::begin_read`] and [`ExclusiveFrame::begin_write`], which leave the latch in
+//! flight, and it returns with [`FrameTable::end_read`] and [`FrameTable::end_write`]. So an
+//! exclusive guard and the buffer are never in two hands.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -18,11 +18,11 @@ use crate::buffer::Buffer;
 use crate::latch::{Blocked, Latch, Version};
 use crate::racy::{RacyBytes, RacyBytesMut, prefetch};
 
-/// Number of a frame in its table; always valid for the table that made it.
+/// The number of a frame in its table; always valid for the table that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrameIndex(pub u32);
 
-/// One frame's words, on a cache line of its own.
+/// The words of one frame, on a cache line of their own.
 #[repr(align(64))]
 struct Header {
     latch: Latch,
@@ -72,13 +72,13 @@ impl FrameTable {
         Ok(Self { arena, headers })
     }
 
-    /// The arena, to be registered with channels.
+    /// Returns the arena, to be registered with channels.
     #[must_use]
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
-    /// Frames in the table.
+    /// Returns the number of frames in the table.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a table is never empty")]
     pub fn len(&self) -> u32 {
@@ -97,26 +97,26 @@ impl FrameTable {
         &self.headers[frame.0 as usize]
     }
 
-    /// Id of the page in the frame. Stable only under a latch.
+    /// Returns the id of the page in the frame. Stable only under a latch.
     #[inline(always)]
     #[must_use]
     pub fn page_id(&self, frame: FrameIndex) -> u64 {
         self.header(frame).page_id.load(Relaxed)
     }
 
-    /// Names the page in the frame; by the holder of the exclusive latch.
+    /// Sets the id of the page in the frame; by the holder of the exclusive latch.
     pub fn set_page_id(&self, frame: FrameIndex, page_id: u64) {
         self.header(frame).page_id.store(page_id, Relaxed);
     }
 
-    /// The replacement state byte; its meaning is the pool's.
+    /// Returns the replacement state byte, whose meaning is defined by the pool.
     #[inline(always)]
     #[must_use]
     pub fn state(&self, frame: FrameIndex) -> u8 {
         self.header(frame).state.load(Relaxed)
     }
 
-    /// Changes the replacement state byte if it is `from`: for callers without a latch.
+    /// Changes the replacement state byte if it is `from`, for callers without a latch.
     #[inline(always)]
     pub fn change_state(&self, frame: FrameIndex, from: u8, to: u8) {
         let _ = self.header(frame).state.compare_exchange(from, to, Relaxed, Relaxed);
@@ -141,7 +141,8 @@ impl FrameTable {
         self.header(frame).age.set_dirty(dirty);
     }
 
-    /// A number that goes with the page: the pool's checkpoint in which its content was last accounted for.
+    /// Returns the epoch of the page: the number of the checkpoint in which its content was last
+    /// accounted for.
     #[inline(always)]
     #[must_use]
     pub fn epoch(&self, frame: FrameIndex) -> u32 {
@@ -154,30 +155,33 @@ impl FrameTable {
         self.header(frame).age.set_epoch(epoch);
     }
 
-    /// Whether the page was dirty when `epoch` began, and is as it was then. The latch is not needed; without it the page may be
-    /// accounted for a moment later. A reader that finds it clean sees the page id that it has since.
+    /// Whether the page was dirty when `epoch` began and has not been changed since. The latch is
+    /// not needed; without it the page may be accounted for a moment later. A reader that finds the
+    /// page clean also sees the page id that belongs to the clean state.
     #[inline(always)]
     #[must_use]
     pub fn is_dirty_before(&self, frame: FrameIndex, epoch: u32) -> bool {
         self.header(frame).age.is_dirty_before(epoch)
     }
 
-    /// A word that goes with the page: where the pool means to write it.
+    /// Returns the target word of the page, in which the pool notes the place to which the page
+    /// will be written.
     #[inline(always)]
     #[must_use]
     pub fn target(&self, frame: FrameIndex) -> u64 {
         self.header(frame).target.load(Acquire)
     }
 
-    /// Replaces [`FrameTable::target`] if it is still `from`; the word that is there otherwise. No latch is needed.
+    /// Replaces [`FrameTable::target`] if it is still `from`. No latch is needed.
     ///
     /// # Errors
-    /// The word that another thread put there.
+    /// Returns the present word if another thread changed it.
     pub fn change_target(&self, frame: FrameIndex, from: u64, to: u64) -> Result<(), u64> {
         self.header(frame).target.compare_exchange(from, to, AcqRel, Acquire).map(drop)
     }
 
-    /// A word for readers that come to the frame past its parent: what the frame is for now. 0 at first; its meaning is the pool's.
+    /// Returns the owner word, for readers that reach the frame without its parent: the present
+    /// purpose of the frame. 0 at first; its meaning is defined by the pool.
     #[inline(always)]
     #[must_use]
     pub fn owner(&self, frame: FrameIndex) -> u64 {
@@ -195,7 +199,8 @@ impl FrameTable {
         let _ = self.header(frame).owner.compare_exchange(from, to, AcqRel, Acquire);
     }
 
-    /// The frame that held the reference to this one when last seen, and at which position: a hint, may be stale.
+    /// Returns the frame that held the reference to this one when last seen, and the position of
+    /// the reference. This is a hint, which may be stale.
     #[inline(always)]
     #[must_use]
     pub fn parent_hint(&self, frame: FrameIndex) -> Option<(FrameIndex, usize)> {
@@ -239,7 +244,8 @@ impl FrameTable {
         Ok(OptimisticFrame { table: self, frame, version })
     }
 
-    /// Resumes an optimistic read that began earlier; it will validate only if nothing changed since.
+    /// Resumes an optimistic read that began earlier. It will validate only if nothing changed
+    /// since.
     #[inline(always)]
     #[must_use]
     pub fn resume(&self, frame: FrameIndex, version: Version) -> OptimisticFrame<'_> {
@@ -261,17 +267,18 @@ impl FrameTable {
         self.header(frame).latch.add_waiter()
     }
 
-    /// Whether a device is at work on the frame.
+    /// Whether a device reads or writes the frame at the moment.
     #[must_use]
     pub fn is_in_flight(&self, frame: FrameIndex) -> bool {
         self.header(frame).latch.is_in_flight()
     }
 
-    /// Takes back the buffer of a read that was begun with [`ExclusiveFrame::begin_read`]: the frame is
-    /// exclusive again, and is opened with [`ExclusiveFrame::end_read`].
+    /// Takes back the buffer of a read that was begun with [`ExclusiveFrame::begin_read`]. The
+    /// frame is exclusive again, and is opened with [`ExclusiveFrame::end_read`].
     ///
     /// # Panics
-    /// If the buffer is of another arena, or the frame is not being filled: a bug of the caller.
+    /// Panics if the buffer is of another arena, or the frame is not being filled: a bug of the
+    /// caller.
     #[must_use]
     pub fn end_read(&self, buffer: Buffer) -> ExclusiveFrame<'_> {
         assert!(Arc::ptr_eq(buffer.arena(), &self.arena), "a buffer of another arena");
@@ -280,10 +287,11 @@ impl FrameTable {
         ExclusiveFrame::new(self, self.take_back(buffer))
     }
 
-    /// Takes back the buffer of a write-back; the frame is open again. Returns whether a task waits for it.
+    /// Takes back the buffer of a write-back, and opens the frame. Returns whether a task waits for
+    /// it.
     ///
     /// # Panics
-    /// If the buffer is of another arena: a bug of the caller.
+    /// Panics if the buffer is of another arena: a bug of the caller.
     #[must_use]
     pub fn end_write(&self, buffer: Buffer) -> (FrameIndex, bool) {
         let frame = self.take_back(buffer);
@@ -307,7 +315,8 @@ impl FrameTable {
     }
 }
 
-/// An optimistic read in progress: bytes mean something only once [`OptimisticFrame::validate`] says so.
+/// An optimistic read in progress. The bytes are only valid once [`OptimisticFrame::validate`] says
+/// so.
 #[derive(Clone, Copy)]
 pub struct OptimisticFrame<'a> {
     table: &'a FrameTable,
@@ -316,28 +325,28 @@ pub struct OptimisticFrame<'a> {
 }
 
 impl<'a> OptimisticFrame<'a> {
-    /// Which frame.
+    /// Returns the index of the frame.
     #[inline(always)]
     #[must_use]
     pub fn index(&self) -> FrameIndex {
         self.frame
     }
 
-    /// The version this read began at.
+    /// Returns the version at which this read began.
     #[inline(always)]
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The page's bytes.
+    /// Returns the page's bytes.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> RacyBytes<'a> {
         self.table.bytes(self.frame)
     }
 
-    /// Whether everything read so far was stable.
+    /// Whether everything read since the read began was stable.
     #[inline(always)]
     #[must_use]
     pub fn validate(&self) -> bool {
@@ -347,7 +356,7 @@ impl<'a> OptimisticFrame<'a> {
     /// Takes the exclusive latch if nothing changed since the read began.
     ///
     /// # Errors
-    /// [`Blocked`] if it did, or another thread or a device has it.
+    /// [`Blocked`] if something changed, or another thread or a device has the latch.
     pub fn upgrade(self) -> Result<ExclusiveFrame<'a>, Blocked> {
         self.table.header(self.frame).latch.try_upgrade(self.version)?;
         Ok(ExclusiveFrame::new(self.table, self.frame))
@@ -356,12 +365,13 @@ impl<'a> OptimisticFrame<'a> {
 
 /// The exclusive latch on a frame; released when dropped.
 ///
-/// It must not be held across anything that waits: tree operations take it, change bytes, and drop it. A panic that goes through it
-/// does not release it: the page may be half changed, and no reader may see it.
+/// Do not hold the latch across anything that waits: tree operations take it, change bytes, and
+/// drop it. A panic that unwinds through it does not release it: the page may be half changed, and
+/// no reader may see it.
 pub struct ExclusiveFrame<'a> {
     table: &'a FrameTable,
     frame: FrameIndex,
-    /// The thread was panicking already when the latch was taken.
+    /// Whether the thread was panicking already when the latch was taken.
     panicking: bool,
 }
 
@@ -371,20 +381,20 @@ impl<'a> ExclusiveFrame<'a> {
         Self { table, frame, panicking: std::thread::panicking() }
     }
 
-    /// Which frame.
+    /// Returns the index of the frame.
     #[must_use]
     pub fn index(&self) -> FrameIndex {
         self.frame
     }
 
-    /// The page's bytes for reading.
+    /// Returns the page's bytes for reading.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> RacyBytes<'_> {
         self.table.bytes(self.frame)
     }
 
-    /// The page as a slice.
+    /// Returns the page as a slice.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: writers are excluded: the latch is ours, the buffer is in the frame (points 2 and 4).
@@ -396,7 +406,7 @@ impl<'a> ExclusiveFrame<'a> {
         }
     }
 
-    /// The page's bytes for writing.
+    /// Returns the page's bytes for writing.
     #[inline(always)]
     #[must_use]
     pub fn bytes_mut(&mut self) -> RacyBytesMut<'_> {
@@ -406,7 +416,8 @@ impl<'a> ExclusiveFrame<'a> {
         }
     }
 
-    /// Releases the latch; returns the version that an optimistic reader would now see, for a caller that goes on reading.
+    /// Releases the latch. Returns the version that an optimistic reader would now see, for a
+    /// caller that continues to read.
     #[must_use]
     pub fn release(self) -> Version {
         let guard = ManuallyDrop::new(self);
@@ -428,7 +439,7 @@ impl<'a> ExclusiveFrame<'a> {
         buffer.expect("an exclusive frame holds its buffer")
     }
 
-    /// Opens a frame that [`FrameTable::end_read`] returned; returns whether a task waits for it.
+    /// Opens a frame that [`FrameTable::end_read`] returned. Returns whether a task waits for it.
     #[must_use]
     pub fn end_read(self) -> bool {
         let guard = ManuallyDrop::new(self);
@@ -468,7 +479,8 @@ mod tests {
         FrameTable::new(512, 4, ArenaOptions::ordinary_pages()).unwrap()
     }
 
-    /// A page that a panic has left half changed would be sealed and written with the next eviction.
+    /// A page that a panic has left half changed would be sealed and written with the next
+    /// eviction.
     #[test]
     fn a_page_that_a_panic_left_half_changed_stays_latched() {
         let table = table();

@@ -1,11 +1,13 @@
-//! Mappings of files that another process may cut short.
+//! Mappings of files that another process may truncate.
 //!
-//! Touching a mapped page that its file has no longer ends a process by SIGBUS. So the first mapping of such a file installs a handler
-//! that puts zeroed memory in the place of the whole mapping, and says so, and the process goes on. It is the one signal handler of
-//! these libraries. Faults elsewhere, and signals that were sent, go to the handler that was there before.
+//! Touching a mapped page that its file no longer has ends a process by SIGBUS. The first mapping
+//! of such a file therefore installs a handler that replaces the whole mapping by zeroed memory and
+//! records the fact, so that the process continues. This is the only signal handler of these
+//! libraries. Faults elsewhere, and signals that were sent, go to the handler that was there
+//! before.
 //!
-//! What always holds: a range in [`RANGES`] is that of a mapping whose owner holds its [`Cover`], and so is mapped; a change of an entry
-//! makes its `version` odd first and even last.
+//! Invariant: a range in [`RANGES`] is that of a mapping whose owner holds its [`Cover`], and so is
+//! mapped. A change of an entry makes its `version` odd first and even last.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,17 +18,17 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use libc::{c_int, c_void, siginfo_t};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Most mappings covered at a time, in this process.
+/// The maximum number of mappings covered at a time in this process.
 const RANGES_MAX: usize = 16384;
 
 static RANGES: [Range; RANGES_MAX] = [const { Range::new() }; RANGES_MAX];
-/// Entries below this have been used.
+/// The number of entries that have been used.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Entries that are free again.
+/// The entries that are free again.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-/// How often a mapping was replaced.
+/// The number of times that a mapping was replaced.
 static HITS: AtomicU64 = AtomicU64::new(0);
-/// The handler that was there before; `None`: the default action.
+/// The handler that was installed before; `None` stands for the default action.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 struct Range {
@@ -46,7 +48,8 @@ impl Range {
         }
     }
 
-    /// Changes the entry; one thread at a time, by `FREE`'s lock or since the entry is its own.
+    /// Changes the entry. One thread at a time may call this: under the lock of `FREE`, or as the
+    /// owner of the entry.
     fn set(&self, start: usize, len: usize) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
@@ -58,7 +61,7 @@ impl Range {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// The range, unless it is being changed.
+    /// Returns the range, unless it is being changed.
     fn get(&self) -> Option<(usize, usize)> {
         let version = self.version.load(Ordering::Acquire);
         let range = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
@@ -68,21 +71,23 @@ impl Range {
     }
 }
 
-/// How often a mapping was cut short in this process, and replaced: as long as it stays the same, no
-/// [`Mapping::is_cut`](crate::Mapping::is_cut) has changed.
+/// Returns how often a mapping was truncated in this process and replaced. As long as the number
+/// stays the same, no [`Mapping::is_cut`](crate::Mapping::is_cut) has changed.
 #[must_use]
 pub fn mappings_cut() -> u64 {
     HITS.load(Ordering::Acquire)
 }
 
-/// That a mapping is covered. To be dropped before the mapping goes.
+/// Protects one mapping against truncation of its file. Must be dropped before the mapping is
+/// unmapped.
 #[derive(Debug)]
 pub(crate) struct Cover {
     entry: usize,
 }
 
 impl Cover {
-    /// Covers what is mapped from `start` on; takes over SIGBUS for this process, unless that was done before.
+    /// Covers the mapping of `len` bytes that begins at `start`. Takes over SIGBUS for this
+    /// process, unless that was done before.
     pub(crate) fn new(start: usize, len: usize) -> io::Result<Self> {
         install()?;
         let entry = {
@@ -104,7 +109,8 @@ impl Cover {
         Ok(Self { entry })
     }
 
-    /// Whether the file was cut short. The mapping is memory of its own now, and nothing of it reaches the file.
+    /// Whether the file was truncated. The mapping is then private memory, and no write reaches the
+    /// file.
     pub(crate) fn is_hit(&self) -> bool {
         RANGES[self.entry].is_hit.load(Ordering::Acquire)
     }
@@ -144,7 +150,8 @@ fn checked(status: c_int) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The handler. It touches statics that are atomics or set once, and makes two system calls at most.
+/// The handler. It touches statics that are atomics or set once, and makes two system calls at
+/// most.
 extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes the signal's data.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
@@ -155,7 +162,8 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_
     pass_on(signal, info, context);
 }
 
-/// Puts zeroed memory in the place of the covered mapping that `address` lies in, if there is one.
+/// Replaces the covered mapping that `address` lies in by zeroed memory. Returns whether there is
+/// one.
 fn replace(address: usize) -> bool {
     let used = USED.load(Ordering::Acquire).min(RANGES_MAX);
     for range in &RANGES[..used] {

@@ -20,16 +20,16 @@ const WAITERS: u64 = 4;
 const FLAGS: u64 = EXCLUSIVE | IN_FLIGHT | WAITERS;
 const STEP: u64 = 8;
 
-/// What an optimistic reader saw: the word without its I/O flags.
+/// The state that an optimistic reader saw: the latch word without its I/O flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(u64);
 
-/// Why a latch was not to be had.
+/// The reason why a latch was not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// Another thread holds it for a few instructions, or the version moved: try again soon.
+    /// Another thread holds the latch for a few instructions, or the version moved: try again soon.
     Contended,
-    /// A device is at work on the bytes: park until it is done ([`Latch::add_waiter`]).
+    /// A device reads or writes the bytes: park until it is done ([`Latch::add_waiter`]).
     InFlight,
 }
 
@@ -46,7 +46,7 @@ impl Default for Latch {
 }
 
 impl Latch {
-    /// An open latch.
+    /// Creates an open latch.
     #[must_use]
     pub fn new() -> Self {
         Self { word: AtomicU64::new(0) }
@@ -116,7 +116,7 @@ impl Latch {
         }
     }
 
-    /// Releases the brief exclusive latch; the version moves, and the new one is returned.
+    /// Releases the brief exclusive latch. The version moves, and the new one is returned.
     #[inline]
     pub fn release_exclusive(&self) -> Version {
         let word = self.word.load(Ordering::Relaxed);
@@ -160,9 +160,9 @@ impl Latch {
 
     /// Announces a waiter for the end of the I/O.
     ///
-    /// `false` if no I/O is in flight (any more): nothing will wake the caller, which must try again.
-    /// The caller must be in the list of waiters before: the thread that ends the I/O looks there
-    /// after [`Latch::end_fill`] or [`Latch::end_write_back`], so no waiter is missed.
+    /// `false` if no I/O is in flight (any more): nothing will wake the caller, which must try
+    /// again. The caller must be in the list of waiters before: the thread that ends the I/O looks
+    /// there after [`Latch::end_fill`] or [`Latch::end_write_back`], so no waiter is missed.
     #[must_use]
     pub fn add_waiter(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl Latch {
         }
     }
 
-    /// Whether a device is at work on the bytes.
+    /// Whether a device reads or writes the bytes at the moment.
     #[must_use]
     pub fn is_in_flight(&self) -> bool {
         self.word.load(Ordering::Relaxed) & IN_FLIGHT != 0
@@ -352,9 +352,10 @@ mod loom_tests {
         });
     }
 
-    /// A cold page, two tasks that want it, and an evictor on the frame that one of them loads it into. `reference` is the parent's
-    /// word: 0 is cold, 1 says that the page is in the frame. Only the parent's latch changes it. A thread that reads the page
-    /// sees what the device brought, a task that parks is woken, and the page is loaded once for each time it left.
+    /// A cold page, two tasks that want it, and an evictor on the frame that one of them loads it
+    /// into. `reference` is the parent's word: 0 is cold, 1 says that the page is in the frame.
+    /// Only the parent's latch changes it. A thread that reads the page sees what the device
+    /// brought, a task that parks is woken, and the page is loaded once for each time it left.
     #[test]
     fn two_tasks_fault_one_page_beside_an_evictor() {
         struct Shared {

@@ -1,11 +1,13 @@
 //! I/O memory: where every byte that meets a device lives.
 //!
 //! - [`Arena`]: one mapping cut into equal blocks, registered once with every channel.
-//! - [`Buffer`]: the lease on one block, or on a list of [`Segment`]s of memory that others gave; it travels with a request and comes back with the completion.
+//! - [`Buffer`]: the lease on one block, or on a list of [`Segment`]s of foreign memory. It travels
+//!   with a request and comes back with the completion.
 //! - [`RacyBytes`]: the one primitive that reads memory while another thread may write it.
 //! - [`Latch`]: the optimistic latch with an in-flight state.
-//! - [`Mapping`]: memory of another process, or registers of a device; [`SharedBytes`]: how it is reached.
-//! - [`DmaMemory`]: what a device model in this process reaches of its driver's memory.
+//! - [`Mapping`]: memory of another process, or registers of a device, accessed through
+//!   [`SharedBytes`].
+//! - [`DmaMemory`]: the memory of a driver that a device model in this process can access.
 //! - [`FrameTable`]: an arena whose blocks are guarded by latches: the buffer pool's frames.
 //!
 //! # Safety argument
@@ -46,10 +48,11 @@
 //!
 //! # SIGBUS
 //!
-//! The first mapping of a file that others can change, by [`Mapping::of_file`] or of a shared [`Arena`], takes over SIGBUS for the
-//! process: a mapping whose file was cut short becomes zeroed memory, [`Mapping::is_cut`] says so, and its user ends what it was
-//! for. Everything else that raises the signal ends the process as before, or goes to the handler that was there before. A program with a
-//! handler of its own installs it before, or hands on what is not its own.
+//! The first mapping of a file that others can change, by [`Mapping::of_file`] or of a shared
+//! [`Arena`], takes over SIGBUS for the process: a mapping whose file was cut short becomes zeroed
+//! memory, [`Mapping::is_cut`] says so, and its user ends what it was for. Everything else that
+//! raises the signal ends the process as before, or goes to the handler that was there before. A
+//! program with a handler of its own installs it before, or hands on what is not its own.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 

@@ -1,4 +1,5 @@
-//! Memory that is not this program's alone: files in memory, another process's memory, a device's registers.
+//! Memory that this program shares: files in memory, another process's memory, a device's
+//! registers.
 
 use std::fmt;
 use std::io;
@@ -13,22 +14,22 @@ use crate::arena::{HUGE_PAGE, map_aligned};
 use crate::guard::Cover;
 use crate::shared::SharedBytes;
 
-/// A range of a file, mapped and shared. Reached through [`SharedBytes`] alone.
+/// A range of a file, mapped and shared. Accessed only through [`SharedBytes`].
 pub struct Mapping {
     base: NonNull<u8>,
     mapped_bytes: usize,
-    /// Where the range begins in what is mapped.
+    /// The offset of the range in the mapped pages.
     skip_bytes: usize,
     len: usize,
     writable: bool,
     kind: Kind,
-    /// Of a file of others.
+    /// Guards a mapping of a file that another process may truncate.
     cover: Option<Cover>,
-    /// A file to be passed on, and where in it the range begins.
+    /// A file that can be passed on, and the offset of the range in it.
     file: Option<(OwnedFd, u64)>,
 }
 
-/// What is mapped.
+/// The kind of memory that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Memory of this program alone, and of no file.
@@ -46,14 +47,16 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes from `offset_bytes` of `file`, at any alignment of 8: what is mapped begins where the file's pages allow.
+    /// Maps `len` bytes from `offset_bytes` of `file`; the offset must be a multiple of 8.
     ///
-    /// If the file shrinks afterwards, the mapping becomes zeroed memory of this program alone when something of what it lost is touched,
-    /// and [`Mapping::is_cut`] (see the crate on SIGBUS, which the first such mapping takes over).
+    /// If the file shrinks afterwards, and a lost part of it is accessed, the mapping becomes
+    /// zeroed memory of this program alone, and [`Mapping::is_cut`] returns `true` (see the crate
+    /// on SIGBUS, which the first such mapping takes over).
     ///
     /// # Errors
-    /// `InvalidInput` for an empty range, one past the end of the address space, or an offset that is no multiple of 8; `OutOfMemory` if
-    /// this process has 16384 such mappings; otherwise what mmap said.
+    /// `InvalidInput` for an empty range, one past the end of the address space, or an offset that
+    /// is not a multiple of 8; `OutOfMemory` if this process has 16384 such mappings; otherwise the
+    /// error of mmap.
     pub fn of_file(
         file: BorrowedFd<'_>,
         offset_bytes: u64,
@@ -88,11 +91,14 @@ impl Mapping {
         Ok(Arc::new(mapping))
     }
 
-    /// [`Mapping::of_file`] for a file that another process passed: a regular one in memory (memfd, tmpfs, hugetlbfs) that has the whole range.
-    /// Touching mapped pages of any other file waits for its file system, which may be that process itself (FUSE).
+    /// Maps a file that another process passed, like [`Mapping::of_file`]. The file must be a
+    /// regular one in memory (memfd, tmpfs, hugetlbfs) that has the whole range. Access to a
+    /// mapping of any other file waits for its file system, which may be served by that process
+    /// itself (FUSE).
     ///
     /// # Errors
-    /// `InvalidInput` also for a file that is none of these, or ends before the range does.
+    /// The errors of [`Mapping::of_file`]; `InvalidInput` also for a file of another kind, or one
+    /// that ends before the range does.
     pub fn of_memory_file(
         file: BorrowedFd<'_>,
         offset_bytes: u64,
@@ -112,11 +118,11 @@ impl Mapping {
         Self::of_file(file, offset_bytes, len, writable)
     }
 
-    /// [`Mapping::of_memory_file`], to read and write, which keeps the file if no process can shrink it: so that it can be passed on
-    /// ([`Mapping::file`]).
+    /// Maps a file for reading and writing, like [`Mapping::of_memory_file`], and keeps the file if
+    /// no process can shrink it, so that it can be passed on ([`Mapping::file`]).
     ///
     /// # Errors
-    /// As [`Mapping::of_memory_file`]; what dup said.
+    /// The errors of [`Mapping::of_memory_file`], or that of dup.
     pub fn of_lasting_file(
         file: BorrowedFd<'_>,
         offset_bytes: u64,
@@ -132,18 +138,21 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The file, and where in it the range begins, bytes, if it can be passed on to those that the owner of the memory does not know of:
-    /// no process can cut it short under them.
+    /// Returns the file, and the offset of the range in it in bytes, if no process can truncate the
+    /// file. Only then may the file be passed on to processes that the owner of the memory does not
+    /// know.
     #[must_use]
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         self.file.as_ref().map(|(file, offset_bytes)| (file.as_fd(), *offset_bytes))
     }
 
-    /// A new file in memory of `len` bytes, zeroed, and its mapping: to be shared by passing the file on. Processes that have the file can
-    /// neither shrink nor grow it, nor seal it further.
+    /// Creates a file in memory of `len` bytes, zeroed, and maps it; the memory is shared by
+    /// passing the file on. Processes that have the file can neither shrink nor grow it, nor seal
+    /// it further.
     ///
     /// # Errors
-    /// `InvalidInput` for no bytes, or more than there are addresses; otherwise what memfd_create, ftruncate or mmap said.
+    /// `InvalidInput` for a length of 0, or one beyond the address space; otherwise the error of
+    /// memfd_create, ftruncate or mmap.
     pub fn new_file(len: usize) -> io::Result<(Arc<Self>, OwnedFd)> {
         let mapped_bytes = len
             .checked_next_multiple_of(rustix::param::page_size())
@@ -158,12 +167,14 @@ impl Mapping {
         Ok((Arc::new(mapping), file))
     }
 
-    /// Puts another new file, zeroed, in the place of that of [`Mapping::new_file`]: processes that have the old one share nothing with
-    /// this mapping any more. What threads of this process store meanwhile is in one or the other.
+    /// Replaces the file of [`Mapping::new_file`] by a new one, zeroed. Processes that have the old
+    /// file share nothing with this mapping any more. A store by another thread of this process
+    /// meanwhile goes to one of the two files.
     ///
     /// # Errors
-    /// What memfd_create, ftruncate or mmap said. The old file is cut off then too: the mapping is zeroed memory of this program alone.
-    /// `InvalidInput` for a mapping of another kind, which stays as it is.
+    /// Returns the error of memfd_create, ftruncate or mmap. The old file is then cut off too: the
+    /// mapping is zeroed memory of this program alone. `InvalidInput` for a mapping of another
+    /// kind, which stays as it is.
     pub fn renew(&self) -> io::Result<OwnedFd> {
         if self.kind != Kind::Own {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -178,7 +189,7 @@ impl Mapping {
         renewed
     }
 
-    /// Maps a file, or memory of no file, in the place of what is mapped.
+    /// Maps a file, or memory without a file, in place of the present mapping.
     fn replace(&self, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let (at, len) = (self.base.as_ptr().cast(), self.mapped_bytes);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -199,11 +210,12 @@ impl Mapping {
         Ok(())
     }
 
-    /// Memory of `len` bytes for this program alone, zeroed, touched only on use, of huge pages where the kernel has them: for a model of
-    /// a device that keeps blocks in it.
+    /// Maps `len` bytes of memory for this program alone, zeroed, touched only on use, of huge
+    /// pages if the kernel has them. For models of devices that keep their blocks in it.
     ///
     /// # Errors
-    /// `InvalidInput` for no bytes, or more than there are addresses; otherwise what mmap said.
+    /// `InvalidInput` for a length of 0, or one beyond the address space; otherwise the error of
+    /// mmap.
     pub fn new_anonymous(len: usize) -> io::Result<Arc<Self>> {
         let mapped_bytes = len
             .checked_next_multiple_of(HUGE_PAGE)
@@ -222,10 +234,12 @@ impl Mapping {
         }))
     }
 
-    /// Gives whole pages back to the kernel: they read as zeroes from now on. Only of [`Mapping::new_anonymous`].
+    /// Gives whole pages back to the kernel: they read as zeroes from now on. Only for mappings of
+    /// [`Mapping::new_anonymous`].
     ///
     /// # Errors
-    /// `InvalidInput` if the range is not inside, or not of whole pages; otherwise what madvise said.
+    /// `InvalidInput` if the range is not inside, or not of whole pages; otherwise the error of
+    /// madvise.
     pub fn release(&self, offset: usize, len: usize) -> io::Result<()> {
         let page = rustix::param::page_size();
         let inside = offset <= self.len && len <= self.len - offset;
@@ -242,7 +256,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {
@@ -252,19 +266,20 @@ impl Mapping {
         }
     }
 
-    /// Whether its file was cut short while it was mapped.
+    /// Whether the file was truncated while it was mapped.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.cover.as_ref().is_some_and(Cover::is_hit)
     }
 
-    /// Address of the range's first byte.
+    /// Returns the address of the range's first byte.
     #[must_use]
     pub fn start(&self) -> usize {
         self.base.as_ptr() as usize + self.skip_bytes
     }
 
-    /// First address and length in bytes of all that is mapped: at least the range.
+    /// Returns the first address and the length in bytes of the whole mapping, which contains the
+    /// range.
     #[must_use]
     pub fn region(&self) -> (usize, usize) {
         (self.base.as_ptr() as usize, self.mapped_bytes)
@@ -286,7 +301,8 @@ impl Drop for Mapping {
     }
 }
 
-/// A file in memory; gone with its last descriptor and mapping. Its size cannot change.
+/// Creates a file in memory, which is gone with its last descriptor and mapping. Its size cannot
+/// change.
 pub(crate) fn memory_file(len_bytes: u64, kind: MemfdFlags) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind;
     let file = rustix::fs::memfd_create("qpair", flags)?;
@@ -298,7 +314,8 @@ pub(crate) fn memory_file(len_bytes: u64, kind: MemfdFlags) -> io::Result<OwnedF
     Ok(file)
 }
 
-/// The unit in which a file can be mapped: larger for huge pages, which say so as their block.
+/// Returns the unit in which a file can be mapped. It is larger for huge pages, whose files report
+/// it as their block size.
 fn page_bytes_of(file: BorrowedFd<'_>) -> u64 {
     const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
     let usual = rustix::param::page_size() as u64;
@@ -308,7 +325,8 @@ fn page_bytes_of(file: BorrowedFd<'_>) -> u64 {
     }
 }
 
-/// An address that suits huge pages, with room for `len` bytes; free when it was looked for.
+/// Returns an address that is aligned to huge pages, with `len` free bytes. Another thread may use
+/// it meanwhile.
 fn free_address(len: usize) -> io::Result<*mut std::ffi::c_void> {
     let room = len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
     let null = std::ptr::null_mut();
@@ -322,11 +340,13 @@ fn free_address(len: usize) -> io::Result<*mut std::ffi::c_void> {
     }
 }
 
-/// How often an address that suits huge pages is looked for: another thread may map something there first.
+/// The number of tries to map at such an address, because another thread may map something there
+/// first.
 const ADDRESS_TRIES: u32 = 16;
 
-/// Maps a part of a file, shared; of a huge page's size or more, at an address that suits huge pages. A process that is handed the file
-/// registers it by huge pages (SPDK), so a part that lay between two of them would not do.
+/// Maps a part of a file, shared. A part of a huge page's size or more is mapped at an address that
+/// is aligned to huge pages, because a process that receives the file may register it by huge pages
+/// (SPDK).
 pub(crate) fn map_file(
     file: BorrowedFd<'_>,
     offset_bytes: u64,
@@ -466,8 +486,8 @@ mod tests {
         assert_eq!(one.bytes().load_u64(0), 0);
     }
 
-    /// Huge pages that are not to be had made a mapping fail that was to replace another; what it had unmapped until then was another thread's
-    /// when it was cleaned up.
+    /// Huge pages that are not to be had made a mapping fail that was to replace another; what it
+    /// had unmapped until then was another thread's when it was cleaned up.
     #[test]
     fn a_mapping_that_fails_takes_nothing_of_others() {
         let stop = std::sync::atomic::AtomicBool::new(false);

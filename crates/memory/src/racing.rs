@@ -1,8 +1,9 @@
-//! Loads, stores and copies at any alignment that may race: what [`crate::RacyBytes`] is made of. See the crate's safety argument,
-//! point 3.
+//! Loads, stores and copies at any alignment that may race: what [`crate::RacyBytes`] is made of.
+//! See the crate's safety argument, point 3.
 //!
-//! On x86-64 they are instructions of the processor, sixteen bytes at a time or strings of them, which the compiler knows nothing about but where they
-//! read and write; elsewhere relaxed atomic accesses of whole aligned words, and of bytes at the ends.
+//! On x86-64 they are instructions of the processor, sixteen bytes at a time or strings of them,
+//! which the compiler knows nothing about but where they read and write; elsewhere relaxed atomic
+//! accesses of whole aligned words, and of bytes at the ends.
 
 #[cfg(not(target_arch = "x86_64"))]
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -11,15 +12,16 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 #[cfg(target_arch = "x86_64")]
 const VECTOR_BYTES: usize = 16;
 
-/// Copies of at least this many bytes go by the string instruction: from there on it is the faster one.
+/// Copies of at least this many bytes go by the string instruction: from there on it is the faster
+/// one.
 #[cfg(target_arch = "x86_64")]
 const STRING_BYTES: usize = 1024;
 
 /// Loads eight bytes as a little-endian integer.
 ///
 /// # Safety
-/// They can be read, and so can the aligned words that they lie in; every writer that may write them meanwhile does so by stores of this module,
-/// by atomic ones or from outside the program.
+/// They can be read, and so can the aligned words that they lie in; every writer that may write
+/// them meanwhile does so by stores of this module, by atomic ones or from outside the program.
 #[inline(always)]
 pub(crate) unsafe fn load_u64(source: *const u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -54,7 +56,8 @@ pub(crate) unsafe fn load_u64(source: *const u8) -> u64 {
 /// Copies bytes that others may be writing.
 ///
 /// # Safety
-/// As [`load_u64`] for each of the `len` bytes at `source`; `target` can be written for as many and belongs to the caller alone.
+/// As [`load_u64`] for each of the `len` bytes at `source`; `target` can be written for as many and
+/// belongs to the caller alone.
 #[inline]
 pub(crate) unsafe fn copy_out(source: *const u8, target: *mut u8, len: usize) {
     // SAFETY: what is read is within `len` bytes of `source`, what is written within as many of `target`.
@@ -83,8 +86,9 @@ pub(crate) unsafe fn copy_out(source: *const u8, target: *mut u8, len: usize) {
 /// Copies to bytes that others may be reading.
 ///
 /// # Safety
-/// `source` can be read for `len` bytes and nothing writes it; `target` can be written for as many, nothing else writes it, and every reader
-/// that reads it meanwhile does so by loads of this module, by atomic ones or from outside the program.
+/// `source` can be read for `len` bytes and nothing writes it; `target` can be written for as many,
+/// nothing else writes it, and every reader that reads it meanwhile does so by loads of this
+/// module, by atomic ones or from outside the program.
 #[inline]
 pub(crate) unsafe fn copy_in(source: *const u8, target: *mut u8, len: usize) {
     // SAFETY: what is read is within `len` bytes of `source`, what is written within as many of `target`.
@@ -138,7 +142,8 @@ pub(crate) unsafe fn move_string(source: *const u8, target: *mut u8, len: usize)
     }
 }
 
-/// Moves `len` bytes by the processor's own loads and stores; the last ones may overlap those before.
+/// Moves `len` bytes by the processor's own loads and stores; the last ones may overlap those
+/// before.
 ///
 /// # Safety
 /// `source` can be read and `target` written for `len` bytes; the two do not overlap.

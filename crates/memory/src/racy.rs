@@ -1,8 +1,8 @@
 //! Reads that race with writers, and the writes they may race with.
 //!
-//! An optimistic reader reads first and asks afterwards whether what it read was stable. Until then any
-//! value may come out, so nothing here panics or trusts an offset: what lies outside reads as zero, and
-//! stores outside are dropped. See the crate's safety argument, point 3.
+//! An optimistic reader reads first and asks afterwards whether what it read was stable. Until then
+//! any value may come out, so nothing here panics or trusts an offset: what lies outside reads as
+//! zero, and stores outside are dropped. See the crate's safety argument, point 3.
 
 use std::cmp::Ordering as Cmp;
 use std::marker::PhantomData;
@@ -64,15 +64,16 @@ macro_rules! store {
 
 impl<'a> RacyBytes<'a> {
     /// # Safety
-    /// `base` is aligned to 8 and points to `len` bytes, a multiple of 8, that stay mapped for `'a` and that, during
-    /// `'a`, are written only by atomic stores, by copies of `racing.rs`, or from outside the program.
+    /// `base` is aligned to 8 and points to `len` bytes, a multiple of 8, that stay mapped for `'a`
+    /// and that, during `'a`, are written only by atomic stores, by copies of `racing.rs`, or from
+    /// outside the program.
     #[inline(always)]
     pub(crate) unsafe fn new(base: *const u8, len: usize) -> Self {
         debug_assert!((base as usize | len).is_multiple_of(8));
         Self { base, len, lifetime: PhantomData }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline(always)]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a block of memory is never empty")]
@@ -107,8 +108,9 @@ impl<'a> RacyBytes<'a> {
         unsafe { racing::load_u64(self.base.add(offset)) }
     }
 
-    /// The first eight of `len` bytes at `offset` as a big-endian number, shorter ones with zeroes behind: such numbers sort as
-    /// the bytes do, up to eight. 0 if the bytes end among the first eight of all.
+    /// The first eight of `len` bytes at `offset` as a big-endian number, shorter ones with zeroes
+    /// behind: such numbers sort as the bytes do, up to eight. 0 if the bytes end among the first
+    /// eight of all.
     #[inline(always)]
     #[must_use]
     pub fn load_head(self, offset: usize, len: usize) -> u64 {
@@ -134,7 +136,8 @@ impl<'a> RacyBytes<'a> {
         unsafe { racing::copy_out(self.base.add(offset), target.as_mut_ptr(), target.len()) }
     }
 
-    /// Appends `len` bytes from `offset` on to `target`; bytes out of bounds read as 0. Never more than there are bytes.
+    /// Appends `len` bytes from `offset` on to `target`; bytes out of bounds read as 0. Never more
+    /// than there are bytes.
     #[inline]
     pub fn append_to(self, offset: usize, len: usize, target: &mut Vec<u8>) {
         let len = len.min(self.len);
@@ -206,7 +209,7 @@ impl<'a> RacyBytesMut<'a> {
         Self { base, len, lifetime: PhantomData }
     }
 
-    /// The same bytes for reading.
+    /// Returns the same bytes for reading.
     #[inline(always)]
     #[must_use]
     pub fn read(&self) -> RacyBytes<'_> {
@@ -259,8 +262,8 @@ impl<'a> RacyBytesMut<'a> {
         }
     }
 
-    /// Moves `len` bytes from `source` to `target`; the ranges may overlap. Both are multiples of 8,
-    /// as is `len`.
+    /// Moves `len` bytes from `source` to `target`; the ranges may overlap. Both are multiples of
+    /// 8, as is `len`.
     pub fn move_words(&mut self, source: usize, target: usize, len: usize) {
         debug_assert!(
             source.is_multiple_of(8) && target.is_multiple_of(8) && len.is_multiple_of(8)
@@ -284,7 +287,8 @@ impl<'a> RacyBytesMut<'a> {
     }
 }
 
-/// Asks the processor to fetch the cache lines that `bytes` lie in; a hint without effect on values.
+/// Asks the processor to fetch the cache lines that `bytes` lie in; a hint without effect on
+/// values.
 #[inline]
 pub fn prefetch_bytes(bytes: &[u8]) {
     for line in bytes.chunks(64).map(<[u8]>::as_ptr).chain(bytes.last().map(std::ptr::from_ref)) {

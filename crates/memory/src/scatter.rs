@@ -1,8 +1,10 @@
 //! Memory that the caller gave, and lists of segments in it.
 //!
 //! Invariants:
-//! - a segment that is in a list lies in a region of the same [`Scatter`], which keeps the region mapped;
-//! - list `n` is changed through the one lease on it, which is borrowed mutably meanwhile, and read through that lease alone.
+//! - a segment that is in a list lies in a region of the same [`Scatter`], which keeps the region
+//!   mapped;
+//! - list `n` is changed through the one lease on it, which is borrowed mutably meanwhile, and read
+//!   through that lease alone.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -25,7 +27,7 @@ pub struct Segment {
 /// A part of a buffer that lies in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins; good for as long as the buffer is.
+    /// The address of the first byte; valid as long as the buffer lives.
     pub address: *mut u8,
     /// Bytes; not 0.
     pub len_bytes: usize,
@@ -36,7 +38,7 @@ struct List {
     len_bytes: usize,
 }
 
-/// What a foreign arena has in place of blocks.
+/// The mapped regions and the lists of segments that a foreign arena has in place of blocks.
 pub(crate) struct Scatter {
     regions: Box<[Arc<Mapping>]>,
     lists: Box<[UnsafeCell<List>]>,

@@ -1,4 +1,5 @@
-//! Access to memory that others write at any time, and that any of us may write. See the crate's safety argument, point 5.
+//! Access to memory that others write at any time, and that any of us may write. See the crate's
+//! safety argument, point 5.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -6,10 +7,11 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 /// Copies of at least this many bytes go by the string instruction.
 const STRING_BYTES: usize = 128;
 
-/// Bytes shared with other processes or with a device. Every value read may be torn, and may be anything.
+/// Bytes shared with other processes or with a device. Every value read may be torn, and may be
+/// anything.
 ///
-/// Offsets are in bytes. Loads and stores are naturally aligned and in bounds; others read as 0 and are dropped. Integers are
-/// little-endian, as in registers and queues.
+/// Offsets are in bytes. Loads and stores are naturally aligned and in bounds; others read as 0 and
+/// are dropped. Integers are little-endian, as in registers and queues.
 #[derive(Clone, Copy)]
 pub struct SharedBytes<'a> {
     base: *mut u8,
@@ -51,34 +53,34 @@ macro_rules! access {
 
 impl<'a> SharedBytes<'a> {
     /// # Safety
-    /// `base` is aligned to 8 and points to `len` bytes that stay mapped for `'a`, are writable if `writable`, and to which no reference
-    /// is formed during `'a`.
+    /// `base` is aligned to 8 and points to `len` bytes that stay mapped for `'a`, are writable if
+    /// `writable`, and to which no reference is formed during `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new(base: *mut u8, len: usize, writable: bool) -> Self {
         debug_assert!((base as usize).is_multiple_of(8));
         Self { base, len, writable, lifetime: PhantomData }
     }
 
-    /// Where the byte at `offset` is, for devices.
+    /// Returns the address of the byte at `offset`, for devices.
     #[inline(always)]
     pub(crate) fn address(self, offset: usize) -> *mut u8 {
         self.base.wrapping_add(offset)
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline(always)]
     #[must_use]
     pub fn len(self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether the range has no bytes.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Whether stores do something.
+    /// Whether the memory can be written. Stores to read-only memory do nothing.
     #[must_use]
     pub fn is_writable(self) -> bool {
         self.writable
@@ -155,7 +157,7 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// A part of the bytes, or `None` if it does not lie inside or is not aligned to 8.
+    /// Returns a part of the bytes, or `None` if it does not lie inside or is not aligned to 8.
     #[inline]
     #[must_use]
     pub fn part(self, offset: usize, len: usize) -> Option<Self> {
@@ -185,7 +187,8 @@ impl<'a> SharedBytes<'a> {
         unsafe { copy(source.as_ptr(), self.base.add(offset), source.len()) }
     }
 
-    /// Copies `len` bytes between two shared memories that do not overlap; dropped whole if they do not lie inside both.
+    /// Copies `len` bytes between two shared memories that do not overlap; dropped whole if they do
+    /// not lie inside both.
     #[inline]
     pub fn copy_between(
         source: Self,
@@ -221,7 +224,8 @@ impl<'a> SharedBytes<'a> {
     }
 }
 
-/// Copies bytes that others may be writing, as a device would: by the processor's string instruction, or byte by byte.
+/// Copies bytes that others may be writing, as a device would: by the processor's string
+/// instruction, or byte by byte.
 ///
 /// # Safety
 /// `source` can be read and `target` written for `len` bytes.

@@ -1,7 +1,7 @@
 //! The processor's clock.
 
-/// Ticks since some moment, at a rate that stays the same while a machine runs: for shares of time, not for its length. It costs some tens
-/// of cycles where the processor tells it to programs.
+/// Ticks since some moment, at a rate that stays the same while a machine runs: for shares of time,
+/// not for its length. It costs some tens of cycles where the processor tells it to programs.
 #[inline(always)]
 #[must_use]
 pub fn ticks() -> u64 {

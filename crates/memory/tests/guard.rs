@@ -1,6 +1,7 @@
 //! Files that are cut short while they are mapped.
 //!
-//! A fault that is not caught ends a process, so each case is a process of its own: this program, started again with the case's name.
+//! A fault that is not caught ends a process, so each case is a process of its own: this program,
+//! started again with the case's name.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "skips are reported")]

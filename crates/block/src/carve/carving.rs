@@ -1,6 +1,7 @@
-//! A carved device: its map is read, and changed.
+//! Reads and changes the slice map of a carved device.
 //!
-//! Invariant: the slot that is not written holds a whole map that is durable, or there never was one.
+//! Invariant: the slot that is not written holds a whole map that is durable, or there never was
+//! one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,20 +13,20 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::serial::SerialChannel;
 use crate::slice::SliceDevice;
 
-/// A device, and the map of its slices. One at a time changes a device.
+/// A carved device and the map of its slices. Only one `Carving` at a time may change a device.
 pub struct Carving {
     device: Arc<dyn BlockDevice>,
     map: CarveMap,
-    /// The slot that has the map; the other is written next.
+    /// The slot that has the newest map; the next change writes the other slot.
     slot: usize,
-    /// A change has failed: it is unknown which map is there.
+    /// Whether a change has failed, so that it is unknown which map is on the device.
     is_unsure: bool,
 }
 
-/// What the two slots of a device's map hold.
+/// Reads both slots of a device's slice map and returns the content of each.
 ///
 /// # Errors
-/// What the device says.
+/// Returns the device's error if a slot cannot be read.
 pub fn examine_carving(device: &dyn BlockDevice) -> Result<[CarveSlot; 2]> {
     let mut slots = [CarveSlot::Blank, CarveSlot::Blank];
     if device.size_bytes() >= CARVED_FROM_BYTES {
@@ -40,10 +41,11 @@ pub fn examine_carving(device: &dyn BlockDevice) -> Result<[CarveSlot; 2]> {
 }
 
 impl Carving {
-    /// Reads the map of a device; none if it has none.
+    /// Reads the map of a device. Returns `None` if the device has no map.
     ///
     /// # Errors
-    /// `Invalid` for a map that is damaged in both slots, and what the device says.
+    /// `Invalid` if the map is damaged in both slots, or the device's error if a slot cannot be
+    /// read.
     pub fn open(device: &Arc<dyn BlockDevice>) -> Result<Option<Self>> {
         let mut newest: Option<(usize, CarveMap)> = None;
         let mut damage = None;
@@ -77,10 +79,12 @@ impl Carving {
         }
     }
 
-    /// Reads the map of a device, or begins one that is written with its first slice: where nothing is, or, `by_force`, over whatever is there.
+    /// Reads the map of a device, or begins a new one, which is written together with its first
+    /// slice. A new map needs a blank device, unless `by_force` is set.
     ///
     /// # Errors
-    /// `Exists` for a device that holds something else; what [`Carving::open`] says unless it is by force.
+    /// `Exists` if the device holds something else; the errors of [`Carving::open`], except for a
+    /// damaged map with `by_force`.
     pub fn open_or_begin(device: &Arc<dyn BlockDevice>, by_force: bool) -> Result<Self> {
         match Self::open(device) {
             Ok(Some(carving)) => return Ok(carving),
@@ -97,23 +101,24 @@ impl Carving {
         Ok(Self { device: device.clone(), map, slot: 1, is_unsure: false })
     }
 
-    /// Its slices.
+    /// Returns the map of the slices.
     #[must_use]
     pub fn map(&self) -> &CarveMap {
         &self.map
     }
 
-    /// What it is carved from.
+    /// Returns the device that is carved.
     #[must_use]
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
     }
 
-    /// A new slice, not yet in the map: at `start_bytes`, or where there is room.
+    /// Plans a new slice without putting it into the map. The slice begins at `start_bytes`, or
+    /// where there is room.
     ///
     /// # Errors
-    /// `Invalid` off the grid of the device, over another slice or for a name that is none; `Exists` for a name that is taken; `NoSpace` past
-    /// the end of the device.
+    /// `Invalid` if the slice is off the grid of the device, overlaps another slice or has an
+    /// invalid name; `Exists` if the name is taken; `NoSpace` past the end of the device.
     pub fn plan(&self, name: &str, start_bytes: Option<u64>, size_bytes: u64) -> Result<Slice> {
         let device_bytes = self.device.size_bytes();
         let start_bytes = start_bytes.or_else(|| self.map.place(size_bytes, device_bytes));
@@ -133,20 +138,22 @@ impl Carving {
         Ok(slice)
     }
 
-    /// Puts a planned slice into the map. Once this returns, it survives whatever happens.
+    /// Puts a planned slice into the map. When this returns, the change is durable.
     ///
     /// # Errors
-    /// As [`Carving::plan`]; what the device says: then the slice is there or not, as a device that is opened again shows.
+    /// The errors of [`Carving::plan`], or the device's error. After an error of the device the
+    /// slice may be in the map or not; opening the device again shows which.
     pub fn add(&mut self, slice: Slice) -> Result<()> {
         let mut map = self.map.clone();
         map.add(slice)?;
         self.write(map)
     }
 
-    /// Takes a slice out of the map. Its bytes stay where they are.
+    /// Removes a slice from the map. The bytes of the slice are left as they are.
     ///
     /// # Errors
-    /// `NotFound`; what the device says: then the slice is there or not, as a device that is opened again shows.
+    /// `NotFound`, or the device's error. After an error of the device the slice may be in the map
+    /// or not; opening the device again shows which.
     pub fn delete(&mut self, name: &str) -> Result<()> {
         self.find(name)?;
         let mut map = self.map.clone();
@@ -164,15 +171,15 @@ impl Carving {
         })
     }
 
-    /// A slice, as a device.
+    /// Opens a slice of the map as a device.
     ///
     /// # Errors
-    /// `NotFound`; `NoSpace` for one that does not lie on the device.
+    /// `NotFound`; `NoSpace` if the slice lies beyond the end of the device.
     pub fn slice(&self, name: &str) -> Result<SliceDevice> {
         self.open_slice(self.find(name)?)
     }
 
-    /// As [`Carving::slice`], of one that may not be in the map yet.
+    /// Opens a slice as a device, like [`Carving::slice`]. The slice need not be in the map yet.
     ///
     /// # Errors
     /// `Invalid` off the grid of the device, `NoSpace` past its end.

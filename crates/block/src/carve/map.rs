@@ -1,19 +1,20 @@
-//! The map as bytes, and the rules that its slices keep.
+//! The encoding of the slice map, and the rules that its slices keep.
 //!
-//! Invariant: slices are sorted by where they begin, do not overlap, begin behind the slots of the map, and have a name each, and no two the same.
+//! Invariant: slices are sorted by their start, do not overlap, begin behind the slots of the map,
+//! and have unique names.
 
 use std::ops::Range;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Where the first slice can begin: what is before is the map's.
+/// The lowest offset at which a slice can begin, in bytes. The space before it belongs to the map.
 pub const CARVED_FROM_BYTES: u64 = 1 << 20;
-/// Slices of a device at most.
+/// The maximum number of slices of a device.
 pub const SLICES_MAX: usize = (SLOT_BYTES - HEADER_BYTES) / ENTRY_BYTES;
 
-/// Where the two slots are.
+/// The offsets of the two slots, in bytes.
 pub(super) const SLOT_OFFSETS: [u64; 2] = [0, 512 << 10];
-/// Bytes of a slot at most.
+/// The maximum size of a slot, in bytes.
 pub(super) const SLOT_BYTES: usize = 64 << 10;
 
 const MAGIC: [u8; 8] = *b"qpcarve\x1a";
@@ -21,23 +22,23 @@ const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 64;
 const ENTRY_BYTES: usize = 96;
 const NAME_BYTES_MAX: usize = 64;
-/// What slices begin on for which no place was asked.
+/// The preferred alignment of slices that are created without a requested offset.
 const PLACE_BYTES: u64 = 1 << 20;
 
 /// A part of a device, with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// Its name.
+    /// The name, unique on the device.
     pub name: String,
-    /// Where it begins.
+    /// The offset of the first byte on the device.
     pub start_bytes: u64,
-    /// How large it is.
+    /// The size in bytes.
     pub size_bytes: u64,
-    /// Its own for ever: another slice of the same name has another.
+    /// The id, chosen when the slice is created. A later slice of the same name gets another id.
     pub id: [u8; 16],
 }
 
-/// Whether a slice can be called that.
+/// Whether `name` is a valid slice name.
 pub(crate) fn is_slice_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain)
@@ -48,7 +49,7 @@ impl Slice {
         self.start_bytes..self.start_bytes + self.size_bytes
     }
 
-    /// Its id, as UUIDs are written.
+    /// Returns the id in the usual notation of UUIDs.
     #[must_use]
     pub fn uuid(&self) -> String {
         let hex: String = self.id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -56,30 +57,31 @@ impl Slice {
     }
 }
 
-/// What a slot of the map holds.
+/// The content of one slot of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CarveSlot {
-    /// Zeroes.
+    /// The slot is all zeroes.
     Blank,
-    /// Something that is no map.
+    /// The slot holds something that is not a map.
     Foreign,
-    /// A map that was not written whole, or has changed since: why it cannot be used.
+    /// The slot holds a map that was not written whole, or that changed since, and the reason why
+    /// it cannot be used.
     Damaged(&'static str),
-    /// A map.
+    /// The slot holds a whole map.
     Whole(CarveMap),
 }
 
 /// The slices of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CarveMap {
-    /// How many changes there were: of two maps, the one with more counts.
+    /// The number of changes so far. Of two maps, the one with the higher number is valid.
     pub generation: u64,
-    /// In the order in which they lie.
+    /// The slices, in the order of their starts.
     pub slices: Vec<Slice>,
 }
 
 impl CarveMap {
-    /// A slot's bytes: as many as are needed.
+    /// Encodes the map for a slot, without padding.
     pub(super) fn encode(&self) -> Vec<u8> {
         let len = HEADER_BYTES + self.slices.len() * ENTRY_BYTES;
         let mut bytes = Vec::with_capacity(len);
@@ -103,7 +105,7 @@ impl CarveMap {
         bytes
     }
 
-    /// Reads the bytes of a slot.
+    /// Decodes the bytes of a slot.
     pub(super) fn decode(slot: &[u8]) -> CarveSlot {
         let half = |at: usize| u32::from_le_bytes(slot[at..at + 4].try_into().unwrap_or_default());
         if !slot.starts_with(&MAGIC) || slot.len() < HEADER_BYTES {
@@ -136,13 +138,13 @@ impl CarveMap {
         CarveSlot::Whole(map)
     }
 
-    /// A slice by its name.
+    /// Finds a slice by its name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Slice> {
         self.slices.iter().find(|slice| slice.name == name)
     }
 
-    /// What lies between the slices, up to the end of a device.
+    /// Returns the ranges that no slice uses, up to the end of a device of `device_bytes`.
     #[must_use]
     pub fn free(&self, device_bytes: u64) -> Vec<Range<u64>> {
         let mut free = Vec::new();
@@ -157,7 +159,8 @@ impl CarveMap {
         free
     }
 
-    /// Where a slice of this size has room, on a MiB if possible.
+    /// Finds a free range of `size_bytes` and returns its start, which is a multiple of 1 MiB if
+    /// possible.
     pub(super) fn place(&self, size_bytes: u64, device_bytes: u64) -> Option<u64> {
         let free = self.free(device_bytes);
         let fits = |start: u64, end: u64| start <= end && end - start >= size_bytes;
@@ -178,7 +181,8 @@ impl CarveMap {
         Ok(())
     }
 
-    /// Whether a slice can be among the others.
+    /// Checks that a slice can be added: its name, its range, and that it does not overlap another
+    /// slice.
     fn check(&self, slice: &Slice) -> Result<()> {
         let Slice { name, start_bytes, size_bytes, .. } = slice;
         let wrong =

@@ -1,6 +1,6 @@
-//! Disks carved from a device: named slices, and the map of them that lies on the device itself.
+//! Disks carved from a device: named slices, and a map of them on the device itself.
 //!
-//! docs/design/carve.md has the format, and how it is changed.
+//! The format, and how it is changed, is described in docs/design/carve.md.
 
 mod carving;
 mod map;

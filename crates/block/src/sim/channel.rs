@@ -1,6 +1,7 @@
 //! The data plane of a simulated device.
 //!
-//! Requests stay in the channel until the doorbell rings: a caller that forgets to ring waits for ever.
+//! Requests stay in the channel until the doorbell rings: a caller that forgets to ring waits
+//! forever.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ pub(super) struct SimChannel {
     port: usize,
     free_running: bool,
     depth: u32,
-    /// Not yet handed over; flushes with what they cover.
+    /// Requests that were not handed over yet; flushes with the mark of the writes that they cover.
     staged: Vec<(Request, u64)>,
     wake: Option<Arc<WakeEvent>>,
     system_calls: u64,
@@ -54,7 +55,8 @@ impl SimChannel {
         }
     }
 
-    /// Lets time pass until the next of this channel's requests ends, but not past `until_ns`; whether one has.
+    /// Lets time pass until the next of this channel's requests ends, but not past `until_ns`.
+    /// Returns whether one has ended.
     fn skip(&self, until_ns: u64) -> bool {
         let Some(due_ns) = lock(&self.disk).next_due_ns(self.port) else { return false };
         self.clock.pass_until(due_ns.min(until_ns));
@@ -138,7 +140,7 @@ impl IoChannel for SimChannel {
 }
 
 impl Drop for SimChannel {
-    /// What was handed over takes its course, as after the end of a process.
+    /// Carries out the requests in flight, as a device does when a process ends.
     fn drop(&mut self) {
         while lock(&self.disk).in_flight(self.port) > 0 {
             let mut ended = Vec::new();

@@ -1,7 +1,8 @@
 //! The virtual clock that simulated devices and stepped workers share.
 //!
-//! Time moves only when a caller says so: a turn of a worker takes a little ([`SimClock::pass`]), and when no worker
-//! has anything to do it jumps to the next thing that is due ([`SimClock::skip`]).
+//! Time moves only when a caller says so: a turn of a worker takes a little ([`SimClock::pass`]),
+//! and when no worker has anything to do it jumps to the next thing that is due
+//! ([`SimClock::skip`]).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Default)]
 struct State {
     now_ns: u64,
-    /// Times at which something will be ready, soonest on top; some may be past.
+    /// The times at which something will be ready, soonest on top; some may be past.
     due_ns: BinaryHeap<Reverse<u64>>,
 }
 
@@ -22,7 +23,7 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// A clock at 0.
+    /// Creates a clock at 0.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -32,7 +33,7 @@ impl SimClock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time, nanoseconds.
+    /// Returns the time in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.lock().now_ns
@@ -55,8 +56,8 @@ impl SimClock {
         self.lock().due_ns.push(Reverse(at_ns));
     }
 
-    /// Jumps to the next time at which something is ready, or stays if something is that no caller was told of;
-    /// `false` if nothing ever will be.
+    /// Jumps to the next time at which something is ready, or stays if something is ready already
+    /// that no caller was told of. Returns `false` if nothing will ever be ready.
     #[must_use]
     pub fn skip(&self) -> bool {
         let mut state = self.lock();

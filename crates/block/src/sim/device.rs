@@ -14,33 +14,36 @@ use crate::device::{BlockDevice, ChannelOptions, DeviceInfo, IoChannel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::size::format_bytes;
 
-/// How to make a [`SimDevice`].
+/// The options of a [`SimDevice`].
 #[derive(Clone, Debug)]
 pub struct SimOptions {
-    /// Its name in reports.
+    /// The name in reports.
     pub name: String,
-    /// Decides its latencies and faults, and what survives a power cut.
+    /// The seed of the latencies and faults, and of what survives a power cut.
     pub seed: u64,
-    /// Virtual time; shared by all that work together.
+    /// The virtual clock, shared by everything that works together.
     pub clock: SimClock,
-    /// What it hangs on; shared by devices that lose power together.
+    /// The power supply; devices that share one lose power together.
     pub power: SimPower,
-    /// Size of a new one, bytes; a multiple of the logical block.
+    /// The size of a new device in bytes; a multiple of the logical block.
     pub size_bytes: u64,
-    /// Size up to which it can grow, bytes.
+    /// The size up to which the device can grow, in bytes.
     pub size_bytes_max: u64,
-    /// Smallest unit of addressing, bytes: 512 or more. Power cuts tear at 512 all the same.
+    /// The smallest unit of addressing in bytes: 512 or more. Power cuts tear writes at 512 bytes
+    /// in any case.
     pub logical_block_bytes: u32,
-    /// Alignment of memory, bytes; it may be above the logical block.
+    /// The alignment of memory in bytes; it may be larger than the logical block.
     pub memory_alignment_bytes: u32,
     /// Whether completed writes need a flush to be durable.
     pub volatile_write_cache: bool,
-    /// Whether looking at a channel lets time pass if nothing else would end what is in flight. For callers that are not stepped.
+    /// Whether polling a channel advances the virtual time when nothing else would complete its
+    /// requests. For callers that are not stepped.
     pub free_running: bool,
 }
 
 impl SimOptions {
-    /// A device of 1 MiB that grows to 1 GiB, with a volatile cache, on power of its own.
+    /// Returns options for a device of 1 MiB that grows to 1 GiB, with a volatile cache and a power
+    /// supply of its own.
     #[must_use]
     pub fn new(seed: u64, clock: &SimClock) -> Self {
         Self {
@@ -58,11 +61,13 @@ impl SimOptions {
     }
 }
 
-/// A disk in memory whose latencies, faults and losses follow from a seed. Clones are the same device.
+/// A disk in memory whose latencies, faults and losses follow from a seed. Clones are the same
+/// device.
 ///
-/// A write is visible once it completed. It is durable once a flush completed that was submitted after its
-/// submitter had its completion, or when it completed with FUA. When the power is cut, each write that is not durable, also
-/// those in flight, is lost, kept or torn between any of its sectors.
+/// A write is visible once it has completed. It is durable once a flush has completed that was
+/// submitted after its submitter had its completion, or when it has completed with FUA. When the
+/// power is cut, each write that is not durable, also those in flight, is lost, kept or torn
+/// between any of its sectors.
 #[derive(Clone)]
 pub struct SimDevice {
     info: Arc<DeviceInfo>,
@@ -73,7 +78,7 @@ pub struct SimDevice {
 }
 
 impl SimDevice {
-    /// Makes one, of zeroes.
+    /// Creates a device of zeroes.
     ///
     /// # Errors
     /// `Invalid` if sizes are off their grid.
@@ -82,7 +87,8 @@ impl SimDevice {
         Self::over(options, content)
     }
 
-    /// Makes one that holds `content`: what survived on another, for instance. Its size is that of the content.
+    /// Creates a device that holds `content`, for example what survived on another one. Its size is
+    /// that of the content.
     ///
     /// # Errors
     /// `Invalid` if sizes are off their grid.
@@ -139,30 +145,30 @@ impl SimDevice {
         self.disk().faults = faults;
     }
 
-    /// Sets the times that requests take from now on.
+    /// Sets the latencies from now on.
     pub fn set_latency(&self, latency: SimLatency) {
         self.disk().latency = latency;
     }
 
-    /// The bytes that reads see; after the power was cut, those that survived.
+    /// Returns the bytes that reads see; after a power cut, those that survived.
     #[must_use]
     pub fn content(&self) -> Vec<u8> {
         self.disk().content()
     }
 
-    /// A hash over all requests that have ended: when, what, and their bytes.
+    /// Returns a hash over all requests that have ended: their times, their kinds, and their bytes.
     #[must_use]
     pub fn trace(&self) -> TraceHash {
         self.disk().trace()
     }
 
-    /// A hash of [`SimDevice::content`].
+    /// Returns a hash of [`SimDevice::content`].
     #[must_use]
     pub fn content_hash(&self) -> TraceHash {
         self.disk().content_hash()
     }
 
-    /// Requests that ended with an error so far.
+    /// Returns the number of requests that ended with an error so far.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.disk().errors()

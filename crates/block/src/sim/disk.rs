@@ -1,8 +1,8 @@
-//! A simulated disk at work: requests under way, in the order in which they end.
+//! A simulated disk at work: the requests in flight, in the order in which they end.
 //!
-//! - A request ends at a time drawn when it was handed over; what it does happens at that moment, and not before a channel
-//!   looks at the disk.
-//! - Once the power was cut nothing changes any more, and every request ends with an error.
+//! - The time at which a request ends is drawn when it is handed over. Its effect happens at that
+//!   time, once a channel looks at the disk.
+//! - After a power cut nothing changes any more, and every request ends with an error.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +17,18 @@ use crate::device::{ChannelStatistics, DeviceInfo};
 use crate::error::IoError;
 use crate::request::{Completion, Op, Request};
 
-/// A request under way.
+/// A request in flight.
 struct Pending {
     channel: usize,
     request: Request,
-    /// For a flush: what it covers.
+    /// The mark of the writes that a flush covers.
     flush_mark: u64,
 }
 
-/// What a disk keeps for one channel.
+/// The state that a disk keeps for one channel.
 #[derive(Default)]
 struct Port {
-    /// Ended, and not yet taken; with the number of the request.
+    /// Completions that were not taken yet, with the number of the request.
     ended: Vec<(u64, Completion)>,
     under_way: u32,
     statistics: ChannelStatistics,
@@ -42,12 +42,12 @@ pub(super) struct Disk {
     rng: fastrand::Rng,
     pub(super) faults: SimFaults,
     pub(super) latency: SimLatency,
-    /// Gone once the power was cut.
+    /// The medium; `None` after a power cut.
     medium: Option<Medium>,
-    /// What survived the cut.
+    /// The bytes that survived the power cut.
     survived: Vec<u8>,
     size_bytes: u64,
-    /// By the time at which they end, then by number.
+    /// The requests in flight by the time at which they end, then by number.
     pending: BTreeMap<(u64, u64), Pending>,
     ports: Vec<Port>,
     /// Requests so far.
@@ -103,13 +103,13 @@ impl Disk {
         }
     }
 
-    /// What a flush submitted now covers.
+    /// Returns the mark of the writes that a flush submitted now covers.
     pub(super) fn flush_mark(&mut self) -> u64 {
         self.settle();
         self.medium.as_ref().map_or(0, Medium::flush_mark)
     }
 
-    /// Begins a request; the number of it is in the trace.
+    /// Begins a request. Its number is in the trace.
     pub(super) fn begin(&mut self, channel: usize, request: Request, flush_mark: u64) {
         self.settle();
         self.requests += 1;
@@ -126,7 +126,7 @@ impl Disk {
         self.settle();
     }
 
-    /// Does what is due by now.
+    /// Carries out the requests that are due by now.
     pub(super) fn settle(&mut self) {
         let now_ns = self.clock.now_ns();
         loop {
@@ -158,7 +158,7 @@ impl Disk {
         }
     }
 
-    /// Loses power: what is under way ends with an error.
+    /// Loses power: requests in flight end with an error.
     fn die(&mut self) {
         let Some(medium) = self.medium.take() else { return };
         let pending = std::mem::take(&mut self.pending);
@@ -244,7 +244,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Takes what has ended of a channel's requests.
+    /// Takes the completions of a channel.
     pub(super) fn take(&mut self, channel: usize, completions: &mut Vec<Completion>) -> usize {
         self.settle();
         let port = &mut self.ports[channel];
@@ -260,7 +260,7 @@ impl Disk {
         count
     }
 
-    /// When the next of a channel's requests ends, virtual nanoseconds.
+    /// Returns the virtual time in nanoseconds at which the next of a channel's requests ends.
     pub(super) fn next_due_ns(&self, channel: usize) -> Option<u64> {
         self.pending
             .iter()
@@ -268,7 +268,7 @@ impl Disk {
             .map(|((due_ns, _), _)| *due_ns)
     }
 
-    /// Requests handed over and not yet taken back.
+    /// Returns the number of requests handed over and not yet taken back.
     pub(super) fn in_flight(&self, channel: usize) -> u32 {
         self.ports[channel].under_way + self.ports[channel].ended.len() as u32
     }
@@ -286,13 +286,13 @@ impl Disk {
         self.trace
     }
 
-    /// The content as reads see it, or what survived the cut of the power.
+    /// Returns the content as reads see it, or the bytes that survived a power cut.
     pub(super) fn content(&mut self) -> Vec<u8> {
         self.settle();
         self.medium.as_ref().map_or_else(|| self.survived.clone(), |medium| medium.visible.clone())
     }
 
-    /// A hash of the content.
+    /// Returns a hash of the content.
     pub(super) fn content_hash(&mut self) -> TraceHash {
         self.settle();
         match &self.medium {
@@ -316,7 +316,7 @@ fn bytes_of<'a>(request: &Request, buffer: &'a Buffer) -> std::borrow::Cow<'a, [
     bytes.into()
 }
 
-/// The bytes that a checked request puts in place of those of its range, if it changes any.
+/// Returns the bytes that a checked request writes to its range, if it changes any.
 fn change_of(request: &Request) -> Option<std::borrow::Cow<'_, [u8]>> {
     debug_assert!((request.len_bytes as usize).is_multiple_of(SECTOR_BYTES));
     match (request.op, &request.buffer) {

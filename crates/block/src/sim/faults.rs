@@ -1,15 +1,16 @@
-//! How often a simulated device does what it should not, and how long it takes for what it should.
+//! The probabilities of a simulated device's faults, and its latencies.
 
 use crate::request::Op;
 
-/// Probabilities of faults, for each request.
+/// The probabilities of faults for each request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SimFaults {
     /// A read fails, once.
     pub read_error: f64,
     /// A write fails; each of its sectors is old or new.
     pub write_error: f64,
-    /// A flush fails; of the writes before it some are durable, some will be with the next flush, and some never.
+    /// A flush fails; of the writes before it some are durable, some will be with the next flush,
+    /// and some never.
     pub flush_error: f64,
     /// A read finds that one of its sectors has gone bad: it cannot be read until it is written.
     pub bad_sector: f64,
@@ -17,16 +18,16 @@ pub struct SimFaults {
     pub bit_flip: f64,
 }
 
-/// Times that requests take, virtual nanoseconds.
+/// The latencies of requests in virtual nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SimLatency {
-    /// A read, on average.
+    /// The average latency of a read.
     pub read_ns: u64,
-    /// A write, on average.
+    /// The average latency of a write.
     pub write_ns: u64,
-    /// A flush, on average; a write with FUA takes as long beside its own time.
+    /// The average latency of a flush; a write with FUA takes as long in addition to its own time.
     pub flush_ns: u64,
-    /// Probability of a request that takes fifty times as long.
+    /// The probability that a request takes fifty times as long.
     pub spike: f64,
 }
 
@@ -37,7 +38,7 @@ impl Default for SimLatency {
 }
 
 impl SimLatency {
-    /// How long one request takes.
+    /// Draws the latency of one request.
     pub(super) fn sample(&self, op: Op, force_unit_access: bool, rng: &mut fastrand::Rng) -> u64 {
         let mean_ns = match op {
             Op::Read => self.read_ns,
@@ -56,7 +57,7 @@ impl SimLatency {
     }
 }
 
-/// Draws only where there is a chance.
+/// Draws a random number only if `probability` is not 0.
 pub(super) fn happens(probability: f64, rng: &mut fastrand::Rng) -> bool {
     probability > 0.0 && rng.f64() < probability
 }

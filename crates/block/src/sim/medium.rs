@@ -1,5 +1,5 @@
-//! What a simulated disk holds: the bytes that reads see, the bytes that would survive a power cut, and the writes between
-//! the two.
+//! The content of a simulated disk: the bytes that reads see, the bytes that would survive a power
+//! cut, and the writes between the two.
 //!
 //! - A write is visible as a whole, at one moment; the order of these moments is the writes' order.
 //! - A durable sector never goes back to an older write: each knows the order of the write it has.
@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 
 use super::trace::TraceHash;
 
-/// Bytes that are written whole or not at all.
+/// The number of bytes that are written whole or not at all.
 pub(super) const SECTOR_BYTES: usize = 512;
 
 /// A write that a power cut may undo.
 struct Unflushed {
     order: u64,
-    /// When its submitter learned of its completion; [`NOT_SEEN`]: not yet.
+    /// The time at which the submitter learned of the completion, or [`NOT_SEEN`].
     seen: u64,
     /// The write's number, by which it is seen.
     number: u64,
@@ -28,11 +28,11 @@ const NOT_SEEN: u64 = u64::MAX;
 pub(super) struct Medium {
     pub(super) visible: Vec<u8>,
     durable: Vec<u8>,
-    /// For each sector, the order of the write that it has durably.
+    /// The order of the write whose data each sector durably has.
     durable_order: Vec<u64>,
     unflushed: Vec<Unflushed>,
     order: u64,
-    /// Completions that submitters have learned of.
+    /// The number of completions that submitters have learned of.
     seen: u64,
     bad: BTreeSet<usize>,
 }
@@ -51,7 +51,7 @@ impl Medium {
         }
     }
 
-    /// Makes it that large: what is new reads as zeroes, what is cut off is gone.
+    /// Changes the size. New bytes read as zeroes, and bytes past the end are lost.
     pub(super) fn resize(&mut self, size_bytes: usize) {
         self.visible.resize(size_bytes, 0);
         self.durable.resize(size_bytes, 0);
@@ -60,7 +60,7 @@ impl Medium {
         self.bad.retain(|sector| *sector < size_bytes / SECTOR_BYTES);
     }
 
-    /// Makes a write visible, and durable if it is said so.
+    /// Makes a write visible, and durable if `durable` is set.
     pub(super) fn write(&mut self, number: u64, offset_bytes: usize, data: &[u8], durable: bool) {
         self.order += 1;
         self.visible[offset_bytes..offset_bytes + data.len()].copy_from_slice(data);
@@ -84,7 +84,8 @@ impl Medium {
         }
     }
 
-    /// A write that failed: each sector is old or new, and what is new waits for a flush, or is never durable.
+    /// Carries out a write that fails: each sector is old or new, and new sectors wait for a flush,
+    /// or are never durable.
     pub(super) fn write_some(
         &mut self,
         number: u64,
@@ -114,7 +115,8 @@ impl Medium {
         }
     }
 
-    /// The submitter learns that a write completed: a flush that it submits from now on covers it.
+    /// Notes that the submitter learned of a write's completion: a flush that it submits from now
+    /// on covers the write.
     pub(super) fn see(&mut self, number: u64) {
         self.seen += 1;
         let seen = self.seen;
@@ -124,12 +126,12 @@ impl Medium {
         }
     }
 
-    /// What a flush that is submitted now covers.
+    /// Returns the mark of the writes that a flush submitted now covers.
     pub(super) fn flush_mark(&self) -> u64 {
         self.seen
     }
 
-    /// Ends a flush with this mark: what it covers is durable, what else there is may be.
+    /// Ends a flush with this mark: the writes that it covers are durable, and others may be.
     pub(super) fn flush(&mut self, mark: u64, rng: &mut fastrand::Rng) {
         let unflushed = std::mem::take(&mut self.unflushed);
         for write in unflushed {
@@ -141,7 +143,8 @@ impl Medium {
         }
     }
 
-    /// A flush that failed: of what it covers, some is durable, some is as before, and some will never be.
+    /// Ends a flush that fails: of the writes that it covers, some are durable, some are as before,
+    /// and some will never be durable.
     pub(super) fn fail_flush(&mut self, mark: u64, rng: &mut fastrand::Rng) {
         let unflushed = std::mem::take(&mut self.unflushed);
         for write in unflushed {
@@ -153,7 +156,8 @@ impl Medium {
         }
     }
 
-    /// The power is cut, with these writes in flight: each write that was not flushed is lost, kept or torn. What survives.
+    /// Cuts the power with these writes in flight: each write that was not flushed is lost, kept or
+    /// torn. Returns the bytes that survive.
     pub(super) fn cut(
         mut self,
         in_flight: Vec<(usize, Box<[u8]>)>,
@@ -184,7 +188,7 @@ impl Medium {
         self.durable
     }
 
-    /// Lets a sector of a range go bad.
+    /// Makes a sector of a range bad.
     pub(super) fn spoil(&mut self, offset_bytes: usize, len: usize, rng: &mut fastrand::Rng) {
         let first = offset_bytes / SECTOR_BYTES;
         self.bad.insert(first + rng.usize(0..len / SECTOR_BYTES));
@@ -196,14 +200,14 @@ impl Medium {
         !self.bad.is_empty() && self.bad.range(first..first + len / SECTOR_BYTES).next().is_some()
     }
 
-    /// Flips a bit of a range, for good.
+    /// Flips a bit of a range permanently.
     pub(super) fn flip(&mut self, offset_bytes: usize, len: usize, rng: &mut fastrand::Rng) {
         let (at, bit) = (offset_bytes + rng.usize(0..len), 1 << rng.u8(0..8));
         self.visible[at] ^= bit;
         self.durable[at] ^= bit;
     }
 
-    /// The bytes that reads see.
+    /// Returns a hash of the bytes that reads see.
     pub(super) fn hash(&self) -> TraceHash {
         let mut hash = TraceHash::default();
         hash.add_bytes(&self.visible);

@@ -1,9 +1,10 @@
-//! Devices, their power and a clock that exist only in memory, decided by a seed: what deterministic simulation runs on.
-//! See docs/design/simulation.md.
+//! Devices, their power supply and a clock that exist only in memory and follow from a seed: the
+//! basis of deterministic simulation. See docs/design/simulation.md.
 //!
-//! - Nothing here looks at the wall clock, at addresses, or at another source of chance than the seed.
-//! - A device does its work when a caller looks at it, up to the virtual time then, in the order in which it is due: what
-//!   it has done depends on the time alone, not on which caller looked.
+//! - Nothing here reads the wall clock, uses addresses, or has another source of randomness than
+//!   the seed.
+//! - A device does its work when a caller looks at it, up to the present virtual time, in the order
+//!   in which it is due. The result depends on the time alone, not on which caller looked.
 
 mod channel;
 mod clock;

@@ -1,4 +1,4 @@
-//! The power supply of simulated devices: all that share one lose it at the same moment.
+//! The power supply of simulated devices: all devices that share one lose power at the same moment.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,17 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::clock::SimClock;
 
 struct State {
-    /// When the power goes; `u64::MAX`: not yet known.
+    /// The time at which the power is cut; `u64::MAX` if that is not known yet.
     cut_ns: u64,
-    /// Writes and flushes until the one that the cut meets; 0: none does.
+    /// The number of writes and flushes until the one at which the power is cut; 0 for none.
     countdown: u64,
-    /// Those that are counted down: writes that begin before this byte of their device; all there are, if it is `u64::MAX`.
+    /// Only writes that begin before this byte of their device are counted down; `u64::MAX` counts
+    /// all writes and flushes.
     counted_below: u64,
-    /// Writes and flushes carried out so far.
+    /// The number of writes and flushes carried out so far.
     changes: u64,
 }
 
-/// Power that can be cut, once. Clones are the same supply.
+/// A power supply that can be cut once. Clones are the same supply.
 #[derive(Clone)]
 pub struct SimPower {
     clock: SimClock,
@@ -24,7 +25,7 @@ pub struct SimPower {
 }
 
 impl SimPower {
-    /// Power that stays until it is cut.
+    /// Creates a supply that lasts until it is cut.
     #[must_use]
     pub fn new(clock: &SimClock) -> Self {
         let state = State { cut_ns: u64::MAX, countdown: 0, counted_below: u64::MAX, changes: 0 };
@@ -35,36 +36,38 @@ impl SimPower {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cuts it at this moment.
+    /// Cuts the power now.
     pub fn cut(&self) {
         self.cut_at(self.clock.now_ns());
     }
 
-    /// Cuts it at a moment to come.
+    /// Cuts the power at a later time.
     pub fn cut_at(&self, at_ns: u64) {
         let mut state = self.lock();
         state.cut_ns = state.cut_ns.min(at_ns);
         self.clock.schedule(at_ns);
     }
 
-    /// Cuts it at the `nth` write or flush from now that a device on it carries out: before that, or after.
+    /// Cuts the power at the `nth` write or flush from now that a device carries out: before that,
+    /// or after.
     pub fn cut_at_change(&self, nth: u64) {
         self.cut_at_write_below(u64::MAX, nth);
     }
 
-    /// As [`cut_at_change`](Self::cut_at_change), of the writes that begin in the first `offset_bytes_max` bytes of their device.
+    /// Works like [`cut_at_change`](Self::cut_at_change), but counts only writes that begin in the
+    /// first `offset_bytes_max` bytes of their device.
     pub fn cut_at_write_below(&self, offset_bytes_max: u64, nth: u64) {
         let mut state = self.lock();
         (state.counted_below, state.countdown) = (offset_bytes_max, nth);
     }
 
-    /// Whether it is gone.
+    /// Whether the power is cut.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.cut_ns() <= self.clock.now_ns()
     }
 
-    /// Writes and flushes that its devices carried out.
+    /// Returns the number of writes and flushes that the devices carried out.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.lock().changes
@@ -74,8 +77,8 @@ impl SimPower {
         self.lock().cut_ns
     }
 
-    /// Counts a write at an offset, or a flush, which is behind them all; whether the cut meets it.
-    /// For devices that are not of this module.
+    /// Counts a write at an offset, or a flush, which is behind all offsets. Returns whether the
+    /// cut meets it. For devices that are not in this module.
     #[must_use]
     pub fn count_change(&self, offset: u64) -> bool {
         let now_ns = self.clock.now_ns();

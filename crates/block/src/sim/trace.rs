@@ -1,4 +1,4 @@
-//! A hash over all that happened, to tell whether two runs were the same.
+//! A hash over everything that happened, to compare two runs.
 
 /// A running hash; not for security.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,13 +11,13 @@ impl Default for TraceHash {
 }
 
 impl TraceHash {
-    /// Takes in a number.
+    /// Adds a number.
     pub fn add(&mut self, value: u64) {
         let mixed = (self.0.rotate_left(5) ^ value).wrapping_mul(0x517C_C1B7_2722_0A95);
         self.0 = mixed ^ mixed >> 32;
     }
 
-    /// Takes in bytes.
+    /// Adds bytes.
     pub fn add_bytes(&mut self, bytes: &[u8]) {
         self.add(bytes.len() as u64);
         for chunk in bytes.chunks(8) {
@@ -27,7 +27,7 @@ impl TraceHash {
         }
     }
 
-    /// The hash so far.
+    /// Returns the hash so far.
     #[must_use]
     pub fn value(self) -> u64 {
         self.0

@@ -144,7 +144,8 @@ fn a_damaged_slot_leaves_the_other() {
     assert_eq!(shape(&Carving::open_or_begin(&device, true).unwrap()), []);
 }
 
-/// A device whose power is cut, and a process on it that dies now and then between a write and its flush.
+/// A device whose power is cut, and a process on it that dies now and then between a write and its
+/// flush.
 struct Rig {
     seed: u64,
     clock: SimClock,
@@ -163,7 +164,8 @@ impl Rig {
         Self { seed, clock, power, sim, rng: fastrand::Rng::with_seed(seed) }
     }
 
-    /// Changes the map at random until the power goes, or for `changes`. What may be there then: as it was before the last change, or after.
+    /// Changes the map at random until the power goes, or for `changes`. What may be there then: as
+    /// it was before the last change, or after.
     fn run(&mut self, changes: u32) -> [Shape; 2] {
         let mut known = [Shape::new(), Shape::new()];
         let device = Arc::new(

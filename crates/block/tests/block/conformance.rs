@@ -99,8 +99,9 @@ fn sim_device_of_aligned_memory() {
     pass(sim(aligned), Options::default(), skips);
 }
 
-/// The story: a store with pages of 512 bytes on three files of a file system that does not tell its alignment, which is taken to be 4,096 then,
-/// could not be opened after a crash. A read of the log across units was cut at a multiple of the page, and the member refused the rest.
+/// The story: a store with pages of 512 bytes on three files of a file system that does not tell
+/// its alignment, which is taken to be 4,096 then, could not be opened after a crash. A read of the
+/// log across units was cut at a multiple of the page, and the member refused the rest.
 #[test]
 fn stripe_of_members_of_aligned_memory() {
     for unit_bytes in [512, 1536, 16384] {
@@ -153,8 +154,9 @@ fn delay_device() {
     pass(make, Options { rounds: 80, ..Options::default() }, &["read_only_refuses_writes"]);
 }
 
-/// The story: a request that was due by the time the doorbell rang went to the RAM device and completed there, and as
-/// nothing was held any more the timer was disarmed: a thread that slept on the descriptor slept on.
+/// The story: a request that was due by the time the doorbell rang went to the RAM device and
+/// completed there, and as nothing was held any more the timer was disarmed: a thread that slept on
+/// the descriptor slept on.
 #[test]
 fn delay_of_nothing() {
     let make = || {
@@ -238,8 +240,8 @@ fn stripe_of_delayed_members() {
     pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
 }
 
-/// The story: the RAM member has no descriptor, as its completions need no waiting for; the stripe has one because of
-/// the other member, and it did not tell of the first one's completions.
+/// The story: the RAM member has no descriptor, as its completions need no waiting for; the stripe
+/// has one because of the other member, and it did not tell of the first one's completions.
 #[test]
 fn stripe_of_unlike_members() {
     let make = || {

@@ -10,7 +10,7 @@ use qpair_block::{
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
-/// What a bucket saves up, and what a channel takes at once.
+/// The time that a bucket saves up, and that a channel takes at once.
 const SLACK_NS: u64 = 5 * MS + 100 * US;
 
 struct Rig {

@@ -1,4 +1,4 @@
-//! What a simulated device loses when its power is cut, and what never.
+//! Tests which writes a simulated device loses when its power is cut, and which it never loses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

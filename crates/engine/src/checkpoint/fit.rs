@@ -1,8 +1,11 @@
-//! Fitting the pool to the device: where the reserve for dirty pages has no room, fewer frames are used, and the reserve is smaller.
+//! Fits the pool to the device: if the device has no room for the reserve for dirty pages, fewer
+//! frames are used, and the reserve becomes smaller.
 //!
-//! - Frames become idle at any time. The allocator counts them out only at a checkpoint's instant, or before the first change: then no change
-//!   is inside the barrier, and what is reserved for changes is measured by one number of frames from its beginning to its end.
-//! - Idle frames are used again at a checkpoint's instant, once the reserve of twice as many frames would leave half of what is free.
+//! - Frames become idle at any time. The allocator adjusts its count only at a checkpoint's
+//!   instant, or before the first change. No change is inside the barrier then, so the reservation
+//!   of a change is measured by the same number of frames from its beginning to its end.
+//! - Idle frames are used again at a checkpoint's instant, once the reserve of twice as many frames
+//!   would leave half of the free pages.
 
 use std::sync::Arc;
 
@@ -13,11 +16,12 @@ use super::{checkpoint_to_its_end, on_every_worker};
 use crate::shared::Shared;
 use crate::task::{current, yield_now};
 
-/// Rounds of eviction, with a checkpoint after each, that one change waits for.
+/// The maximum number of rounds of eviction, with a checkpoint after each, that one change waits
+/// for.
 const ROUNDS_MAX: u32 = 4;
 
-/// Makes frames idle where the device has no room for the reserve of as many as there are; whether the reserve is smaller now by an eighth or
-/// more. Not inside the barrier.
+/// Makes frames idle if the device has no room for the reserve of all frames. Returns whether the
+/// reserve is now smaller by an eighth or more. Must not be called inside the barrier.
 ///
 /// # Errors
 /// As [`checkpoint_to_its_end`].
@@ -35,8 +39,8 @@ pub(super) async fn use_fewer_frames(shared: &Arc<Shared>) -> Result<bool> {
     Ok(shared.space.frames() <= before - before / 8)
 }
 
-/// [`use_fewer_frames`] before the first change, when no change is inside the barrier; whether there are fewer frames now. What recovery made dirty
-/// stays where it is.
+/// Calls [`use_fewer_frames`] before the first change, when no change is inside the barrier.
+/// Returns whether there are fewer frames now. Pages that recovery made dirty stay where they are.
 ///
 /// # Errors
 /// `Closed`.
@@ -48,7 +52,8 @@ pub(crate) async fn fit_before_changes(shared: &Arc<Shared>) -> Result<bool> {
     Ok(shared.space.frames() < before)
 }
 
-/// Uses idle frames again if there is room for their reserve, and has the allocator count those that may have pages. At a checkpoint's instant.
+/// Uses idle frames again if there is room for their reserve, and makes the allocator count the
+/// frames that may have pages. Call it at a checkpoint's instant.
 pub(super) fn count_frames(shared: &Shared) {
     let (active, all) = (u64::from(shared.pool.active()), u64::from(shared.pool.frames.len()));
     if active < all {
@@ -60,7 +65,7 @@ pub(super) fn count_frames(shared: &Shared) {
     shared.space.set_frames(shared.pool.active());
 }
 
-/// Frames to be used from now on; nothing where that is hardly fewer than now.
+/// Returns the number of frames to use from now on, or `None` if that is hardly fewer than now.
 fn target(shared: &Shared) -> Option<u64> {
     let fewest = u64::from(shared.pool.fewest()) + 2 * shared.forest.count_open() as u64;
     let target = shared.space.frames_that_fit().max(fewest);

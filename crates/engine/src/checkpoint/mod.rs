@@ -1,8 +1,12 @@
-//! Checkpoints: an exact image of all trees on the device, made while they change. See docs/design/checkpoints.md.
+//! Checkpoints: an exact image of all trees on the device, made while they change. See
+//! docs/design/checkpoints.md.
 //!
-//! - The image is of one instant, between commits: the barrier is closed for a moment, the *epoch* goes on by one, the barrier opens.
-//! - From then on the first change of a page that belongs to the image saves a copy of it first; the checkpoint writer saves the rest.
-//! - Nothing is written where something of the last durable image is ([`crate::space::Space`]), so a crash finds that one whole.
+//! - The image is of one instant, between commits: the barrier is closed for a moment, the *epoch*
+//!   advances by one, the barrier opens.
+//! - From then on the first change of a page that belongs to the image saves a copy of the page
+//!   first; the checkpoint writer saves the rest.
+//! - No page of the last durable image is overwritten ([`crate::space::Space`]), so that a crash
+//!   finds that image whole.
 
 mod fit;
 mod record;

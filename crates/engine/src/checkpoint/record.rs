@@ -1,4 +1,4 @@
-//! Writing and reading checkpoint records, and the descriptions of images that they lead to.
+//! Writes and reads checkpoint records, and the descriptions of images that they lead to.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,8 @@ pub(crate) async fn write_record(shared: &Shared, record: &Record) -> Result<()>
     Ok(())
 }
 
-/// The records of this store in the order of their pages; nothing in the place of one that cannot be read.
+/// Reads the records of this store in the order of their pages; `None` stands for a record that
+/// cannot be read.
 pub(crate) async fn read_records(shared: &Shared, store_id: [u8; 16]) -> Vec<Option<Record>> {
     let mut records = Vec::new();
     for page_id in 0..RECORD_PAGES {
@@ -33,14 +34,15 @@ pub(crate) async fn read_records(shared: &Shared, store_id: [u8; 16]) -> Vec<Opt
     records
 }
 
-/// The newest record of this store; nothing if there is none that can be read.
+/// Returns the newest record of this store, if any can be read.
 pub(crate) async fn read_newest(shared: &Shared, store_id: [u8; 16]) -> Option<Record> {
     let records = read_records(shared, store_id).await.into_iter().flatten();
     records.max_by_key(|record| record.sequence)
 }
 
-/// Writes pages in a row beside the trees, for one checkpoint at a time, as many at once as there is memory for. That is its own: a checkpoint
-/// must come to its end also when no page can leave memory before it has.
+/// Writes pages in a row beside the trees, as many at once as the memory allows, for one checkpoint
+/// at a time. Checkpoints have that memory of their own, because a checkpoint must also end when no
+/// page can leave memory before its end.
 async fn write_pages(
     shared: &Shared,
     first_page: u64,
@@ -93,7 +95,7 @@ pub(crate) async fn write_image(shared: &Shared, first_page: u64, bytes: &[u8]) 
     write_pages(shared, first_page, PageKind::CheckpointImage, bytes).await
 }
 
-/// Pages of an image's description that are read at the same time.
+/// The number of pages of an image's description that are read at the same time.
 const READS: usize = 32;
 
 /// Reads the image that a record leads to.
@@ -129,8 +131,8 @@ mod tests {
     use crate::space::Purpose;
     use crate::{Runtime, Store, StoreOptions};
 
-    /// The description of a store was written and read page by page, one after the other: what takes so long is told apart by the time that
-    /// one request takes.
+    /// The description of a store was written and read page by page, one after the other: what
+    /// takes so long is told apart by the time that one request takes.
     #[test]
     fn a_description_is_written_and_read_many_pages_at_a_time() {
         const REQUEST_NS: u64 = 10_000_000;

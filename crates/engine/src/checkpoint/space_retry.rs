@@ -1,12 +1,17 @@
-//! The out-of-space retry: a change that finds no space lets a checkpoint free some, and tries again, as long as that may help.
+//! The out-of-space retry: a change that finds no space lets a checkpoint free some, and tries
+//! again, as long as that may help.
 //!
-//! - A change that waits here has changed nothing, has no timestamp, and is not inside the barrier. So a checkpoint never waits for it.
-//! - It ends. A change tries again only if a checkpoint was completed since it tried, if recycled segments of the logs became free
-//!   pages, which each change sees to once after each checkpoint, or if a commit is about to append what room was made for. Checkpoints are begun
-//!   here only if something was appended to a log since the last one's instant, if pages are held back for the last image and the last one made for
-//!   this change did not have them already, or, once for each change, to take back what logs have and do not need.
-//! - Last the pool is fitted to the device: with fewer frames less is kept for pages in memory. That ends too: each time there are fewer by an
-//!   eighth, down to a least number.
+//! - A change that waits here has changed nothing, has no timestamp, and is not inside the barrier.
+//!   A checkpoint therefore never waits for it.
+//! - The retries end. A change tries again only if a checkpoint was completed since its last try,
+//!   if recycled segments of the logs became free pages (each change frees them once after each
+//!   checkpoint), or if a commit is about to append the record that room was made for. A checkpoint
+//!   is begun here only for three reasons: something was appended to a log since the last one's
+//!   instant; pages are held back for the last image that the last checkpoint made for this change
+//!   did not leave held back already; or, once for each change, to take back segments that the logs
+//!   do not need.
+//! - As a last resort the pool is fitted to the device: fewer frames need a smaller reserve. That
+//!   ends too: each time there are fewer frames by an eighth, down to a minimum.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,36 +24,39 @@ use crate::log_device::LogDevice;
 use crate::shared::Shared;
 use crate::task::current;
 
-/// Tries of a change that finds no frame because pages cannot leave memory, each with a checkpoint after it.
+/// The maximum number of tries of a change that finds no frame because pages cannot leave memory,
+/// each followed by a checkpoint.
 const SQUEEZED_MAX: u32 = 3;
 
 /// The tries of one change.
 #[derive(Debug, Default)]
 pub(crate) struct SpaceRetry {
-    /// Checkpoints that were completed when the last try began.
+    /// The number of checkpoints that were completed when the last try began.
     completed: u64,
-    /// How often recycled segments had become free pages when it began.
+    /// The number of times that recycled segments had become free pages when the last try began.
     given: u64,
-    /// The checkpoints that were completed when this change saw to that last.
+    /// The number of checkpoints that were completed when this change last freed recycled segments.
     gave_after: Option<u64>,
-    /// The same when it waited for merges last.
+    /// The number of checkpoints that were completed when this change last waited for merges.
     merged_after: Option<u64>,
-    /// One was made for no other reason than that this change found the log device full.
+    /// Whether a checkpoint was made only because this change found the log device full.
     forced: bool,
-    /// Pages that were not in use once the last one was made for this change.
+    /// The number of pages that were not in use after the last checkpoint that was made for this
+    /// change.
     unused: Option<u64>,
-    /// Tries that found no frame.
+    /// The number of tries that found no frame.
     squeezed: u32,
 }
 
 impl SpaceRetry {
-    /// Takes note that a try begins.
+    /// Notes that a try begins.
     fn note_try(&mut self, shared: &Shared) {
         self.completed = shared.checkpointing.epochs.completed.load(Ordering::Relaxed);
         self.given = shared.wal.recycled_given.load(Ordering::Relaxed);
     }
 
-    /// The try found no space: makes a checkpoint if that may free some. Whether to try again. The barrier must not be entered.
+    /// Handles a try that found no space: makes a checkpoint if that may free some. Returns whether
+    /// to try again. The barrier must not be entered.
     ///
     /// # Errors
     /// As [`checkpoint`].
@@ -121,12 +129,12 @@ impl SpaceRetry {
         Ok(is_log_full && upkeep.give_older_values_up(0))
     }
 
-    /// Makes a change, and tries again while that may help. What finds no space, or no frame, must have changed nothing, or have
-    /// made the store read-only.
+    /// Makes a change, and tries again as long as that may help. A change that finds no space, or
+    /// no frame, must have changed nothing, or have made the store read-only.
     ///
     /// # Errors
-    /// `ReadOnly` once a write or a flush failed: no task is given pages then, as a checkpoint that failed may count after all.
-    /// What the change says; as [`checkpoint`].
+    /// `ReadOnly` once a write or a flush failed: no task is given pages then, because a checkpoint
+    /// that failed may count after all. The error of the change; the errors of [`checkpoint`].
     pub(crate) async fn tried<T>(
         shared: &Shared,
         mut change: impl AsyncFnMut() -> Result<T>,
@@ -155,7 +163,8 @@ impl SpaceRetry {
         }
     }
 
-    /// Notes a try that found no frame; whether that was for want of places on the device, and another may find one.
+    /// Notes a try that found no frame. Returns whether the cause was a lack of places on the
+    /// device, so that another try may find a frame.
     fn may_find_frames(&mut self, shared: &Shared) -> bool {
         self.squeezed += 1;
         self.squeezed <= SQUEEZED_MAX

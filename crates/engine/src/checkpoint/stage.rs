@@ -1,11 +1,13 @@
-//! What the checkpoint writer writes: leaves many at a time, copied one behind the other and written at once; inner pages one by one.
+//! Writes the pages of a checkpoint. Leaves are copied one behind the other and many are written at
+//! once; inner pages are written one by one.
 //!
-//! The copies have memory of their own. All frames may hold pages that stay until what is above them is saved: a writer that waited
-//! for a frame then would never end.
+//! The copies have memory of their own. All frames may hold pages that cannot leave before the
+//! pages above them are saved, so a writer that waited for a frame would never end.
 //!
-//! What always holds: a leaf that was copied counts as saved, and is dirty until its copy is written, so that it does not leave
-//! memory as a clean one before. A leaf that was touched since it was copied stays dirty. Nothing is under way to a place
-//! once [`Stage::finish`] returned, however the writing went.
+//! Invariant: a leaf that was copied counts as saved, but stays dirty until its copy is written, so
+//! that it does not leave memory as a clean page before. A leaf that was touched since it was
+//! copied stays dirty. No transfer to an allocated place is in flight once [`Stage::finish`] has
+//! returned, whether the writes succeeded or not.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,16 +23,16 @@ use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::task::{Transfer, current};
 
-/// What became of a leaf.
+/// The result of looking at a page that may have to be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looked {
-    /// There is nothing to do.
+    /// The page is saved already.
     Saved,
-    /// It must be tried again.
+    /// The page must be tried again.
     Busy,
-    /// It is no leaf that can be copied here.
+    /// The page is not a leaf that can be copied here.
     Other,
-    /// A leaf that is to be written to this place.
+    /// The leaf is to be written to this place.
     Leaf(u64),
 }
 
@@ -41,7 +43,7 @@ struct Extent {
     pages: Vec<(FrameIndex, Version)>,
 }
 
-/// What one worker has copied and is writing.
+/// The pages that one worker has copied and is writing.
 pub(super) struct Stage<'a> {
     shared: &'a Shared,
     epoch: Epoch,
@@ -62,7 +64,7 @@ impl<'a> Stage<'a> {
         Ok(Self { shared, epoch, arena, pages_max, spare, open, writing })
     }
 
-    /// Looks whether the page in a frame is a leaf that the image needs, and chooses its place.
+    /// Checks whether the page in a frame is a leaf that the image needs, and chooses its place.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -87,7 +89,8 @@ impl<'a> Stage<'a> {
         Ok(Looked::Leaf(place))
     }
 
-    /// Copies a leaf for its place, if the image still needs it; whether that must be tried again.
+    /// Copies a leaf for its place, if the image still needs it. Returns whether the leaf must be
+    /// tried again.
     pub(super) async fn add(&mut self, frame: FrameIndex, place: u64) -> Result<bool> {
         let goes_on = |(_, extent): &(Buffer, Extent)| {
             extent.pages.len() < self.pages_max
@@ -112,7 +115,8 @@ impl<'a> Stage<'a> {
         Ok(false)
     }
 
-    /// Saves an inner page or a root if the image still needs it, by way of a copy; `false` if that must be tried again.
+    /// Saves an inner page or a root by way of a copy, if the image still needs it. Returns `false`
+    /// if the page must be tried again.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -137,7 +141,7 @@ impl<'a> Stage<'a> {
         Ok(true)
     }
 
-    /// Memory for copies.
+    /// Returns memory for copies, once there is some.
     async fn lease(&mut self) -> Result<Buffer> {
         loop {
             if let Some(buffer) = self.arena.lease() {
@@ -150,7 +154,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Begins to write what was copied.
+    /// Begins to write the copies.
     fn write(&mut self) {
         let Some((buffer, extent)) = self.open.take() else { return };
         if extent.pages.is_empty() {
@@ -167,7 +171,7 @@ impl<'a> Stage<'a> {
         self.writing.push_back((transfer, extent));
     }
 
-    /// Waits for the oldest write: its pages are clean, unless they were touched since.
+    /// Waits for the oldest write. Its pages are then clean, unless they were touched since.
     async fn finish_one(&mut self) -> Result<()> {
         let Some((transfer, Extent { first_place, pages })) = self.writing.pop_front() else {
             return Ok(());
@@ -191,7 +195,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Writes what is left, and waits until nothing is under way.
+    /// Writes the remaining copies, and waits until nothing is in flight.
     pub(super) async fn finish(mut self) -> Result<()> {
         self.write();
         let mut outcome = Ok(());

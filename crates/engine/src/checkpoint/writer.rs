@@ -23,14 +23,15 @@ use crate::task::{
 };
 use crate::tree::Arrival;
 
-/// Frames looked at before others get the worker.
+/// The number of frames to look at before other tasks get the worker.
 const FRAMES_PER_TURN: u32 = 512;
 
-/// Makes a checkpoint. On return a crash goes back to it, or to a later one. `last`: the store is being closed, the barrier stays
-/// closed, and there is no log behind it.
+/// Makes a checkpoint. After this returns, a crash goes back to this checkpoint or to a later one.
+/// `last` is set when the store is being closed: the barrier then stays closed, and there is no log
+/// behind the checkpoint.
 ///
 /// # Errors
-/// What the device says: the store is read-only then, and the checkpoint before counts.
+/// Returns the device's error. The store is then read-only, and the previous checkpoint counts.
 pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let _alone = shared.checkpointing.alone.enter().await;
     if !last && shared.lifecycle.is_closing() {
@@ -65,7 +66,8 @@ pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
     made
 }
 
-/// [`checkpoint`] for a change that needs one: it goes on if the waiting task is dropped, since half a checkpoint leaves the barrier shut.
+/// Makes a [`checkpoint`] for a change that needs one. The checkpoint continues if the waiting task
+/// is dropped, because half a checkpoint would leave the barrier closed.
 ///
 /// # Errors
 /// As [`checkpoint`].
@@ -140,11 +142,12 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes the record of the checkpoint before name these logs, and behind them the workers', which have just begun. Its image stays what it
-/// is. On return a crash goes back to it with all of them.
+/// Makes the record of the previous checkpoint name these logs, followed by the workers' logs,
+/// which have just begun. Its image is unchanged. After this returns, a crash goes back to that
+/// image with all of the logs.
 ///
 /// # Errors
-/// `NoSpace`, and what the device says: the store is read-only then.
+/// `NoSpace`, or the device's error. The store is then read-only.
 pub(crate) async fn name_logs(
     shared: &Arc<Shared>,
     roots: BTreeMap<u32, u64>,
@@ -165,7 +168,7 @@ pub(crate) async fn name_logs(
 /// A task's future that is made on the worker that runs it.
 pub(crate) type WorkerFuture<T> = std::pin::Pin<Box<dyn Future<Output = T>>>;
 
-/// Runs a task on every worker that is there, and waits for all; what they came to.
+/// Runs a task on every worker, waits for all tasks, and returns their results.
 pub(crate) async fn on_every_worker<T: Send + 'static>(
     shared: &Arc<Shared>,
     make: impl Fn() -> WorkerFuture<T> + Clone + Send + 'static,
@@ -189,25 +192,27 @@ pub(crate) async fn on_every_worker<T: Send + 'static>(
     Ok(outcomes)
 }
 
-/// Lets every worker end the step it is in, and waits until the page transfers that began before are over.
+/// Lets every worker end the step it is in, and waits until the page transfers that began before
+/// have ended.
 async fn quiesce(shared: &Arc<Shared>) -> Result<()> {
     let phase = shared.checkpointing.epochs.flip();
     drain(shared, phase).await
 }
 
-/// Waits until the page transfers that were counted in a phase are over.
+/// Waits until the page transfers that were counted in a phase have ended.
 async fn drain(shared: &Arc<Shared>, phase: u64) -> Result<()> {
     on_every_worker(shared, move || Box::pin(Worker::wait_transfers(phase))).await?;
     Ok(())
 }
 
-/// Gives back what no log needs from here on.
+/// Gives back the segments that no log needs from here on.
 async fn truncate_logs(shared: &Arc<Shared>) -> Result<()> {
     on_every_worker(shared, || Box::pin(async { current(|worker| worker.truncate_log()) })).await?;
     Ok(())
 }
 
-/// Where each log goes on, once its worker has ended the step it is in; the barrier is closed.
+/// Returns the position at which a reader of each log must begin, once each worker has ended the
+/// step it is in. The barrier must be closed.
 async fn mark_logs(shared: &Arc<Shared>) -> Result<Vec<Vec<u8>>> {
     let marks = on_every_worker(shared, || {
         Box::pin(async { current(|worker| worker.mark_log()).flatten() })
@@ -229,7 +234,7 @@ async fn write_unsaved(shared: &Arc<Shared>) -> Result<()> {
     written
 }
 
-/// Looks at frames, some at a time from `next` on, as long as there are any.
+/// Looks at frames, some at a time from `next` on, until none is left.
 async fn write_share(shared: &Shared, next: &AtomicU64, epoch: Epoch) -> Result<()> {
     let mut stage = Stage::new(shared, epoch)?;
     let written = write_staged(shared, &mut stage, next).await;
@@ -259,7 +264,8 @@ async fn write_staged(shared: &Shared, stage: &mut Stage<'_>, next: &AtomicU64) 
     Ok(())
 }
 
-/// Saves the pages in some frames if they must be, leaves in the order of their places; those that must be tried again.
+/// Saves the pages in some frames if the image needs them, leaves in the order of their places.
+/// Returns the frames that must be tried again.
 async fn save_some(
     shared: &Shared,
     stage: &mut Stage<'_>,
@@ -297,8 +303,9 @@ async fn save_some(
     Ok(())
 }
 
-/// Pages in a row for an image's description: those of the image before the last, or others if the device has grown too large
-/// for them. Two runs take turns, since a device that is full has none.
+/// Returns pages in a row for an image's description: those of the image before the last, or others
+/// if the device has grown too large for them. Two runs are used alternately, because a full device
+/// has no free run.
 fn find_run(shared: &Shared, before: &Record, image: &Image) -> Result<(u64, u64)> {
     let per_page = image_bytes_per_page(shared.page_size) as u64;
     let fixed_bytes = image.encode().len() as u64;
@@ -333,7 +340,8 @@ fn find_run(shared: &Shared, before: &Record, image: &Image) -> Result<(u64, u64
     }
 }
 
-/// Notes up to how many pages of the store the spare run of the last checkpoint's record will do for the next description.
+/// Notes up to which size of the store the spare run of the last checkpoint's record is large
+/// enough for the next description.
 pub(crate) fn note_described(shared: &Shared, record: &Record, image: &Image) {
     // Beside the bitmap: roots and logs.
     let fixed_bytes = record.image_bytes.saturating_sub(8 * image.pages.words_len() as u64);

@@ -1,7 +1,8 @@
-//! The lists that are known of values that lose their records.
+//! The page lists of large values whose records are being replaced or deleted.
 //!
-//! What always holds: an operation that takes a descriptor out of a leaf knows its runs by then, since they become free, or of no checkpoint, under
-//! the leaf's latch. A list is read before the latch is taken again ([`KnownLists::want`]), and known until its pages are free.
+//! Invariant: an operation that takes a descriptor out of a leaf knows the value's runs by then,
+//! because they become free, or leave the checkpoint, under the leaf's latch. A list is read before
+//! the latch is taken again ([`KnownLists::want`]), and stays known until its pages are free.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,32 +13,32 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use qpair_format::large::{Descriptor, Extents};
 
-/// What is known of a list that a task asked for.
+/// The state of a list that a task asked for.
 #[derive(Debug)]
 enum State {
-    /// A task reads it.
+    /// A task is reading the list; the wakers wait for it.
     Loading(Vec<Waker>),
-    /// One that is damaged names nothing: `check` finds the pages that are lost.
+    /// The list is known. A damaged list names no pages: `check` finds the pages that are lost.
     Known(Extents),
     Failed(Error),
 }
 
-/// What comes of asking for a list.
+/// The answer to a request for a list.
 pub(crate) enum Want {
     Known,
-    /// The caller is to read it, and to say so by [`KnownLists::note`].
+    /// The caller must read the list and report it by [`KnownLists::note`].
     Load,
-    /// The waker is woken.
+    /// Another task reads the list; the waker is called at its end.
     Wait,
     Failed(Error),
 }
 
-/// The lists of values that lose, or have lost, their records.
+/// The page lists of values whose records are being, or have been, replaced or deleted.
 #[derive(Debug, Default)]
 pub(crate) struct KnownLists {
-    /// The store may have values in several runs, as its superblock says.
+    /// Whether the store may have values in several runs, as its superblock says.
     may_be: AtomicBool,
-    /// By the descriptors' first pages and timestamps.
+    /// The lists by their descriptors' first pages and timestamps.
     lists: Mutex<BTreeMap<(u64, u64), State>>,
 }
 
@@ -46,7 +47,7 @@ impl KnownLists {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The store has values in several runs from now on.
+    /// Notes that the store may have values in several runs from now on.
     pub(crate) fn expect(&self) {
         self.may_be.store(true, Ordering::Relaxed);
     }
@@ -57,7 +58,7 @@ impl KnownLists {
         self.may_be.load(Ordering::Relaxed)
     }
 
-    /// Asks for a list.
+    /// Asks for a list. Calls the waker later if another task reads the list now.
     pub(crate) fn want(&self, descriptor: Descriptor, waker: &Waker) -> Want {
         let mut lists = self.lock();
         match lists.get_mut(&descriptor.key()) {
@@ -78,7 +79,7 @@ impl KnownLists {
         Want::Load
     }
 
-    /// Takes note of a list that was read.
+    /// Stores the result of reading a list.
     pub(crate) fn note(&self, descriptor: Descriptor, read: Result<Option<Extents>>) {
         let state = match read {
             Ok(found) => State::Known(found.unwrap_or(Extents::Listed(Arc::default()))),
@@ -93,7 +94,7 @@ impl KnownLists {
         }
     }
 
-    /// A list that is known.
+    /// Returns a list that is known.
     pub(crate) fn get(&self, descriptor: Descriptor) -> Option<Extents> {
         match self.lock().get(&descriptor.key()) {
             Some(State::Known(extents)) => Some(extents.clone()),
@@ -101,7 +102,7 @@ impl KnownLists {
         }
     }
 
-    /// A list that no task asks for any more, or not soon.
+    /// Removes a list that no task will ask for soon.
     pub(crate) fn forget(&self, descriptor: Descriptor) {
         self.lock().remove(&descriptor.key());
     }

@@ -1,4 +1,4 @@
-//! Large values of an open store: where those are that are in several runs of pages.
+//! The large values of an open store: the page lists of those that have several runs of pages.
 
 mod known;
 

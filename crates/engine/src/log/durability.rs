@@ -1,16 +1,22 @@
-//! When commits and reads wait for the log.
+//! The durability of commits and reads: when they wait for the log.
 
-/// When a commit returns, and what reads return.
+/// Selects when a commit returns, and what reads return.
 ///
-/// A commit is seen by others before it is durable. Even so **what a program is given is durable, or was asked for as `Async`**:
+/// Other transactions see a commit before it is durable. Even so, **data that a program is given is
+/// durable, unless the program asked for `Async`**:
 ///
-/// - A commit returns when it survives power loss, and with it all that the transaction has read. One that wrote nothing waits for what it has
-///   read, and so does [`Store::transact`](crate::Store::transact) before it returns an error of its closure.
-/// - [`Table::get`](crate::Table::get), ranges and reads of snapshots wait until what they found is durable, unless the store's own
-///   [`durability`](crate::StoreOptions::durability) is `Async`, or it was opened with
-///   [`read_non_durable`](crate::StoreOptions::read_non_durable). Data that is older than the last write of the log costs a comparison.
-/// - Reads within a transaction do not wait. Until its commit has returned a power cut may take back what they found.
-/// - Records of a sorted load can be read a moment before [`BulkLoader::finish`](crate::BulkLoader::finish) has made them durable.
+/// - A commit returns when it survives power loss, and with it everything that the transaction has
+///   read. A transaction that wrote nothing waits for the data that it has read, and so does
+///   [`Store::transact`](crate::Store::transact) before it returns an error of its closure.
+/// - [`Table::get`](crate::Table::get), ranges and reads of snapshots wait until the data that they
+///   found is durable, unless the store's own [`durability`](crate::StoreOptions::durability) is
+///   `Async`, or the store was opened with
+///   [`read_non_durable`](crate::StoreOptions::read_non_durable). For data that is older than the
+///   last write of the log this costs one comparison.
+/// - Reads within a transaction do not wait. Until the transaction's commit has returned, a power
+///   cut may undo the commits that they found.
+/// - Records of a sorted load can be read a moment before
+///   [`BulkLoader::finish`](crate::BulkLoader::finish) has made them durable.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -33,11 +39,13 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When it survives power loss.
+    /// The commit returns when it survives power loss.
     #[default]
     Sync,
-    /// When it survives power loss, and it may wait a little for others to go with it.
+    /// The commit returns when it survives power loss, and may wait a little so that one write
+    /// serves several commits.
     Group,
-    /// At once; [`Commit::durable`](crate::Commit::durable) waits for the rest. What was read may not be durable either.
+    /// The commit returns at once; [`Commit::durable`](crate::Commit::durable) waits until it is
+    /// durable. The data that it read may not be durable either.
     Async,
 }

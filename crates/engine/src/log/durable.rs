@@ -1,7 +1,8 @@
-//! How far the logs of all workers together are durable.
+//! The timestamp up to which the logs of all workers together are durable.
 //!
-//! What always holds: a log's entry is not above the smallest timestamp that is in the log, or about to be, and not durable. So
-//! every commit below all entries is durable, and so is everything it may have read. No thread takes a lock for it.
+//! Invariant: a log's entry is not above the smallest timestamp that is in the log, or about to be,
+//! and not durable. So every commit below all entries is durable, and so is everything it may have
+//! read. No thread takes a lock for this.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,7 @@ const NOTHING_OPEN: u64 = u64::MAX;
 #[derive(Debug)]
 #[repr(align(64))]
 struct Entry {
-    /// No timestamp of this log below this is other than durable.
+    /// No timestamp of this log that is below this value is missing on the device.
     open_from: AtomicU64,
     /// The smallest timestamp that a task of this worker waits for.
     awaited: AtomicU64,
@@ -23,7 +24,8 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Durable {
     entries: Box<[Entry]>,
-    /// The greatest timestamp that was found durable: readers of old data look no further.
+    /// The greatest timestamp that was found durable. Readers of old data compare with this one
+    /// only.
     known: AtomicU64,
 }
 
@@ -36,7 +38,7 @@ impl Durable {
         Self { entries: (0..logs).map(|_| entry()).collect(), known: AtomicU64::new(0) }
     }
 
-    /// Whether a commit that was seen, and all before it, are durable.
+    /// Whether the commit with this timestamp, and all before it, are durable.
     #[inline]
     pub(crate) fn has(&self, timestamp: u64) -> bool {
         if timestamp <= self.known.load(Ordering::Relaxed) {
@@ -49,7 +51,7 @@ impl Durable {
         has
     }
 
-    /// Every commit with this timestamp or a smaller one is durable.
+    /// Returns the greatest timestamp for which it and all smaller ones are durable.
     pub(crate) fn horizon(&self) -> u64 {
         // A log that is about to be given a timestamp has lowered its word before: in the one order of all these
         // operations either that is seen, or the timestamp is above all that is asked about.
@@ -57,18 +59,18 @@ impl Durable {
         open.unwrap_or(NOTHING_OPEN).saturating_sub(1)
     }
 
-    /// The smallest timestamp that is in the log, or about to be, and not durable; none if there is none. A timestamp that is about to be there is
-    /// told before it is taken.
+    /// Sets the smallest timestamp that is in the log, or about to be, and not durable; `None` if
+    /// there is none. A timestamp that is about to be in the log is set here before it is taken.
     pub(crate) fn set_open(&self, log: usize, timestamp: Option<u64>) {
         self.entries[log].open_from.store(timestamp.unwrap_or(NOTHING_OPEN), Ordering::SeqCst);
     }
 
-    /// The smallest timestamp that the log's worker waits for; none if it waits for none.
+    /// Sets the smallest timestamp that the log's worker waits for; `None` if it waits for none.
     pub(crate) fn set_awaited(&self, log: usize, timestamp: Option<u64>) {
         self.entries[log].awaited.store(timestamp.unwrap_or(NOTHING_OPEN), Ordering::SeqCst);
     }
 
-    /// The other logs whose workers wait for timestamps that are durable now.
+    /// Returns the other logs whose workers wait for timestamps that are durable now.
     pub(crate) fn satisfied(&self, but: usize) -> impl Iterator<Item = usize> + '_ {
         let horizon = self.horizon();
         self.entries.iter().enumerate().filter_map(move |(log, entry)| {
@@ -77,40 +79,41 @@ impl Durable {
     }
 }
 
-/// The timestamps of one log that are not durable: those in it, and the one that is about to be.
+/// The timestamps of one log that are not durable: those in the log, and the one that is about to
+/// be.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTimestamps {
-    /// Appended, ascending.
+    /// The timestamps of appended records, ascending.
     appended: VecDeque<u64>,
-    /// A commit takes this timestamp, or a greater one, and has no record yet.
+    /// A lower bound of the timestamp of the commit that takes one now and has no record yet.
     expected: Option<u64>,
 }
 
 impl OpenTimestamps {
-    /// A commit is about to take this timestamp, or a greater one.
+    /// Notes that a commit is about to take this timestamp, or a greater one.
     pub(crate) fn expect(&mut self, timestamp: u64) {
         self.expected.get_or_insert(timestamp);
     }
 
-    /// The commit that was expected does not come.
+    /// Notes that the expected commit does not come.
     pub(crate) fn expect_none(&mut self) {
         self.expected = None;
     }
 
-    /// The commit that was expected has its record in the log.
+    /// Notes that the expected commit has its record in the log.
     pub(crate) fn append(&mut self, timestamp: u64) {
         self.expected = None;
         self.appended.push_back(timestamp);
     }
 
-    /// The log is durable up to this timestamp.
+    /// Notes that the log is durable up to this timestamp.
     pub(crate) fn note_durable(&mut self, timestamp: u64) {
         while self.appended.front().is_some_and(|first| *first <= timestamp) {
             self.appended.pop_front();
         }
     }
 
-    /// The smallest of them.
+    /// Returns the smallest of the timestamps.
     pub(crate) fn first(&self) -> Option<u64> {
         // What is expected may come while all that was appended becomes durable.
         self.appended.front().copied().into_iter().chain(self.expected).min()
@@ -121,7 +124,8 @@ impl OpenTimestamps {
 mod tests {
     use super::*;
 
-    /// A commit takes its timestamp and compares what it has read, while a write of its log ends: its record is in no chunk yet.
+    /// A commit takes its timestamp and compares what it has read, while a write of its log ends:
+    /// its record is in no chunk yet.
     #[test]
     fn a_timestamp_without_a_record_is_open_whatever_becomes_durable() {
         let mut open = OpenTimestamps::default();

@@ -1,14 +1,16 @@
-//! Commits for whose records there is room in the logs, and that have not appended them: what a full log device may give is behind a mark then.
+//! Counts the commits for whose records there is room in the logs, and which have not appended them
+//! yet. Only after such a commit has ended is it known what a checkpoint can free on a full log
+//! device.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::sync::Waiters;
 
-/// How many of them there are, and the tasks that wait for one to end.
+/// The number of expected records, and the tasks that wait for one to end.
 #[derive(Debug, Default)]
 pub(crate) struct ExpectedRecords {
     count: AtomicU32,
-    /// A task waits: a commit that ends looks at no more than this if no task does.
+    /// Whether a task waits. A commit that ends reads only this flag if no task does.
     awaited: AtomicBool,
     waiters: Waiters,
 }
@@ -30,7 +32,7 @@ impl ExpectedRecords {
         self.count.load(Ordering::SeqCst) > 0
     }
 
-    /// Waits until one has ended, or there is none.
+    /// Waits until one of the commits has ended, or there is none.
     pub(crate) async fn wait(&self) {
         let over = || {
             self.awaited.store(true, Ordering::SeqCst);
@@ -48,7 +50,8 @@ mod tests {
     use super::*;
     use crate::sync::Wakes;
 
-    /// A waiter costs nothing until a commit ends, however long that takes, and goes on then though others are still expected.
+    /// A waiter costs nothing until a commit ends, however long that takes, and goes on then though
+    /// others are still expected.
     #[test]
     fn who_waits_is_woken_once_and_by_an_end() {
         let expected = ExpectedRecords::default();

@@ -1,4 +1,5 @@
-//! The logs of an open store: what is durable, and what they still expect. Their bytes are `qpair_format::log`.
+//! The logs of an open store: what is durable, and which records they still expect. The encoding is
+//! in `qpair_format::log`.
 
 mod durability;
 mod durable;

@@ -1,16 +1,17 @@
-//! Logs of earlier incarnations of a store, from when a recovery reads them to the first checkpoint that needs none of them.
+//! The logs of earlier incarnations of a store, from the recovery that reads them to the first
+//! checkpoint that needs none of them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A run of pages: the first, and how many.
+/// A run of pages: the first page, and the number of pages.
 pub(crate) type Run = (u64, u64);
 
-/// What is known of them.
+/// The logs of earlier incarnations that are still needed, and their pages.
 #[derive(Debug, Default)]
 pub(crate) struct OldLogs {
-    /// Places in the logs that a recovery reads: a checkpoint on its way names them.
+    /// The positions in the old logs at which a recovery begins, for checkpoints to name.
     places: Mutex<Vec<Vec<u8>>>,
-    /// What they are in, once the next checkpoint needs none of them.
+    /// The pages of the old logs, set once the next checkpoint needs none of them.
     obsolete: Mutex<Option<Vec<Run>>>,
 }
 
@@ -19,23 +20,25 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl OldLogs {
-    /// Until there are others, checkpoints name these places.
+    /// Makes checkpoints name these positions until [`OldLogs::end`].
     pub(crate) fn begin(&self, places: Vec<Vec<u8>>) {
         *lock(&self.places) = places;
     }
 
-    /// All that they say is in the trees: a checkpoint from here on names them no more, and once it is durable these runs are free.
+    /// Notes that everything in the old logs is in the trees. Checkpoints from here on do not name
+    /// the old logs; once the next one is durable, `runs` are free.
     pub(crate) fn end(&self, runs: Vec<Run>) {
         lock(&self.places).clear();
         *lock(&self.obsolete) = Some(runs);
     }
 
-    /// What checkpoints name instead of the logs of this incarnation.
+    /// Returns the positions that checkpoints name instead of those in the logs of this
+    /// incarnation.
     pub(crate) fn places(&self) -> Vec<Vec<u8>> {
         lock(&self.places).clone()
     }
 
-    /// What is to be given back now; none if nothing is.
+    /// Takes the pages that can be freed now, if any.
     pub(crate) fn take_obsolete(&self) -> Option<Vec<Run>> {
         lock(&self.obsolete).take()
     }

@@ -12,27 +12,27 @@ use qpair_members::LogSuperblock;
 use qpair_members::other_moment;
 use qpair_members::{Attached, SEGMENTS_PER_WORKER, make_room};
 
-/// A file grows to this many times the distance of checkpoints, if it can.
+/// A file on the log device grows to this many times the distance of checkpoints, if it can.
 const CHECKPOINTS_MAX: u64 = 4;
-/// By so many segments at least.
+/// The minimum number of segments by which the log device grows.
 const GROWTH_SEGMENTS_MIN: u64 = 8;
 
 /// The log device of an open store.
 #[derive(Debug)]
 pub(crate) struct LogDevice {
     pub(crate) device: Arc<dyn BlockDevice>,
-    /// As it was found when the store was opened.
+    /// The superblock as it was when the store was opened.
     superblock: LogSuperblock,
     geometry: LogGeometry,
-    /// Up to where it is used, bytes.
+    /// The end of the part of the device that is used, in bytes.
     end_bytes_max: u64,
     workers: u64,
     segments: Mutex<Segments>,
     /// Held by a task that takes as many segments as a commit needs.
     taking: Mutex<()>,
-    /// A commit found too few free, and none was given back since.
+    /// Whether a commit found too few free segments, and no segment was given back since.
     is_full: AtomicBool,
-    /// It did not grow when it was asked to last.
+    /// Whether the device failed to grow when it was last asked to.
     is_stuck: AtomicBool,
 }
 
@@ -40,7 +40,7 @@ impl LogDevice {
     /// Takes an attached device into use, with room for the logs of all workers.
     ///
     /// # Errors
-    /// `NoSpace` if it has too little.
+    /// `NoSpace` if the device is too small.
     pub(crate) fn new(
         attached: Attached,
         geometry: LogGeometry,
@@ -73,27 +73,28 @@ impl LogDevice {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The end of what is on it, as an address of the workers' channels.
+    /// Returns the end of the device's used part, as an address of the workers' channels.
     pub(crate) fn end_address(&self) -> u64 {
         PAIR_SECOND_BYTES + self.device.size_bytes()
     }
 
-    /// No other worker takes segments for a commit as long as the caller keeps this.
+    /// Locks the taking of segments: no other worker takes segments for a commit while the caller
+    /// holds the guard.
     pub(crate) fn begin_taking(&self) -> MutexGuard<'_, ()> {
         self.taking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A commit found too few free.
+    /// Notes that a commit found too few free segments.
     pub(crate) fn note_full(&self) {
         self.is_full.store(true, Ordering::Release);
     }
 
-    /// Whether a commit found too few free, and none was given back since.
+    /// Whether a commit found too few free segments, and no segment was given back since.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
     }
 
-    /// A segment, by its address.
+    /// Allocates a segment and returns its address.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -136,7 +137,7 @@ impl LogDevice {
         })
     }
 
-    /// Up to where it is used, as far as is known, bytes.
+    /// Returns the end of the usable part of the device in bytes, as far as it is known.
     fn limit_bytes(&self) -> u64 {
         match self.is_stuck.load(Ordering::Acquire) {
             true => self.device.size_bytes(),
@@ -154,27 +155,29 @@ impl LogDevice {
         addresses.into_iter().for_each(|address| segments.give(address - PAIR_SECOND_BYTES));
     }
 
-    /// Keeps what a recovery reads, so many bytes from an address on, until [`LogDevice::release_claims`].
+    /// Protects `len_bytes` bytes from an address on, which a recovery reads, until
+    /// [`LogDevice::release_claims`].
     pub(crate) fn claim(&self, address: u64, len_bytes: u64) {
         let start = address.saturating_sub(PAIR_SECOND_BYTES);
         self.segments().claim(start..start.saturating_add(len_bytes));
     }
 
-    /// What recovery has read is needed no more.
+    /// Gives back the segments that recovery has read.
     pub(crate) fn release_claims(&self) {
         let mut segments = self.segments();
         self.is_full.store(false, Ordering::Release);
         segments.release_claims();
     }
 
-    /// Whether so much of it is in use that a checkpoint should make some of it free.
+    /// Whether more than half of the segments are in use, so that a checkpoint should free some.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let segments = self.segments();
         segments.used() * 2 > segments.count(self.limit_bytes())
     }
 
-    /// Refuses a commit for whose record there is never room: more than what one log gets if all others have what they need.
-    /// Before it was tried in vain, a file is taken to be as large as it may become.
+    /// Refuses a commit whose record can never have room: it is larger than one log can get while
+    /// all others have what they need. Until growing has failed once (`is_tried`), a file counts
+    /// with the size to which it may grow.
     ///
     /// # Errors
     /// `TooLarge`.
@@ -197,14 +200,16 @@ impl LogDevice {
         ))
     }
 
-    /// Bytes of it that the logs have, and that they may have.
+    /// Returns the number of bytes that the logs use on the device, and the number that they may
+    /// use.
     pub(crate) fn space(&self) -> (u64, u64) {
         let (segments, limit_bytes) = (self.segments(), self.limit_bytes());
         let segment_bytes = u64::from(self.geometry.segment_bytes);
         (segments.used() * segment_bytes, segments.count(limit_bytes) * segment_bytes)
     }
 
-    /// Whether a log of this incarnation of the store can be on it: it was there when that incarnation began.
+    /// Checks that the logs can be on this device: it must have been attached when their
+    /// incarnations began.
     pub(crate) fn fits(&self, store_name: &str, logs: &[Vec<u8>]) -> Result<()> {
         match self.superblock.is_as_new_as(logs) {
             true => Ok(()),
@@ -212,7 +217,8 @@ impl LogDevice {
         }
     }
 
-    /// Notes on the device that an incarnation of the store begins to write there, durably. `unfinished`: the store is still being made.
+    /// Records on the device, durably, that an incarnation of the store begins to write there.
+    /// `unfinished` is set while the store is still being created.
     pub(crate) fn mark(&self, generation: u64, unfinished: bool) -> Result<()> {
         let superblock = LogSuperblock { generation, unfinished, ..self.superblock };
         match self.superblock.unfinished {

@@ -1,9 +1,11 @@
-//! The device of its own that a store keeps its write-ahead log on. See docs/design/log-device.md.
+//! A separate device for the write-ahead log of a store. See docs/design/log-device.md.
 //!
-//! - The store's superblock names it by its id, and its own superblock names the store. Both agree before anything is read or written there.
-//! - Nothing lies behind its superblock but segments of the logs. Which are free follows from the logs: those that the last durable
-//!   checkpoint begins in, and what comes after them, are not.
-//! - A store changes its log device, or begins or ceases to have one, only when it was closed: then there is no log.
+//! - The store's superblock names the log device by its id, and the log device's superblock names
+//!   the store. Both must agree before anything is read or written there.
+//! - Behind its superblock the device holds only segments of the logs. The logs determine which
+//!   segments are free: all but those from the positions of the last durable checkpoint on.
+//! - A store changes its log device, or begins or ceases to have one, only after it was closed,
+//!   because then there is no log.
 
 mod device;
 

@@ -1,4 +1,4 @@
-//! The places where workers count.
+//! The memory in which workers count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::Metrics;
 use super::cycles::{PARTS, Part, WorkerCycles};
 use super::histogram::Recording;
 
-/// A worker's own counters; on cache lines of their own.
+/// A worker's own counters, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Cell {
@@ -49,7 +49,8 @@ impl Cell {
         self.log_writes.record(latency);
     }
 
-    /// Counts operations on trees, and the lookups among them; only the worker whose cell this is does.
+    /// Counts operations on trees, and the lookups among them. Only the worker that owns the cell
+    /// may call it.
     pub(crate) fn count_operations(&self, begun: u32, lookups: u32) {
         for (counter, more) in [(&self.operations, begun), (&self.lookups, lookups)] {
             let before = counter.load(Ordering::Relaxed);
@@ -57,7 +58,7 @@ impl Cell {
         }
     }
 
-    /// Counts time; only the worker whose cell this is does.
+    /// Counts time. Only the worker that owns the cell may call it.
     #[inline(always)]
     pub(crate) fn count_ticks(&self, part: Part, ticks: u64) {
         let counter = &self.ticks[part as usize];
@@ -73,17 +74,17 @@ impl Cell {
     }
 }
 
-/// Counters that belong to the store as a whole.
+/// The counters of the store as a whole.
 #[derive(Debug)]
 pub(crate) struct Counters {
     cells: Box<[Cell]>,
-    /// How long checkpoints took, and how long they kept commits waiting.
+    /// The durations of checkpoints, and the time for which they kept commits waiting.
     pub(crate) checkpoints: Recording,
     pub(crate) stalls: Recording,
 }
 
 impl Counters {
-    /// For so many workers, and the threads that are none.
+    /// Creates counters for `workers` workers, and for all other threads.
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             cells: (0..=workers).map(|_| Cell::default()).collect(),
@@ -92,12 +93,12 @@ impl Counters {
         }
     }
 
-    /// A worker's counters; the last ones are those of all other threads.
+    /// Returns the counters of a worker. The last slot belongs to all other threads.
     pub(crate) fn of(&self, slot: usize) -> &Cell {
         &self.cells[slot.min(self.cells.len() - 1)]
     }
 
-    /// Time of all workers, part by part.
+    /// Returns the time of all workers by part.
     pub(crate) fn cycles(&self) -> WorkerCycles {
         let mut all = WorkerCycles { workers: self.cells.len() - 1, ..WorkerCycles::default() };
         for cell in &self.cells {

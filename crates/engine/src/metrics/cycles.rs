@@ -1,31 +1,32 @@
-//! Where the time of workers goes, for measuring.
+//! Measures where workers spend their time.
 
-/// What a worker does.
+/// An activity of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Runs tasks: transactions and operations on trees.
     Tasks,
-    /// Makes frames free.
+    /// Frees frames.
     Evict,
     /// Writes the log, and wakes the tasks whose commits are durable.
     Log,
-    /// Hands requests to the device.
+    /// Submits requests to the device.
     Submit,
-    /// Looks for completions.
+    /// Polls for completions.
     Poll,
-    /// Deals with completions: checks pages that came, and wakes the tasks that wait for them.
+    /// Handles completions: checks pages that were read, and wakes the tasks that wait for them.
     Complete,
-    /// Sleeps until a completion or a message comes, and hands over before what was gathered; waits, awake, for other workers.
+    /// Sleeps until a completion or a message comes, after submitting gathered requests; or waits,
+    /// awake, for other workers.
     Wait,
-    /// Anything else: messages, growing, older values.
+    /// Does anything else: messages, growing, older values.
     Rest,
 }
 
-/// How many parts there are.
+/// The number of parts.
 pub(crate) const PARTS: usize = 8;
 
-/// Time of all workers since the store was opened, part by part of their loop, in ticks of the processor's clock. All zero where
-/// [`StoreOptions::cycles`](crate::StoreOptions) is off.
+/// The time of all workers since the store was opened, by the part of their loop, in ticks of the
+/// processor's clock. All values are 0 if [`StoreOptions::cycles`](crate::StoreOptions) is off.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -44,7 +45,7 @@ pub(crate) const PARTS: usize = 8;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCycles {
-    /// How many workers there are.
+    /// The number of workers.
     pub workers: usize,
     pub(crate) ticks: [u64; PARTS],
 }
@@ -53,7 +54,7 @@ impl WorkerCycles {
     const NAMES: [&str; PARTS] =
         ["tasks", "eviction", "log", "submission", "polling", "completion", "waiting", "rest"];
 
-    /// What passed since an earlier look.
+    /// Returns the time that passed since an earlier look.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut passed = *self;
@@ -63,7 +64,7 @@ impl WorkerCycles {
         passed
     }
 
-    /// Parts by name, and the share of the time that each had; nothing where nothing was counted.
+    /// Returns each part's name and its share of the time; empty if nothing was counted.
     pub fn shares(&self) -> impl Iterator<Item = (&'static str, f64)> {
         let all: u64 = self.ticks.iter().sum();
         let parts = Self::NAMES.into_iter().zip(self.ticks);

@@ -1,13 +1,14 @@
-//! Durations by powers of two.
+//! Histograms of durations, with powers of two as bounds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets: the last one has everything from 2^26 microseconds, about a minute, on.
+/// The number of buckets. The last one has all durations from 2^26 microseconds (about a minute)
+/// on.
 const BUCKETS: usize = 28;
 
-/// How many durations were how long. Bucket `n` has those below `2^n` microseconds that no bucket before it has; the last one
-/// has no bound.
+/// The distribution of durations. Bucket `n` counts the durations below `2^n` microseconds that no
+/// lower bucket counts; the last bucket has no bound.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -36,39 +37,42 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// One that was told by another process: the counts of all buckets in their order, the sum and the longest, microseconds.
-    /// `None` if these are not as many buckets.
+    /// Creates a histogram from the counts that another process reported: one count for each bucket
+    /// in order, the sum and the maximum in microseconds. Returns `None` if the number of buckets
+    /// differs.
     #[must_use]
     pub fn from_counts(counts: &[u64], sum_us: u64, max_us: u64) -> Option<Self> {
         let buckets = counts.try_into().ok()?;
         Some(Self { buckets, sum_us, max_us })
     }
 
-    /// Durations counted.
+    /// Returns the number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// All of them together, microseconds.
+    /// Returns the sum of all durations in microseconds.
     #[must_use]
     pub fn sum_us(&self) -> u64 {
         self.sum_us
     }
 
-    /// The longest, microseconds.
+    /// Returns the longest duration in microseconds.
     #[must_use]
     pub fn max_us(&self) -> u64 {
         self.max_us
     }
 
-    /// For each bucket: the bound below which its durations are, microseconds, and how many there are. The last has no bound.
+    /// Returns the bound of each bucket in microseconds, and the number of durations in it. The
+    /// last bucket has no bound.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         let bound = |index| (index + 1 < BUCKETS).then_some(1u64 << index);
         self.buckets.iter().enumerate().map(move |(index, count)| (bound(index), *count))
     }
 
-    /// A bound that this share of the durations, from 0 to 1, is below, microseconds: never more than twice the least such.
+    /// Returns a bound in microseconds below which this share (0 to 1) of the durations lies. It is
+    /// at most twice the smallest such bound.
     #[must_use]
     pub fn quantile_us(&self, share: f64) -> u64 {
         let wanted = (self.count() as f64 * share).ceil() as u64;

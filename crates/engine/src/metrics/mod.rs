@@ -1,7 +1,8 @@
-//! What a store counts, and how people and programs get to see it.
+//! The counters of a store, and how people and programs read them.
 //!
-//! What always holds: counting is an addition without ordering in a place of the worker's own, and on the way of a lookup nothing is counted but
-//! what a task has begun since it was given the worker. Figures that exist elsewhere are taken from there when a caller asks.
+//! Invariant: counting is an addition without ordering in memory of the worker's own. A lookup
+//! counts nothing; its task counts what it has begun since it was given the worker. Figures that
+//! exist elsewhere are read there when a caller asks.
 
 mod counters;
 mod cycles;
@@ -16,7 +17,7 @@ pub use histogram::Histogram;
 pub use prometheus::to_prometheus;
 pub use samples::{Sample, SampleValue};
 
-/// What a store has counted since it was opened, and what it is just now.
+/// The counters of a store since it was opened, and its current state.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -34,93 +35,97 @@ pub use samples::{Sample, SampleValue};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Commits of transactions that wrote something. The making and dropping of tables is not among them.
+    /// Commits of transactions that wrote something. Creating and dropping tables does not count.
     pub commits: u64,
     /// Transactions that met a conflict.
     pub conflicts: u64,
-    /// Transactions that ended without a commit, those with conflicts among them.
+    /// Transactions that ended without a commit, including those with conflicts.
     pub rollbacks: u64,
-    /// How long commits took, from being asked for until they survived power loss, microseconds. Those that did not wait for that
-    /// are not among them.
+    /// The durations of commits in microseconds, from the call until the commit survived power
+    /// loss. Commits that did not wait for that do not count.
     pub commit_latency_us: Histogram,
-    /// How long the turns of workers took in which tasks ran, microseconds. Whatever else a worker has to do waits for the end of one: a long
-    /// one is most often a task that computes, and should call [`yield_now`](crate::yield_now).
+    /// The durations in microseconds of worker turns in which tasks ran. Everything else that a
+    /// worker has to do waits for the end of a turn. A long turn is most often a task that
+    /// computes, and should call [`yield_now`](crate::yield_now).
     pub worker_turn_us: Histogram,
-    /// Operations on trees that workers have begun: lookups, leaves of a scan, changes of a record. What threads do by themselves, with pages
-    /// in memory, is not among them.
+    /// Operations on trees that workers have begun: lookups, leaves of a scan, changes of a record.
+    /// Operations of other threads on pages in memory do not count.
     pub operations: u64,
-    /// The lookups of a key among them.
+    /// The lookups of a key among `operations`.
     pub lookups: u64,
-    /// Bytes of commit records.
+    /// Bytes of log records.
     pub log_bytes: u64,
     /// Bytes of log on the device since the last checkpoint's instant, which recovery would read.
     pub log_since_checkpoint_bytes: u64,
-    /// Writes of the log, each of which made all that had gathered durable.
+    /// Writes of the log. Each makes all gathered records durable.
     pub log_writes: u64,
-    /// How long they took, microseconds.
+    /// The durations of log writes in microseconds.
     pub log_write_us: Histogram,
     /// Checkpoints that became durable.
     pub checkpoints: u64,
-    /// How long they took, microseconds.
+    /// The durations of checkpoints in microseconds.
     pub checkpoint_us: Histogram,
-    /// How long commits were kept waiting at the beginning of a checkpoint, microseconds.
+    /// The time in microseconds for which commits were kept waiting at the beginning of a
+    /// checkpoint.
     pub checkpoint_stall_us: Histogram,
-    /// Reads of the device.
+    /// Read requests to the device.
     pub device_reads: u64,
-    /// How long reads of pages took, microseconds: of each worker one at a time is measured.
+    /// The durations of page reads in microseconds. Each worker measures one read at a time.
     pub device_read_us: Histogram,
-    /// Reads of pages that all workers may have in flight: what throughput says, or what the options say.
+    /// The number of page reads that all workers together may have in flight, as set by the options
+    /// or found by measuring throughput.
     pub reads_in_flight_max: u64,
-    /// Bytes read from it.
+    /// Bytes read from the device.
     pub device_read_bytes: u64,
-    /// Writes of the device.
+    /// Write requests to the device.
     pub device_writes: u64,
-    /// Bytes written to it.
+    /// Bytes written to the device.
     pub device_written_bytes: u64,
-    /// Flushes of the device.
+    /// Flush requests to the device.
     pub device_flushes: u64,
     /// Requests to the device that failed.
     pub device_errors: u64,
     /// Pages that left memory.
     pub pages_evicted: u64,
-    /// Commits that recovery made again when the store was opened.
+    /// Commits of the log that recovery applied again when the store was opened.
     pub recovered_commits: u64,
     /// Frames for pages in memory.
     pub frames: u64,
-    /// Frames that no worker has at hand, and that hold nothing.
+    /// Frames that hold nothing and are on no worker's free list.
     pub frames_free: u64,
-    /// Bytes of older values that are kept for snapshots.
+    /// Bytes of older values that are kept in memory for snapshots.
     pub versions_bytes: u64,
-    /// Bytes of the device that older values have, the pages of large ones among them.
+    /// Bytes of the device that older values use, including the pages of large ones.
     pub history_bytes: u64,
     /// Commits since the oldest snapshot in use was taken.
     pub oldest_snapshot_age_commits: u64,
-    /// Transactions that are open.
+    /// Open transactions.
     pub open_transactions: u64,
-    /// Timestamp of the newest commit.
+    /// The timestamp of the newest commit.
     pub last_timestamp: u64,
     /// Bytes in use.
     pub used_bytes: u64,
     /// Bytes of free pages. A file grows when they are used up.
     pub free_bytes: u64,
-    /// Bytes that are in use no more, and are kept for what a crash would go back to, and for backups.
+    /// Bytes of pages that are no longer in use, and are kept for the state that a crash would go
+    /// back to, and for backups.
     pub retained_bytes: u64,
-    /// Bytes of the log's own device that the logs have; 0 without one.
+    /// Bytes of the log device that the logs use; 0 without a log device.
     pub log_device_used_bytes: u64,
-    /// Bytes of it that they may have; 0 without one.
+    /// Bytes of the log device that the logs may use; 0 without a log device.
     pub log_device_bytes_max: u64,
-    /// The store refuses changes.
+    /// Whether the store refuses changes.
     pub read_only: bool,
 }
 
 impl Metrics {
-    /// Commits that one write of the log made durable, on average.
+    /// Returns the average number of commits that one write of the log made durable.
     #[must_use]
     pub fn commits_per_log_write(&self) -> f64 {
         if self.log_writes == 0 { 0.0 } else { self.commits as f64 / self.log_writes as f64 }
     }
 
-    /// All of it in the format that Prometheus reads.
+    /// Returns all metrics in the text format of Prometheus.
     #[must_use]
     pub fn to_prometheus(&self) -> String {
         to_prometheus(self.samples())

@@ -1,10 +1,11 @@
-//! The text that Prometheus reads (exposition format 0.0.4). Its base unit of time is the second.
+//! The text format of Prometheus (exposition format 0.0.4). Its base unit of time is the second.
 
 use std::fmt::Write;
 
 use super::{Sample, SampleValue};
 
-/// Metrics in the format that Prometheus reads: of [`Metrics::samples`](super::Metrics::samples), or told by another process.
+/// Writes metrics in the text format of Prometheus. They come from
+/// [`Metrics::samples`](super::Metrics::samples), or from another process.
 #[must_use]
 pub fn to_prometheus<'a>(samples: impl IntoIterator<Item = Sample<'a>>) -> String {
     let mut text = String::new();

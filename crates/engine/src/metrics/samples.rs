@@ -1,8 +1,8 @@
-//! Metrics one by one, with their names: for whatever passes them on.
+//! The metrics one by one, with their names, for code that exports them.
 
 use super::{Histogram, Metrics};
 
-/// A metric's value.
+/// The value of a metric.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -20,11 +20,11 @@ use super::{Histogram, Metrics};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SampleValue<'a> {
-    /// It only grows while the store is open.
+    /// A counter, which only grows while the store is open.
     Counter(u64),
-    /// It goes up and down.
+    /// A gauge, which goes up and down.
     Gauge(f64),
-    /// Durations, microseconds.
+    /// A histogram of durations in microseconds.
     Histogram(&'a Histogram),
 }
 
@@ -45,16 +45,16 @@ pub enum SampleValue<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample<'a> {
-    /// Its name, with the unit at its end; counters without `_total`.
+    /// The name, with the unit at its end; the names of counters have no `_total`.
     pub name: &'static str,
-    /// What it is, in words.
+    /// A description in words.
     pub help: &'static str,
-    /// Its value.
+    /// The value.
     pub value: SampleValue<'a>,
 }
 
 impl Metrics {
-    /// All metrics, one by one.
+    /// Returns all metrics, one by one.
     pub fn samples(&self) -> impl Iterator<Item = Sample<'_>> {
         use SampleValue::{Counter, Gauge, Histogram};
         let gauge = |value: u64| Gauge(value as f64);

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use qpair_block::{Arena, DeviceInfo};
 use qpair_format::{Error, ErrorKind, Result};
 
-/// Bytes written at once, at most.
+/// The maximum number of bytes written at once.
 const EXTENT_BYTES: usize = 256 << 10;
-/// Extents of one worker that are being filled or written.
+/// The number of extents of one worker that are being filled or written.
 const EXTENTS: u32 = 4;
 /// The part of the frames that the extents of all workers may have beside them.
 const FRAMES_PART: usize = 8;
 
-/// Memory in which checkpoints copy pages. It is mapped when the store is opened: a checkpoint that found none would make the store read-only.
+/// Memory in which checkpoints copy pages. It is mapped when the store is opened, because a
+/// checkpoint that found no memory would make the store read-only.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
-    /// Each worker's, for its stage.
+    /// The memory of each worker, for its stage.
     stages: Vec<Arc<Arena>>,
-    /// For what is written beside the trees, by one checkpoint at a time.
+    /// The memory for pages beside the trees, used by one checkpoint at a time.
     beside: Option<Arc<Arena>>,
 }
 
@@ -46,18 +47,18 @@ impl Copies {
         })
     }
 
-    /// A worker's, for what it copies of the trees.
+    /// Returns a worker's memory, for its copies of tree pages.
     pub(crate) fn of_worker(&self, worker: usize) -> Result<&Arc<Arena>> {
         self.stages.get(worker).ok_or_else(none)
     }
 
-    /// For what is written beside the trees.
+    /// Returns the memory for pages beside the trees.
     pub(crate) fn beside(&self) -> Result<&Arc<Arena>> {
         self.beside.as_ref().ok_or_else(none)
     }
 }
 
-/// A store that is only read has no memory for checkpoints.
+/// Returns the error of a read-only store, which has no memory for checkpoints.
 fn none() -> Error {
     Error::new(ErrorKind::ReadOnly, "the store was opened for reading only and takes no checkpoint")
 }

@@ -1,37 +1,38 @@
-//! Epochs: one between the instants of two checkpoints. A frame says of which epoch its page is.
+//! Epochs: the time between the instants of two checkpoints. A frame states the epoch of its page.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_format::place::{Versions, place};
 
-/// The epoch, and whether its image is being written. One word, so that both are read at once.
+/// The current epoch, and whether its image is being written. Both are in one word, so that they
+/// are read together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch {
     pub(crate) number: u32,
     pub(crate) saving: bool,
-    /// Of the pages that are written for its image.
+    /// The version in the addresses of the pages that are written for the epoch's image.
     version: u32,
 }
 
 impl Epoch {
-    /// The place of a page in its image.
+    /// Returns the place of a page in the epoch's image.
     pub(super) fn place(self, page_id: u64) -> u64 {
         place(page_id, self.version)
     }
 }
 
-/// Where checkpoints stand; shared by all workers.
+/// The progress of checkpoints; shared by all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
     /// `number << 1 | saving`.
     epoch: AtomicU64,
-    /// Which of their two counters workers count new transfers of pages in.
+    /// Selects which of their two counters workers count new page transfers in.
     phase: AtomicU64,
     /// Checkpoints that became durable since the store was opened.
     pub(crate) completed: AtomicU64,
-    /// Of the places that pages are written to.
+    /// The versions in the addresses that pages are written to.
     pub(crate) versions: Versions,
-    /// Those that found no space, and were given up.
+    /// Checkpoints that found no space and were given up.
     pub(crate) refused: AtomicU64,
 }
 
@@ -49,19 +50,20 @@ impl Checkpoints {
         self.epoch.store(number << 1 | 1, Ordering::Release);
     }
 
-    /// All of the image is written, or it was given up.
+    /// Notes that all of the image is written, or that the image was given up.
     pub(crate) fn end(&self) {
         let word = self.epoch.load(Ordering::Relaxed);
         self.epoch.store(word & !1, Ordering::Release);
     }
 
-    /// In which of the two counters a worker counts the transfer of a page that it begins now.
+    /// Returns which of its two counters a worker uses for a page transfer that it begins now.
     #[inline(always)]
     pub(crate) fn phase(&self) -> u64 {
         self.phase.load(Ordering::Acquire) & 1
     }
 
-    /// Counts transfers in the other phase from now on; the one whose end is to be waited for.
+    /// Counts transfers in the other phase from now on. Returns the phase whose transfers the
+    /// caller waits for.
     pub(crate) fn flip(&self) -> u64 {
         self.phase.fetch_xor(1, Ordering::AcqRel) & 1
     }

@@ -14,17 +14,17 @@ use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex};
 use super::{Checkpoints, Pool, Root, state};
 use crate::space::Space;
 
-/// Frames the hands move over at once.
+/// The number of frames that the hands move over at once.
 const STRIDE: u64 = 32;
 
-/// What the pool has to know of the store to let pages go.
+/// The parts of the store that the pool needs to evict pages.
 #[derive(Clone, Copy)]
 pub(crate) struct Around<'a> {
     pub(crate) space: &'a Space,
     pub(crate) checkpoints: &'a Checkpoints,
-    /// By tree id.
+    /// The roots of the trees, by tree id.
     pub(crate) roots: &'a Mutex<BTreeMap<u32, Root>>,
-    /// The write that failed, if one did.
+    /// The error of the write that failed, if one did.
     pub(crate) failure: &'a OnceLock<Error>,
 }
 
@@ -34,20 +34,21 @@ impl Around<'_> {
     }
 }
 
-/// What became of a page the back hand took.
+/// The result of trying to evict a page.
 enum Taken {
-    /// Its frame is free.
+    /// The page's frame is free.
     Freed,
-    /// It must be written first; the request is ready.
+    /// The page must be written first; the request is ready.
     Write(Request),
-    /// It stays: touched, latched, in flight, or a parent of pages in memory.
+    /// The page stays: it was touched, is latched or in flight, or is a parent of pages in memory.
     Kept,
 }
 
 impl Pool {
-    /// Moves the hands until `wanted` frames are freed or being written, or `budget` frames were passed.
-    /// Freed frames go to `freed`, writes to `writes` (tagged `write_tag`; without one nothing is written, and the hands stop where
-    /// most of what would leave is dirty); how many frames were passed.
+    /// Moves the hands until `wanted` frames are freed or being written, or `budget` frames were
+    /// passed. Freed frames go to `freed`, writes to `writes` with the tag `write_tag`. Without a
+    /// tag nothing is written, and the hands stop where most of the cooling pages are dirty.
+    /// Returns how many frames were passed.
     pub(crate) fn sweep(
         &self,
         around: Around<'_>,
@@ -102,8 +103,9 @@ impl Pool {
         passed
     }
 
-    /// Whether most of the cooling pages that the back hand comes to next are dirty. Hands that may not write would leave them behind,
-    /// and take the clean pages before their time. A guess: nothing is latched.
+    /// Whether most of the cooling pages that the back hand comes to next are dirty. Hands that may
+    /// not write would skip those and take the clean pages before their time. The answer is a
+    /// guess, since nothing is latched.
     fn is_dirty_ahead(&self) -> bool {
         let count = u64::from(self.frames.len());
         let back = self.hand.load(Ordering::Relaxed);
@@ -138,7 +140,8 @@ impl Pool {
         self.move_out(around, page, write_tag)
     }
 
-    /// Begins to write a dirty page to a new place. Its parent's copy on the device is out of date from then on.
+    /// Begins to write a dirty page to a new place. The parent's copy on the device is out of date
+    /// from then on.
     fn move_out(&self, around: Around<'_>, mut page: ExclusiveFrame<'_>, tag: u64) -> Taken {
         let (space, checkpoints) = (around.space, around.checkpoints);
         let frame = page.index();
@@ -161,7 +164,8 @@ impl Pool {
         Taken::Write(self.write_back(page, tag))
     }
 
-    /// Latches the parent of a page in memory, and finds the reference in it; nothing if that is not available now.
+    /// Latches the parent of a page in memory, and finds the reference in it. Returns `None` if the
+    /// parent is not available now.
     fn find_parent(
         &self,
         around: Option<Around<'_>>,
@@ -191,7 +195,7 @@ impl Pool {
         Some((parent, position))
     }
 
-    /// The parent of a page, by a way down from the root to the page's lower fence.
+    /// Finds the parent of a page by a descent from the root to the page's lower fence.
     fn parent_from_root(&self, around: Around<'_>, page: Node<'_>) -> Option<(FrameIndex, usize)> {
         let mut key = Vec::new();
         page.lower_fence(&mut key);
@@ -217,7 +221,8 @@ impl Pool {
         }
     }
 
-    /// Seals a page and makes the request that writes it. Readers go on; writers wait for the completion.
+    /// Seals a page and creates the request that writes it. Readers continue; writers wait for the
+    /// completion.
     pub(crate) fn write_back(&self, mut page: ExclusiveFrame<'_>, tag: u64) -> Request {
         let sum = checksum(page.as_slice());
         NodeMut::new(page.bytes_mut()).set_checksum(sum);
@@ -227,8 +232,8 @@ impl Pool {
         Request::write(page_id * u64::from(len_bytes), len_bytes, buffer, tag)
     }
 
-    /// Ends a write-back that succeeded: the page is clean, and goes at once if it is still cooling. The
-    /// frame, if it became free.
+    /// Ends a write-back that succeeded: the page is clean, and is evicted at once if it is still
+    /// cooling. Returns the frame if it became free.
     pub(crate) fn written(&self, around: Around<'_>, frame: FrameIndex) -> Option<FrameIndex> {
         if self.frames.state(frame) != state::COOLING {
             return None;
@@ -242,8 +247,9 @@ impl Pool {
         }
     }
 
-    /// Takes a broken page out of its parent; `Some(true)` if its frame is free now and the caller's, `Some(false)`
-    /// if another worker did it, `None` if it must be tried again.
+    /// Removes a broken page from its parent. Returns `Some(true)` if the frame is free now and the
+    /// caller's, `Some(false)` if another worker removed the page, and `None` if it must be tried
+    /// again.
     pub(crate) fn drop_broken(&self, frame: FrameIndex) -> Option<bool> {
         let page = self.frames.try_exclusive(frame).ok()?;
         if self.frames.state(frame) != state::BROKEN {
@@ -252,7 +258,8 @@ impl Pool {
         self.unlink(None, page).then_some(true)
     }
 
-    /// Turns the parent's reference cold, and the frame free; `false` if the parent is not available now.
+    /// Makes the parent's reference cold, and the frame free. Returns `false` if the parent is not
+    /// available now.
     fn unlink(&self, around: Option<Around<'_>>, page: ExclusiveFrame<'_>) -> bool {
         let frame = page.index();
         let Some((mut parent, position)) = self.find_parent(around, &page) else { return false };
@@ -263,7 +270,7 @@ impl Pool {
         true
     }
 
-    /// Makes a frame that no page refers to free; it goes onto a list by the caller.
+    /// Frees a frame that no page refers to. The caller puts it on a list.
     pub(crate) fn release_frame(&self, page: ExclusiveFrame<'_>) {
         let frame = page.index();
         self.frames.set_page_id(frame, u64::MAX);

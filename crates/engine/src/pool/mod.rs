@@ -1,9 +1,11 @@
-//! The buffer pool: frames, their latches, and which page leaves next. See docs/design/buffer-pool.md.
+//! The buffer pool: frames, their latches, and the choice of the page that leaves next. See
+//! docs/design/buffer-pool.md.
 //!
-//! A page in memory is reached only through the swizzled reference in its parent, so a page whose children
-//! are in memory stays. Replacement is a clock with two hands over all frames: the front hand turns hot frames cooling, the
-//! back hand, half of the pool behind, takes those that no thread has touched since. Touching a cooling page makes it hot again
-//! with one store; no list is kept.
+//! A page in memory is reached only through the swizzled reference in its parent, so a page whose
+//! children are in memory stays. Replacement is a clock with two hands over all frames. The front
+//! hand turns hot frames cooling; the back hand, half of the pool behind, takes those that no
+//! thread has touched since. Touching a cooling page makes it hot again with one store; no list is
+//! kept.
 
 mod copies;
 mod epochs;
@@ -27,56 +29,58 @@ pub(crate) use stall_timeout::StallTimeout;
 
 use crate::sync::{Ticket, Waiters};
 
-/// Replacement states of a frame, kept in its state byte.
+/// The replacement states of a frame, kept in its state byte.
 pub(crate) mod state {
-    /// On a free list.
+    /// The frame is on a free list.
     pub(crate) const FREE: u8 = 0;
-    /// A page in use.
+    /// The frame has a page in use.
     pub(crate) const HOT: u8 = 1;
-    /// A page that leaves unless it is touched soon.
+    /// The frame has a page that leaves unless it is touched soon.
     pub(crate) const COOLING: u8 = 2;
-    /// A page that never leaves: a root.
+    /// The frame has a page that never leaves: a root.
     pub(crate) const PINNED: u8 = 3;
-    /// Memory for an I/O beside the trees.
+    /// The frame is memory for an I/O beside the trees.
     pub(crate) const SCRATCH: u8 = 4;
-    /// A page that could not be read, or was not what it should be; leaves at once.
+    /// The frame has a page that could not be read, or was invalid; it leaves at once.
     pub(crate) const BROKEN: u8 = 5;
 }
 
-/// Lists of waiters, by frame.
+/// The number of lists of waiters; frames are distributed over them.
 const WAITER_PARTITIONS: usize = 64;
 
-/// Fewest frames of a pool with so many workers.
+/// Returns the minimum number of frames of a pool with so many workers.
 pub(crate) fn frames_min(workers: usize) -> u64 {
     64.max(32 * workers as u64)
 }
 
-/// Frames that each worker keeps at hand, by how many are used.
+/// Returns the number of frames that each worker keeps at hand, by the number of frames in use.
 fn local_max(frames: u32, workers: usize) -> usize {
     (frames as usize / (8 * workers)).clamp(4, 256)
 }
 
-/// Frames and their bookkeeping.
+/// The frames and their bookkeeping.
 pub(crate) struct Pool {
     pub(crate) frames: FrameTable,
     free: Mutex<Vec<FrameIndex>>,
     free_count: AtomicUsize,
-    /// Free frames that are not used, since the device has no room for the dirty pages of all.
+    /// Free frames that are not used, because the device has no room for the dirty pages of all
+    /// frames.
     idle: Mutex<Vec<FrameIndex>>,
     idle_count: AtomicU32,
     workers: usize,
-    /// For frames from this one on no memory was taken from the kernel.
+    /// The first frame from which on no memory was taken from the kernel.
     fresh: AtomicU32,
-    /// Position of the back hand, counted in frames, never reduced.
+    /// The position of the back hand, counted in frames and never reduced.
     hand: AtomicU64,
-    /// Frames between the back hand and the front hand.
+    /// The number of frames between the back hand and the front hand.
     cooling_distance: u32,
-    /// Frames a worker keeps at hand.
+    /// The number of frames that a worker keeps at hand.
     local_max: AtomicUsize,
-    /// Tasks that wait for the I/O of a page that another task began, a list for each frame.
+    /// The tasks that wait for the I/O of a page that another task began.
     waiters: Box<[Waiters]>,
     pub(crate) evictions: AtomicU64,
-    /// Whether parents are found by what frames say; see [`StoreOptions::parent_hints`](crate::StoreOptions).
+    /// Whether parents are found by the hints in frames; see
+    /// [`StoreOptions::parent_hints`](crate::StoreOptions).
     parent_hints: bool,
 }
 
@@ -104,29 +108,31 @@ impl Pool {
         Self { parent_hints, ..self }
     }
 
-    /// Frames a worker keeps at hand.
+    /// Returns the number of frames that a worker keeps at hand.
     #[inline]
     pub(crate) fn local_max(&self) -> usize {
         self.local_max.load(Ordering::Relaxed)
     }
 
-    /// Below this many free frames, workers evict.
+    /// Returns the number of free frames below which workers evict.
     #[inline]
     pub(crate) fn free_low(&self) -> usize {
         self.local_max()
     }
 
-    /// Fewest frames of a pool: each worker must be able to hold a way down the tree and make pages beside it.
+    /// Returns the minimum number of frames: each worker must be able to hold a way down the tree
+    /// and make pages beside it.
     pub(crate) fn fewest(&self) -> u32 {
         frames_min(self.workers).min(u64::from(self.frames.len())) as u32
     }
 
-    /// Frames that are in use, or free to be used.
+    /// Returns the number of frames that are in use, or free to be used.
     pub(crate) fn active(&self) -> u32 {
         self.frames.len() - self.idle_count.load(Ordering::Relaxed)
     }
 
-    /// Makes up to `count` of these frames and of the free ones idle: frames that nobody had are taken first.
+    /// Makes up to `count` of these frames and of the free ones idle. Frames that were never used
+    /// are taken first.
     pub(crate) fn make_idle(&self, count: usize, frames: &mut Vec<FrameIndex>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -155,7 +161,7 @@ impl Pool {
         self.local_max.store(local_max(self.active(), self.workers), Ordering::Relaxed);
     }
 
-    /// Free frames that no worker has at hand.
+    /// Returns the number of free frames that no worker has at hand.
     pub(crate) fn free_count(&self) -> usize {
         self.free_count.load(Ordering::Relaxed)
     }
@@ -182,8 +188,8 @@ impl Pool {
         self.frames.arena().prefault(begin(part)..begin(part + 1))
     }
 
-    /// Takes memory from the kernel for frames that were never used: it clears that, which takes long, and no thread is to wait
-    /// for a latch meanwhile.
+    /// Takes memory from the kernel for frames that were never used. The kernel clears the memory,
+    /// which takes long, and no thread should wait for a latch meanwhile.
     fn take_memory(&self, frames: &[FrameIndex]) {
         let end = frames.iter().map(|frame| frame.0 + 1).max().unwrap_or(0);
         if end > self.fresh.load(Ordering::Relaxed) {
@@ -200,7 +206,7 @@ impl Pool {
         self.free_count.store(free.len(), Ordering::Relaxed);
     }
 
-    /// Notes that a page is in use: a cooling one is hot again.
+    /// Notes that a page is in use: a cooling page becomes hot again.
     #[inline(always)]
     pub(crate) fn touch(&self, frame: FrameIndex) {
         if self.frames.state(frame) == state::COOLING {
@@ -212,7 +218,8 @@ impl Pool {
         &self.waiters[frame.0 as usize % WAITER_PARTITIONS]
     }
 
-    /// Notes that the future with this ticket waits for the end of the I/O on a frame; `false` if there is none (any more).
+    /// Notes that the future with this ticket waits for the end of the I/O on a frame. Returns
+    /// `false` if no I/O is in flight.
     pub(crate) fn wait_for_io(
         &self,
         frame: FrameIndex,
@@ -228,8 +235,9 @@ impl Pool {
         waits
     }
 
-    /// Opens a frame that was read into, and wakes the tasks that wait for it. Even the memory of a transfer beside the
-    /// trees may have waiters: they came by a reference that was true a moment before.
+    /// Opens a frame that was read into, and wakes the tasks that wait for it. Even the memory of a
+    /// transfer beside the trees may have waiters: they came by a reference that was true a moment
+    /// before.
     pub(crate) fn end_read(&self, page: ExclusiveFrame<'_>) {
         let frame = page.index();
         if page.end_read() {
@@ -237,7 +245,7 @@ impl Pool {
         }
     }
 
-    /// Takes back the memory of a write, and wakes the tasks that wait for it; returns the frame.
+    /// Takes back the memory of a write, and wakes the tasks that wait for it. Returns the frame.
     pub(crate) fn end_write(&self, buffer: Buffer) -> FrameIndex {
         let (frame, waited) = self.frames.end_write(buffer);
         if waited {

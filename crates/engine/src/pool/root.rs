@@ -1,35 +1,38 @@
-//! Roots: a tree's name and frame, and how an operation that comes with them notices that the tree is gone.
+//! Roots: the name and frame of a tree, and the way in which an operation notices that the tree is
+//! gone.
 //!
-//! A root is the one page that is reached by the number of its frame alone, for as long as a handle to it exists. What always holds:
-//! a frame's owner word names a tree exactly while its root is in that frame; it is set and cleared under the frame's latch, and ids of
-//! trees are not used twice. An operation begins to read the frame, then looks at the word. If the word names the expected tree,
-//! the read began before the frame's release, and its version tells of that release. Any other word means that the tree is gone for good.
+//! A root is the one page that is reached by the number of its frame alone, for as long as a handle
+//! to it exists. Invariant: a frame's owner word names a tree exactly while its root is in that
+//! frame. The word is set and cleared under the frame's latch, and ids of trees are not used twice.
+//! An operation begins to read the frame, then looks at the word. If the word names the expected
+//! tree, the read began before the frame's release, and its version detects that release. Any other
+//! word means that the tree is gone for good.
 
 use qpair_format::page::Node;
 use qpair_memory::FrameIndex;
 
 use super::Pool;
 
-/// More levels than a tree comes to have.
+/// A bound on the number of levels, which no tree reaches.
 const LEVELS_MAX: u64 = 12;
 
-/// In a frame's owner word, above the tree's id: the root of a table that is there.
+/// The mark of a root in a frame's owner word, above the tree's id: its table exists.
 const OPEN: u64 = 1 << 32;
-/// The same: the root of a table that was dropped, and is not empty yet.
+/// The mark of a root whose table was dropped, and whose tree is not empty yet.
 const DROPPED: u64 = 2 << 32;
-/// The frame has no root.
+/// The owner word of a frame without a root.
 const NONE: u64 = 0;
 
-/// Where the root of a tree is.
+/// The location of a tree's root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Root {
-    /// In this frame, pinned.
+    /// The root is in this frame, pinned.
     Open(FrameIndex),
-    /// In this page; the tree was not used since the store was opened.
+    /// The root is in this page; the tree was not used since the store was opened.
     Closed(u64),
 }
 
-/// A tree that is open: its root is in a frame, and stays there until the tree was dropped and is empty.
+/// An open tree: its root is in a frame, and stays there until the tree was dropped and is empty.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tree {
     pub(crate) id: u32,
@@ -45,17 +48,18 @@ impl Tree {
         DROPPED | u64::from(self.id)
     }
 
-    /// The frame has the tree's root from now on; by the holder of its latch.
+    /// Notes that the frame has the tree's root from now on. The caller holds the frame's latch.
     pub(crate) fn settle(&self, pool: &Pool) {
         pool.frames.set_owner(self.root, self.open_word());
     }
 
-    /// The frame is about to be given away; by the holder of its latch.
+    /// Notes that the frame is about to be given away. The caller holds the frame's latch.
     pub(crate) fn leave(&self, pool: &Pool) {
         pool.frames.set_owner(self.root, NONE);
     }
 
-    /// The table is about to be dropped (`false`: is not dropped after all).
+    /// Notes that the table is about to be dropped, or, if `dropped` is `false`, that it is not
+    /// dropped after all.
     pub(crate) fn note_dropped(&self, pool: &Pool, dropped: bool) {
         let (from, to) = match dropped {
             true => (self.open_word(), self.dropped_word()),
@@ -64,20 +68,21 @@ impl Tree {
         pool.frames.change_owner(self.root, from, to);
     }
 
-    /// Whether the table is there, and was not dropped.
+    /// Whether the table exists and was not dropped.
     #[inline(always)]
     pub(crate) fn is_open(&self, pool: &Pool) -> bool {
         pool.frames.owner(self.root) == self.open_word()
     }
 
-    /// Whether the root is in its frame: it stays there for a while after its table was dropped.
+    /// Whether the root is in its frame. The root stays there for a while after its table was
+    /// dropped.
     #[inline(always)]
     pub(crate) fn is_there(&self, pool: &Pool) -> bool {
         let owner = pool.frames.owner(self.root);
         owner == self.open_word() || owner == self.dropped_word()
     }
 
-    /// Levels above the leaves, as the tree is now.
+    /// Returns the present number of levels above the leaves.
     pub(crate) fn levels(&self, pool: &Pool) -> u64 {
         let root = pool.frames.optimistic(self.root);
         root.map_or(LEVELS_MAX, |root| Node::new(root.bytes()).level().into())

@@ -1,7 +1,8 @@
-//! Where a page is written: each time somewhere else, and by whose word.
+//! Chooses where pages are written. A page gets another place in each checkpoint image.
 //!
-//! All of this runs on workers, under the exclusive latch of the page, within one turn of a worker. A checkpoint lets every
-//! worker finish its turn after the epoch moved before it relies on the new one.
+//! All of this runs on workers, under the exclusive latch of the page, within one turn of a worker.
+//! A checkpoint lets every worker finish its turn after the epoch moved before it relies on the new
+//! one.
 
 use std::ops::Range;
 
@@ -14,12 +15,13 @@ use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, RacyBytesMut};
 use super::{Checkpoints, Epoch, Pool, state};
 use crate::space::{Purpose, Space};
 
-/// Says where an epoch's image has a page: the page id, and the epoch's low bits above it.
+/// Returns the target word for a place in an epoch's image: the page id, and the epoch's low bits
+/// above it.
 fn target_word(epoch: Epoch, page_id: u64) -> u64 {
     u64::from(epoch.number) << PAGES_MAX.ilog2() | page_id
 }
 
-/// The place that a target word names, if it is of this epoch.
+/// Returns the place that a target word names, if it belongs to this epoch.
 fn target_of(word: u64, epoch: Epoch) -> Option<u64> {
     let page_id = page_of(word);
     (word == target_word(epoch, page_id) && page_id != 0).then_some(epoch.place(page_id))
@@ -33,7 +35,8 @@ impl Pool {
             && (!node.is_leaf() || self.frames.is_dirty(frame))
     }
 
-    /// The address of a page in the image under way: the page or its parent chooses it, whichever is saved first.
+    /// Returns the address of a page in the image under way. The page or its parent chooses it,
+    /// whichever is saved first.
     fn image_place(&self, space: &Space, frame: FrameIndex, epoch: Epoch) -> Result<u64> {
         if let Some(place) = target_of(self.frames.target(frame), epoch) {
             return Ok(place);
@@ -47,7 +50,8 @@ impl Pool {
         Ok(place)
     }
 
-    /// The place where the image under way has a page, the first of `spare` unless one was chosen already.
+    /// Returns the place of a page in the image under way: the one chosen already, or else the
+    /// first of `spare`.
     pub(crate) fn image_place_from(
         &self,
         frame: FrameIndex,
@@ -67,7 +71,8 @@ impl Pool {
         epoch.place(page_id)
     }
 
-    /// Notes that a leaf goes to its place in the image as it is now, by way of a copy; it is dirty until that is written.
+    /// Notes that a copy of the leaf in its present state goes to its place in the image. The leaf
+    /// is dirty until the copy is written.
     pub(crate) fn take_image_place(
         &self,
         (space, checkpoints): (&Space, &Checkpoints),
@@ -82,13 +87,14 @@ impl Pool {
         self.frames.set_epoch(frame, epoch.number);
     }
 
-    /// The place that was chosen in an epoch for a page that never went there. Saving is over.
+    /// Returns the place that was chosen in an epoch for a page that was never written there.
+    /// Saving has ended.
     pub(crate) fn unused_place(&self, frame: FrameIndex, epoch: Epoch) -> Option<u64> {
         let place = target_of(self.frames.target(frame), epoch)?;
         (self.frames.epoch(frame) != epoch.number).then_some(place)
     }
 
-    /// Moves a page to a new place, where it is about to be written as it is now.
+    /// Moves a page to a new place, to which its present content is about to be written.
     ///
     /// # Errors
     /// `NoSpace`; nothing is changed then.
@@ -125,8 +131,8 @@ impl Pool {
         self.frames.set_page_id(frame, place);
     }
 
-    /// Puts the image's copy of a page into `copy`, to be sealed and written to the place that this returns; the page may be
-    /// changed afterwards.
+    /// Puts the image's copy of a page into `copy`, to be sealed and written to the returned place.
+    /// The page may be changed afterwards.
     ///
     /// # Errors
     /// `NoSpace`; nothing is changed then.
@@ -176,7 +182,7 @@ impl Pool {
         node.is_leaf() || !epoch.saving || self.frames.epoch(frame) == epoch.number
     }
 
-    /// Whether a frame holds a page of a tree whose place is this one, or behind it.
+    /// Whether a frame holds a page of a tree whose place is `place` or behind it.
     pub(crate) fn is_behind(&self, frame: FrameIndex, place: u64) -> bool {
         let Ok(page) = self.frames.try_exclusive(frame) else { return false };
         self.holds_page(frame) && page_of(self.frames.page_id(page.index())) >= place

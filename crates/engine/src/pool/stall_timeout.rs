@@ -1,21 +1,23 @@
-//! How long one that may not fail waits for a frame.
+//! The time-out of commits that may not fail and wait for a frame.
 
 use std::time::{Duration, Instant};
 
-/// Time in which no page at all has left memory, after which none will: longer than a kernel tries a drive that does not answer.
-/// What has frames for good are roots of tables.
+/// The time without any eviction after which no page will leave memory. It is longer than a kernel
+/// retries a drive that does not answer. Only the roots of tables have frames for good.
 const HOPELESS_AFTER: Duration = Duration::from_secs(300);
 
-/// What one that waits has seen.
+/// The progress of the pool as one waiting task has seen it.
 #[derive(Debug, Default)]
 pub(crate) struct StallTimeout {
-    /// When the pool was seen to stand still first, and how many pages had left it by then.
+    /// The time at which the pool was first seen to stand still, and the number of pages that had
+    /// left it by then.
     since: Option<(Instant, u64)>,
 }
 
 impl StallTimeout {
-    /// Notes that there was no frame again; whether to wait on. `evictions`: pages that have left the pool so far; `may_move`: pages
-    /// wait for something that ends by itself, a checkpoint.
+    /// Notes that there was no frame again. Returns whether to keep waiting. `evictions` is the
+    /// number of pages that have left the pool so far; `may_move` says that pages wait for
+    /// something that ends by itself, a checkpoint.
     pub(crate) fn waits_on(&mut self, now: Instant, evictions: u64, may_move: bool) -> bool {
         match self.since {
             Some((since, then)) if then == evictions && !may_move => {

@@ -1,4 +1,5 @@
-//! Checkpoints of a store: the barrier that every change passes, the epoch, and the newest one's record.
+//! The checkpoints of a store: the barrier that every change passes, the epoch, and the record of
+//! the newest checkpoint.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,19 +10,19 @@ use crate::pool::{Checkpoints, Copies};
 use crate::space::CommitBarrier;
 use crate::sync::AsyncMutex;
 
-/// The part of an open store that knows its checkpoints.
+/// The checkpoint part of an open store.
 pub(crate) struct Checkpointing {
-    /// Every change of the trees is between its entering and leaving.
+    /// The barrier that every change of the trees enters and leaves.
     pub(crate) barrier: Arc<CommitBarrier>,
-    /// The epoch, and what of it is saved.
+    /// The current epoch, and how much of its image is saved.
     pub(crate) epochs: Checkpoints,
     /// Held by a task that makes a checkpoint or drops a table.
     pub(crate) alone: Arc<AsyncMutex>,
-    /// Memory of checkpoints; none in a store that is only read.
+    /// The memory of checkpoints; empty in a read-only store.
     pub(crate) copies: Copies,
-    /// A checkpoint was asked for, and is not over.
+    /// Whether a checkpoint was asked for and has not ended.
     pub(crate) wanted: AtomicBool,
-    /// The newest durable checkpoint's.
+    /// The record of the newest durable checkpoint.
     record: Mutex<Record>,
 }
 
@@ -37,12 +38,12 @@ impl Checkpointing {
         }
     }
 
-    /// The newest durable checkpoint's record.
+    /// Returns the record of the newest durable checkpoint.
     pub(crate) fn record(&self) -> Record {
         *self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a newer one; the one before.
+    /// Stores a newer record, and returns the one before.
     pub(crate) fn replace_record(&self, record: Record) -> Record {
         std::mem::replace(&mut *self.record.lock().unwrap_or_else(PoisonError::into_inner), record)
     }

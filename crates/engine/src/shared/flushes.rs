@@ -5,12 +5,12 @@ use std::sync::atomic::AtomicU64;
 
 use crate::sync::AsyncMutex;
 
-/// Flushes of a store, counted.
+/// The number of flushes of a store.
 #[derive(Default)]
 pub(crate) struct Flushes {
     /// Held by a task that flushes the device.
     pub(crate) alone: Arc<AsyncMutex>,
     pub(crate) begun: AtomicU64,
-    /// The last one that ended well.
+    /// The number of the last flush that succeeded.
     pub(crate) ended: AtomicU64,
 }

@@ -11,22 +11,24 @@ use super::merging::Merging;
 use crate::pool::{Root, Tree};
 use crate::sync::AsyncMutex;
 
-/// The part of an open store that knows its trees.
+/// The tree part of an open store.
 pub(crate) struct Forest {
-    /// Roots of all trees, by tree id; 0 is the catalog. Those that no name leads to are being dropped.
+    /// The roots of all trees, by tree id; 0 is the catalog. Trees without a name are being
+    /// dropped.
     pub(super) roots: Mutex<BTreeMap<u32, Root>>,
-    /// The id of the next table. None is used twice in an incarnation of the store: handles of a dropped table, and records of it
-    /// in the log, must not be taken for those of another.
+    /// The id of the next table. No id is used twice in an incarnation of the store: handles of a
+    /// dropped table, and its records in the log, must not be taken for those of another table.
     next_tree: AtomicU32,
     /// Held by a task that loads the root of a tree.
     pub(crate) opening: Arc<AsyncMutex>,
     /// Whether any table was dropped since the store was opened.
     has_dropped: AtomicBool,
-    /// Dropped tables of which pages are being given back.
+    /// Dropped tables whose pages are being given back.
     dropping: Mutex<Vec<u32>>,
-    /// Roots of dropped trees that left since a checkpoint under way began, whose image lists them: their places in it.
+    /// The places in the image of dropped trees' roots that left memory since the checkpoint under
+    /// way began.
     retired: Mutex<BTreeMap<u32, u64>>,
-    /// Leaves that deletes left sparse are being merged.
+    /// The background merges of leaves that deletes left sparse.
     pub(crate) merging: Arc<Merging>,
 }
 
@@ -45,17 +47,17 @@ impl Default for Forest {
 }
 
 impl Forest {
-    /// Roots of all trees.
+    /// Locks the roots of all trees.
     pub(crate) fn roots(&self) -> MutexGuard<'_, BTreeMap<u32, Root>> {
         self.roots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Trees whose root is in memory, where it stays.
+    /// Returns the number of trees whose root is in memory, where it stays.
     pub(crate) fn count_open(&self) -> usize {
         self.roots().values().filter(|root| matches!(root, Root::Open(_))).count()
     }
 
-    /// An id that no tree has, nor had since the store was opened.
+    /// Returns an id that no tree has, nor had since the store was opened.
     pub(crate) fn new_tree_id(&self) -> u32 {
         self.next_tree.fetch_add(1, Ordering::Relaxed)
     }
@@ -65,7 +67,7 @@ impl Forest {
         self.next_tree.fetch_max(id.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// A dropped table's pages are being given back, or all were.
+    /// Notes that a dropped table's pages are being given back (`begun`), or that all were.
     pub(crate) fn note_dropping(&self, tree: u32, begun: bool) {
         let mut dropping = self.dropping.lock().unwrap_or_else(PoisonError::into_inner);
         dropping.retain(|other| *other != tree);
@@ -74,7 +76,7 @@ impl Forest {
         }
     }
 
-    /// Tables whose pages are being given back.
+    /// Returns the number of tables whose pages are being given back.
     pub(crate) fn dropping(&self) -> usize {
         self.dropping.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -86,18 +88,20 @@ impl Forest {
 }
 
 impl Shared {
-    /// A table is about to go: to be called before the timestamp of its drop is taken, so that a commit with a later one sees it.
+    /// Notes that a table is about to be dropped. Call it before the timestamp of the drop is
+    /// taken, so that a commit with a later one sees it.
     pub(crate) fn note_dropped(&self, tree: Tree) {
         tree.note_dropped(&self.pool, true);
         self.forest.has_dropped.store(true, Ordering::Release);
     }
 
-    /// The table does not go after all.
+    /// Notes that the table is not dropped after all.
     pub(crate) fn forget_dropped(&self, tree: Tree) {
         tree.note_dropped(&self.pool, false);
     }
 
-    /// A dropped tree's root is about to leave; `false` if it has left already. The caller is inside the barrier and has the root latched.
+    /// Removes the root of a dropped tree, which is about to leave memory. Returns `false` if it
+    /// has left already. The caller is inside the barrier and has the root latched.
     pub(crate) fn forget_root(&self, tree: Tree) -> bool {
         let mut roots = self.forest.roots();
         if roots.remove(&tree.id).is_none() {
@@ -114,15 +118,16 @@ impl Shared {
         true
     }
 
-    /// All trees and their roots at the instant of a checkpoint: the barrier is closed.
+    /// Returns all trees and their roots at the instant of a checkpoint, when the barrier is
+    /// closed.
     pub(crate) fn begin_image_of_roots(&self) -> BTreeMap<u32, Root> {
         let roots = self.forest.roots();
         self.forest.retired.lock().unwrap_or_else(PoisonError::into_inner).clear();
         roots.clone()
     }
 
-    /// Where the image has the roots that there were at its instant. All pages are saved, and [`crate::pool::Checkpoints`] says still that they are
-    /// being saved.
+    /// Returns the places that the image has for the roots at its instant. Call it when all pages
+    /// are saved, and while [`crate::pool::Checkpoints`] still says that they are being saved.
     pub(crate) fn places_of_roots(&self, at_instant: BTreeMap<u32, Root>) -> BTreeMap<u32, u64> {
         // A task that releases a root holds this lock; until then the root stays in its frame.
         let now = self.forest.roots();
@@ -138,7 +143,8 @@ impl Shared {
         at_instant.into_iter().map(place).collect()
     }
 
-    /// Refuses the use of a table that was dropped. A reader asks after its read: the table may be half empty by then.
+    /// Refuses the use of a table that was dropped. A reader calls this after its read: the table
+    /// may be half empty by then.
     #[inline(always)]
     pub(crate) fn check_table(&self, tree: Tree) -> Result<()> {
         if tree.is_open(&self.pool) { Ok(()) } else { Err(Error::table_dropped()) }

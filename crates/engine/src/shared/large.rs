@@ -1,4 +1,4 @@
-//! The pages of large values whose records go: no longer of the trees, or free.
+//! Unlinks and frees the pages of large values whose records were replaced or deleted.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,12 +7,13 @@ use qpair_format::large::{Descriptor, Extents};
 use super::Shared;
 use crate::large::KnownLists;
 
-/// The part of an open store that knows its large values.
+/// The large-value part of an open store.
 #[derive(Default)]
 pub(crate) struct LargeValues {
-    /// Where those are that are in several runs of pages.
+    /// The page lists of large values that have several runs of pages.
     pub(crate) lists: KnownLists,
-    /// Those that were replaced, and that no reader needs any more; held until a checkpoint, if the log is not flushed.
+    /// Descriptors of replaced values that no reader needs any more. They are held until a
+    /// checkpoint if the log is not flushed.
     held: Mutex<Vec<Box<[u8]>>>,
 }
 
@@ -21,15 +22,15 @@ impl LargeValues {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many replaced large values are held until a checkpoint is durable.
+    /// Returns the number of replaced large values that are held until a checkpoint is durable.
     pub(crate) fn count_held(&self) -> usize {
         self.held().len()
     }
 }
 
 impl Shared {
-    /// The pages of the value that an encoded descriptor leads to, as far as is known. One that makes no sense leads to none; `check` finds
-    /// those that are lost.
+    /// Returns the pages of the value that an encoded descriptor leads to, if they are known. An
+    /// invalid descriptor has no pages; `check` finds pages that are lost.
     fn known_extents(&self, encoded: &[u8]) -> Option<(Descriptor, Extents)> {
         let descriptor = Descriptor::decode(encoded, self.page_size).ok()?;
         let extents = match descriptor.run() {
@@ -39,22 +40,23 @@ impl Shared {
         extents.map(|extents| (descriptor, extents))
     }
 
-    /// The pages of a large value of which some lie at a page or behind it; none if none does, as far as is known.
+    /// Returns the number of pages of a large value if some of them lie at or behind `front`;
+    /// `None` if none does, as far as is known.
     pub(crate) fn pages_of_large_behind(&self, encoded: &[u8], front: u64) -> Option<u64> {
         let (_, extents) = self.known_extents(encoded)?;
         let pages = extents.runs().map(|run| run.end - run.start).sum();
         extents.runs().any(|run| run.end > front).then_some(pages)
     }
 
-    /// The trees refer to the pages of a large value no more, but snapshots may still read them.
+    /// Unlinks the pages of a large value from the trees. Snapshots may still read them.
     pub(crate) fn unlink_large(&self, encoded: &[u8]) {
         let found = self.known_extents(encoded);
         let runs = found.iter().flat_map(|(_, extents)| extents.runs());
         runs.for_each(|run| self.space.unlink(run.start, run.end - run.start));
     }
 
-    /// Gives the pages of a large value of a table that was dropped back. Where no worker flushes the log, a power cut may take the drop back, as
-    /// long as no checkpoint has it: its values must be whole then.
+    /// Gives back the pages of a large value of a dropped table. If no worker flushes the log, a
+    /// power cut may undo the drop until a checkpoint has it, and the values must be whole then.
     pub(crate) fn give_large_up(&self, descriptor: &[u8]) {
         if self.wal.options.is_unflushed() && !self.space.is_urgent() {
             self.unlink_large(descriptor);
@@ -64,7 +66,8 @@ impl Shared {
         }
     }
 
-    /// Frees the pages of large values that no reader needs any more, and whose replacement counts as durable.
+    /// Frees the pages of large values that no reader needs any more, once their replacement counts
+    /// as durable.
     pub(crate) fn free_large_once_durable(&self, large: Vec<Box<[u8]>>) {
         if self.wal.options.is_unflushed() {
             // What counts as durable there is only written.
@@ -74,7 +77,8 @@ impl Shared {
         }
     }
 
-    /// Gives the pages of the first so many of them back: a checkpoint is durable that began when there were these.
+    /// Frees the pages of the first `count` held values. Call it when a checkpoint is durable that
+    /// began when `count` values were held.
     pub(crate) fn free_large_held(&self, count: usize) {
         let held: Vec<_> = self.large.held().drain(..count).collect();
         held.iter().for_each(|descriptor| self.free_large(descriptor));

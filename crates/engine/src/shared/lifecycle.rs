@@ -1,4 +1,5 @@
-//! How far a store has come: whose it is, whether it may be changed, why it failed, and whether it closes.
+//! The state of a store: its process, whether it may be changed, why it failed, and whether it is
+//! being closed.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -6,7 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use qpair_format::{Error, ErrorKind, Result};
 
-/// What recovery did when the store was opened.
+/// The work of the recovery when the store was opened.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -22,37 +23,38 @@ use qpair_format::{Error, ErrorKind, Result};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// Commits of the log that were made again.
+    /// The number of commits of the log that were applied again.
     pub commits: u64,
-    /// Unacknowledged commits in the log, which recovery left out.
+    /// The number of unacknowledged commits in the log, which recovery left out.
     pub dropped: u64,
-    /// Bytes of log that were read.
+    /// The number of bytes of log that were read.
     pub bytes: u64,
-    /// Memory that was taken beyond what was given, bytes, since the log had changes of very many tables.
+    /// The memory in bytes that recovery took beyond the configured memory, because the log had
+    /// changes of very many tables.
     pub more_memory_bytes: u64,
 }
 
-/// The part of an open store that says what may be asked of it.
+/// The part of an open store that says which calls are allowed.
 pub(crate) struct Lifecycle {
     pub(crate) read_only: bool,
     pub(crate) store_id: [u8; 16],
-    /// The process that has the workers.
+    /// The id of the process that has the workers.
     process_id: AtomicU32,
-    /// Generation of the superblocks, as all members have it.
+    /// The generation that the superblocks of all members have.
     pub(crate) generation: AtomicU64,
-    /// What recovery did, if there was one.
+    /// The work of the recovery, if there was one.
     pub(crate) recovered: OnceLock<Recovered>,
-    /// The first write or flush that failed; final.
+    /// The error of the first write or flush that failed. Never cleared.
     pub(super) failure: OnceLock<Error>,
-    /// The engine has panicked; final.
+    /// The error of an engine panic. Never cleared.
     panicked: OnceLock<Error>,
-    /// The members say that the store is being changed.
+    /// Whether the superblocks of the members say that the store is being changed.
     marked_open: AtomicBool,
-    /// No change may begin any more.
+    /// Whether the store is being closed, so that no change may begin.
     closing: AtomicBool,
-    /// The workers have ended: nothing is answered any more.
+    /// Whether the workers have ended, so that no call is answered.
     ended: AtomicBool,
-    /// What ends with the store.
+    /// Objects that are dropped when the store ends.
     companions: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
@@ -75,7 +77,7 @@ impl Default for Lifecycle {
 }
 
 impl Lifecycle {
-    /// Refuses what a fork of the process that opened the store asks of it.
+    /// Refuses calls in a fork of the process that opened the store.
     pub(crate) fn check_process(&self) -> Result<()> {
         let (opened, own) = (self.process_id.load(Ordering::Relaxed), std::process::id());
         if opened == own {
@@ -90,18 +92,18 @@ impl Lifecycle {
         ))
     }
 
-    /// Makes this process a fork of the one that opened the store, as far as can be told.
+    /// Makes this process look like a fork of the one that opened the store, for tests.
     #[cfg(test)]
     pub(crate) fn pretend_fork(&self) {
         self.process_id.store(0, Ordering::Relaxed);
     }
 
-    /// The cause that made the store read-only, if one did.
+    /// Returns the error that made the store read-only, if there was one.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.get()
     }
 
-    /// Whether the store may be changed.
+    /// Checks that the store may be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if let Some(panicked) = self.panicked() {
             return Err(panicked.clone());
@@ -155,7 +157,7 @@ impl Lifecycle {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// That the engine has panicked, if it has.
+    /// Returns the error of an engine panic, if there was one.
     #[inline]
     pub(crate) fn panicked(&self) -> Option<&Error> {
         self.panicked.get()

@@ -15,7 +15,7 @@ pub(crate) struct Merging {
     waiters: Waiters,
 }
 
-/// Counts as under way until it is dropped.
+/// A guard that counts as a merge under way until it is dropped.
 pub(crate) struct UnderWay(Arc<Merging>);
 
 impl Drop for UnderWay {
@@ -26,18 +26,18 @@ impl Drop for UnderWay {
 }
 
 impl Merging {
-    /// Another one begins.
+    /// Begins another merge.
     pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
         self.begun.fetch_add(1, Ordering::SeqCst);
         UnderWay(self.clone())
     }
 
-    /// Whether there are any.
+    /// Whether any merges are under way.
     pub(crate) fn is_busy(&self) -> bool {
         self.ended.load(Ordering::SeqCst) != self.begun.load(Ordering::SeqCst)
     }
 
-    /// Waits until as many have ended as are under way now.
+    /// Waits until as many merges have ended as are under way now.
     pub(crate) async fn wait(&self) {
         let begun = self.begun.load(Ordering::SeqCst);
         let mut ticket = Ticket::default();

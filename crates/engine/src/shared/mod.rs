@@ -1,5 +1,5 @@
-//! What all workers of a store share, in parts: each part has one owner, and no part knows another. What joins two of them is a method of
-//! [`Shared`], in a file of its own.
+//! The state that all workers of a store share, in parts: each part has one owner, and no part
+//! knows another. Code that joins two parts is a method of [`Shared`], in a file of its own.
 
 mod checkpointing;
 mod flushes;
@@ -82,12 +82,12 @@ impl Shared {
         }
     }
 
-    /// Where pages get new places from, and what they are for.
+    /// Returns the allocator of new places, and the checkpoints that places are chosen for.
     pub(crate) fn places(&self) -> (&Space, &Checkpoints) {
         (&self.space, &self.checkpointing.epochs)
     }
 
-    /// What the pool has to know of the store to let pages go.
+    /// Returns the parts of the store that the pool needs to evict pages.
     pub(crate) fn around(&self) -> Around<'_> {
         Around {
             space: &self.space,
@@ -97,18 +97,18 @@ impl Shared {
         }
     }
 
-    /// The timestamp of the last commit that is in the trees in full.
+    /// Returns the timestamp of the last commit that is completely in the trees.
     pub(crate) fn last_timestamp(&self) -> u64 {
         self.oracle.applied()
     }
 
-    /// A timestamp that no commit to come is below.
+    /// Returns a timestamp that no future commit is below.
     pub(crate) fn next_timestamp(&self) -> u64 {
         self.last_timestamp() + 1
     }
 
-    /// Keeps the cause of a failed write or flush: from now on the store is read-only. Tasks that wait for commits or pages get the failure:
-    /// sleeping workers look for it in their next turn.
+    /// Stores the cause of a failed write or flush. From now on the store is read-only. Tasks that
+    /// wait for commits or pages get the error: sleeping workers look for it in their next turn.
     pub(crate) fn fail(&self, error: Error) {
         if self.lifecycle.failure.set(error).is_ok() {
             self.worker_handles.iter().for_each(|handle| handle.wake_up());
@@ -116,8 +116,9 @@ impl Shared {
         }
     }
 
-    /// Whether a commit that has its timestamp, and was told this, tries again: it found no frame, and the device is well. Its pages have
-    /// places; if those were not enough, there are more for them from here on. It does not try again where no frame will ever come.
+    /// Whether a commit that has its timestamp and met `error` tries again. It does if it found no
+    /// frame and the device works. Its pages have reserved places; if those were not enough, more
+    /// are available from here on. It does not try again where no frame will ever come.
     pub(crate) fn waits_on(&self, error: &Error, stall_timeout: &mut StallTimeout) -> bool {
         if error.kind() != ErrorKind::NoMemory || self.lifecycle.failure().is_some() {
             return false;
@@ -130,7 +131,7 @@ impl Shared {
     /// Closes the barrier and waits until no commit is inside.
     ///
     /// # Errors
-    /// Why the store failed, if the barrier was opened for that meanwhile.
+    /// Returns the failure of the store, if the barrier was opened again because of one.
     pub(crate) async fn close_barrier(&self) -> Result<()> {
         match self.checkpointing.barrier.close().await {
             true => Ok(()),
@@ -138,13 +139,14 @@ impl Shared {
         }
     }
 
-    /// Lets no change begin from now on. Those under way go on until they ask [`Lifecycle::is_closing`].
+    /// Lets no change begin from now on. Changes under way continue until they ask
+    /// [`Lifecycle::is_closing`].
     pub(crate) fn begin_closing(&self) {
         self.lifecycle.set_closing();
         self.space.begin_closing();
     }
 
-    /// Where a page is on the device, bytes.
+    /// Returns the offset of a page on the device in bytes.
     pub(crate) fn offset_bytes(&self, place: u64) -> u64 {
         page_of(place) * self.page_size as u64
     }

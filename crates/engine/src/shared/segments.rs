@@ -1,4 +1,4 @@
-//! Segments for the logs: from the store's space, or from the logs' own device.
+//! Allocates segments for the logs, from the store's space or from the log device.
 
 use std::sync::atomic::Ordering;
 
@@ -10,17 +10,18 @@ use super::Shared;
 use crate::log_device::LogDevice;
 use crate::space::Purpose;
 
-/// Segments for each log: one that is being filled, one that its header names, and one to be named by that one's. Once a checkpoint
-/// has passed, no log needs those before.
+/// The number of segments for each log: one that is being filled, one that its header names, and
+/// one that the next header will name. Once a checkpoint has passed, no log needs earlier segments.
 const SEGMENTS_MIN: usize = 3;
 
 impl Shared {
-    /// Takes the segments that logs in the store's space never go without. With them each log can go on once a checkpoint has passed,
-    /// however full the device is, and however its free pages lie. `smaller`: where there is no room for segments as large as the options
-    /// say, they are smaller in this incarnation of the store.
+    /// Takes the segments that logs in the store's space always keep. With them each log can
+    /// continue once a checkpoint has passed, however full the device is, and however its free
+    /// pages lie. With `smaller`, segments may be smaller in this incarnation of the store than the
+    /// options say if there is no room for larger ones.
     ///
     /// # Errors
-    /// `NoSpace`; none is taken then.
+    /// `NoSpace`; no segment is taken then.
     pub(crate) fn take_first_segments(&self, smaller: bool) -> Result<()> {
         if self.wal.device.is_some() || self.wal.segment_bytes.get().is_some() {
             return Ok(());
@@ -46,7 +47,8 @@ impl Shared {
         }
     }
 
-    /// So many segments of this size, or none. Unless `all`, as much room is left as others get that is new, and beside the logs.
+    /// Takes `count` segments of `bytes` bytes, or none. Unless `all` is set, the reserves for new
+    /// pages, and room beside the logs, stay free.
     fn take_segments(&self, count: usize, bytes: u64, all: bool) -> Result<Vec<u64>> {
         let pages = bytes / self.page_size as u64;
         let purpose = if all { Purpose::FirstLog } else { Purpose::Log };
@@ -67,7 +69,7 @@ impl Shared {
         Ok(segments)
     }
 
-    /// Another segment for a log: one that a checkpoint made obsolete, or what is free.
+    /// Returns another segment for a log: one that a checkpoint made obsolete, or a new one.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -83,22 +85,23 @@ impl Shared {
         Ok(self.offset_bytes(first))
     }
 
-    /// Where the bytes that logs can lie in end, as an address of the workers' channels.
+    /// Returns the end of the space that logs can lie in, as an address of the workers' channels.
     pub(crate) fn log_end_address(&self) -> u64 {
         self.wal.device.as_ref().map_or_else(|| self.device.size_bytes(), LogDevice::end_address)
     }
 
-    /// Largest request for a log, bytes.
+    /// Returns the size in bytes of the largest request for a log.
     pub(crate) fn log_transfer_bytes_max(&self) -> u32 {
         self.log_info().transfer_bytes_max
     }
 
-    /// The device that the logs are on.
+    /// Returns the properties of the device that the logs are on.
     pub(crate) fn log_info(&self) -> &DeviceInfo {
         self.wal.device.as_ref().map_or(self.device.info(), |of| of.device.info())
     }
 
-    /// Keeps segments for the logs to go on in; those that are too many become free pages.
+    /// Keeps obsolete segments for the logs to continue in. Those that are too many become free
+    /// pages.
     pub(crate) fn recycle_segments(&self, segments: Vec<u64>) {
         if let Some(log_device) = &self.wal.device {
             return log_device.give(segments);
@@ -116,12 +119,13 @@ impl Shared {
         }
     }
 
-    /// Makes free pages of the segments that were recycled, but for one for each log to go on in; whether there were any.
+    /// Frees the recycled segments, except for one for each log to continue in. Returns whether
+    /// there were any.
     pub(crate) fn give_recycled_segments(&self) -> bool {
         self.give_recycled_segments_but(self.worker_handles.len())
     }
 
-    /// The same, but for so many.
+    /// Frees the recycled segments, except for `keep` of them. Returns whether there were any.
     pub(crate) fn give_recycled_segments_but(&self, keep: usize) -> bool {
         let mut recycled = self.wal.recycled_segments();
         if self.wal.device.is_some() || recycled.len() <= keep {
@@ -136,7 +140,8 @@ impl Shared {
         true
     }
 
-    /// A checkpoint is durable that needs no log of an earlier incarnation: gives back what those are in.
+    /// Gives back the pages of earlier incarnations' logs, now that a durable checkpoint needs none
+    /// of them.
     pub(crate) fn give_back_old_logs(&self) {
         if let Some(runs) = self.wal.old_logs.take_obsolete() {
             runs.into_iter().for_each(|(first, pages)| self.space.free(first, pages));

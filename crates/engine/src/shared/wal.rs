@@ -9,56 +9,61 @@ use crate::log::{Durability, Durable, ExpectedRecords, OldLogs};
 use crate::log_device::LogDevice;
 use crate::sync::{AsyncMutex, Waiters};
 
-/// How a store keeps its log.
+/// The options of a store's log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogOptions {
-    /// Whether there is one.
+    /// Whether there is a log.
     pub(crate) enabled: bool,
     /// Whether a write of the log waits until it survives power loss.
     pub(crate) flushed: bool,
-    /// Bytes of log after which a checkpoint begins.
+    /// The number of bytes of log after which a checkpoint begins.
     pub(crate) checkpoint_bytes: u64,
     pub(crate) geometry: LogGeometry,
-    /// Of changes that are not part of a transaction.
+    /// The durability of changes that are not part of a transaction.
     pub(crate) durability: Durability,
-    /// Reads that are not part of a transaction wait until what they found is durable.
+    /// Whether reads that are not part of a transaction wait until the data that they found is
+    /// durable.
     pub(crate) reads_wait: bool,
 }
 
 impl LogOptions {
-    /// Whether there is a log that no worker flushes: a power cut may bring any commit since the last checkpoint back.
+    /// Whether there is a log that no worker flushes. A power cut may then undo any commit since
+    /// the last checkpoint.
     pub(crate) fn is_unflushed(&self) -> bool {
         self.enabled && !self.flushed
     }
 }
 
-/// The part of an open store that knows its logs. Each worker has its own log; what is here is of all of them.
+/// The log part of an open store. Each worker has its own log; this is the state that all logs
+/// share.
 pub(crate) struct Wal {
     pub(crate) options: LogOptions,
-    /// The device that the logs are on, if they have one of their own.
+    /// The log device, if the store has one.
     pub(crate) device: Option<LogDevice>,
     /// Logs of earlier incarnations of the store.
     pub(crate) old_logs: OldLogs,
-    /// The workers have their logs, and a checkpoint says where those begin.
+    /// Whether the workers have their logs, and a checkpoint says where those begin.
     begun: AtomicBool,
-    /// For each worker: a commit between its timestamp and its record, which no other may come between.
+    /// One lock for each worker, held by a commit between its timestamp and its record, so that no
+    /// other commit comes between.
     pub(crate) timestamping: Vec<Arc<AsyncMutex>>,
-    /// How far the logs are durable.
+    /// The timestamps up to which the logs are durable.
     pub(crate) durable: Durable,
-    /// Bytes of each segment of the logs, once that is settled.
+    /// The size of each segment of the logs in bytes, once it is settled.
     pub(super) segment_bytes: OnceLock<u32>,
-    /// Bytes of the logs since the last checkpoint's instant, with headers and rests of blocks; of records, in all.
+    /// The bytes of the logs since the last checkpoint's instant, with headers and padding.
+    /// `bytes_total` counts the bytes of all records.
     pub(crate) bytes: AtomicU64,
     pub(crate) bytes_total: AtomicU64,
     /// Tasks that wait for the logs to become short.
     pub(crate) room: Waiters,
-    /// Workers with a commit for whose record room was made, and that is not appended.
+    /// The commits whose records have room in the logs, and are not appended yet.
     pub(crate) expected: ExpectedRecords,
-    /// Writes of the logs, each of which made durable what had gathered.
+    /// Writes of the logs. Each made all gathered records durable.
     pub(crate) writes: AtomicU64,
-    /// Segments of logs in the store's space that hold nothing any more, by their byte offsets.
+    /// The byte offsets of segments in the store's space that hold nothing any more.
     recycled_segments: Mutex<Vec<u64>>,
-    /// How often some of them became free pages because changes found no room.
+    /// The number of times that such segments became free pages because changes found no room.
     pub(crate) recycled_given: AtomicU64,
 }
 
@@ -82,21 +87,23 @@ impl Wal {
         }
     }
 
-    /// Whether the logs have an eighth more than a checkpoint begins at: one is under way, and slower than they grow. Commits that have begun
-    /// have another eighth.
+    /// Whether the logs are an eighth longer than the length at which a checkpoint begins: a
+    /// checkpoint is under way, and slower than they grow. Commits that have begun may use another
+    /// eighth.
     pub(crate) fn are_logs_long(&self) -> bool {
         let most = self.options.checkpoint_bytes;
         self.bytes.load(Ordering::Relaxed).saturating_sub(most) > most / 8
     }
 
-    /// Sizes of the logs: what the options say, until the logs begin.
+    /// Returns the sizes of the logs: those of the options, until the logs begin.
     pub(crate) fn geometry(&self) -> LogGeometry {
         let segment_bytes = self.segment_bytes.get().copied();
         let options = self.options.geometry;
         LogGeometry { segment_bytes: segment_bytes.unwrap_or(options.segment_bytes), ..options }
     }
 
-    /// Whether what was found at this timestamp may be given to a program. `waits`: it has not asked for what is not durable.
+    /// Whether a program may get data that was found at this timestamp. `waits` is set for callers
+    /// that only want durable data.
     #[inline]
     pub(crate) fn may_give(&self, waits: bool, timestamp: u64) -> bool {
         !waits || !self.options.enabled || self.durable.has(timestamp)

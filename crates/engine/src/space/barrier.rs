@@ -1,4 +1,5 @@
-//! The barrier that every change of the trees goes through, so that a checkpoint can find an instant between them.
+//! The barrier that every change of the trees passes, so that a checkpoint can find an instant
+//! between them.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,17 +10,18 @@ use qpair_format::{Error, Result};
 
 use crate::sync::{Ticket, Waiters};
 
-/// Bits of the word that counts the changes inside; those above them count reserved pages.
+/// The number of bits that count the changes inside; the bits above them count reserved pages.
 const INSIDE_BITS: u32 = 24;
 const INSIDE: u64 = (1 << INSIDE_BITS) - 1;
 
 /// Counts the changes to the trees that are under way, and lets no change in while it is closed.
 #[derive(Debug, Default)]
 pub(crate) struct CommitBarrier {
-    /// Those inside, and the pages that are reserved for them: what the one leaves, the other is given back with.
+    /// The number of changes inside, and the pages reserved for them, in one word: leaving gives
+    /// back both at once.
     inside: AtomicU64,
     closed: AtomicBool,
-    /// Closed for good: the store is being closed.
+    /// Whether the barrier is closed for good, because the store is being closed.
     shut: AtomicBool,
     /// The tasks that wait to enter.
     waiters: Waiters,
@@ -27,7 +29,7 @@ pub(crate) struct CommitBarrier {
     closer: Mutex<Option<Waker>>,
 }
 
-/// Leave to change the trees; until it is dropped no checkpoint begins.
+/// Permission to change the trees. No checkpoint's instant comes until it is dropped.
 #[derive(Debug)]
 pub(crate) struct BarrierGuard {
     barrier: Arc<CommitBarrier>,
@@ -35,14 +37,15 @@ pub(crate) struct BarrierGuard {
 }
 
 impl BarrierGuard {
-    /// Reserves so many pages for its holder until it is dropped; what is reserved for all.
+    /// Reserves `pages` pages for this holder until it is dropped. Returns the number of pages
+    /// reserved for all holders.
     pub(crate) fn reserve(&mut self, pages: u64) -> u64 {
         self.reserved += pages;
         let added = pages << INSIDE_BITS;
         (self.barrier.inside.fetch_add(added, Ordering::Relaxed) + added) >> INSIDE_BITS
     }
 
-    /// Takes back what was reserved.
+    /// Takes back this holder's reservation.
     pub(crate) fn take_back(&mut self) {
         let reserved = std::mem::take(&mut self.reserved);
         self.barrier.inside.fetch_sub(reserved << INSIDE_BITS, Ordering::Relaxed);
@@ -89,7 +92,7 @@ impl CommitBarrier {
         self.shut.load(Ordering::SeqCst).then(|| Err(Error::closed()))
     }
 
-    /// Pages that are reserved for those inside.
+    /// Returns the number of pages that are reserved for all changes inside.
     #[inline]
     pub(crate) fn reserved(&self) -> u64 {
         self.inside.load(Ordering::Relaxed) >> INSIDE_BITS
@@ -113,7 +116,8 @@ impl CommitBarrier {
         self.closer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets no change in from now on, and waits until no change is inside; `false` if the barrier was opened meanwhile, as a panic does.
+    /// Lets no change in from now on, and waits until no change is inside. Returns `false` if the
+    /// barrier was opened meanwhile, as a panic does.
     pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::SeqCst);
         let outcome = || match self.closed.load(Ordering::SeqCst) {
@@ -130,7 +134,7 @@ impl CommitBarrier {
         .await
     }
 
-    /// Lets them in again, unless the store is being closed.
+    /// Lets changes in again, unless the store is being closed.
     pub(crate) fn open(&self) {
         if !self.shut.load(Ordering::SeqCst) {
             self.closed.store(false, Ordering::SeqCst);
@@ -158,7 +162,8 @@ mod tests {
     use super::*;
     use crate::sync::Wakes;
 
-    /// A panic opens the barrier. Nothing woke a checkpoint then that waited for a commit to leave, and its store never closed.
+    /// A panic opens the barrier. Nothing woke a checkpoint then that waited for a commit to leave,
+    /// and its store never closed.
     #[test]
     fn a_task_that_closes_a_barrier_which_is_opened_goes_on() {
         let barrier = Arc::new(CommitBarrier::default());

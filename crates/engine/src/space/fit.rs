@@ -1,31 +1,35 @@
-//! How many frames the free space justifies. See docs/design/space.md, *A pool that fits the device*.
+//! The number of frames that the free space allows. See docs/design/space.md, *A pool that fits the
+//! device*.
 
 use std::sync::atomic::Ordering;
 
 use super::{Space, left_by_new};
 
-/// Free pages to each page of the reserve, for a pool that was fitted to them: the other half is room for changes.
+/// The number of free pages for each page of the reserve, for a pool that was fitted to them: the
+/// other half is room for changes.
 const FREE_TO_RESERVE: u64 = 2;
 
 impl Space {
-    /// Frames that may have pages: so many pages may have to be written out.
+    /// Returns the number of frames that may have pages, and so the number of pages that may have
+    /// to be written out.
     pub(crate) fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// From now on so many frames may have pages. No change may be inside the barrier: what is reserved for changes is measured by this number.
+    /// Sets the number of frames that may have pages. No change may be inside the barrier, because
+    /// reservations are measured by this number.
     pub(crate) fn set_frames(&self, frames: u32) {
         self.frames.store(u64::from(frames), Ordering::Relaxed);
     }
 
-    /// Frames whose reserve leaves half of what is free to changes.
+    /// Returns the number of frames whose reserve leaves half of the free pages to changes.
     pub(crate) fn frames_that_fit(&self) -> u64 {
         let free = self.lock().free(self.capacity());
         frames_that_fit(free)
     }
 }
 
-/// The greatest number of frames whose reserve is half of `free` pages.
+/// Returns the greatest number of frames whose reserve is half of `free` pages.
 fn frames_that_fit(free: u64) -> u64 {
     // The inverse of the reserve, 7 / 4 of the frames and 32.
     debug_assert_eq!(left_by_new(4), 7);

@@ -1,4 +1,4 @@
-//! Moving pages to the front of the device, and giving back what is behind them.
+//! Moves pages to the front of the device, and gives back the space behind them.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -7,20 +7,22 @@ use qpair_format::place::PAGES_MAX;
 
 use super::Space;
 
-/// Pages that a file may have beside those in use and a 16th more: those that move with each checkpoint need two places.
+/// The number of pages that a file may have beside those in use and a 16th more: pages that move
+/// with each checkpoint need two places.
 const SLACK_PAGES: u64 = 16;
 
-/// A store of so many bytes is made as short as it can be at each close.
+/// A store of up to this size is made as short as possible at each close.
 const SMALL_BYTES: u64 = 16 << 20;
 
-/// Bytes that are given back at once: no task is handed pages meanwhile.
+/// The number of bytes that are given back at once: no task is given pages meanwhile.
 const CUT_BYTES_MAX: u64 = 64 << 20;
 
 impl Space {
-    /// Gives back what lies behind the last page of the last durable checkpoint. Nothing is allocated any more.
+    /// Gives back the space behind the last page of the last durable checkpoint. No page may be
+    /// allocated any more.
     ///
     /// # Errors
-    /// What the device says; it is as large as before then.
+    /// Returns the device's error; the size is then unchanged.
     pub(crate) fn cut_end_off(&self) -> qpair_block::Result<()> {
         let inner = self.lock();
         if !inner.held.is_empty() {
@@ -29,8 +31,10 @@ impl Space {
         self.device.shrink(inner.durable_end().min(self.capacity()) * self.page_size)
     }
 
-    /// Where the pages of a closed store would end if they were moved to the front, and how many there are behind it; nothing where a file would
-    /// be no shorter than by a half of what is in use, unless that is little.
+    /// Returns the page at which the pages of a closed store would end if they were moved to the
+    /// front, and how many pages lie behind it. Returns `None` if the file would shrink by less
+    /// than half of the pages in use; a small store counts any gain. Also returns `None` while a
+    /// backup holds an image.
     pub(crate) fn front(&self) -> Option<(u64, u64)> {
         let inner = self.lock();
         let used = inner.durable.count();
@@ -43,8 +47,9 @@ impl Space {
         })
     }
 
-    /// Where the pages of the trees would end if they were moved to the front, and how many there are behind it; nothing where a file would not
-    /// be shorter by a half of what is in use and [`SMALL_BYTES`].
+    /// Returns the page at which the pages of the trees would end if they were moved to the front,
+    /// and how many pages lie behind it. Returns `None` if the file would shrink by less than half
+    /// of the pages in use plus [`SMALL_BYTES`], or while a backup holds an image.
     pub(crate) fn front_of_trees(&self) -> Option<(u64, u64)> {
         let inner = self.lock();
         let used = inner.used.saturating_sub(inner.log);
@@ -53,7 +58,8 @@ impl Space {
         (is_long && inner.held.is_empty()).then(|| (front, inner.linked.count_from(front)))
     }
 
-    /// From here on what describes a checkpoint ends before this page, and new places come from the front.
+    /// Makes the descriptions of checkpoints end before this page, and new places come from the
+    /// front, from now on.
     pub(crate) fn allocate_before(&self, front: u64) {
         self.front.store(front, Ordering::Relaxed);
         let mut inner = self.lock();
@@ -61,7 +67,8 @@ impl Space {
         inner.fronts = [front; 2];
     }
 
-    /// Whether so many pages in a row are free before the front; the next such row is looked for there.
+    /// Whether `count` pages in a row are free before `front`. The next row is then looked for
+    /// there first.
     pub(crate) fn has_row_before(&self, front: u64, count: u64) -> bool {
         let front = front.min(self.capacity());
         let mut inner = self.lock();
@@ -73,34 +80,37 @@ impl Space {
         found.is_some()
     }
 
-    /// New places are anywhere again.
+    /// Lets new places be anywhere again.
     pub(crate) fn allocate_anywhere(&self) {
         self.front.store(u64::MAX, Ordering::Relaxed);
         self.lock().fronts = [0; 2];
     }
 
-    /// Whether a run lies where one of a checkpoint may.
+    /// Whether a run is in the part that a checkpoint's description may use.
     pub(crate) fn is_before_front(&self, start: u64, count: u64) -> bool {
         start + count <= self.front.load(Ordering::Relaxed)
     }
 
-    /// Where the pages of an open store would end if they were moved to the front; nothing where the device would hardly be smaller.
+    /// Returns the page at which the pages of an open store would end if they were moved to the
+    /// front, or `None` if the device would hardly be smaller.
     pub(crate) fn front_of_all(&self) -> Option<u64> {
         let inner = self.lock();
         let front = inner.used + inner.used / 16 + SLACK_PAGES;
         (self.capacity() > front).then_some(front)
     }
 
-    /// Pages in use now that lie at a page or behind it: of the trees, and those that belong to no checkpoint.
+    /// Returns the number of pages in use that lie at or behind `front`: those of the trees, and
+    /// those that belong to no checkpoint.
     pub(crate) fn behind(&self, front: u64) -> (u64, u64) {
         let inner = self.lock();
         (inner.linked.count_from(front), inner.unlinked.count_from(front))
     }
 
-    /// Gives back what lies behind the last page that may not be handed out, or a part of it; whether there may be more.
+    /// Gives back the space behind the last page that may not be handed out, or a part of it.
+    /// Returns whether there may be more.
     ///
     /// # Errors
-    /// What the device says.
+    /// Returns the device's error.
     pub(crate) fn cut_some(&self) -> qpair_block::Result<bool> {
         let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let inner = self.lock();

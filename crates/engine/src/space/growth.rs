@@ -1,4 +1,4 @@
-//! Making the device larger.
+//! Makes the device larger.
 
 use std::sync::atomic::Ordering;
 
@@ -9,17 +9,17 @@ use qpair_format::{Error, ErrorKind, Result};
 use super::inner::Inner;
 use super::{Purpose, Space};
 
-/// Least and most bytes by which the device is made larger at once; between them a 16th of its size. The most is little, since a worker
-/// waits meanwhile.
+/// The minimum number of bytes by which the device grows at once. Up to the maximum, it grows by a
+/// 16th of its size. The maximum is small, because a worker waits meanwhile.
 const GROWTH_BYTES_MIN: u64 = 1 << 20;
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 
-/// Most bytes by which the device is made larger for pages in a row where enough are free, apart from each other; least is
-/// [`GROWTH_BYTES_MIN`], between them a 64th of its size.
+/// The maximum number of bytes by which the device grows for pages in a row, if enough single pages
+/// are free. The minimum is [`GROWTH_BYTES_MIN`]; between the two it grows by a 64th of its size.
 const ROW_GROWTH_BYTES_MAX: u64 = 64 << 20;
 
 impl Space {
-    /// Makes the device larger, so that `free` pages are free.
+    /// Grows the device, so that `free` pages are free.
     pub(super) fn grow(&self, inner: &mut Inner, free: u64, purpose: Purpose) -> Result<()> {
         let needed_bytes = (inner.taken + free) * self.page_size;
         let size_bytes = self.device.size_bytes();
@@ -49,7 +49,8 @@ impl Space {
         Ok(())
     }
 
-    /// Notes whether less than what is added at once is left beside `kept` pages: the device should be made larger.
+    /// Notes whether less than one step of growth is left beside `kept` pages, so that the device
+    /// should grow.
     pub(super) fn note_low(&self, inner: &Inner, kept: u64) {
         let ahead = step(self.capacity() * self.page_size) / self.page_size;
         if inner.free(self.capacity()) < kept + ahead && inner.refused_bytes.is_none() {
@@ -57,8 +58,9 @@ impl Space {
         }
     }
 
-    /// Makes the device larger if that will soon be needed. It takes long on some file systems: an allocation that needs it at once has the
-    /// allocator's lock meanwhile, and its caller may have latches. A worker calls this between two turns, with neither.
+    /// Grows the device if that will soon be needed. Growing takes long on some file systems, and
+    /// an allocation that needs it at once holds the allocator's lock meanwhile, and perhaps
+    /// latches. A worker calls this between two turns, with neither.
     #[inline]
     pub(crate) fn grow_ahead(&self) {
         if self.low.load(Ordering::Relaxed) && self.low.swap(false, Ordering::Relaxed) {
@@ -75,7 +77,7 @@ impl Space {
         }
     }
 
-    /// Makes the device larger by `count` pages at least.
+    /// Grows the device by at least `count` pages.
     pub(super) fn grow_for_row(&self, count: u64) -> Result<()> {
         let needed_bytes = (self.capacity() + count) * self.page_size;
         let size_bytes = self.device.size_bytes();
@@ -92,7 +94,7 @@ impl Space {
         Ok(())
     }
 
-    /// Makes the device `wanted_bytes` large, or as large as is needed.
+    /// Grows the device to `wanted_bytes`, or to the size that is needed.
     pub(super) fn grow_device(
         &self,
         needed_bytes: u64,
@@ -112,7 +114,7 @@ impl Space {
     }
 }
 
-/// Bytes by which a device of this size is made larger.
+/// Returns the number of bytes by which a device of this size grows.
 fn step(size_bytes: u64) -> u64 {
     (size_bytes / 16).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX)
 }

@@ -1,4 +1,4 @@
-//! The images of checkpoints: what must stay as it is, and from when on.
+//! The images of checkpoints: the pages that must stay as they are, and from when on.
 
 use std::sync::atomic::Ordering;
 
@@ -6,11 +6,12 @@ use super::inner::Inner;
 use super::{Bitmap, Space};
 use qpair_format::bitmap::{EMPTY, PART_WORDS};
 
-/// Changed parts of the bitmaps that are counted while the allocator is held.
+/// The number of changed parts of the bitmaps that are counted while the allocator is locked.
 const PARTS_AT_ONCE: usize = 4;
 
 impl Space {
-    /// A page moves from one place to another. `of_image`: what is written there is as the checkpoint under way has it.
+    /// Moves a page from one place to another. `of_image` says whether the content written there
+    /// belongs to the checkpoint under way.
     pub(crate) fn moved(&self, from: u64, to: u64, of_image: impl FnOnce() -> bool) {
         let mut inner = self.lock();
         // Asked under the lock: the image begins under it.
@@ -24,7 +25,8 @@ impl Space {
         inner.give(from, 1);
     }
 
-    /// Begins a checkpoint's image: what is in use now and belongs to the trees. `begin` runs at that very moment.
+    /// Begins a checkpoint's image: the pages that are in use now and belong to the trees. `begin`
+    /// runs at that very moment.
     pub(crate) fn begin_image(&self, begin: impl FnOnce()) {
         let mut inner = self.lock();
         inner.image = Some(inner.linked.clone());
@@ -38,7 +40,8 @@ impl Space {
         begin();
     }
 
-    /// Begins the image of the last durable checkpoint once more, without these runs of its own.
+    /// Begins the image of the last durable checkpoint again, without these runs, which were its
+    /// own.
     pub(crate) fn begin_same_image(&self, own: impl Iterator<Item = (u64, u64)>) {
         let mut inner = self.lock();
         let mut image = inner.durable.clone();
@@ -51,7 +54,7 @@ impl Space {
         self.lock().image.is_some()
     }
 
-    /// Adds pages of the checkpoint's own to its image; the image as it is then.
+    /// Adds the checkpoint's own pages to its image, and returns the image.
     pub(crate) fn end_image(&self, own: [(u64, u64); 2]) -> Bitmap {
         let mut inner = self.lock();
         let pages = own.into_iter().flat_map(|(start, count)| start..start + count);
@@ -62,8 +65,9 @@ impl Space {
         image
     }
 
-    /// Makes one image what another is, a part of the bitmaps after the other, and counts what comes free by that: the allocator is held up
-    /// for a few parts at a time, and not for as many as the store has. `pair`: the image to be changed, and what it is to be.
+    /// Replaces one image by another, a part of the bitmaps after the other, and counts the pages
+    /// that become free. The allocator is locked for a few parts at a time, and not for all parts
+    /// of the store. `pair` returns the image to be changed, and the image it becomes.
     fn replace(&self, pair: impl Fn(&mut Inner) -> Option<(&mut Bitmap, &Bitmap)>) {
         let parts = self.capacity().div_ceil(64 * PART_WORDS as u64) as usize;
         let mut part = 0;
@@ -83,21 +87,23 @@ impl Space {
         }
     }
 
-    /// The checkpoint under way is durable: what only the one before it needed is free.
+    /// Frees the pages that only the previous checkpoint needed, because the checkpoint under way
+    /// is durable.
     pub(crate) fn image_is_durable(&self) {
         self.replace(|inner| Some((&mut inner.durable, inner.image.as_ref()?)));
         self.lock().image = None;
         self.squeezed.store(false, Ordering::Relaxed);
     }
 
-    /// The checkpoint under way came to nothing.
+    /// Drops the image of a checkpoint that failed.
     pub(crate) fn drop_image(&self) {
         self.replace(|inner| Some((inner.image.as_mut()?, &inner.durable)));
         self.lock().image = None;
         self.keep_nothing_for_unsaved();
     }
 
-    /// Keeps the pages of the last durable checkpoint from being used again until [`Space::release`].
+    /// Keeps the pages of the last durable checkpoint from being used again until
+    /// [`Space::release`].
     pub(crate) fn hold(&self) -> (u64, Bitmap) {
         let mut inner = self.lock();
         let hold = inner.next_hold;
@@ -108,7 +114,7 @@ impl Space {
         (hold, image)
     }
 
-    /// The end of what [`Space::hold`] began.
+    /// Ends what [`Space::hold`] began.
     pub(crate) fn release(&self, hold: u64) {
         self.replace(|inner| {
             let held = inner.held.iter_mut().find(|(of, _)| *of == hold);

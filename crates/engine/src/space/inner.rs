@@ -1,50 +1,54 @@
-//! The bitmaps behind the allocator, and what is counted in them. A holder of this has the allocator's lock.
+//! The bitmaps behind the allocator, and the counts of their bits. A thread that has access to them
+//! holds the allocator's lock.
 
 use super::Bitmap;
 use qpair_format::bitmap::PART_WORDS;
 
-/// Words of the bitmaps in which the shortest row is looked for: 16,384 pages.
+/// The number of words of the bitmaps in which the shortest row is looked for: 16,384 pages.
 const SHORT_ROW_WORDS: usize = 256;
 
-/// Which pages are in use, by what, and how many.
+/// The pages in use, their owners, and their number.
 #[derive(Debug, Default)]
 pub(super) struct Inner {
-    /// In use now, and part of a checkpoint that begins now.
+    /// Pages in use now that are part of a checkpoint that begins now.
     pub(super) linked: Bitmap,
-    /// In use now, and of no checkpoint: nothing in the trees refers to them yet, or any more, or they are log.
+    /// Pages in use now that are part of no checkpoint: the trees do not refer to them yet, or no
+    /// longer, or they are log.
     pub(super) unlinked: Bitmap,
-    /// The last durable checkpoint's.
+    /// The pages of the last durable checkpoint.
     pub(super) durable: Bitmap,
-    /// The checkpoint's under way.
+    /// The pages of the checkpoint under way.
     pub(super) image: Option<Bitmap>,
-    /// Images that backups read from.
+    /// The images that backups read from.
     pub(super) held: Vec<(u64, Bitmap)>,
     pub(super) next_hold: u64,
     /// Pages in use now.
     pub(super) used: u64,
-    /// Those among them that segments of the logs have, and that never were memory's; rather too few than too many.
+    /// The number of pages in `used` that segments of the logs have, and that never were in memory;
+    /// an estimate that is rather too low.
     pub(super) log: u64,
-    /// Pages that may not be handed out.
+    /// The number of pages that may not be handed out.
     pub(super) taken: u64,
-    /// Those among them that come free when the checkpoint under way is durable.
+    /// The number of pages in `taken` that become free when the checkpoint under way is durable.
     pub(super) gain: u64,
-    /// Word at which the search for single pages goes on.
+    /// The word at which the search for single pages continues.
     pub(super) cursor: usize,
-    /// Word at which the search for pages in a row goes on. They are rare, and what is left of them should not be where single
-    /// pages go next.
+    /// The word at which the search for pages in a row continues. Rows are rare, and the rest of a
+    /// row should not be where single pages are taken next.
     pub(super) row_cursor: usize,
-    /// Single pages, and pages in a row, are looked for before these pages first; 0: anywhere.
+    /// The pages before which single pages, and pages in a row, are looked for first; 0 means
+    /// anywhere.
     pub(super) fronts: [u64; 2],
-    /// The device refused to grow to this many bytes or more.
+    /// The size in bytes from which on the device refused to grow.
     pub(super) refused_bytes: Option<u64>,
-    /// Reservations that will be kept or given back.
+    /// The number of reservations that will be kept or given back.
     pub(super) pending: u64,
-    /// Nothing is reserved any more.
+    /// Whether the store is being closed, so that nothing is reserved any more.
     pub(super) closing: bool,
 }
 
 impl Inner {
-    /// The pages of a word that are in use now.
+    /// Returns the pages of a word that are in use now.
     #[inline]
     fn in_use(&self, index: usize) -> u64 {
         self.linked.word(index) | self.unlinked.word(index)
@@ -55,7 +59,7 @@ impl Inner {
         self.linked.get(page_id) || self.unlinked.get(page_id)
     }
 
-    /// The pages of a word that may not be handed out.
+    /// Returns the pages of a word that may not be handed out.
     #[inline]
     pub(super) fn word(&self, index: usize) -> u64 {
         let mut word = self.in_use(index) | self.durable.word(index);
@@ -68,7 +72,7 @@ impl Inner {
         word
     }
 
-    /// Whether an image has a page.
+    /// Whether an image, durable or under way or held by a backup, has a page.
     pub(super) fn is_kept(&self, page_id: u64) -> bool {
         self.durable.get(page_id)
             || self.image.as_ref().is_some_and(|image| image.get(page_id))
@@ -79,7 +83,7 @@ impl Inner {
         self.word((page_id / 64) as usize) >> (page_id % 64) & 1 == 1
     }
 
-    /// Pages of a part of the bitmaps that may not be handed out.
+    /// Returns the number of pages in a part of the bitmaps that may not be handed out.
     pub(super) fn count_part(&self, part: usize) -> u64 {
         let words = part * PART_WORDS..(part + 1) * PART_WORDS;
         words.map(|word| u64::from(self.word(word).count_ones())).sum()
@@ -89,12 +93,13 @@ impl Inner {
         capacity.saturating_sub(self.taken)
     }
 
-    /// Where the last durable checkpoint's pages end, to a word.
+    /// Returns the end of the last durable checkpoint's pages, rounded up to a word.
     pub(super) fn durable_end(&self) -> u64 {
         self.durable.words_len() as u64 * 64
     }
 
-    /// Finds `count` pages in a row below `capacity`, from where the last such search ended and round.
+    /// Finds `count` pages in a row below `capacity`, from where the last such search ended and
+    /// round.
     pub(super) fn find(&mut self, count: u64, capacity: u64) -> Option<u64> {
         let words = capacity.div_ceil(64) as usize;
         let (mut run_start, mut run) = (0, 0);
@@ -147,7 +152,8 @@ impl Inner {
         None
     }
 
-    /// [`Inner::find`] before the front that pages move to. Once there is none the front is full: looking each time would cost much.
+    /// Works like [`Inner::find`], before the front that pages move to. After a failure the front
+    /// counts as full, because searching each time would cost much.
     pub(super) fn find_before_front(&mut self, count: u64, capacity: u64) -> Option<u64> {
         let of = usize::from(count > 1);
         let front = self.fronts[of].min(capacity);
@@ -161,15 +167,16 @@ impl Inner {
         found
     }
 
-    /// The page behind the last one that may not be handed out.
+    /// Returns the first page after the last one that may not be handed out.
     pub(super) fn end(&self) -> u64 {
         let kept = self.held.iter().map(|(_, held)| held).chain(&self.image);
         let all = kept.chain([&self.linked, &self.unlinked, &self.durable]);
         all.map(Bitmap::end).max().unwrap_or(0)
     }
 
-    /// Finds the last page of the shortest row near where the last search for a single page ended. On a device that is full single pages come
-    /// from there: long rows are left for the logs of the store's next incarnation, and for what describes a checkpoint.
+    /// Finds the last page of the shortest row near the end of the last search for a single page. A
+    /// full device takes single pages from there, so that long rows are left for the logs of the
+    /// store's next incarnation, and for descriptions of checkpoints.
     pub(super) fn find_in_short_row(&mut self, capacity: u64) -> Option<u64> {
         let words = capacity.div_ceil(64) as usize;
         let begin = self.cursor.min(words.saturating_sub(1));
@@ -227,12 +234,12 @@ impl Inner {
         }
     }
 
-    /// Pages that are in use belong to no checkpoint that begins from now on.
+    /// Unlinks pages that are in use: they belong to no checkpoint that begins from now on.
     pub(super) fn unlink(&mut self, start: u64, count: u64) {
         self.unlinked.take_over(&mut self.linked, start, count);
     }
 
-    /// They do after all.
+    /// Links pages again that were unlinked.
     pub(super) fn link(&mut self, start: u64, count: u64) {
         self.linked.take_over(&mut self.unlinked, start, count);
     }

@@ -1,8 +1,9 @@
-//! Which pages are free, and where new ones come from.
+//! The free pages, and the allocation of new ones.
 //!
-//! A page may be handed out if no bitmap has it: not the one of pages in use now, not the image of the last durable
-//! checkpoint, not the image of a checkpoint under way, and no image that a backup holds on to. So what a crash would go
-//! back to is never written over. See docs/design/checkpoints.md.
+//! A page may be allocated if no bitmap has it: not the one of pages in use now, not the image of
+//! the last durable checkpoint, not the image of a checkpoint under way, and no image that a backup
+//! holds. The state that a crash would go back to is therefore never overwritten. See
+//! docs/design/checkpoints.md.
 
 mod barrier;
 mod fit;
@@ -28,43 +29,49 @@ use qpair_format::bitmap::Bitmap;
 use qpair_format::image::RECORD_PAGES;
 pub(crate) use reservation::Reservation;
 
-/// As many bytes may always be kept for the last checkpoint.
+/// The number of bytes that may always be kept for the last checkpoint.
 const RETAINED_BYTES_MIN: u64 = 64 << 20;
 
 /// The purpose of a request for pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Something new: refused while there is still space to write what is in memory out.
+    /// A new page. Refused while the space is needed to write out the pages in memory.
     New,
     /// A segment of the log.
     Log,
-    /// A segment that a log never goes without. A store that was closed on a full device has no more than what something new left.
+    /// A segment that a log always keeps. A store that was closed on a full device has only the
+    /// free pages that new pages left.
     FirstLog,
     /// A new place for a page that leaves memory.
     Eviction,
-    /// The same, where no image has the place that the page is at: that one comes free.
+    /// A new place for a page that leaves memory, where no image has its present place, so that the
+    /// present place becomes free.
     EvictionAgain,
-    /// A new place for a page that a checkpoint writes, or what belongs to the checkpoint itself.
+    /// A new place for a page that a checkpoint writes, or a page of the checkpoint itself.
     Checkpoint,
 }
 
-/// Pages that stay free when something new was given its place, by how many may have to be written out.
+/// Returns the number of pages that must stay free when a new page gets its place, by the number of
+/// pages that may have to be written out.
 fn left_by_new(written_out: u64) -> u64 {
     written_out + written_out * 3 / 4
 }
 
-/// Pages that may have to be written out with so many frames, and `more` pages in use. Logs are never among them.
+/// Returns the number of pages that may have to be written out with `frames` frames, and with
+/// `more` pages in use. Pages of logs never count.
 fn written_out_of(inner: &Inner, more: u64, frames: u64) -> u64 {
     (inner.used.saturating_sub(inner.log) + more).min(frames) + 32
 }
 
-/// What pages that leave memory leave free, before those that are reserved.
+/// Returns the number of pages that must stay free, beside the reserved ones, when an evicted page
+/// gets its place.
 fn reserve_of_eviction(written_out: u64) -> u64 {
     written_out + written_out / 2
 }
 
-/// What the first segments of logs leave free, before those that are reserved: less than pages that leave memory, since a store that was filled
-/// and closed is opened again with more tables, whose pages need frames.
+/// Returns the number of pages that must stay free, beside the reserved ones, when a log gets its
+/// first segment. That is less than for evictions, since a store that was filled and closed may be
+/// opened again with more tables, whose pages need frames.
 fn reserve_of_first_log(written_out: u64) -> u64 {
     written_out + written_out * 3 / 8
 }
@@ -74,51 +81,56 @@ fn reserve_of_first_log(written_out: u64) -> u64 {
 pub(crate) struct Space {
     device: Arc<dyn BlockDevice>,
     page_size: u64,
-    /// Frames of the pool that may have pages: so many pages may have to be written out.
+    /// The number of frames of the pool that may have pages, and so the number of pages that may
+    /// have to be written out.
     frames: AtomicU64,
-    /// Pages of a run of a large value at most.
+    /// The maximum number of pages in a run of a large value.
     pub(crate) run_pages_max: u64,
-    /// Pages that the device has room for. Changed under the lock; read without.
+    /// The number of pages that the device has room for. Changed under the lock; read without.
     capacity: AtomicU64,
-    /// Nothing is held back: recovery needs all there is.
+    /// Whether allocations may use all free pages, because recovery needs them.
     urgent: AtomicBool,
-    /// A page could not leave memory for want of space.
+    /// Whether a page could not leave memory, because no space was free.
     squeezed: AtomicBool,
-    /// Little is left: the device should be made larger.
+    /// Whether little space is left, so that the device should grow.
     low: AtomicBool,
-    /// Pages that what was refused last lacked: free ones, or ones in a row.
+    /// The number of pages that the last refused request lacked, free ones or ones in a row.
     short: AtomicU64,
-    /// A commit that has its timestamp found no frame, and more of what is kept is there for it.
+    /// Whether a commit that has its timestamp found no frame, so that it may use more of the
+    /// reserve.
     starved: AtomicBool,
-    /// Commits inside it have pages reserved.
+    /// The barrier; commits inside it have pages reserved.
     barrier: Arc<CommitBarrier>,
-    /// Frames whose pages the checkpoint under way may still have to find a place for.
+    /// The number of frames whose pages may still need a place in the checkpoint under way.
     unsaved: AtomicU64,
-    /// Pages for which the next checkpoint's description has its run already; a device that was full before it was found has none.
+    /// The size of the device, in pages, up to which the next checkpoint's description has its run
+    /// already. A device that was full before a run was found has none.
     described: AtomicU64,
-    /// A checkpoint's description ends before it while pages move to the front.
+    /// The page before which a checkpoint's description must end while pages move to the front.
     front: AtomicU64,
-    /// Held by a thread that makes the device larger or smaller without need of it, so that not both happen at once.
+    /// Held by a thread that grows or shrinks the device without need, so that not both happen at
+    /// once.
     resizing: Mutex<()>,
     inner: Mutex<Inner>,
-    /// A close waits for the tasks that have entered.
+    /// A close that waits for the tasks that have entered.
     left: Waiters,
 }
 
-/// What the pages of a store are.
+/// The number of pages of a store by their use.
 pub(crate) struct Shares {
     pub(crate) capacity: u64,
     pub(crate) free: u64,
-    /// In use by segments of the logs; rather too few than too many.
+    /// Pages of log segments; an estimate that is rather too low.
     pub(crate) log: u64,
-    /// Free, and only what is in memory may take them.
+    /// Free pages that only the pages in memory may take.
     pub(crate) reserve: u64,
-    /// Not in use, and kept for what a crash would go back to, or for a backup.
+    /// Pages that are not in use, and are kept for the state that a crash would go back to, or for
+    /// a backup.
     pub(crate) retained: u64,
 }
 
 impl Shares {
-    /// In use now.
+    /// Returns the number of pages in use now.
     pub(crate) fn used(&self) -> u64 {
         self.capacity - self.free - self.retained
     }
@@ -154,7 +166,7 @@ impl Space {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over what the last checkpoint says is in use.
+    /// Loads the pages that the last checkpoint has in use.
     pub(crate) fn load(&self, image: Bitmap) {
         let mut inner = self.lock();
         inner.linked = image.clone();
@@ -165,22 +177,22 @@ impl Space {
         inner.durable = image;
     }
 
-    /// Holds nothing back from now on, or does again.
+    /// Allows allocations to use all free pages from now on, or stops that.
     pub(crate) fn set_urgent(&self, urgent: bool) {
         self.urgent.store(urgent, Ordering::Relaxed);
     }
 
-    /// Whether nothing is held back.
+    /// Whether allocations may use all free pages, without a reserve.
     pub(crate) fn is_urgent(&self) -> bool {
         self.urgent.load(Ordering::Relaxed)
     }
 
-    /// Whether a page could not leave memory since the last checkpoint, for want of space.
+    /// Whether a page could not leave memory since the last checkpoint, because no space was free.
     pub(crate) fn is_squeezed(&self) -> bool {
         self.squeezed.load(Ordering::Relaxed)
     }
 
-    /// Pages that what was refused last lacked.
+    /// Returns the number of pages that the last refused request lacked.
     pub(crate) fn short(&self) -> u64 {
         self.short.load(Ordering::Relaxed)
     }
@@ -189,18 +201,19 @@ impl Space {
         self.short.store(pages, Ordering::Relaxed);
     }
 
-    /// Nothing is kept any more for pages that the checkpoint under way has not looked at.
+    /// Drops the reserve for pages that the checkpoint under way has not looked at.
     pub(crate) fn keep_nothing_for_unsaved(&self) {
         self.unsaved.store(0, Ordering::Relaxed);
     }
 
-    /// The checkpoint under way has looked at so many frames more.
+    /// Notes that the checkpoint under way has looked at `frames` more frames.
     pub(crate) fn saved(&self, frames: u64) {
         let less = |unsaved: u64| Some(unsaved.saturating_sub(frames));
         let _ = self.unsaved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// Whether what is free may soon be too little for a checkpoint, as the device is.
+    /// Whether the free pages may soon be too few for a checkpoint, at the present size of the
+    /// device.
     pub(crate) fn is_short(&self) -> bool {
         self.is_short_of(&self.lock())
     }
@@ -209,8 +222,8 @@ impl Space {
         inner.free(self.capacity()) < 2 * self.written_out(inner)
     }
 
-    /// Makes sure that as many pages are free as what is in memory may need, and as many as the logs have: a store is for more than
-    /// its logs.
+    /// Makes sure that enough pages are free for the pages in memory, and beside them as many as
+    /// the logs have, since a store must have room for more than its logs.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -223,8 +236,8 @@ impl Space {
         }
     }
 
-    /// Makes sure that changes may begin: as many pages are free as are left by something new, or on a full device by the first
-    /// segments of logs.
+    /// Makes sure that changes may begin: that as many pages are free as allocations of new pages
+    /// leave, or on a full device as the first segments of logs leave.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -244,34 +257,38 @@ impl Space {
         }
     }
 
-    /// So many pages may have to be written out at most: a checkpoint must find a place for each. Logs are never among them.
+    /// Returns the maximum number of pages that may have to be written out, for each of which a
+    /// checkpoint must find a place. Pages of logs never count.
     fn written_out(&self, inner: &Inner) -> u64 {
         self.written_out_with(inner, 0)
     }
 
-    /// The same with so many pages more in use.
+    /// Returns the maximum number of pages that may have to be written out with `more` pages in
+    /// use.
     fn written_out_with(&self, inner: &Inner, more: u64) -> u64 {
         written_out_of(inner, more, self.frames())
     }
 
-    /// Pages that the device has room for.
+    /// Returns the number of pages that the device has room for.
     pub(crate) fn capacity(&self) -> u64 {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    /// Pages in use, and pages that are free to be handed out.
+    /// Returns the number of pages in use, and of pages that are free to be handed out.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let inner = self.lock();
         (inner.used, inner.free(self.capacity()))
     }
 
-    /// Pages that are not in use now, and are kept for what a crash would go back to, or for a backup.
+    /// Returns the number of pages that are not in use now, and are kept for the state that a crash
+    /// would go back to, or for a backup.
     pub(crate) fn retained(&self) -> u64 {
         let inner = self.lock();
         inner.taken - inner.used
     }
 
-    /// How many pages are what, all at the same moment: the device may grow and shrink meanwhile.
+    /// Returns the number of pages by their use, all at the same moment, because the device may
+    /// grow and shrink meanwhile.
     pub(crate) fn shares(&self) -> Shares {
         let inner = self.lock();
         let capacity = self.capacity().max(inner.taken);
@@ -285,18 +302,19 @@ impl Space {
         }
     }
 
-    /// Pages that are not in use now, whether they may be handed out or not.
+    /// Returns the number of pages that are not in use now, whether they may be handed out or not.
     pub(crate) fn unused(&self) -> u64 {
         self.capacity().saturating_sub(self.lock().used)
     }
 
-    /// The next checkpoint's description has its run, as long as there are no more pages than these.
+    /// Notes that the next checkpoint's description has its run, as long as the store has at most
+    /// `pages` pages.
     pub(crate) fn set_described(&self, pages: u64) {
         self.described.store(pages, Ordering::Relaxed);
     }
 
-    /// Whether so much is kept for the last checkpoint that another one should be made, or it should be made as long as a run is to be
-    /// had for what describes it.
+    /// Whether a checkpoint should be made: because many pages are kept only for the last one, or
+    /// because the description of the next one has no run yet and may still find one.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         if self.capacity() > self.described.load(Ordering::Relaxed) {
             return true;
@@ -312,7 +330,7 @@ impl Space {
         self.lock().is_used(page_id)
     }
 
-    /// A copy of what is in use now and belongs to the trees.
+    /// Returns a copy of the bitmap of pages that are in use now and belong to the trees.
     pub(crate) fn linked(&self) -> Bitmap {
         self.lock().linked.clone()
     }
@@ -326,7 +344,8 @@ impl Space {
         self.allocate_locked(&mut inner, count, purpose)
     }
 
-    /// A new place for a page that leaves memory, and is at `from` until [`Space::moved`].
+    /// Allocates a new place for a page that leaves memory. The page stays at `from` until
+    /// [`Space::moved`].
     ///
     /// # Errors
     /// `NoSpace`.
@@ -339,8 +358,8 @@ impl Space {
         self.allocate_locked(&mut inner, 1, purpose)
     }
 
-    /// Allocates pages in a row, one at least and `most` at most: as many as follow the next free one. For callers that need many pages, but
-    /// not in one run.
+    /// Allocates from one to `most` pages in a row: as many as follow the next free one. For
+    /// callers that need many pages, but not in one run.
     ///
     /// # Errors
     /// `NoSpace`; nothing is allocated then.
@@ -348,7 +367,7 @@ impl Space {
         self.allocate_some_locked(&mut self.lock(), most, purpose)
     }
 
-    /// [`Space::allocate_some`] of pages that belong to no checkpoint.
+    /// Allocates pages like [`Space::allocate_some`]. The pages belong to no checkpoint.
     ///
     /// # Errors
     /// As [`Space::allocate_some`].
@@ -425,8 +444,8 @@ impl Space {
         )
     }
 
-    /// Pages that a request for a purpose leaves free, and `more` beside them: pages in memory must still find a place when
-    /// nothing new does.
+    /// Returns the number of pages that a request for a purpose must leave free, with `more` pages
+    /// allocated: pages in memory must still find a place when new pages do not.
     fn reserve_of(&self, inner: &Inner, more: u64, purpose: Purpose) -> u64 {
         let written_out = self.written_out_with(inner, more);
         match purpose {
@@ -452,8 +471,8 @@ impl Space {
         }
     }
 
-    /// Notes that the caller is about to allocate pages, and to refer to them or give them back: a close waits for
-    /// [`Space::leave`].
+    /// Notes that the caller is about to allocate pages, and to refer to them or give them back. A
+    /// close waits for [`Space::leave`].
     ///
     /// # Errors
     /// `Closed` if the store is being closed.
@@ -466,7 +485,7 @@ impl Space {
         Ok(())
     }
 
-    /// The end of what [`Space::enter`] began.
+    /// Ends the work that [`Space::enter`] began.
     pub(crate) fn leave(&self) {
         let is_last = {
             let mut inner = self.lock();
@@ -478,20 +497,21 @@ impl Space {
         }
     }
 
-    /// Waits until no task is inside that entered; after [`Space::begin_closing`].
+    /// Waits until every task that entered has left; after [`Space::begin_closing`].
     pub(crate) async fn wait_until_left(&self) {
         while self.lock().pending > 0 {
             self.left.woken(|| self.lock().pending == 0).await;
         }
     }
 
-    /// [`Space::enter`] and [`Space::allocate`] in one.
+    /// Calls [`Space::enter`] and [`Space::allocate`].
     pub(crate) fn reserve(&self, count: u64, purpose: Purpose) -> Result<u64> {
         self.enter()?;
         self.allocate(count, purpose).inspect_err(|_| self.leave())
     }
 
-    /// [`Space::enter`] and [`Space::allocate_unlinked`] for a caller that has entered already: a close waits for it, and does not refuse it.
+    /// Calls [`Space::enter`] and [`Space::allocate_unlinked`] for a caller that has entered
+    /// already. A close waits for such a caller, and does not refuse it.
     pub(crate) fn reserve_more_unlinked(&self, count: u64) -> Result<u64> {
         let start = self.allocate_unlinked(count, Purpose::New)?;
         self.lock().pending += 1;
@@ -503,7 +523,8 @@ impl Space {
         self.lock().closing = true;
     }
 
-    /// Allocates pages that nothing refers to yet: they belong to no checkpoint until [`Space::attach`].
+    /// Allocates pages that nothing refers to yet. They belong to no checkpoint until
+    /// [`Space::link`].
     ///
     /// # Errors
     /// As [`Space::allocate`].
@@ -517,17 +538,18 @@ impl Space {
         Ok(start)
     }
 
-    /// Something in the trees refers to these pages now.
+    /// Notes that the trees refer to these pages now.
     pub(crate) fn link(&self, start: u64, count: u64) {
         self.lock().link(start, count);
     }
 
-    /// Nothing in the trees refers to these pages any more, but they are not free yet.
+    /// Notes that the trees no longer refer to these pages, which are not free yet.
     pub(crate) fn unlink(&self, start: u64, count: u64) {
         self.lock().unlink(start, count);
     }
 
-    /// Takes pages that recovery found in use, and that belong to no checkpoint; whether all were free.
+    /// Takes pages that recovery found in use, and that belong to no checkpoint. Returns whether
+    /// all were free.
     pub(crate) fn claim_unlinked(&self, start: u64, count: u64) -> bool {
         let mut inner = self.lock();
         let whole = start.checked_add(count).is_some_and(|end| {

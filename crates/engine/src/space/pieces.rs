@@ -1,4 +1,4 @@
-//! Pages for large values: in a row, or in pieces where no row is free.
+//! Allocates pages for large values: in a row, or in pieces if no row is free.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use super::inner::Inner;
 use super::{Purpose, Space};
 
 impl Space {
-    /// [`Space::enter`], and pages for a large value that belong to no checkpoint: in a row if so many follow one another, or can be made to
-    /// by making the device larger; else in pieces, with pages for the list of them.
+    /// Calls [`Space::enter`], and allocates pages for a large value that belong to no checkpoint.
+    /// They are in a row if there is such a row, or growing the device makes one; otherwise they
+    /// are in pieces, with pages for the list of them.
     ///
     /// # Errors
-    /// `NoSpace` if too few are free, wherever they are.
+    /// `NoSpace` if too few pages are free, wherever they are.
     pub(crate) fn reserve_value(&self, count: u64) -> Result<Extents> {
         self.enter()?;
         let mut inner = self.lock();
@@ -37,7 +38,7 @@ impl Space {
         reserved.inspect_err(|_| self.leave())
     }
 
-    /// Takes pages from the longest pieces on, down to single ones.
+    /// Takes pages from the longest pieces first, down to single pages.
     fn take_pieces(&self, inner: &mut Inner, count: u64) -> Option<Extents> {
         let capacity = self.capacity();
         let kept = self.reserve_of(inner, 0, Purpose::New);

@@ -1,4 +1,5 @@
-//! Places that are reserved for commits before they have their timestamps. See docs/design/checkpoints.md, *A place for every page*.
+//! Places that are reserved for commits before they have their timestamps. See
+//! docs/design/checkpoints.md, *A place for every page*.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,36 +11,38 @@ use super::{
     BarrierGuard, CommitBarrier, Purpose, Space, left_by_new, reserve_of_eviction, written_out_of,
 };
 
-/// Part of the frames for which places are reserved without a look at what is free.
+/// The fraction of the frames for which places are reserved without a check of the free pages.
 const FREELY_PART: u64 = 4;
 
-/// What a commit may have to find places for, pages.
+/// The number of pages that a commit may have to find places for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reservation {
-    /// Pages that it changes.
+    /// The number of pages that the commit changes.
     pub(crate) changed: u64,
-    /// Pages that it makes after its timestamp.
+    /// The number of pages that the commit makes after its timestamp.
     pub(crate) made: u64,
 }
 
 impl Space {
-    /// The barrier of the changes whose pages find places here.
+    /// Returns the barrier of the changes whose pages find places here.
     pub(crate) fn barrier(&self) -> Arc<CommitBarrier> {
         self.barrier.clone()
     }
 
-    /// Pages that may be reserved without a look at what is free: see docs/design/checkpoints.md, *A place for every page*.
+    /// Returns the number of pages that may be reserved without a check of the free pages: see
+    /// docs/design/checkpoints.md, *A place for every page*.
     pub(super) fn reserved_freely(&self) -> u64 {
         self.frames() / FREELY_PART
     }
 
-    /// What is reserved beyond that.
+    /// Returns the number of reserved pages beyond those that need no check.
     pub(super) fn reserved_more(&self) -> u64 {
         self.barrier.reserved().saturating_sub(self.reserved_freely())
     }
 
-    /// Reserves places for a change that is inside the barrier and has no timestamp yet, as many as pages that its commit may change or make: with
-    /// them it comes to its end, whichever pages have to leave memory meanwhile.
+    /// Reserves places for a change that is inside the barrier and has no timestamp yet, one for
+    /// each page that its commit may change or make. With them the commit can complete, whichever
+    /// pages have to leave memory meanwhile.
     ///
     /// # Errors
     /// `NoSpace`; nothing is reserved then.
@@ -80,7 +83,8 @@ impl Space {
         Ok(())
     }
 
-    /// Pages that have to be free for a reservation beside what is reserved for others.
+    /// Returns the number of pages that must be free for a reservation beside the `others` that are
+    /// reserved.
     fn needed_for(
         &self,
         inner: &Inner,
@@ -100,7 +104,8 @@ impl Space {
         to_change.max(to_make)
     }
 
-    /// Whether so much could be reserved if no other change had anything, nothing was kept for images, and no more than `frames` were used.
+    /// Whether the reservation would succeed if no other change had one, no page was kept for
+    /// images, and at most `frames` frames were used.
     pub(crate) fn could_reserve(&self, reserved: Reservation, frames: u32) -> bool {
         let inner = self.lock();
         let frames = self.frames().min(u64::from(frames));
@@ -108,7 +113,8 @@ impl Space {
             || inner.used + self.needed_for(&inner, reserved, 0, frames) <= self.capacity()
     }
 
-    /// A commit that has its timestamp found no frame: more of what is kept for the next checkpoint is there for it.
+    /// Notes that a commit that has its timestamp found no frame, so that it may use more of the
+    /// pages that are kept for the next checkpoint.
     pub(crate) fn note_starved(&self) {
         self.starved.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What the allocator hands out, and keeps.
+//! Tests which pages the allocator hands out and which it keeps.
 
 use super::*;
 use qpair_block::RamDevice;
@@ -72,7 +72,8 @@ fn what_is_reserved_no_other_takes() {
     assert_eq!(space.barrier().reserved(), 0);
 }
 
-/// A store that was closed when it was full has what new things left, or a little less since checkpoints take what they need.
+/// A store that was closed when it was full has what new things left, or a little less since
+/// checkpoints take what they need.
 #[test]
 fn a_full_device_has_the_segments_that_logs_never_go_without() {
     let space = fixed(1024);
@@ -195,7 +196,8 @@ fn what_is_kept_is_left_by_who_takes_many() {
     assert!(taken > 300, "{taken}");
 }
 
-/// Where a page is goes into 40 bits: pages behind them are not used, or one place would be taken for another.
+/// A place has 40 bits for the page id. Pages beyond them are not used, because one place would be
+/// taken for another.
 #[test]
 fn no_page_is_behind_the_last_that_can_be_named() {
     let size_bytes = (PAGES_MAX + 100) * 512;
@@ -206,7 +208,8 @@ fn no_page_is_behind_the_last_that_can_be_named() {
     assert_eq!(space.capacity(), PAGES_MAX);
 }
 
-/// A device was made larger by the allocation that found it full, which had the lock, and often a latch.
+/// A device was made larger by the allocation that found it full, which had the lock, and often a
+/// latch.
 #[test]
 fn a_device_grows_before_it_is_full() {
     let space = space(4096);
@@ -237,7 +240,8 @@ fn a_device_that_cannot_grow_is_asked_ahead_once() {
     assert_eq!(pages.filter(|was_low| *was_low).count(), 1);
 }
 
-/// The image began as a copy of everything, and all bits were counted when it became durable, with the allocator's lock held.
+/// The image began as a copy of everything, and all bits were counted when it became durable, with
+/// the allocator's lock held.
 #[test]
 fn an_image_costs_what_changed_since_the_last() {
     const PART_PAGES: u64 = 64 * qpair_format::bitmap::PART_WORDS as u64;
@@ -290,7 +294,8 @@ fn an_image_costs_what_changed_since_the_last() {
     check();
 }
 
-/// A close waits for the tasks that have reserved pages, and costs nothing until the last of them is done.
+/// A close waits for the tasks that have reserved pages, and costs nothing until the last of them
+/// is done.
 #[test]
 fn who_waits_for_the_last_to_leave_is_woken_by_that_one() {
     let space = fixed(1024);
@@ -310,7 +315,7 @@ fn who_waits_for_the_last_to_leave_is_woken_by_that_one() {
     assert!(waiting.as_mut().poll(&mut context).is_ready());
 }
 
-/// What a full device has in rows is there still after any number of pages have moved.
+/// Rows of pages on a full device stay whole after any number of single pages have moved.
 #[test]
 fn pages_that_move_on_a_full_device_leave_rows_alone() {
     let space = fixed(4096);

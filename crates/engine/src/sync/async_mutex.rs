@@ -7,14 +7,14 @@ use std::task::Poll;
 
 use super::waiters::{Ticket, Waiters};
 
-/// One task at a time is between [`AsyncMutex::enter`] and the end of its guard.
+/// A lock that one task at a time holds, between [`AsyncMutex::enter`] and the end of its guard.
 #[derive(Debug, Default)]
 pub(crate) struct AsyncMutex {
     held: AtomicBool,
     waiters: Waiters,
 }
 
-/// The right to be alone.
+/// The guard of a held lock.
 #[derive(Debug)]
 pub(crate) struct AsyncMutexGuard(Arc<AsyncMutex>);
 

@@ -1,4 +1,4 @@
-//! How tasks and threads wait for one another, and wake one another.
+//! Waiting and waking between tasks and threads.
 
 mod async_mutex;
 mod waiters;

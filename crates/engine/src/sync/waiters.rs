@@ -1,11 +1,12 @@
-//! Tasks that wait for something, each with one entry however often it is polled, in the order of what they wait for.
+//! Tasks that wait for something, each with one entry however often it is polled, in the order of
+//! what they wait for.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// What is waited for, and which entry it is.
+/// The value that a task waits for, and the number of its entry.
 type Place = (u64, u64);
 
 #[derive(Debug, Default)]
@@ -21,7 +22,7 @@ struct Entries {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiters(Arc<Mutex<Entries>>);
 
-/// The entry of one future; it goes with it.
+/// The entry of one future, removed when the future is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket {
     of: Option<(Waiters, Place)>,
@@ -32,7 +33,8 @@ impl Waiters {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the future with this ticket waits for `at`, until it is woken. What it waited for before it waits for no more.
+    /// Notes that the future with this ticket waits for `at` until it is woken. An earlier value of
+    /// the ticket is forgotten.
     pub(crate) fn wait(&self, ticket: &mut Ticket, at: u64, waker: &Waker) {
         let is_here = |(of, place): &(Self, Place)| place.0 == at && Arc::ptr_eq(&of.0, &self.0);
         if !ticket.of.as_ref().is_some_and(is_here) {
@@ -49,7 +51,7 @@ impl Waiters {
         }
     }
 
-    /// Waits until it is woken; not if `is_over`.
+    /// Waits until this task is woken. Returns at once if `is_over`.
     pub(crate) async fn woken(&self, is_over: impl Fn() -> bool) {
         let mut ticket = Ticket::default();
         poll_fn(|context| {
@@ -62,7 +64,7 @@ impl Waiters {
         .await;
     }
 
-    /// The smallest number that a task waits for.
+    /// Returns the smallest value that a task waits for.
     pub(crate) fn first(&self) -> Option<u64> {
         self.lock().wakers.first_key_value().map(|((at, _), _)| *at)
     }
@@ -77,7 +79,8 @@ impl Waiters {
         self.wake_some(|first| first == at, at);
     }
 
-    /// Wakes those from `from` on as long as what they wait for is such. It looks at no other.
+    /// Wakes the tasks from value `from` on, as long as `is_such` holds for their values. Looks at
+    /// no other entries.
     fn wake_some(&self, is_such: impl Fn(u64) -> bool, from: u64) {
         let mut woken = Vec::new();
         let mut entries = self.lock();
@@ -96,7 +99,7 @@ impl Waiters {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes all.
+    /// Wakes all tasks.
     pub(crate) fn wake_all(&self) {
         let woken = std::mem::take(&mut self.lock().wakers);
         woken.into_values().for_each(Waker::wake);
@@ -110,7 +113,7 @@ impl Waiters {
         }
     }
 
-    /// How many wait.
+    /// Returns the number of waiting tasks.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.lock().wakers.len()
@@ -118,7 +121,7 @@ impl Waiters {
 }
 
 impl Ticket {
-    /// Gives the entry up; whether the future was woken and has not waited again since.
+    /// Removes the entry. Returns whether the future was woken and has not waited again since.
     pub(crate) fn end(&mut self) -> bool {
         let Some((waiters, place)) = self.of.take() else { return false };
         waiters.lock().wakers.remove(&place).is_none()

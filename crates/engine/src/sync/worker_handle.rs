@@ -29,10 +29,11 @@ pub(crate) struct Inbox {
     pub(crate) closed: bool,
 }
 
-/// What other threads hold of a worker.
+/// The part of a worker that other threads can reach.
 pub(crate) struct WorkerHandle {
     inbox: Mutex<Inbox>,
-    /// Whether the inbox may hold something, so that the worker's loop need not lock to see that it does not.
+    /// Whether the inbox may hold a message. The worker's loop reads this flag instead of taking
+    /// the lock.
     pending: AtomicBool,
     pub(crate) wake: Arc<WakeEvent>,
 }

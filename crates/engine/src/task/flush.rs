@@ -1,4 +1,4 @@
-//! Flushing the device, one flush at a time.
+//! Flushes the device, one flush at a time.
 
 use std::sync::atomic::Ordering;
 
@@ -10,11 +10,12 @@ use super::transfer::Transfer;
 use super::worker::current;
 use crate::shared::Shared;
 
-/// Makes all writes durable that are done by now. One flush at a time: one that fails may lose writes that another, under way beside it, calls
-/// durable. The next flush serves every caller that comes while one is under way.
+/// Makes all completed writes durable. There is one flush at a time, because a flush that fails may
+/// lose writes that another one, in flight at the same time, reports as durable. The next flush
+/// serves every caller that comes while one is under way.
 ///
 /// # Errors
-/// The flush that failed, now or earlier: final for the store.
+/// Returns the error of the flush that failed, now or earlier. It is final for the store.
 pub(crate) async fn flush(shared: &Shared) -> Result<()> {
     let Some(own) = current(|worker| worker.shared_arc()) else {
         return Err(Error::new(ErrorKind::Invalid, "flush must run on a worker"));
@@ -24,7 +25,7 @@ pub(crate) async fn flush(shared: &Shared) -> Result<()> {
     spawn_here(shared, move || async move { flush_alone(&own, begun).await }).await?
 }
 
-/// Flushes, unless one did that began after the one numbered `after`.
+/// Flushes, unless a flush that began after the one numbered `after` has succeeded.
 async fn flush_alone(shared: &Shared, after: u64) -> Result<()> {
     let _alone = shared.flushes.alone.enter().await;
     if let Some(failure) = shared.lifecycle.failure() {

@@ -1,4 +1,4 @@
-//! The result of a task, for those outside.
+//! The result of a task, for the code that waits for it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ struct Cell<T> {
     filled: Condvar,
 }
 
-/// The result of a task to come: block on it with [`JoinHandle::join`], or await it.
+/// The result of a task that may still run: block on it with [`JoinHandle::join`], or await it.
 ///
 /// ```
 /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
@@ -39,12 +39,13 @@ pub struct JoinHandle<T> {
     cell: Arc<Cell<T>>,
 }
 
-/// The side that fills a [`JoinHandle`]; dropped unfilled, it reports that the task is gone.
+/// The side that fills a [`JoinHandle`]. If it is dropped unfilled, the handle reports that the
+/// task is gone.
 pub(crate) struct OneshotSender<T> {
     cell: Option<Arc<Cell<T>>>,
 }
 
-/// A result to come, and the side that brings it.
+/// Creates a handle, and the side that fills it.
 pub(crate) fn oneshot<T>() -> (OneshotSender<T>, JoinHandle<T>) {
     let cell = Arc::new(Cell {
         state: Mutex::new(State { value: None, waker: None }),
@@ -53,7 +54,7 @@ pub(crate) fn oneshot<T>() -> (OneshotSender<T>, JoinHandle<T>) {
     (OneshotSender { cell: Some(cell.clone()) }, JoinHandle { cell })
 }
 
-/// Starts a task of the engine's on a worker: its panics fail the store.
+/// Starts a task of the engine on a worker. Its panics fail the store.
 pub(crate) fn spawn_to<F, T>(
     shared: &Shared,
     worker: usize,
@@ -66,7 +67,7 @@ where
     spawn_program(shared, worker, move || guarded_here(make))
 }
 
-/// Makes a future on a worker, and runs it as the engine's.
+/// Creates a future on a worker and runs it as a task of the engine.
 pub(crate) async fn guarded_here<F: Future>(make: impl FnOnce() -> F) -> F::Output {
     match current(|worker| worker.shared_arc()) {
         Some(shared) => guarded_future(&shared, async move { make().await }).await,
@@ -136,10 +137,11 @@ impl<T> Drop for OneshotSender<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Blocks until the task is done. Not for use in a task: await the handle there.
+    /// Blocks until the task is done. Do not call it in a task: await the handle there.
     ///
     /// # Errors
-    /// `Closed` if the task panicked, or the store was closed before it began; `Invalid` on a worker if it is not done yet.
+    /// `Closed` if the task panicked, or the store was closed before it began; `Invalid` on a
+    /// worker if the task is not done yet.
     pub fn join(self) -> Result<T> {
         if stepped::is_stepped_here() {
             return self.join_stepping();
@@ -156,13 +158,13 @@ impl<T> JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Whether the result is there.
+    /// Whether the task has finished, so that the result is available.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.cell.state.lock().unwrap_or_else(PoisonError::into_inner).value.is_some()
     }
 
-    /// [`JoinHandle::join`] on a thread that steps the workers itself.
+    /// Works like [`JoinHandle::join`], on a thread that steps the workers itself.
     fn join_stepping(self) -> Result<T> {
         loop {
             let value = self.cell.state.lock().unwrap_or_else(PoisonError::into_inner).value.take();

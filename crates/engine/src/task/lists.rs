@@ -1,4 +1,4 @@
-//! Reading the lists that name the pages of large values.
+//! Reads the lists that name the pages of large values.
 
 use std::sync::Arc;
 
@@ -8,10 +8,11 @@ use qpair_format::{Error, ErrorKind, Result};
 use super::transfer::read_page;
 use crate::shared::Shared;
 
-/// Where a value's pages are; nothing if the list is another value's by now.
+/// Reads the list of a large value's pages. Returns `None` if the list belongs to another value by
+/// now.
 ///
 /// # Errors
-/// `Corrupt`, and what the device says.
+/// `Corrupt`, or the device's error if a page cannot be read.
 pub(crate) async fn extents_of(shared: &Shared, descriptor: Descriptor) -> Result<Option<Extents>> {
     let capacity = shared.space.capacity();
     if let Some(run) = descriptor.run() {
@@ -33,7 +34,7 @@ pub(crate) async fn extents_of(shared: &Shared, descriptor: Descriptor) -> Resul
     ))
 }
 
-/// Reads a list that is to be known.
+/// Reads a list into the known lists of the store.
 pub(crate) async fn load(shared: Arc<Shared>, descriptor: Descriptor) {
     let read = extents_of(&shared, descriptor).await;
     shared.large.lists.note(descriptor, read);

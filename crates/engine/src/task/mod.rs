@@ -1,8 +1,8 @@
 //! Workers and tasks, see docs/design/tasks.md.
 //!
-//! A worker is a thread with a channel of its own. It runs light tasks (futures); a task that must wait for a page, a frame
-//! or a latch gives control back, and the worker goes on with the next. Eviction and write-back run in the worker's
-//! loop; there are no other threads.
+//! A worker is a thread with a channel of its own. It runs light tasks (futures); a task that must
+//! wait for a page, a frame or a latch gives control back, and the worker goes on with the next.
+//! Eviction and write-back run in the worker's loop; there are no other threads.
 
 mod flush;
 mod handle;

@@ -1,7 +1,9 @@
-//! Operations: plain functions over optimistic latches that finish, or say what they wait for.
+//! Operations: plain functions over optimistic latches that either finish or return the condition
+//! that they wait for.
 //!
-//! An operation never keeps a latch when it says what it needs, so nothing ever waits with a latch held. What it may
-//! keep is its place in the tree: a frame and the version it had, which is checked before it is used again.
+//! An operation releases all latches before it returns such a condition, so no task waits with a
+//! latch held. It may keep its place in the tree: a frame and the version it had, which is checked
+//! before the frame is used again.
 
 use std::future::poll_fn;
 use std::hint::spin_loop;
@@ -26,17 +28,17 @@ pub(crate) struct LoadPlan {
     /// Frame of the parent, and the version at which the reference was read.
     pub(crate) parent: FrameIndex,
     pub(crate) version: Version,
-    /// Which child of it.
+    /// The position of the child in the parent.
     pub(crate) position: usize,
     pub(crate) place: u64,
 }
 
-/// What an operation waits for.
+/// The condition that an operation waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Need {
     /// A latch that is held for a few instructions, or another try because a version moved.
     Retry,
-    /// Cache lines that were just asked for; going on at once is right too.
+    /// Cache lines that were just asked for. Continuing at once is correct too.
     Prefetch,
     /// The end of the I/O on a frame.
     Io(FrameIndex),
@@ -44,15 +46,15 @@ pub(crate) enum Need {
     Load(LoadPlan),
     /// A free frame at the worker's hand.
     Frame,
-    /// To be run on a worker, not on a caller's thread.
+    /// A worker; the operation cannot run on a caller's thread.
     Worker,
-    /// Space on the device, and there is none.
+    /// Space on the device, of which there is none.
     NoSpace,
-    /// A page that lies where its tree leads: this one does not.
+    /// A page that is where its tree leads to, which this one is not: the tree is damaged.
     Sound,
-    /// A table that is there: this one was dropped.
+    /// A table that exists: this one was dropped.
     Table,
-    /// The list of the runs of a large value whose record goes.
+    /// The list of the runs of a large value whose record is replaced or deleted.
     List(Descriptor),
 }
 
@@ -67,7 +69,7 @@ impl From<Blocked> for Need {
     }
 }
 
-/// Where a descent has got to.
+/// The progress of a descent from the root.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Descent {
     /// The page reached, and its version then; `None` is the root.
@@ -82,26 +84,26 @@ impl Descent {
     }
 }
 
-/// What an operation may use while it runs.
+/// The state that an operation may use while it runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) shared: &'a Shared,
-    /// The worker it runs on; none on a caller's thread.
+    /// The worker that runs the operation; `None` on a caller's thread.
     pub(crate) worker: Option<&'a Worker>,
     /// Whether there is other work to do while cache lines travel.
     pub(crate) interleave: bool,
 }
 
 impl Worker {
-    /// The context of what is done on this worker at once.
+    /// Returns a context for operations that run on this worker at once.
     pub(crate) fn context(&self) -> Context<'_> {
         Context { shared: self.shared(), worker: Some(self), interleave: false }
     }
 }
 
 impl Context<'_> {
-    /// To be called with a page's exclusive latch before its content is changed: a checkpoint under way may still need
-    /// what is there now.
+    /// Prepares a page for a change. Call it with the page's exclusive latch held, before the
+    /// content is changed: a checkpoint under way may still need the present content.
     #[inline(always)]
     pub(crate) fn begin_change(&self, page: &ExclusiveFrame<'_>) -> Result<(), Need> {
         let epoch = self.shared.checkpointing.epochs.epoch();
@@ -112,7 +114,8 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Whether the first change of a leaf would have to save it: a hint, until the leaf is latched.
+    /// Whether the first change of `leaf` must save it for the checkpoint under way. A hint until
+    /// the leaf is latched.
     #[inline]
     pub(crate) fn is_unsaved(&self, leaf: FrameIndex) -> bool {
         let epoch = self.shared.checkpointing.epochs.epoch();
@@ -120,7 +123,7 @@ impl Context<'_> {
         epoch.saving && frames.is_dirty_before(leaf, epoch.number)
     }
 
-    /// The first change of a page in an epoch.
+    /// Prepares the first change of a page in an epoch.
     #[cold]
     fn first_change(&self, page: &ExclusiveFrame<'_>, epoch: Epoch) -> Result<(), Need> {
         let pool = &self.shared.pool;
@@ -131,7 +134,8 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// To be called before a record loses its value: the pages of one in several runs have to be known by then.
+    /// Checks that the pages of a value are known before its record loses it, if the value is in
+    /// several runs.
     #[inline]
     pub(crate) fn want_list(&self, node: Node<'_>, value: Option<LeafValue>) -> Result<(), Need> {
         match value {
@@ -155,23 +159,24 @@ impl Context<'_> {
     }
 }
 
-/// One operation on a tree.
+/// An operation on a tree.
 pub(crate) trait Operation {
     type Output;
 
-    /// It is a lookup, to be counted as one.
+    /// Whether the operation counts as a lookup.
     const IS_LOOKUP: bool = false;
 
-    /// Goes on as far as it can.
+    /// Continues as far as possible.
     fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need>;
 
-    /// Its place in the tree.
+    /// Returns the operation's position in the tree.
     fn descent(&mut self) -> &mut Descent;
 }
 
-/// Tries before a contended operation lets others run.
+/// The number of tries before a contended operation lets other tasks run.
 const SPINS: u32 = 8;
-/// The same for a task that others wait for: longer than a latch is held, unless its holder's thread does not run.
+/// The number of tries of a task that others wait for: longer than a latch is held, unless its
+/// holder's thread does not run.
 const SPINS_AT_ONCE: u32 = 64;
 
 /// Runs an operation as part of a task of a worker.
@@ -183,7 +188,8 @@ pub(crate) fn run<O: Operation>(
     run_as(shared, operation, true)
 }
 
-/// The same for a task that others wait for: it does not give the worker away while cache lines travel, nor soon.
+/// Runs an operation as part of a task that others wait for. The task keeps the worker while cache
+/// lines travel, and gets a larger budget.
 #[inline]
 pub(crate) fn run_at_once<O: Operation>(
     shared: &Shared,
@@ -192,7 +198,8 @@ pub(crate) fn run_at_once<O: Operation>(
     run_as(shared, operation, false)
 }
 
-/// Runs an operation; `interleave`: others may run while cache lines travel, and when the task has had its share.
+/// Runs an operation. With `interleave`, other tasks may run while cache lines travel, and when the
+/// task has used its budget.
 #[inline]
 pub(crate) async fn run_as<O: Operation>(
     shared: &Shared,
@@ -226,7 +233,7 @@ pub(crate) async fn run_as<O: Operation>(
     .await
 }
 
-/// Lets others run, if the running task has had its share.
+/// Lets other tasks run if the running task has used its budget.
 #[inline]
 pub(crate) async fn take_turn() {
     let mut fresh = true;
@@ -243,7 +250,8 @@ pub(crate) async fn take_turn() {
     .await;
 }
 
-/// Gives the worker to other tasks for one turn. In a task that computes for long, call it now and then.
+/// Gives the worker to other tasks for one turn. In a task that computes for long, call it now and
+/// then.
 pub async fn yield_now() {
     let mut yielded = false;
     poll_fn(|context| {
@@ -256,11 +264,13 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Operations of one task that wait side by side, at most: each wake looks at all of them.
+/// The maximum number of operations of one task that wait side by side, because each wake looks at
+/// all of them.
 const RUN_AT_ONCE: usize = 64;
 
-/// Runs operations side by side as part of a task of a worker: while one waits for the device, the others go on. After an error
-/// no more are begun; it is told once those under way have ended, since what their loads came to is kept for the task.
+/// Runs operations side by side as part of a task of a worker: while one waits for the device, the
+/// others continue. After an error no more are begun. The error is returned once the operations
+/// under way have ended, because the results of their loads are kept for the task.
 pub(crate) async fn run_all<O: Operation<Output = ()>>(
     shared: &Shared,
     operations: impl IntoIterator<Item = O>,
@@ -320,7 +330,7 @@ pub(crate) async fn run_all<O: Operation<Output = ()>>(
     .await
 }
 
-/// A worker that blocks would wait for itself.
+/// Refuses a blocking call on a worker, which would wait for itself.
 pub(crate) fn refuse_on_worker() -> Result<()> {
     if current(|_| ()).is_some() {
         return Err(Error::with_hint(
@@ -333,7 +343,8 @@ pub(crate) fn refuse_on_worker() -> Result<()> {
 }
 
 impl Shared {
-    /// Refuses a blocking call where it would never return: on a worker, and in a process that is a fork of the one that has the workers.
+    /// Refuses a blocking call where it would never return: on a worker, and in a fork of the
+    /// process that has the workers.
     pub(crate) fn check_caller(&self) -> Result<()> {
         refuse_on_worker()?;
         self.lifecycle.check_process()
@@ -356,7 +367,7 @@ fn no_space() -> Error {
     )
 }
 
-/// The error of an operation that came to a page which a sound tree cannot have there.
+/// Returns the error of an operation that came to a page which a sound tree cannot have there.
 #[cold]
 pub(crate) fn astray() -> Error {
     Error::with_remedy(
@@ -444,8 +455,9 @@ fn turn<O: Operation>(
     }
 }
 
-/// Runs an operation on a caller's thread as far as it goes without waiting; `None` if it must wait for more
-/// than a latch, the store was closed, or the thread is a worker, where no call may block, whether it would have to or not.
+/// Runs an operation on a caller's thread as far as it goes without waiting. Returns `None` if the
+/// operation must wait for more than a latch, if the store was closed, or on a worker, where no
+/// call may block.
 pub(crate) fn run_inline<O: Operation>(shared: &Shared, operation: &mut O) -> Option<O::Output> {
     if shared.lifecycle.has_ended()
         || shared.lifecycle.panicked().is_some()

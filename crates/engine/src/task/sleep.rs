@@ -8,8 +8,9 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use super::current;
 
-/// Lets a task of a store wait, without processor time: its worker runs other tasks meanwhile, and sleeps if they wait too. The task
-/// continues at the worker's first turn after `duration`, which on an idle worker is some 50 µs later.
+/// Lets a task of a store wait, without processor time: its worker runs other tasks meanwhile, and
+/// sleeps if they wait too. The task continues at the worker's first turn after `duration`, which
+/// on an idle worker is some 50 µs later.
 ///
 /// # Errors
 /// `Invalid` if awaited outside of a store's workers, which have the timer.

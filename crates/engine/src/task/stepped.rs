@@ -1,10 +1,12 @@
-//! Workers without threads: the thread that opened the store steps them, in an order that a seed decides. For
-//! deterministic simulation; see docs/design/simulation.md.
+//! Workers without threads: the thread that opened the store steps them, in an order that a seed
+//! determines. For deterministic simulation; see docs/design/simulation.md.
 //!
 //! - A stepped store belongs to the thread that opened it, and all its calls are made there.
-//! - At most one worker is being stepped at a time; [`super::current`] names it. No stepping begins inside of a step.
-//! - Time is the virtual clock's. Each step takes a little of it, so that a task that only yields does not
-//!   stop it; when no worker has anything to do, it jumps to the next completion.
+//! - At most one worker is being stepped at a time; [`super::current`] names it. No step begins
+//!   inside another one.
+//! - Time is that of the virtual clock. Each step takes a little of it, so that a task that only
+//!   yields does not stop the clock. When no worker has anything to do, the clock jumps to the next
+//!   completion.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,42 +18,44 @@ use qpair_format::{Error, ErrorKind};
 use super::worker::{Pace, Turn, Worker};
 use crate::shared::Shared;
 
-/// How the workers of a store run.
+/// Selects how the workers of a store run.
 #[derive(Clone, Debug, Default)]
 pub enum Runtime {
-    /// Each as a thread.
+    /// Each worker is a thread.
     #[default]
     Threads,
-    /// As objects on the thread that opens the store; it steps them while it waits for a result.
+    /// The workers are objects on the thread that opens the store, which steps them while it waits
+    /// for a result.
     Stepped {
-        /// Decides which worker is next.
+        /// The seed of the order in which workers are stepped.
         seed: u64,
-        /// Virtual time, which the store's devices share.
+        /// The virtual time, which the store's devices share.
         clock: SimClock,
     },
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Something went on, or may go on with the next step.
+    /// A task made progress, or may do so in the next step.
     Progress,
-    /// Every task waits, and nothing that it could wait for is under way.
+    /// Every task waits, and nothing that could wake one is under way.
     Stuck,
 }
 
-/// Longest turn of a worker, virtual nanoseconds.
+/// The longest turn of a worker, in virtual nanoseconds.
 const TURN_NS_MAX: u64 = 2000;
 
-/// Rounds in which all workers do nothing but wait for frames, before that counts as stuck. A worker gives up on
-/// frames after 2000.
+/// The number of rounds in which all workers only wait for frames, after which the store counts as
+/// stuck. A worker gives up after 2000.
 const STARVED_ROUNDS_MAX: u32 = 10_000;
 
 struct Member {
     worker: Rc<Worker>,
     pace: Pace,
     done: bool,
-    /// The worker had nothing to do when it was stepped last, and no other worker has done anything since.
+    /// The worker had nothing to do when it was stepped last, and no other worker has done anything
+    /// since.
     idle: bool,
 }
 
@@ -77,7 +81,7 @@ thread_local! {
     static DROPPED: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The worker that this thread is stepping just now.
+/// Returns the worker that this thread is stepping at the moment.
 #[cold]
 pub(super) fn stepping() -> Option<Rc<Worker>> {
     STEPPING.try_with(|stepping| stepping.borrow().clone()).ok().flatten()
@@ -101,7 +105,7 @@ impl Drop for AsCurrent {
     }
 }
 
-/// Takes a store's workers into this thread's hands.
+/// Gives a store's workers to this thread.
 pub(crate) fn enlist(shared: &Arc<Shared>, workers: Vec<Rc<Worker>>, seed: u64, clock: SimClock) {
     let members = workers
         .into_iter()
@@ -141,7 +145,8 @@ fn dismiss(shared: &Arc<Shared>) -> Option<Rc<WorkerSet>> {
     })
 }
 
-/// How a store that works for this one is to run: beside it, if this thread steps it.
+/// Returns the runtime for an auxiliary store: stepped together with this store, if this thread
+/// steps it.
 pub(crate) fn like(shared: &Arc<Shared>) -> Runtime {
     worker_set_of(shared).map_or(Runtime::Threads, |worker_set| Runtime::Stepped {
         seed: worker_set.rng.borrow_mut().u64(..),
@@ -165,7 +170,8 @@ pub(super) fn step_any() -> Step {
     outcome
 }
 
-/// Steps one worker of a store; [`Step::Stuck`] on a thread that has none of it.
+/// Steps one worker of a store. Returns [`Step::Stuck`] on a thread that does not have the store's
+/// workers.
 pub(crate) fn step(shared: &Arc<Shared>) -> Step {
     match worker_set_of(shared) {
         Some(worker_set) if stepping().is_none() => worker_set.step(),
@@ -173,7 +179,7 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Step {
     }
 }
 
-/// Steps a store's workers until all of them have stopped, as they were told to.
+/// Steps a store's workers, which were told to stop, until all of them have stopped.
 pub(crate) fn finish(shared: &Arc<Shared>) {
     let Some(worker_set) = worker_set_of(shared) else { return };
     while !worker_set.is_done() && worker_set.step() == Step::Progress {}
@@ -202,7 +208,7 @@ pub fn abandon_stepped() {
     }
 }
 
-/// Leaves a store to be closed by `close` between two steps.
+/// Lets `close` close a store between two steps.
 pub(crate) fn close_later(close: Box<dyn FnOnce()>) {
     DROPPED.with(|dropped| dropped.borrow_mut().push(close));
 }
@@ -215,7 +221,7 @@ fn close_dropped() {
     }
 }
 
-/// The error of a wait that can never end.
+/// Returns the error of a wait that can never end.
 pub(crate) fn deadlock() -> Error {
     Error::new(
         ErrorKind::Closed,
@@ -270,7 +276,7 @@ impl WorkerSet {
         Step::Progress
     }
 
-    /// Every worker waits: for the device, for frames, or for ever.
+    /// Handles a round in which every worker waits: for the device, for frames, or forever.
     fn all_idle(&self) -> Step {
         let mut members = self.members.borrow_mut();
         let mut waiting = members.iter().filter(|member| !member.done).peekable();
@@ -292,7 +298,8 @@ impl WorkerSet {
         Step::Progress
     }
 
-    /// The clock has jumped, perhaps to what another store of this thread waits for.
+    /// Wakes other stores of this thread, because the clock has jumped and one of them may wait for
+    /// that time.
     fn wake_others(&self) {
         let worker_sets = WORKER_SETS.with(|worker_sets| worker_sets.borrow().clone());
         for worker_set in

@@ -10,7 +10,8 @@ use crate::sync::{LocalFuture, TaskRef, WorkerHandle};
 pub(crate) struct Body {
     pub(crate) future: LocalFuture,
     pub(crate) waker: Waker,
-    /// Wakers of futures within it that wait for the worker, where those are not the task's own.
+    /// The wakers of futures within the task that wait for the worker, if they are not the task's
+    /// own.
     pub(crate) within: Vec<Waker>,
 }
 
@@ -18,16 +19,17 @@ pub(crate) struct Body {
 struct Slot {
     body: Option<Body>,
     generation: u32,
-    /// In a ready queue already.
+    /// Whether the task is in a ready queue already.
     queued: bool,
     alive: bool,
-    /// Waits for others, and has what others wait for: goes before those that do not.
+    /// Whether the task waits for others and holds what others wait for. It runs before tasks that
+    /// are not urgent.
     urgent: bool,
-    /// In the queue of tasks that wait for a frame.
+    /// Whether the task is in the queue of tasks that wait for a frame.
     wants_frame: bool,
 }
 
-/// Urgent tasks that run in a row while others are ready.
+/// The maximum number of urgent tasks that run in a row while other tasks are ready.
 const URGENT_IN_A_ROW_MAX: u32 = 3;
 
 /// The table and the ready queues.
@@ -83,7 +85,7 @@ impl Tasks {
         self.alive += 1;
     }
 
-    /// How many are ready.
+    /// Returns the number of ready tasks.
     #[inline(always)]
     pub(crate) fn ready_len(&self) -> usize {
         self.ready.len() + self.ready_urgent.len()
@@ -107,13 +109,13 @@ impl Tasks {
         std::mem::replace(&mut slot.wants_frame, wants)
     }
 
-    /// Whether a task is not over.
+    /// Whether a task has not ended.
     pub(crate) fn is_alive(&self, task: TaskRef) -> bool {
         let slot = self.slots.get(task.slot as usize);
         slot.is_some_and(|slot| slot.generation == task.generation && slot.alive)
     }
 
-    /// Puts a task into a ready queue, unless it is there or over.
+    /// Puts a task into a ready queue, unless it is in one already or has ended.
     #[inline]
     pub(crate) fn make_ready(&mut self, task: TaskRef) {
         let Some(slot) = self.slots.get_mut(task.slot as usize) else { return };
@@ -168,7 +170,7 @@ impl Tasks {
         }
     }
 
-    /// Whether being woken puts a task that was just taken out into a ready queue.
+    /// Sets whether waking a task that was just taken out puts it into a ready queue.
     pub(crate) fn set_wakeable(&mut self, task: TaskRef, wakeable: bool) {
         self.slots[task.slot as usize].queued = !wakeable;
     }
@@ -179,7 +181,7 @@ impl Tasks {
         self.slots[task.slot as usize].body = Some(body);
     }
 
-    /// Forgets a task that is over.
+    /// Removes a task that has ended.
     pub(crate) fn finish(&mut self, task: TaskRef) {
         let slot = &mut self.slots[task.slot as usize];
         slot.generation = slot.generation.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! Requests of a task's own, awaited; the frames that are memory for them, and the pages that they are for.
+//! Awaitable requests of tasks, the frames that are their memory, and the pages that they are for.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -29,8 +29,8 @@ pub(crate) async fn scratch_frame() -> Result<FrameIndex> {
     .await
 }
 
-/// A free frame for a transfer if one is at hand: a task with transfers under way must not wait for memory that
-/// only these, and others like them, may free.
+/// Returns a free frame for a transfer if one is at hand. A task with transfers in flight must not
+/// wait for memory that only these, and transfers like them, may free.
 pub(crate) fn scratch_frame_now() -> Option<FrameIndex> {
     current(|worker| {
         let frame = worker.take_frame()?;
@@ -48,7 +48,7 @@ pub(crate) fn give_scratch(frame: FrameIndex) {
     });
 }
 
-/// A request of a task's own, awaited.
+/// An awaitable request of a task.
 pub(crate) struct Transfer {
     ticket: Option<usize>,
     /// Pages that must not be used again before the request is done.
@@ -56,19 +56,20 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// [`Transfer::submit`] of a write to pages that are not free again before it is done.
+    /// Submits a write to pages that are not freed before the write is done, like
+    /// [`Transfer::submit`].
     pub(crate) fn submit_to(pages: Rc<Reserved>, request: Request) -> Self {
         let mut transfer = Self::submit(request);
         transfer.pages = Some(pages);
         transfer
     }
 
-    /// Submits a request; nothing on a thread that is no worker.
+    /// Submits a request. Does nothing on a thread that is not a worker.
     pub(crate) fn submit(request: Request) -> Self {
         Self { ticket: current(|worker| worker.submit_own(request)), pages: None }
     }
 
-    /// Waits for its completion.
+    /// Waits for the completion.
     pub(crate) async fn done(mut self) -> Result<Completion> {
         let Some(ticket) = self.ticket else {
             return Err(Error::new(ErrorKind::Invalid, "not on a worker"));
@@ -92,7 +93,7 @@ impl Drop for Transfer {
     }
 }
 
-/// Pages that go back to the free ones unless they are kept.
+/// Reserved pages, which are freed on drop unless they are kept.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     extents: RefCell<Extents>,
@@ -100,7 +101,7 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// Owns pages that were reserved on this worker's store.
+    /// Takes ownership of pages that were reserved on this worker's store.
     pub(crate) fn of(extents: Extents) -> Self {
         Self { extents: RefCell::new(extents), kept: Cell::new(false) }
     }
@@ -109,12 +110,12 @@ impl Reserved {
         self.extents.borrow().clone()
     }
 
-    /// The first page of a run.
+    /// Returns the first page of a run.
     pub(crate) fn page_id(&self) -> u64 {
         self.extents.borrow().first_page()
     }
 
-    /// Gives the pages of a run behind the first `pages` back.
+    /// Gives back the pages of a run behind the first `pages`.
     pub(crate) fn shrink(&self, shared: &Shared, pages: u64) {
         if let Extents::Run(run) = &mut *self.extents.borrow_mut() {
             let end = run.start + pages;
@@ -123,13 +124,14 @@ impl Reserved {
         }
     }
 
-    /// Something in the trees refers to the pages now.
+    /// Keeps the pages, because the trees refer to them now.
     pub(crate) fn keep(&self, shared: &Shared) {
         shared.link_extents(&self.extents.borrow());
         self.kept.set(true);
     }
 
-    /// The caller gives the pages back; nothing in the trees refers to them yet.
+    /// Keeps the pages, although nothing in the trees refers to them yet. The caller gives them
+    /// back.
     pub(crate) fn keep_unlinked(&self) {
         self.kept.set(true);
     }
@@ -147,7 +149,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Reads a page past the pool, and checks its checksum and id.
+/// Reads a page without the pool, and checks its checksum and id.
 pub(crate) async fn read_page(shared: &Shared, page_id: u64) -> Result<Vec<u8>> {
     let frames = &shared.pool.frames;
     let frame = scratch_frame().await?;

@@ -1,8 +1,10 @@
-//! What lies below inner pages: for code that reads trees into memory in the order of the device instead of the order of keys.
+//! Finds the pages below inner pages, for code that reads trees into memory in the order of the
+//! device instead of the order of keys.
 //!
-//! A page is named by its frame here, as its parent names it, and no task has kept it latched since it was seen. So the frame may have another page
-//! by now. It is believed only as far as all of this was true at one version: its state is that of a page of a tree, and that tree is the one
-//! it is taken for. Whatever is in a frame has come there with the latch, and its state with it.
+//! A page is named by its frame, as in its parent, and no task has kept it latched since it was
+//! seen. The frame may therefore hold another page by now. The page is used only if one version
+//! shows both: the frame's state is that of a page of a tree, and the tree is the expected one. A
+//! page enters a frame only under the frame's latch, together with its state.
 
 use qpair_format::page::Node;
 use qpair_format::place::page_of;
@@ -19,7 +21,7 @@ pub(crate) struct Resident {
     pub(crate) frame: FrameIndex,
 }
 
-/// A page that is not in memory, and where the reference to it was seen.
+/// A page that is not in memory, and the position of the reference to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Absent {
     place: u64,
@@ -28,14 +30,15 @@ pub(crate) struct Absent {
 }
 
 impl Absent {
-    /// The page's id: where it is on the device.
+    /// Returns the page's id, and so its position on the device.
     pub(crate) fn page_id(&self) -> u64 {
         page_of(self.place)
     }
 }
 
 impl Resident {
-    /// Begins to read it; none if it is no inner page of its tree any more.
+    /// Begins to read the page. Returns `None` if the frame no longer holds an inner page of the
+    /// tree.
     fn read<'a>(self, context: Context<'a>) -> Result<Option<OptimisticFrame<'a>>, Need> {
         let frames = &context.shared.pool.frames;
         let page = frames.optimistic(self.frame).map_err(|blocked| match blocked {
@@ -51,16 +54,16 @@ impl Resident {
     }
 }
 
-/// Pages one level below another, by whether they are in memory.
+/// The pages one level below another page, by whether they are in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
-    /// Level of the page above; 0 if it is not there any more, or a leaf.
+    /// The level of the page above; 0 if that page has left, or is a leaf.
     pub(crate) level: u8,
     pub(crate) resident: Vec<Resident>,
     pub(crate) absent: Vec<Absent>,
 }
 
-/// Looks at what a page refers to.
+/// Looks at the references of a page.
 pub(crate) struct Below {
     page: Resident,
     descent: Descent,
@@ -96,19 +99,20 @@ impl Operation for Below {
     }
 }
 
-/// What became of a page that was to be fetched.
+/// The result of asking for a page.
 pub(crate) enum Fetched {
-    /// It is on its way, to this frame.
+    /// The load into this frame has begun.
     Begun(FrameIndex),
-    /// It is in memory, or not where it was.
+    /// The page is in memory already, or the reference is not where it was.
     Nothing,
     /// No frame is free.
     NoFrame,
-    /// Its reference leads nowhere.
+    /// The reference does not lead to a page.
     Failed,
 }
 
-/// Begins to load a page, if the reference to it is still where it was seen, and does not wait for it.
+/// Begins to load a page without waiting for it, if the reference to the page is still where it was
+/// seen.
 pub(crate) struct Fetch {
     page: Absent,
     descent: Descent,
@@ -152,7 +156,7 @@ impl Operation for Fetch {
     }
 }
 
-/// Waits while a device has a frame's bytes.
+/// Waits while a device transfers a frame's bytes.
 pub(crate) struct Arrival {
     frame: FrameIndex,
     descent: Descent,

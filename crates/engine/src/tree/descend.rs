@@ -1,4 +1,4 @@
-//! The way down.
+//! The descent from the root of a tree.
 
 use qpair_format::page::Node;
 use qpair_format::swip::Swip;
@@ -8,14 +8,14 @@ use super::{Leaf, Tree};
 use crate::pool::state;
 use crate::task::{Context, Descent, LoadPlan, Need};
 
-/// Which child to take.
+/// Selects the child to go to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Route<'k> {
-    /// The one that covers the key.
+    /// The child that covers the key.
     To(&'k [u8]),
-    /// The one that covers the greatest keys below the key.
+    /// The child that covers the greatest keys below the key.
     Before(&'k [u8]),
-    /// The rightmost.
+    /// The rightmost child.
     Last,
 }
 
@@ -30,7 +30,8 @@ impl Route<'_> {
     }
 }
 
-/// Cache lines of a leaf that are asked for before it is searched: its header, and the slots of thirty records or more.
+/// The number of cache lines of a leaf to ask for before it is searched: its header, and the slots
+/// of thirty records or more.
 const LEAF_LINES: usize = 12;
 
 /// Begins an optimistic read of a frame that a page refers to.
@@ -51,7 +52,8 @@ fn read<'a>(context: Context<'a>, frame: FrameIndex) -> Result<OptimisticFrame<'
 }
 
 impl Descent {
-    /// Begins at a leaf of the tree that was seen before, if it covers the key and nothing changed there since.
+    /// Begins at a leaf of the tree that was seen before, if the leaf covers the key and has not
+    /// changed since.
     pub(crate) fn begin_near(&mut self, context: Context<'_>, leaf: Leaf, key: &[u8]) {
         let page = context.shared.pool.frames.resume(leaf.0, leaf.1);
         if self.at.is_none() && Node::new(page.bytes()).covers(key) && page.validate() {
@@ -144,14 +146,15 @@ impl Descent {
     }
 }
 
-/// A page on a given level and the page above it.
+/// A page on a given level, and the page above it.
 pub(crate) struct Place<'a> {
-    /// Parent and the child's position in it; none for the root.
+    /// The parent, and the child's position in it; `None` for the root.
     pub(crate) parent: Option<(OptimisticFrame<'a>, usize)>,
     pub(crate) page: OptimisticFrame<'a>,
 }
 
-/// Goes down from the root to the page of `level` that a route leads to; `None` if the tree is not that high.
+/// Goes down from the root to the page of `level` that a route leads to; `None` if the tree is not
+/// that high.
 pub(crate) fn to_level<'a>(
     context: Context<'a>,
     tree: &Tree,
@@ -201,7 +204,7 @@ pub(crate) fn child<'a>(
     }
 }
 
-/// Turns an optimistic read into the exclusive latch, and says what to wait for if that fails.
+/// Turns an optimistic read into the exclusive latch, or returns the condition to wait for.
 pub(crate) fn latch<'a>(
     page: OptimisticFrame<'a>,
 ) -> Result<qpair_memory::ExclusiveFrame<'a>, Need> {

@@ -1,5 +1,5 @@
-//! Finding pages that lie behind a place of the device, and having them leave it: they become dirty, and the worker that writes them next finds them
-//! another place.
+//! Moves pages that lie behind a place of the device: they are marked dirty, and the worker that
+//! writes them next finds them another place.
 
 use std::cell::Cell;
 
@@ -12,17 +12,17 @@ use super::Tree;
 use super::descend::{Route, latch, to_level};
 use crate::task::{Context, Descent, Need, Operation};
 
-/// What a [`Visit`] found.
+/// The result of a [`Visit`].
 #[derive(Debug, Default)]
 pub(crate) struct Visited {
-    /// A key of each leaf right below the page that lies behind.
+    /// A key of each leaf right below the page that lies at or behind `front`.
     pub(crate) behind: Vec<Vec<u8>>,
-    /// The first key after the page; none at the right edge.
+    /// The first key after the page; `None` at the right edge.
     pub(crate) next: Option<Vec<u8>>,
 }
 
-/// Goes to the inner page of a level that covers a key, or to a root that is a leaf, makes it leave its place if that is `front` or behind it, and looks which leaves below it
-/// lie there.
+/// Visits the inner page of a level that covers a key, or a root that is a leaf. Makes the page
+/// leave its place if that is at or behind `front`, and finds the leaves below it that lie there.
 pub(crate) struct Visit<'a> {
     pub(crate) tree: Tree,
     pub(crate) key: &'a [u8],
@@ -32,8 +32,8 @@ pub(crate) struct Visit<'a> {
     pub(crate) descent: Descent,
 }
 
-/// Makes a page leave its place if that is `front` or behind it, and counts it. A page that a checkpoint under way has yet to save leaves
-/// it by that.
+/// Makes a page leave its place if that is at or behind `front`, and counts it. A page that a
+/// checkpoint under way has yet to save leaves its place by being saved.
 fn displace(context: Context<'_>, page: &ExclusiveFrame<'_>, front: u64, displaced: &Cell<u64>) {
     let (pool, frame) = (&context.shared.pool, page.index());
     if page_of(pool.frames.page_id(frame)) < front {
@@ -49,7 +49,7 @@ fn displace(context: Context<'_>, page: &ExclusiveFrame<'_>, front: u64, displac
 }
 
 impl Operation for Visit<'_> {
-    /// Nothing if the tree is not so high.
+    /// The leaves found; `None` if the tree is not that high.
     type Output = Option<Visited>;
 
     fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need> {
@@ -88,7 +88,7 @@ impl Operation for Visit<'_> {
     }
 }
 
-/// Makes the leaf that covers a key leave its place if that is `front` or behind it.
+/// Makes the leaf that covers a key leave its place if that is at or behind `front`.
 pub(crate) struct Displace<'a> {
     pub(crate) tree: Tree,
     pub(crate) key: &'a [u8],

@@ -1,6 +1,8 @@
-//! Put many records at once, in the order of their keys: a leaf that has no room for them is made anew, with leaves beside it.
+//! Puts many records at once, in the order of their keys. A leaf that has no room for them is
+//! rebuilt, with new leaves beside it.
 //!
-//! What always holds: one step changes one leaf, and its parent if leaves are added, all of it under their latches.
+//! Invariant: one step changes one leaf, and its parent if leaves are added, all of it under their
+//! latches.
 
 use std::ops::Range;
 
@@ -14,9 +16,10 @@ use super::split::{fresh, push_root_down};
 use super::{Change, NoUndo, Tree};
 use crate::task::{Context, Descent, Need, Operation, Worker};
 
-/// Leaves that one step makes of one, at most.
+/// The maximum number of leaves that one step makes of one.
 const LEAVES_MAX: usize = 16;
-/// Up to so many leaves are made equally full; of more, each but the last is made full.
+/// Up to this number of leaves are made equally full. If there are more, each but the last is made
+/// full.
 const LEAVES_ALIKE: usize = 3;
 
 /// A record to be put.
@@ -24,26 +27,27 @@ const LEAVES_ALIKE: usize = 3;
 pub(crate) struct FillRecord<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
-    /// The value is a descriptor.
+    /// Whether the value is a descriptor.
     pub(crate) overflow: bool,
     pub(crate) timestamp: u64,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// So many of the records are in the tree: try again with the rest.
+    /// So many of the records are in the tree; try again with the rest.
     Made(usize),
-    /// The page above the leaf must be split first; bytes that one more reference needs.
+    /// The page above the leaf must be split first. It needs this many bytes for one more
+    /// reference.
     ParentFull { needed_bytes: usize },
-    /// The first record does not go with what is in the leaf: put it by itself.
+    /// The first record does not fit together with the content of the leaf; put it by itself.
     Apart,
 }
 
-/// What steps use one after the other.
+/// Scratch memory that steps use one after the other.
 #[derive(Default)]
 pub(crate) struct FillSpace {
-    /// Pages that were allocated for leaves; there must be one.
+    /// Pages that were allocated for leaves, at least one.
     pub(crate) pages: Range<u64>,
     leaves: Vec<Staged>,
     keys: Vec<u8>,
@@ -52,10 +56,10 @@ pub(crate) struct FillSpace {
     replaced: Vec<Vec<u8>>,
 }
 
-/// Puts as many of the records as one leaf covers, or as go into the leaves that are made of it.
+/// Puts as many of the records as one leaf covers, or as fit into the leaves that are made of it.
 pub(crate) struct Fill<'a> {
     tree: Tree,
-    /// In the order of keys, each once.
+    /// The records in the order of their keys, without duplicates.
     records: &'a [FillRecord<'a>],
     space: &'a mut FillSpace,
     descent: Descent,
@@ -138,7 +142,7 @@ impl Operation for Fill<'_> {
     }
 }
 
-/// Frames taken; those not used go back.
+/// Frames that were taken. Unused ones are given back.
 struct Frames<'a> {
     worker: &'a Worker,
     free: Vec<FrameIndex>,
@@ -150,7 +154,7 @@ impl Drop for Frames<'_> {
     }
 }
 
-/// How many of the records, from the first on, are below the leaf's upper fence.
+/// Returns how many of the records, from the first on, are below the leaf's upper fence.
 fn covered(node: Node<'_>, records: &[FillRecord<'_>]) -> usize {
     if !node.has_upper_fence() {
         return records.len();
@@ -196,7 +200,7 @@ fn put_all(context: Context<'_>, page: &mut ExclusiveFrame<'_>, records: &[FillR
     context.shared.pool.frames.set_dirty(page.index(), true);
 }
 
-/// Bytes that a reference to one more leaf may need in the page above.
+/// Returns the bytes that a reference to one more leaf may need in the page above.
 fn reference_bytes(above: Node<'_>, node: Node<'_>, records: &[FillRecord<'_>]) -> usize {
     let mut key = Vec::new();
     let longest_old = (0..node.count()).map(|position| {
@@ -210,16 +214,17 @@ fn reference_bytes(above: Node<'_>, node: Node<'_>, records: &[FillRecord<'_>]) 
     Node::entry_bytes(false, fence_len.saturating_sub(above.prefix_len()), 0)
 }
 
-/// What is to be made of a leaf: the first so many of the staged leaves.
+/// A plan to rebuild a leaf from the first `leaves` of the staged leaves.
 struct Plan {
     leaves: usize,
-    /// Records that they have.
+    /// The number of records that those leaves have.
     taken: usize,
     timestamp: u64,
     upper: Option<Vec<u8>>,
 }
 
-/// Distributes what is in the leaf and the records over `leaves_max` leaves at most; nothing if that cannot be done.
+/// Distributes the content of the leaf and the records over at most `leaves_max` leaves. Returns
+/// `None` if that cannot be done.
 fn plan(
     space: &mut FillSpace,
     node: Node<'_>,

@@ -6,7 +6,7 @@ use super::descend::Route;
 use super::{CursorHint, Tree};
 use crate::task::{Context, Descent, Need, Operation};
 
-/// What a lookup found.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The value was appended to the output.
@@ -17,13 +17,13 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// A lookup's answer.
+/// The answer of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub(crate) found: Found,
     /// The timestamp of the newest commit that changed the leaf.
     pub(crate) timestamp: u64,
-    /// Where the key is.
+    /// The position of the key in the leaf.
     pub(crate) cursor_hint: CursorHint,
 }
 

@@ -1,4 +1,4 @@
-//! Give pages back: merge a sparse page with its neighbour, or pull the root's only child up.
+//! Gives pages back: merges a sparse page with its neighbour, or replaces a root by its only child.
 
 use qpair_format::page::{Node, NodeInit, NodeMut, field, shared_prefix_len, slots_offset};
 use qpair_format::place::page_of;
@@ -11,16 +11,17 @@ use super::remove::is_sparse;
 use super::split::{image, rehome};
 use crate::task::{Context, Descent, Need, Operation, Worker};
 
-/// How a merge ended.
+/// The result of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Merged {
-    /// Nothing to do here.
+    /// Nothing was merged.
     Nothing,
-    /// A page was given back; whether the level above should be looked at too.
+    /// A page was given back. `parent_sparse` says whether the level above should be looked at too.
     Merged { parent_sparse: bool },
 }
 
-/// Merges the page of `level` that covers `key` with a neighbour, if it is sparse and both fit into one.
+/// Merges the page of `level` that covers `key` with a neighbour, if it is sparse and both fit into
+/// one.
 pub(crate) struct Merge<'a> {
     tree: Tree,
     key: &'a [u8],
@@ -33,7 +34,7 @@ impl<'a> Merge<'a> {
         Self { tree, key, level, descent: Descent::default() }
     }
 
-    /// Replaces a root that has one child only by that child's content.
+    /// Replaces a root that has only one child by that child's content.
     fn pull_up(
         &self,
         context: Context<'_>,
@@ -139,7 +140,7 @@ impl Operation for Merge<'_> {
     }
 }
 
-/// Fences of two neighbours taken together.
+/// Returns the outer fences of two neighbours.
 fn fences(left: Node<'_>, right: Node<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
     let (mut lower, mut upper) = (Vec::new(), Vec::new());
     left.lower_fence(&mut lower);
@@ -170,7 +171,7 @@ fn fit_into_one(left: Node<'_>, right: Node<'_>, separator: &[u8]) -> bool {
     bytes <= size
 }
 
-/// Rewrites `left` with the entries of both.
+/// Rewrites `left` with the entries of both pages.
 fn join(left: &mut ExclusiveFrame<'_>, right: Node<'_>, separator: &[u8], tree_id: u32) {
     let image = image(left.bytes());
     let old = Node::new(image.as_slice().into());

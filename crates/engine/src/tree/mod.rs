@@ -1,7 +1,9 @@
-//! The B+-tree: operations on pages in frames, each one synchronous, each one able to say what it waits for.
+//! The B+-tree: operations on pages in frames. Each operation is synchronous and can return the
+//! condition that it waits for.
 //!
-//! A page covers the keys from its lower fence up to, not including, its upper fence. Each page is referred to from one
-//! place, its parent. The root keeps its frame as long as there is the tree; when it splits, its content moves down.
+//! A page covers the keys from its lower fence up to, not including, its upper fence. Each page is
+//! referred to from one place, its parent. The root keeps its frame as long as the tree exists;
+//! when the root splits, its content moves down.
 
 mod below;
 mod descend;
@@ -46,10 +48,11 @@ use qpair_memory::{FrameIndex, OptimisticFrame, Version};
 
 pub(crate) use crate::pool::Tree;
 
-/// A leaf and the version it had: a place to go on from, as long as the version stands.
+/// A leaf and the version it had: a place to continue from, as long as the version does not change.
 pub(crate) type Leaf = (FrameIndex, Version);
 
-/// Where a key is in a leaf, or would be: as long as the leaf's version stands.
+/// The position of a key in a leaf, or the position it would have. Valid as long as the leaf's
+/// version does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CursorHint {
     pub(crate) leaf: Leaf,
@@ -62,7 +65,8 @@ impl CursorHint {
         Self { leaf: (page.index(), page.version()), position: position as u16, found }
     }
 
-    /// The position of a key and whether it is there, by this cursor hint if it is of the page as it is, or by a search.
+    /// Returns the position of a key and whether it is there. Uses the cursor hint if it belongs to
+    /// the page's present version, and searches otherwise.
     #[inline(always)]
     fn find_in(cursor_hint: Option<Self>, page: OptimisticFrame<'_>, key: &[u8]) -> (usize, bool) {
         match cursor_hint {

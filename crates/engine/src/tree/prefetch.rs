@@ -1,5 +1,5 @@
-//! Several lookups at the same time, as far as the processor's caches go: while the lines of one are on their way, the others
-//! are gone on with. Nothing is read from the device, and nothing waits.
+//! Several lookups that overlap their cache misses: while the cache lines of one are loaded, the
+//! others continue. Nothing is read from the device, and nothing waits.
 
 use qpair_format::page::{LEAF_SLOT_BYTES, Node, slots_offset};
 
@@ -7,11 +7,12 @@ use super::descend::Route;
 use super::{CursorHint, Tree};
 use crate::task::{Context, Descent, Need};
 
-/// Lookups that go side by side: more than the processor keeps misses of, and few enough for their lines to stay.
+/// The number of lookups that overlap: more than the processor keeps misses of, and few enough for
+/// their lines to stay cached.
 pub(crate) const SIDE_BY_SIDE: usize = 24;
 
-/// Finds where keys are, as many as go side by side, and asks for their records; nothing for a key whose leaf is not in
-/// memory, or in the middle of a change.
+/// Finds the positions of keys, several at a time, and asks for the cache lines of their records. A
+/// key whose leaf is not in memory, or is being changed, has no result.
 pub(crate) fn prefetch<'k>(
     context: Context<'_>,
     keys: impl ExactSizeIterator<Item = (Tree, &'k [u8])> + Clone,
@@ -44,7 +45,7 @@ pub(crate) fn prefetch<'k>(
     cursor_hints
 }
 
-/// Asks for records that were found before, as far as they are where they were.
+/// Asks for the cache lines of records that were found before, unless they have moved.
 pub(crate) fn prefetch_again(
     context: Context<'_>,
     cursor_hints: impl Iterator<Item = CursorHint> + Clone,

@@ -1,4 +1,4 @@
-//! Insert or replace a record.
+//! Inserts or replaces a record.
 
 use qpair_format::page::{Node, NodeMut};
 use qpair_memory::{ExclusiveFrame, OptimisticFrame};
@@ -11,18 +11,19 @@ use crate::task::{Context, Descent, Need, Operation};
 /// The commit that a change belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change<U> {
-    /// Its timestamp; the leaf carries it from then on.
+    /// The commit timestamp, which the leaf carries from then on.
     pub(crate) timestamp: u64,
-    /// Where what was there before goes.
+    /// The sink for the replaced value.
     pub(crate) undo: U,
 }
 
-/// How a put ended.
+/// The result of a put.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PutOutcome {
-    /// Done; whether a record was replaced, how many bytes were kept of it, and the leaf as it is now.
+    /// The record was put: whether it replaced one, how many bytes were kept of that one, and the
+    /// leaf as it is now.
     Done { replaced: bool, kept_bytes: usize, leaf: Leaf },
-    /// The leaf must be split first; bytes the record needs.
+    /// The leaf must be split first. The record needs this many bytes.
     Full { needed_bytes: usize },
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Put<'a, U> {
 }
 
 impl<'a, U> Put<'a, U> {
-    /// `overflow`: the value is an overflow descriptor.
+    /// Creates the operation. `overflow` says that the value is an overflow descriptor.
     pub(crate) fn new(
         tree: Tree,
         key: &'a [u8],
@@ -51,13 +52,13 @@ impl<'a, U> Put<'a, U> {
         Self { tree, key, value, overflow, change, near, cursor_hint, descent }
     }
 
-    /// Looks first whether this leaf covers the key.
+    /// Tries this leaf first, and uses it if it covers the key.
     pub(crate) fn near(mut self, leaf: Option<Leaf>) -> Self {
         self.near = leaf;
         self
     }
 
-    /// Begins where it was prepared.
+    /// Begins at the position that was prepared.
     pub(crate) fn at(mut self, cursor_hint: Option<CursorHint>) -> Self {
         self.descent.at = cursor_hint.map(|cursor_hint| cursor_hint.leaf);
         self.cursor_hint = cursor_hint;
@@ -103,8 +104,9 @@ impl<U: UndoSink> Operation for Put<'_, U> {
     }
 }
 
-/// Puts a record (key, value, and whether that is a descriptor) into a latched leaf that has room for it, where it was found or belongs;
-/// bytes of the before-image.
+/// Puts a record (key, value, and whether that is a descriptor) into a latched leaf that has room
+/// for it, at the position where its key was found or belongs. Returns the number of bytes kept of
+/// the before-image.
 #[inline(always)]
 pub(super) fn put_record<U: UndoSink>(
     context: Context<'_>,
@@ -127,7 +129,8 @@ pub(super) fn put_record<U: UndoSink>(
     kept_bytes
 }
 
-/// Bytes that a record needs in its leaf, and those among them that the record has which it replaces.
+/// Returns the bytes that a record needs in its leaf, and those of them that the replaced record
+/// has.
 fn needs(
     node: Node<'_>,
     (position, found): (usize, bool),
@@ -139,27 +142,31 @@ fn needs(
     (Node::entry_bytes(true, suffix_len, value_len), there)
 }
 
-/// What the writes of a commit that come before another need of a leaf.
+/// The space that earlier writes of the same commit need in a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beside {
-    /// The leaf of the last of them.
+    /// The leaf of the last of those writes.
     pub(crate) leaf: Leaf,
-    /// Bytes by which they make the leaf fuller. Where it will have been cut before some of them: less what stays behind the cut.
+    /// The number of bytes by which those writes fill the leaf. If the leaf will be cut before some
+    /// of them, only the writes after the cut count, and [`Prepared::cut`] is added.
     pub(crate) bytes: isize,
-    /// Those of the last of them.
+    /// The bytes of the last of those writes.
     pub(crate) last_bytes: usize,
-    /// They count whichever leaf the write goes to: theirs was split.
+    /// Whether the writes count for any leaf that the next write goes to, because their leaf was
+    /// split.
     pub(crate) was_split: bool,
 }
 
-/// Where a write goes, and what it needs there.
+/// The position of a prepared write, and the space it needs there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prepared {
     pub(crate) cursor_hint: CursorHint,
-    /// Bytes by which it makes its leaf fuller.
+    /// The number of bytes by which the write fills its leaf.
     pub(crate) bytes: usize,
-    /// The leaf has no room for it beside the writes before, and a split could make none now: it will be cut before this write when that
-    /// is made. By so many bytes what it has by then is fuller than the part that this write goes to; less than none if that is emptier.
+    /// Set if the leaf has no room for this write beside the earlier ones, and a split now could
+    /// make none: the leaf will be cut before this write when the write is made. The value is the
+    /// size in bytes of the part that this write goes to, minus the present size of the leaf's
+    /// content; it is usually negative.
     pub(crate) cut: Option<isize>,
 }
 
@@ -167,15 +174,16 @@ pub(crate) struct Prepared {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lack {
     pub(crate) needed_bytes: usize,
-    /// Writes before it go to the same leaf.
+    /// Whether earlier writes of the commit go to the same leaf.
     pub(crate) beside: bool,
 }
 
-/// Brings the leaf of a key into memory, and looks whether there is room, before a commit must not fail any more.
+/// Brings the leaf of a key into memory and checks that there is room, before the commit reaches
+/// the point where it must not fail.
 pub(crate) struct Prepare<'a> {
     tree: Tree,
     key: &'a [u8],
-    /// Length of the value that will be put, if one will be.
+    /// The length of the value that will be put, if any.
     value_len: Option<usize>,
     beside: Option<Beside>,
     cursor_hint: Option<CursorHint>,
@@ -187,20 +195,21 @@ impl<'a> Prepare<'a> {
         Self { tree, key, value_len, beside: None, cursor_hint: None, descent: Descent::default() }
     }
 
-    /// Begins where the key was seen.
+    /// Begins at the position where the key was seen.
     pub(crate) fn at(mut self, cursor_hint: Option<CursorHint>) -> Self {
         self.descent.at = cursor_hint.map(|cursor_hint| cursor_hint.leaf);
         self.cursor_hint = cursor_hint;
         self
     }
 
-    /// Looks first whether the leaf of the writes before covers the key, and counts what they need of it.
+    /// Tries the leaf of the earlier writes first, and counts the space that they need if it covers
+    /// the key.
     pub(crate) fn beside(mut self, beside: Option<Beside>) -> Self {
         self.beside = beside;
         self
     }
 
-    /// What the write needs of its leaf, and whether the leaf has it.
+    /// Returns the space that the write needs in its leaf, or the space that the leaf lacks.
     fn room(&self, page: OptimisticFrame<'_>, found: (usize, bool)) -> Result<Prepared, Lack> {
         let cursor_hint = CursorHint::new(page, found);
         let Some(value_len) = self.value_len else {

@@ -1,20 +1,21 @@
-//! One end of a range that is gone through batch by batch.
+//! One end of a range that is read batch by batch.
 
 use std::ops::Bound;
 
 use super::{Batch, Direction, Pace};
 
-/// Where one end of a range is. The other end, once it is asked for, is another one of these.
+/// The progress of one end of a range. If the other end is used as well, it has another `RangeEnd`.
 pub(crate) struct RangeEnd {
     pub(crate) direction: Direction,
-    /// Where the next batch begins, on the side the range comes from; none at the end.
+    /// The bound at which the next batch begins, on the side that the scan comes from; `None` at
+    /// the end.
     pub(crate) from: Option<Bound<Vec<u8>>>,
     pub(crate) to: Bound<Vec<u8>>,
     pub(crate) batch: Batch,
-    /// The record of the batch that is given out next.
+    /// The index of the record in the batch that is given out next.
     pub(crate) next: usize,
     pub(crate) pace: Pace,
-    /// What the other end has given out last: this one goes no further than that.
+    /// The key that the other end has given out last. This end goes no further than that key.
     limit: Option<Vec<u8>>,
 }
 
@@ -31,7 +32,7 @@ impl RangeEnd {
         }
     }
 
-    /// The other end, for as much as this one has not given out.
+    /// Returns the other end, limited to what this one has not given out.
     pub(crate) fn other(&self) -> Option<Self> {
         let left = match self.peek() {
             Some((key, ..)) => Bound::Included(key.to_vec()),
@@ -43,18 +44,18 @@ impl RangeEnd {
         Some(other)
     }
 
-    /// The other end has given out the record of a key.
+    /// Notes that the other end has given out the record of a key.
     pub(crate) fn given_by_other(&mut self, key: &[u8]) {
         self.limit = Some(key.to_vec());
         self.pace.given();
     }
 
-    /// Whether the other end has given out the record of this key, or of one before it.
+    /// Whether the other end has already given out the record of this key.
     pub(crate) fn is_past_limit(&self, key: &[u8]) -> bool {
         self.limit.as_ref().is_some_and(|limit| !self.direction.comes_before(key, limit))
     }
 
-    /// Gives out no more.
+    /// Ends the range: no more records are given out.
     pub(crate) fn finish(&mut self) {
         self.from = None;
         self.batch.clear();
@@ -67,13 +68,13 @@ impl RangeEnd {
         self.direction = self.direction.opposite();
     }
 
-    /// The next record of the batch: key, value, and whether the value is a descriptor. It stays the next one until
-    /// [`RangeEnd::step`].
+    /// Returns the next record of the batch: key, value, and whether the value is a descriptor. It
+    /// stays the next one until [`RangeEnd::step`].
     pub(crate) fn peek(&self) -> Option<(&[u8], &[u8], bool)> {
         (self.next < self.batch.len()).then(|| self.batch.entry(self.next))
     }
 
-    /// Goes on behind the next record, which is given out, or is not there any more.
+    /// Moves past the next record, which is given out, or is not there any more.
     pub(crate) fn step(&mut self, given: bool) {
         self.next += 1;
         if given {

@@ -1,4 +1,4 @@
-//! Bringing the leaf of a key into memory.
+//! Brings the leaf of a key into memory.
 
 use std::cell::Cell;
 
@@ -8,11 +8,12 @@ use super::Tree;
 use super::descend::Route;
 use crate::task::{Context, Descent, Need, Operation};
 
-/// Goes down to the leaf of a key, so that it is in memory.
+/// Descends to the leaf of a key, so that it is in memory.
 pub(crate) struct Reach<'a> {
     tree: Tree,
     key: &'a [u8],
-    /// Where its loads are counted; it then waits for no leaf that another task loads.
+    /// The counter of the loads that this operation makes. With a counter it does not wait for a
+    /// leaf that another task loads.
     loads: Option<&'a Cell<usize>>,
     has_loaded: bool,
     descent: Descent,
@@ -23,13 +24,14 @@ impl<'a> Reach<'a> {
         Self { tree, key, loads: None, has_loaded: false, descent: Descent::default() }
     }
 
-    /// One of many whose keys may share leaves: it counts what it loads, and ends where its leaf is being loaded already.
+    /// Makes this one of many descents whose keys may share leaves. It counts its loads, and ends
+    /// if another task already loads its leaf.
     pub(crate) fn beside(mut self, loads: &'a Cell<usize>) -> Self {
         self.loads = Some(loads);
         self
     }
 
-    /// Whether the page that it would wait for is a leaf.
+    /// Whether the page that the descent waits for is a leaf.
     fn is_above_leaf(&self, context: Context<'_>) -> bool {
         self.descent.at.is_some_and(|(frame, version)| {
             let page = context.shared.pool.frames.resume(frame, version);

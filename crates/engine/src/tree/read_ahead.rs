@@ -1,4 +1,4 @@
-//! Read-ahead: begins to load the leaves a scan will come to.
+//! Read-ahead: begins to load the leaves that a scan will come to.
 
 use std::ops::Bound;
 
@@ -10,34 +10,36 @@ use super::descend::{Route, to_level};
 use super::scan::{Direction, route};
 use crate::task::{Context, Descent, LoadPlan, Loading, Need, Operation};
 
-/// Leaves a scan asks for ahead of itself at most.
+/// The maximum number of leaves that a scan asks for ahead of itself.
 const AHEAD_MAX: usize = 32;
-/// Leaves it reads one by one before it looks ahead, if the caller did not say how far it goes: short scans should not read what they do not want.
+/// The number of leaves that a scan reads one by one before it looks ahead, if the caller did not
+/// say how far it goes: short scans should not read leaves that they do not need.
 const LEAVES_BEFORE_AHEAD: u64 = 4;
 
-/// How far a scan goes, and how far it looks ahead.
+/// The distance that a scan goes, and the distance that it looks ahead.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// Records that are wanted yet; none: all that there are.
+    /// The number of records that are still wanted; `None` means all.
     left: Option<usize>,
-    /// Leaves that it has come past.
+    /// The number of leaves that the scan has passed.
     leaves: u64,
-    /// Leaves ahead that were asked for.
+    /// The number of leaves ahead that were asked for.
     ahead: usize,
-    /// How far the last look ahead was, leaves.
+    /// The length of the last look ahead, in leaves.
     window: usize,
-    /// It found fewer: there the range ends, or the parent.
+    /// Whether the last look ahead found fewer leaves than wanted, because the range or the parent
+    /// ends there.
     cut_short: bool,
 }
 
 impl Pace {
-    /// No more records than these are wanted.
+    /// Limits the number of records that are wanted.
     pub(crate) fn limit(&mut self, records: usize) {
         // Such a bound says nothing about the distance.
         self.left = (records < usize::MAX).then_some(records);
     }
 
-    /// Records that are wanted yet, at most.
+    /// Returns the maximum number of records that are still wanted.
     pub(crate) fn left(&self) -> usize {
         self.left.unwrap_or(usize::MAX)
     }
@@ -46,12 +48,13 @@ impl Pace {
         self.left == Some(0)
     }
 
-    /// A record was given out.
+    /// Notes that a record was given out.
     pub(crate) fn given(&mut self) {
         self.left = self.left.map(|left| left.saturating_sub(1));
     }
 
-    /// How many leaves to ask for before the next one is read, if any. A leaf has about `leaf_records`.
+    /// Returns the number of leaves to ask for before the next one is read, if any. A leaf has
+    /// about `leaf_records` records.
     pub(crate) fn window(&mut self, leaf_records: usize) -> Option<usize> {
         match self.left {
             Some(left) => {
@@ -73,13 +76,13 @@ impl Pace {
         Some(self.window)
     }
 
-    /// So many leaves were asked for, or are there.
+    /// Notes that `leaves` leaves were asked for, or are in memory.
     pub(crate) fn asked(&mut self, leaves: usize) {
         self.cut_short = leaves < self.window;
         self.ahead = leaves;
     }
 
-    /// A leaf was read.
+    /// Notes that a leaf was read.
     pub(crate) fn passed(&mut self) {
         self.leaves += 1;
         self.ahead = self.ahead.saturating_sub(1);
@@ -90,12 +93,13 @@ impl Pace {
     }
 }
 
-/// Begins to load up to `window` leaves from the one where a range begins on, under the same parent and within the range; how many there are
-/// of these. Waits for inner pages only, and gives up where memory is short.
+/// Begins to load up to `window` leaves, starting with the one at which a range begins, under the
+/// same parent and within the range. Returns how many such leaves there are. Waits for inner pages
+/// only, and gives up if memory is short.
 pub(crate) struct ReadAhead<'a> {
     tree: Tree,
     direction: Direction,
-    /// To the leaf that the scan comes to next, and to the one where it ends.
+    /// The routes to the leaf that the scan comes to next, and to the leaf at which it ends.
     route: Route<'a>,
     end: Route<'a>,
     window: usize,

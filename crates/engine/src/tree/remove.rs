@@ -1,4 +1,4 @@
-//! Remove a record.
+//! Removes a record.
 
 use qpair_format::page::{Node, NodeMut};
 use qpair_memory::FrameIndex;
@@ -8,14 +8,14 @@ use super::undo::UndoSink;
 use super::{Change, CursorHint, Tree};
 use crate::task::{Context, Descent, Need, Operation};
 
-/// How a removal ended.
+/// The result of a removal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Removed {
-    /// Whether there was such a key.
+    /// Whether the key was there.
     pub(crate) found: bool,
     /// The leaf, if it is so empty that it should be merged with a neighbour.
     pub(crate) sparse: Option<FrameIndex>,
-    /// Bytes kept of what was there.
+    /// The number of bytes kept of the removed record.
     pub(crate) kept_bytes: usize,
 }
 
@@ -33,7 +33,7 @@ impl<'a, U> Remove<'a, U> {
         Self { tree, key, change, cursor_hint: None, descent: Descent::default() }
     }
 
-    /// Begins where it was prepared.
+    /// Begins at the position that was prepared.
     pub(crate) fn at(mut self, cursor_hint: Option<CursorHint>) -> Self {
         self.descent.at = cursor_hint.map(|cursor_hint| cursor_hint.leaf);
         self.cursor_hint = cursor_hint;

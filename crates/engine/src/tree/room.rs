@@ -1,4 +1,4 @@
-//! Room for a record in its leaf: splits, from the page that lacks it upward.
+//! Makes room for a record in its leaf: splits pages, from the one that lacks room upward.
 
 use std::cell::Cell;
 
@@ -9,8 +9,8 @@ use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::task::run_at_once;
 
-/// Makes room for a record in the leaf of a key, and above it first where that is needed. `purpose`: for which the new pages are
-/// asked.
+/// Makes room for a record in the leaf of a key, and first in the pages above if they need it.
+/// `purpose` is the purpose of the allocation of new pages.
 pub(crate) async fn make_room(
     shared: &Shared,
     tree: Tree,
@@ -21,8 +21,9 @@ pub(crate) async fn make_room(
     make_room_at(shared, (tree, key, false), 0, needed_bytes, purpose).await
 }
 
-/// The same for a commit that has its timestamp: the pages are those that were reserved for it. `sorted`: the writes that come before it are made,
-/// and it was counted on that the leaf is cut there.
+/// Makes room for a commit that has its timestamp, with pages that were reserved for it. `sorted`
+/// is set if the earlier writes are made and the preparation relied on a cut of the leaf at this
+/// key.
 pub(crate) async fn make_reserved_room(
     shared: &Shared,
     tree: Tree,
@@ -33,7 +34,8 @@ pub(crate) async fn make_reserved_room(
     make_room_at(shared, (tree, key, sorted), 0, needed_bytes, Purpose::Checkpoint).await
 }
 
-/// Splits the page of this level that covers the key, unless it has so much room, and those above it where they need room for that.
+/// Splits the page of this level that covers the key, unless it has enough room, and first the
+/// pages above that need room for the split.
 pub(crate) async fn make_room_at(
     shared: &Shared,
     (tree, key, sorted): (Tree, &[u8], bool),
@@ -56,7 +58,7 @@ pub(crate) async fn make_room_at(
     Ok(())
 }
 
-/// A page id that goes back to the free ones unless it was used.
+/// A page id that is freed on drop unless it was used.
 struct ReservedPage<'a> {
     shared: &'a Shared,
     id: Cell<Option<u64>>,

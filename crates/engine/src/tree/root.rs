@@ -1,4 +1,4 @@
-//! The read of a root, from which each way down begins.
+//! The read of a root, with which each descent begins.
 
 use qpair_memory::{Blocked, OptimisticFrame};
 

@@ -1,4 +1,4 @@
-//! A look at one way down a tree, to estimate the whole of it.
+//! Samples one way down a tree, to estimate the size of the whole tree.
 
 use qpair_format::large::Descriptor;
 use qpair_format::page::Node;
@@ -7,46 +7,50 @@ use super::Tree;
 use super::descend::child;
 use crate::task::{Context, Descent, Need, Operation};
 
-/// Ways down that are looked at for one estimate at most.
+/// The maximum number of ways down for one estimate.
 const SAMPLES_MAX: usize = 64;
 
-/// How far apart two ways, one after the other, go on at each level below the root, as a part of a page: the fractions of the
-/// square roots of 2, 3, 5 and 7. Steps by an irrational number are spread evenly, however many there are; by one of its own for
-/// each level, none of two levels fall into step.
+/// The distance between two consecutive ways at each level below the root, as a fraction of a page:
+/// the fractional parts of the square roots of 2, 3, 5 and 7. Multiples of an irrational number are
+/// spread evenly, however many there are. Each level has another number, so that no two levels fall
+/// into step.
 const STEPS: [f64; 4] = [0.414_213_562, 0.732_050_808, 0.236_067_977, 0.645_751_311];
 
-/// What a tree would have if everywhere was as it is on one way down.
+/// An estimate of a tree, made by one way down: the sizes that the tree would have if all of it was
+/// like the pages on that way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampled {
-    /// Levels, the leaf's among them.
+    /// The number of levels, including the leaf's.
     pub(crate) levels: u8,
     pub(crate) leaves: f64,
     pub(crate) records: f64,
-    /// Of keys and values.
+    /// The bytes of keys and values.
     pub(crate) value_bytes: f64,
-    /// How many ways to look at; where that is one for each leaf, their mean is exact.
+    /// The number of ways to look at. If there is one for each leaf, their mean is exact.
     pub(crate) samples: usize,
 }
 
-/// Goes down one of several ways that begin at even distances in the root, and go on anywhere. A page with few children is met
-/// oftener than one with many, and its children stand for fewer: the mean is right whatever the shape of the tree is.
+/// Goes down one of several ways, which begin at even distances in the root and continue at evenly
+/// spread positions below it. A page with few children is met more often than one with many, and
+/// its children stand for fewer pages, so that the mean is right for any shape of the tree.
 pub(crate) struct Sample {
     tree: Tree,
     number: usize,
-    /// How many ways there are; unknown to the first.
+    /// The number of ways; unknown to the first one.
     samples: Option<usize>,
-    /// A key, or the descriptor of a large value.
+    /// Scratch memory for a key, or the descriptor of a large value.
     bytes: Vec<u8>,
     descent: Descent,
 }
 
 impl Sample {
-    /// `samples`: as the first of them said, whatever has become of the tree since, so that they go down at even distances all the same.
+    /// Creates the operation. `samples` is the number that the first one returned, so that all
+    /// begin at even distances even if the tree has changed since.
     pub(crate) fn new(tree: Tree, number: usize, samples: Option<usize>) -> Self {
         Self { tree, number, samples, bytes: Vec::new(), descent: Descent::default() }
     }
 
-    /// Bytes of a leaf's keys and values.
+    /// Returns the bytes of a leaf's keys and values.
     fn value_bytes(&mut self, leaf: Node<'_>, page_size: usize) -> usize {
         let mut total = 0;
         for position in 0..leaf.count() {

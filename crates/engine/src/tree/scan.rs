@@ -1,4 +1,4 @@
-//! Range scans: one leaf at a time, copied while it stood still.
+//! Range scans, one leaf at a time, copied while no one changed it.
 
 use std::ops::Bound;
 
@@ -8,7 +8,7 @@ use super::Tree;
 use super::descend::Route;
 use crate::task::{Context, Descent, Need, Operation};
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Forward,
@@ -32,7 +32,7 @@ impl Direction {
     }
 }
 
-/// One record of a batch, as ends in its bytes.
+/// One record of a batch, as the ends of its key and value in the batch's bytes.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key_end: u32,
@@ -45,11 +45,11 @@ struct Entry {
 pub(crate) struct Batch {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
-    /// Where the scan goes on: the bound at which the next leaf begins; `None` at the end.
+    /// The bound at which the next leaf begins, where the scan continues; `None` at the end.
     pub(crate) next: Option<Bound<Vec<u8>>>,
     /// The timestamp of the newest commit that changed the leaf.
     pub(crate) timestamp: u64,
-    /// Records of the whole leaf.
+    /// The number of records in the whole leaf.
     pub(crate) leaf_records: usize,
 }
 
@@ -64,12 +64,12 @@ impl Batch {
         self.entries.len()
     }
 
-    /// Bytes that it keeps room for.
+    /// Returns the capacity in bytes.
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity().max(self.entries.capacity() * size_of::<Entry>())
     }
 
-    /// Key, value, and whether the value is an overflow descriptor.
+    /// Returns a record's key and value, and whether the value is an overflow descriptor.
     pub(crate) fn entry(&self, index: usize) -> (&[u8], &[u8], bool) {
         let start =
             index.checked_sub(1).map_or(0, |before| self.entries[before].value_end as usize);
@@ -112,12 +112,12 @@ impl Batch {
 pub(crate) struct Scan<'a> {
     tree: Tree,
     direction: Direction,
-    /// Where the scan is now, on the side it comes from.
+    /// The current position of the scan, on the side that it comes from.
     from: &'a Bound<Vec<u8>>,
-    /// Where it ends.
+    /// The end of the scan.
     to: &'a Bound<Vec<u8>>,
     batch: &'a mut Batch,
-    /// Records to copy at most.
+    /// The maximum number of records to copy.
     limit: usize,
     descent: Descent,
 }
@@ -133,12 +133,13 @@ impl<'a> Scan<'a> {
         Self { tree, direction, from, to, batch, limit: usize::MAX, descent: Descent::default() }
     }
 
-    /// Copies only so many records.
+    /// Copies at most `limit` records.
     pub(crate) fn limited(self, limit: usize) -> Self {
         Self { limit, ..self }
     }
 
-    /// Copies some of these records, if there are more than the limit; then the scan goes on behind the last of them.
+    /// Copies some of these records if there are more than the limit. The scan then continues
+    /// behind the last of them.
     fn copy(&mut self, node: Node<'_>, positions: impl ExactSizeIterator<Item = usize>) -> bool {
         let more = positions.len() > self.limit;
         for position in positions.take(self.limit) {
@@ -177,7 +178,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Whether the scan has come further. In a damaged tree it may not, and would go round for ever.
+    /// Whether the scan has advanced. In a damaged tree it may not, and would loop forever.
     fn goes_on(&self) -> bool {
         use Bound::{Excluded, Included};
         let (Included(from_key) | Excluded(from_key)) = self.from else { return true };
@@ -192,7 +193,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// First position past a forward scan's end, in the leaf where it ends.
+    /// Returns the first position past a forward scan's end, in the leaf where it ends.
     fn end_position(&self, node: Node<'_>) -> usize {
         match self.to {
             Bound::Included(key) => {
@@ -235,7 +236,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// The way to the first leaf of a scan that comes from this bound.
+/// Returns the route to the first leaf of a scan that comes from this bound.
 pub(super) fn route(direction: Direction, from: &Bound<Vec<u8>>) -> Route<'_> {
     match (direction, from) {
         (_, Bound::Included(key)) | (Direction::Forward, Bound::Excluded(key)) => Route::To(key),

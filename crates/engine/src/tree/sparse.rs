@@ -1,4 +1,5 @@
-//! Merging leaves that deletes left sparse, in the background: a commit is acknowledged before, and no checkpoint waits for more than one merge.
+//! Merges leaves that deletes left sparse, in the background: commits are acknowledged first, and
+//! no checkpoint waits for more than one merge.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::shared::Shared;
 use crate::space::Reservation;
 use crate::task::{current, run, run_at_once, spawn_here, take_turn};
 
-/// Leaves that became sparse, by a key of each.
+/// Leaves that became sparse, each by one of its keys.
 #[derive(Debug, Default)]
 pub(crate) struct Sparse {
     keys: Vec<(Tree, Vec<u8>)>,
@@ -18,7 +19,8 @@ pub(crate) struct Sparse {
 }
 
 impl Sparse {
-    /// Notes the leaf in a frame. The deletes of a commit come in the order of keys, so each leaf is noted once.
+    /// Notes the leaf in a frame. The deletes of a commit come in the order of keys, so each leaf
+    /// is noted once.
     pub(crate) fn note(&mut self, tree: Tree, key: &[u8], leaf: FrameIndex) {
         if self.last.replace(leaf) != Some(leaf) {
             self.keys.push((tree, key.to_vec()));
@@ -26,7 +28,8 @@ impl Sparse {
     }
 }
 
-/// Merges leaves that became sparse, in a task of its own. One that cannot be merged is only emptier than it might be.
+/// Merges leaves that became sparse, in a separate task. A leaf that cannot be merged merely stays
+/// sparse.
 pub(crate) fn merge_later(shared: &Shared, sparse: &mut Sparse) {
     let Sparse { keys, .. } = std::mem::take(sparse);
     if keys.is_empty() {
@@ -46,7 +49,8 @@ pub(crate) fn merge_later(shared: &Shared, sparse: &mut Sparse) {
     }));
 }
 
-/// Merges the leaf of a key, if it is sparse still, with a neighbour, and the pages above likewise.
+/// Merges the leaf of a key with a neighbour if it is still sparse, and then the pages above in the
+/// same way.
 async fn merge(shared: &Arc<Shared>, tree: Tree, key: &[u8]) -> Result<()> {
     let mut level = 0;
     loop {
@@ -65,7 +69,8 @@ async fn merge(shared: &Arc<Shared>, tree: Tree, key: &[u8]) -> Result<()> {
     }
 }
 
-/// Merges the leaf of a key, if it is sparse, with a neighbour, and the pages above likewise.
+/// Merges the leaf of a key with a neighbour if it is sparse, and then the pages above in the same
+/// way.
 pub(crate) async fn merge_sparse(shared: &Shared, tree: Tree, key: &[u8]) -> Result<()> {
     let mut level = 0;
     while let Merged::Merged { parent_sparse: true } =
@@ -99,7 +104,8 @@ mod tests {
         Store::open(members, &options).unwrap()
     }
 
-    /// Deletes were acknowledged after all merges, and these were made inside the barrier in one go.
+    /// Deletes were acknowledged after all merges, and these were made inside the barrier in one
+    /// go.
     #[test]
     fn deletes_are_acknowledged_before_their_merges_and_the_barrier_is_left_between_them() {
         for seed in 0..5 {

@@ -1,4 +1,4 @@
-//! Make room: split a page in two, or push the root's content down.
+//! Makes room: splits a page in two, or pushes the root's content down.
 
 use std::cell::Cell;
 
@@ -12,12 +12,13 @@ use crate::canary::Canary;
 use crate::pool::state;
 use crate::task::{Context, Descent, Need, Operation};
 
-/// How a split ended.
+/// The result of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SplitOutcome {
-    /// There is room now, or the page is another one: try again.
+    /// There is room now, or the page is another one; try again.
     Done,
-    /// The parent has no room for another reference: split it first; bytes the reference needs.
+    /// The parent has no room for another reference and must be split first. The reference needs
+    /// this many bytes.
     ParentFull { level: u8, needed_bytes: usize },
 }
 
@@ -27,14 +28,15 @@ pub(crate) struct Split<'a> {
     key: &'a [u8],
     level: u8,
     needed_bytes: usize,
-    /// Keys come in their order: what is before this one has all it will get.
+    /// Whether keys come in their order, so that no more keys come before this one.
     sorted: bool,
     descent: Descent,
-    /// A page id reserved for the new page; taken if it is used.
+    /// A page id that is reserved for the new page. It is taken out if it is used.
     page_id: &'a Cell<Option<u64>>,
 }
 
-/// Where to cut: entries before `position` stay left, the separator tells the halves apart.
+/// The position at which a page is cut: entries before `position` stay in the left half, and the
+/// separator tells the halves apart.
 struct Cut {
     position: usize,
     separator: Vec<u8>,
@@ -52,7 +54,8 @@ impl<'a> Split<'a> {
         Self { tree, key, level, needed_bytes, sorted: false, descent, page_id }
     }
 
-    /// Cuts a leaf right before the key, where there is something before it: keys come in their order.
+    /// Cuts a leaf right before the key, if there is something before it, because keys come in
+    /// their order.
     pub(crate) fn sorted(mut self, sorted: bool) -> Self {
         self.sorted = sorted;
         self
@@ -215,12 +218,12 @@ pub(super) fn push_root_down(
     context.shared.pool.frames.set_dirty(root.index(), true);
 }
 
-/// A copy of a page's words.
+/// Returns a copy of a page's words.
 pub(crate) fn image(bytes: qpair_memory::RacyBytes<'_>) -> Vec<u64> {
     (0..bytes.len() / 8).map(|i| bytes.load_u64(i * 8)).collect()
 }
 
-/// Latches a free frame for a page that is about to be made in it.
+/// Latches a free frame for a new page.
 pub(super) fn fresh<'a>(
     context: Context<'a>,
     frame: FrameIndex,
@@ -237,7 +240,7 @@ pub(super) fn fresh<'a>(
     page
 }
 
-/// Tells the children in memory that this page is their parent now.
+/// Makes this page the parent of its children in memory.
 pub(crate) fn rehome(context: Context<'_>, page: &ExclusiveFrame<'_>) {
     let node = Node::new(page.bytes());
     if node.is_leaf() {
@@ -250,8 +253,9 @@ pub(crate) fn rehome(context: Context<'_>, page: &ExclusiveFrame<'_>) {
     }
 }
 
-/// Whether a key behind the last of a page looks like the next of keys that only grow: at the right edge of the tree, or if it
-/// shares more bytes with the key before it than with the fence behind it, as the numbers of one of many groups do.
+/// Whether `key`, which follows the last key of a page, looks like the next one of keys that only
+/// grow. That is so at the right edge of the tree, or if it shares more bytes with the key before
+/// it than with the fence behind it, as in one of many groups of consecutive numbers.
 fn continues(node: Node<'_>, last: &[u8], key: &[u8]) -> bool {
     if !node.has_upper_fence() {
         return true;
@@ -261,7 +265,8 @@ fn continues(node: Node<'_>, last: &[u8], key: &[u8]) -> bool {
     shared_prefix_len(last, key) > shared_prefix_len(key, &upper)
 }
 
-/// Chooses where to split a page into which `key` did not fit. `sorted`: before it, if it is a leaf.
+/// Chooses where to split a page into which `key` did not fit. With `sorted`, a leaf is split right
+/// before the key.
 fn choose_cut(node: Node<'_>, key: &[u8], sorted: bool) -> Cut {
     let count = node.count();
     let at = |position: usize| {

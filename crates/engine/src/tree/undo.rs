@@ -1,4 +1,5 @@
-//! Where a tree puts the values that changes replace or delete. The tree does not know which snapshots may still read them.
+//! The sinks for the values that changes replace or delete. The tree does not know which snapshots
+//! may still read them.
 
 use qpair_format::page::{LeafValue, Node};
 use qpair_memory::ExclusiveFrame;
@@ -7,10 +8,11 @@ use super::Change;
 use crate::shared::Shared;
 use crate::task::Context;
 
-/// Takes what is there before a change.
+/// Receives the old value before a change.
 pub(crate) trait UndoSink: Copy {
-    /// Keeps the value at its place in a latched leaf, of which the change with this timestamp is about to be made; none if the key is new.
-    /// `delete`: the record goes. Bytes kept.
+    /// Keeps the value at its place in a latched leaf that the change with this timestamp is about
+    /// to replace; `before` is `None` if the key is new. `delete` says that the record is deleted.
+    /// Returns the number of bytes kept.
     fn keep(
         self,
         shared: &Shared,
@@ -20,7 +22,7 @@ pub(crate) trait UndoSink: Copy {
     ) -> usize;
 }
 
-/// No reader needs what was there: its pages are given back.
+/// A sink for values that no reader needs: their pages are given back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoUndo;
 
@@ -34,14 +36,15 @@ impl UndoSink for NoUndo {
     }
 }
 
-/// The descriptor of a value that is a large one.
+/// Returns the descriptor of a value if it is a large one.
 #[inline]
 pub(crate) fn descriptor((leaf, value): (&[u8], LeafValue)) -> Option<&[u8]> {
     leaf.get(value.offset..value.offset + value.len).filter(|_| value.overflow)
 }
 
 impl<U: UndoSink> Change<U> {
-    /// Gives what is at `position` of a latched leaf to the sink; bytes kept.
+    /// Gives the record at `position` of a latched leaf to the sink. Returns the number of bytes
+    /// kept.
     #[inline]
     pub(super) fn keep(
         self,

@@ -35,7 +35,8 @@ fn audit(store: &Store) -> (u64, usize, u64) {
     (values.iter().sum(), values.len(), entries)
 }
 
-/// Money moves while backups are made: in each of them none is lost or made, and all that was moved before is there.
+/// Money moves while backups are made: in each of them none is lost or made, and all that was moved
+/// before is there.
 #[test]
 fn a_backup_is_of_one_moment() {
     let device = ram();
@@ -238,7 +239,8 @@ fn damage_is_named_and_not_copied() {
     assert!(damaged);
 }
 
-/// A backup that met a close was made of the checkpoint before, without what had been committed since.
+/// A backup that met a close was made of the checkpoint before, without what had been committed
+/// since.
 #[test]
 fn a_backup_beside_a_close() {
     for turn in 0..200 {

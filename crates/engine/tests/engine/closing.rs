@@ -1,4 +1,4 @@
-//! Stores that are closed beside whatever else goes on.
+//! Closes stores while other work is under way.
 
 use crate::common;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use qpair_engine::{
 
 const PAGE: usize = 512;
 
-/// The second to close a store was told that it is closed while the first had everything still to write.
+/// Every caller that closes a store finds it closed afterwards. Once the second caller was told so
+/// while the first still had everything to write.
 #[test]
 fn all_who_close_a_store_find_it_closed() {
     for _ in 0..10 {
@@ -46,8 +47,8 @@ fn all_who_close_a_store_find_it_closed() {
     }
 }
 
-/// A table that was dropped and not emptied when its store ended is emptied from the next life's first change on. A close without a
-/// change waited for that.
+/// A dropped table that was not emptied when its store ended is emptied from the first change of
+/// the next incarnation on. A close without a change once waited for that.
 #[test]
 fn a_drop_that_did_not_go_on() {
     let device = ram();
@@ -95,7 +96,8 @@ fn a_store_that_failed_and_was_closed() {
     assert_eq!(other.close().unwrap_err().to_string(), failed.to_string());
 }
 
-/// A serializable commit that is refused its timestamp since the store is being closed left its worker waiting for the commit's record.
+/// A serializable commit that is refused its timestamp by a close once left its worker waiting for
+/// the commit's record.
 #[test]
 fn serializable_commits_beside_a_close() {
     for round in 0..200u64 {
@@ -136,8 +138,9 @@ fn serializable_commits_beside_a_close() {
     }
 }
 
-/// The last handle's drop is the end of the store, also while a table that was dropped is being emptied: the store was closed by another
-/// thread then, some time later, and a program that ended after the drop left it as a crash does.
+/// Dropping the last handle ends the store, even while a dropped table is being emptied. Once
+/// another thread closed the store some time later, and a program that ended right after the drop
+/// left it as a crash does.
 #[test]
 fn the_last_handle_goes_beside_a_drop() {
     for round in 0..20 {
@@ -155,7 +158,9 @@ fn the_last_handle_goes_beside_a_drop() {
     }
 }
 
-/// What lay behind free space and was not in memory stayed there: after a recovery a file was four times as long as what was in it, close after close.
+/// A close moves pages that lie behind free space to the front, whether they are in memory or not.
+/// Once it left pages that were not in memory in place, and after a recovery a file was four times
+/// as long as its content, close after close.
 #[test]
 fn a_file_is_short_after_a_close_whatever_is_in_memory() {
     for crashes in [false, true] {

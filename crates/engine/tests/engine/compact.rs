@@ -142,7 +142,8 @@ fn one_that_is_broken_off_leaves_a_whole_store() {
     }
 }
 
-/// Of the writes, flushes and cuts of a compaction any may be the last that came to be, while commits go on.
+/// The power is cut at each write and flush of a compaction in turn, while commits go on. The store
+/// must be whole after each cut.
 #[test]
 fn a_power_cut_at_any_write_leaves_a_whole_store() {
     let (device, options) = scattered();
@@ -188,7 +189,8 @@ fn a_power_cut_at_any_write_leaves_a_whole_store() {
     assert!(cuts > 20, "{cuts} cuts");
 }
 
-/// Large values that lie behind what was deleted move to the front, whatever another transaction has, and are what they were.
+/// Large values that lie behind what was deleted move to the front, whatever another transaction
+/// has, and are what they were.
 #[test]
 fn large_values_move_to_the_front() {
     let clock = SimClock::new();

@@ -15,7 +15,8 @@ fn stable(i: u32) -> Vec<u8> {
     format!("{:05}", i * 10).into_bytes()
 }
 
-/// Puts and deletes keys between the stable ones until told to stop; operations done.
+/// Puts and deletes keys between the stable ones until told to stop. Returns the number of
+/// operations.
 async fn churn(table: TaskTable, stop: Arc<AtomicBool>, seed: u64) -> u64 {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut done = 0;
@@ -107,8 +108,8 @@ fn scans_beside_changes() {
     }
 }
 
-/// A store closed while others change it: what a put has acknowledged is there, and the store is whole. A put that
-/// comes too late is refused.
+/// A store closed while others change it: what a put has acknowledged is there, and the store is
+/// whole. A put that comes too late is refused.
 #[test]
 fn changes_beside_a_close() {
     for seed in 0..30u64 {

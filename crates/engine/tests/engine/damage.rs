@@ -1,4 +1,5 @@
-//! Damaged stores: what is damaged is named, what is not is still read, and nothing is read as what it is not.
+//! Opens damaged stores: the damage is named, the rest can still be read, and no wrong data is
+//! returned.
 
 use crate::common;
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ const FRAMES: u64 = 256;
 type Device = Arc<dyn BlockDevice>;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A small store of every kind of page, closed; its records.
+/// Creates a small, closed store with every kind of page. Returns its records too.
 fn small_store() -> (Device, Model) {
     let device = ram();
     let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
@@ -60,7 +61,8 @@ fn tree_pages(device: &Device) -> Vec<u64> {
     used.filter(|page| *page > 1 && !own.contains(page)).collect()
 }
 
-/// Whatever can be read is right, and what cannot names one of `damaged`; how many keys could not.
+/// Reads all records: each must be right, or its error must name a page of `damaged`. Returns the
+/// number of keys that could not be read.
 fn read_all(device: &Device, model: &Model, damaged: &[u64], what: &str) -> usize {
     let names_one = |error: &qpair_engine::Error| {
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
@@ -92,8 +94,9 @@ fn read_all(device: &Device, model: &Model, damaged: &[u64], what: &str) -> usiz
     lost
 }
 
-/// Every page in use of a small store damaged in turn: the check names it, lookups below it fail and name it, all others
-/// go on. Pages that are not in use may hold anything.
+/// Damages every page in use of a small store in turn. The check must name the page, lookups that
+/// need it must fail and name it, and all others must work. Pages that are not in use may hold
+/// anything.
 #[test]
 fn each_page_in_turn() {
     let (device, model) = small_store();
@@ -132,7 +135,7 @@ fn each_page_in_turn() {
     common::assert_sound(&[device], PAGE);
 }
 
-/// Ways in which a page may come to be another.
+/// Returns versions of a page that stand for different kinds of damage.
 fn damages(whole: &[u8], page: u64) -> Vec<(&'static str, Vec<u8>)> {
     let mut damages = vec![
         ("a flipped bit", flipped(whole, (page as usize * 131) % (PAGE * 8))),
@@ -179,7 +182,8 @@ fn the_checkpoint_record() {
     assert!(report.faults[0].contains("checkpoint record"), "{report:#?}");
 }
 
-/// What the record leads to: which pages are in use, and where the trees begin.
+/// Damages the description that the checkpoint record leads to: the pages in use, and the roots of
+/// the trees.
 #[test]
 fn the_description_of_the_image() {
     let (device, model) = small_store();
@@ -206,8 +210,8 @@ fn the_description_of_the_image() {
     assert_eq!(read_all(&device, &model, &[], "mended"), 0);
 }
 
-/// Bits of a crashed store's log flipped: what was acknowledged is there, or opening says that it is not. Only of the write
-/// that was last nothing tells.
+/// Flips bits of a crashed store's log. Either all acknowledged commits are there, or opening the
+/// store says that some are missing. Only damage to the last write cannot be detected.
 #[test]
 fn the_log_of_a_crashed_store() {
     const BLOCK: u64 = 512;
@@ -485,7 +489,7 @@ fn members_missing_swapped_or_foreign() {
     common::assert_sound(&[a, b, c], PAGE);
 }
 
-/// A member restored alone from a copy made earlier, whatever that was and whatever the others are.
+/// Restores one member alone from an earlier copy, in every combination of states.
 #[test]
 fn members_of_different_generations() {
     let copies = |members: &[Device]| -> Vec<Device> {
@@ -522,8 +526,9 @@ fn members_of_different_generations() {
     }
 }
 
-/// The power fails between the superblocks of members, several times in a row: the first says that the store is open, or the last
-/// that it is closed, and the others are behind. Nothing is lost by that.
+/// The power fails between the superblocks of members, several times in a row: the first says that
+/// the store is open, or the last that it is closed, and the others are behind. Nothing is lost by
+/// that.
 #[test]
 fn a_crash_between_the_superblocks() {
     let [a, b] = [0, 1].map(|_| ram());
@@ -577,7 +582,8 @@ impl BlockDevice for ReadOnly {
     }
 }
 
-/// The process is gone in the middle: a caller that opens the store only to read is told what to do, unless the last checkpoint is all there is.
+/// Opens a store read-only after a crash: the caller is told what to do, unless the last checkpoint
+/// is all there is.
 #[test]
 fn a_store_that_was_not_closed() {
     let device = ram();

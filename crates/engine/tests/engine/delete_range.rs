@@ -1,4 +1,4 @@
-//! Ranges of records removed at once.
+//! Removes ranges of records.
 
 use std::sync::Arc;
 
@@ -39,7 +39,8 @@ fn a_range_larger_than_a_transaction() {
     assert_eq!(assert_sound(&[device], PAGE).tables[1].records, 0);
 }
 
-/// Where a thousand records at once have no places for their leaves, or no room in a transaction, fewer are removed at once.
+/// Fewer records are removed at once where a thousand records find no places for their leaves, or
+/// no room in a transaction.
 #[test]
 fn a_range_on_a_full_device() {
     for transaction_bytes_max in [usize::MAX, 1000] {

@@ -1,8 +1,9 @@
-//! Ranges of snapshots and transactions over records that were deleted since, compared with gets.
+//! Compares ranges of snapshots and transactions over records that were deleted since with lookups.
 //!
-//! Ranges once left out such records in silence: keys were deleted and collected, and smaller ones were deleted after that. The list of
-//! deleted keys then had them in a part that searches passed over. A serializable transaction that had read such a range
-//! committed a write skew.
+//! Ranges once silently left out such records: keys were deleted and collected, and smaller ones
+//! were deleted after that. The list of deleted keys then had the smaller ones in a part that
+//! searches passed over. A serializable transaction that had read such a range committed a write
+//! skew.
 
 use crate::common::{options, ram};
 use qpair_engine::{
@@ -27,8 +28,8 @@ fn put(table: &Table, keys: std::ops::Range<u32>) {
     }
 }
 
-/// A store in which keys were deleted from the front after those above them were collected; a snapshot and a transaction that see
-/// them all.
+/// A store in which keys were deleted from the front after those above them were collected; a
+/// snapshot and a transaction that see them all.
 struct Prepared {
     newer: Snapshot,
     beside: Transaction,

@@ -1,5 +1,5 @@
-//! Futures that are dropped while they wait, as by a time-out: whatever they were at, nothing is left half done. Futures that are polled only if
-//! their own waker was called, as by `FuturesUnordered`.
+//! Drops futures while they wait, as a time-out does: nothing may be left half done. Also polls
+//! futures only if their own waker was called, as `FuturesUnordered` does.
 
 use crate::common;
 use std::future::{Future, poll_fn};
@@ -32,7 +32,7 @@ fn used_pages(store: &Store) -> u64 {
     report.pages - report.free_pages
 }
 
-/// Polls once; the result, if it is there.
+/// Polls a future once. Returns the result, if it is available.
 async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|context| match future.as_mut().poll(context) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
@@ -41,7 +41,7 @@ async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     .await
 }
 
-/// Whether it came to its end within so many polls, each in a turn of the worker.
+/// Whether `future` completes within so many polls, each in a turn of the worker.
 async fn comes_within<T>(polls: u32, future: impl Future<Output = T>) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -53,7 +53,8 @@ async fn comes_within<T>(polls: u32, future: impl Future<Output = T>) -> bool {
     false
 }
 
-/// The first change of a store's life begins the logs, and makes a checkpoint: dropped at any point, nothing is left half done.
+/// The first change of a store's life begins the logs, and makes a checkpoint: dropped at any
+/// point, nothing is left half done.
 #[test]
 fn the_first_change_is_dropped() {
     let mut dropped = 0;
@@ -104,7 +105,8 @@ fn to_be_loaded(device: &Device) -> (Store, Table, Table) {
     (store, table, loaded)
 }
 
-/// A sorted load ends with a checkpoint. A caller that dropped that left the barrier shut: no change came through any more.
+/// A sorted load ends with a checkpoint. Dropping the future of that end once left the barrier
+/// closed, and no change was possible any more.
 #[test]
 fn the_end_of_a_load_is_dropped() {
     let mut dropped = 0;
@@ -134,8 +136,8 @@ fn the_end_of_a_load_is_dropped() {
     assert!(dropped > 2, "dropped {dropped} times only");
 }
 
-/// A load that was dropped, at any of its steps, kept its pages until the store was opened again; one whose push was dropped went on
-/// with pages that were not there.
+/// A load that was dropped at any of its steps once kept its pages until the store was opened
+/// again. A load whose push was dropped continued with pages that did not exist.
 #[test]
 fn a_load_is_dropped() {
     let mut dropped = 0;
@@ -191,7 +193,8 @@ fn a_load_is_dropped() {
     assert!(dropped > 2, "dropped {dropped} times only");
 }
 
-/// The next record of a range was waited for and dropped: the range was over, or went on behind it.
+/// The next record of a range is waited for and dropped. The range must continue at that record;
+/// once it ended, or continued behind it.
 #[test]
 fn a_range_goes_on_where_it_was() {
     let device = filled(4000, 400);
@@ -295,7 +298,8 @@ async fn all_of<T>(futures: Vec<Pin<Box<dyn Future<Output = T>>>>) -> Vec<T> {
     results
 }
 
-/// The worker woke the task, and none of the futures in it: it slept for ever.
+/// Futures with wakers of their own are woken. Once the worker woke the task and none of the
+/// futures in it, and the task slept forever.
 #[test]
 fn futures_with_wakers_of_their_own_are_woken() {
     let device = filled(3000, 100);

@@ -1,7 +1,8 @@
-//! Tables that are made and dropped without end, and handles of them that outlive it.
+//! Creates and drops tables without end, and keeps handles of them.
 //!
-//! The root of each stayed in its frame until the store was closed: a hundred of them, and a small pool had no frame left. Now the
-//! frame is free for another page at once, and handles lead to it still.
+//! The root of each table once stayed in its frame until the store was closed: with a hundred of
+//! them a small pool had no frame left. Now the frame is free for another page at once, while
+//! handles still lead to it.
 
 use crate::common;
 use std::ops::Bound;
@@ -28,7 +29,7 @@ fn key(index: u32) -> [u8; 4] {
     index.to_be_bytes()
 }
 
-/// A table's value for a key, which tells whose it is.
+/// Returns a table's value for a key, which tells the table it belongs to.
 fn value(table: u64, index: u32) -> Vec<u8> {
     [&table.to_be_bytes()[..], &[index as u8; 40]].concat()
 }
@@ -39,7 +40,8 @@ fn wait_until_emptied(store: &Store) {
     }
 }
 
-/// A handle, the number of its table, how many records that has, and whether it was dropped: true once no call may be answered.
+/// A handle, the number of its table, how many records that has, and whether it was dropped: true
+/// once no call may be answered.
 struct Handle {
     table: Table,
     number: u64,
@@ -212,7 +214,8 @@ fn two_thousand_tables_in_a_hundred_frames() {
     assert_eq!(report.tables.len(), 2, "{report:#?}");
 }
 
-/// What a transaction has written to a table that is dropped, and whose root's frame another table's root has by then, goes nowhere.
+/// The writes of a transaction to a dropped table are discarded, even if another table's root is in
+/// the frame of the table's root by then.
 #[test]
 fn transactions_with_writes_for_a_table_that_is_gone() {
     let (store, device) = open();
@@ -281,7 +284,8 @@ fn transactions_with_writes_for_a_table_that_is_gone() {
     assert_sound(&device, PAGE);
 }
 
-/// A checkpoint lists the roots that there were at its instant. One that leaves before the image is described is in it where it was saved.
+/// A checkpoint lists the roots that there were at its instant. The image has a root that leaves
+/// before the image is described in the place where the root was saved.
 #[test]
 fn roots_that_leave_while_an_image_is_written() {
     for _ in 0..30 {
@@ -312,8 +316,8 @@ fn roots_that_leave_while_an_image_is_written() {
     }
 }
 
-/// A range that had its last leaf when its table was dropped looked its large values up in what was left, and passed over those that
-/// were gone.
+/// A range that had reached its last leaf when its table was dropped once looked its large values
+/// up in the remains, and passed over those that were gone.
 #[test]
 fn a_range_over_large_values_of_a_table_that_goes() {
     let (mut refused, to) = (0, common::key(8));

@@ -1,4 +1,4 @@
-//! What a program is given is durable: a power cut takes nothing back that a read has returned.
+//! Reads return durable data only: a power cut undoes no commit whose data a read has returned.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ fn stepped(options: StoreOptions, seed: u64, clock: &SimClock) -> StoreOptions {
     StoreOptions { workers: 2, runtime: Runtime::Stepped { seed, clock: clock.clone() }, ..options }
 }
 
-/// How a program comes to see a record.
+/// The ways in which a program can read a record.
 const WAYS: [&str; 7] = [
     "get",
     "range",
@@ -66,7 +66,8 @@ async fn read(
     })
 }
 
-/// In how many of many power cuts a read has returned what was lost, for each way to read; and how often it was there after the cut.
+/// Counts, over many power cuts and for each way to read, how often a read has returned a record
+/// that was lost, and how often the record was there after the cut.
 fn lost(read_non_durable: bool, durability: Durability) -> ([u32; WAYS.len()], [u32; WAYS.len()]) {
     let (mut lost, mut kept) = ([0; WAYS.len()], [0; WAYS.len()]);
     for (way, seed) in (0..WAYS.len()).flat_map(|way| (0..40).map(move |seed| (way, seed))) {

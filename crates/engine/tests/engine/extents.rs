@@ -37,7 +37,8 @@ fn in_pieces() -> StoreOptions {
     StoreOptions { run_pages_max: 2, ..options(PAGE, 256) }
 }
 
-/// Whether a page is one of a list. A block of the log has a checksum where a page has its kind, and its id behind that.
+/// Whether a page is part of a list. The kind and id are checked, because a block of the log has a
+/// checksum in the place of the kind, and its own id behind that.
 fn is_list(device: &Device, page: u64) -> bool {
     let bytes = read_page(device.as_ref(), PAGE, page);
     bytes[4] == LIST && bytes[8..16] == page.to_le_bytes()
@@ -53,8 +54,9 @@ fn says_so(device: &Device) -> bool {
     word(newest, 16) & 16 != 0
 }
 
-/// A device with gaps of one to three pages only takes one value of nearly all that is free, and takes it again after it was replaced beside a
-/// snapshot, and deleted. Such values do not move, so no row can be made where there is none.
+/// A device with only gaps of one to three pages takes one value of nearly all free pages, and
+/// takes it again after it was replaced beside a snapshot, and deleted. Such values do not move, so
+/// no row can be made where there is none.
 #[test]
 fn a_value_of_most_of_what_is_free_between_values() {
     let fixed = RamOptions { size_bytes: 4 << 20, growable: false, ..RamOptions::default() };
@@ -119,7 +121,8 @@ fn a_value_of_most_of_what_is_free_between_values() {
     assert_sound(&[device], PAGE);
 }
 
-/// Values of many lengths in pieces of two pages, put, replaced and deleted, in lives that end with a crash or a close.
+/// Puts, replaces and deletes values of many lengths, in pieces of two pages, over several
+/// incarnations that end with a crash or a close.
 #[test]
 fn after_crashes_no_page_is_lost() {
     let mut random = fastrand::Rng::with_seed(2);
@@ -162,8 +165,8 @@ fn after_crashes_no_page_is_lost() {
     assert_sound(&[device], PAGE);
 }
 
-/// Each page of a list damaged in turn: reading and `check` name it, a backup is refused, a repair loses that value alone, and the record can
-/// still be deleted.
+/// Damages each page of a list in turn: reading and `check` name it, a backup is refused, a repair
+/// loses only that value, and the record can still be deleted.
 #[test]
 fn damage_of_a_list() {
     let device = ram();
@@ -228,7 +231,8 @@ fn damage_of_a_list() {
     store.close().unwrap();
 }
 
-/// A list that the log names and that is damaged is no reason to forget the record, which was acknowledged.
+/// A damaged list that the log names does not make recovery forget the record, which was
+/// acknowledged.
 #[test]
 fn damage_of_a_list_behind_the_checkpoint() {
     let device = ram();

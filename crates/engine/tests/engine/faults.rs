@@ -1,4 +1,4 @@
-//! Devices that fail: what fails, what goes on, and what is kept.
+//! Devices that fail: the operations that fail, those that still work, and the data that is kept.
 
 use crate::common;
 use std::collections::BTreeMap;
@@ -40,7 +40,8 @@ fn a_failed_read_fails_its_operation_only() {
     assert_sound(&[device], PAGE);
 }
 
-/// Many tasks after the same pages, of which some reads fail: each is answered, right or with the error.
+/// Many tasks want the same pages, and some of the reads fail: each task gets the right data, or
+/// the error.
 #[test]
 fn tasks_that_wait_for_the_same_failing_page() {
     let (device, _, control) = faulty();
@@ -71,7 +72,8 @@ fn tasks_that_wait_for_the_same_failing_page() {
     }
 }
 
-/// A member whose newer superblock lies on an unreadable block looks older than the others: the error names the unreadable block.
+/// A member whose newer superblock lies on an unreadable block looks older than the others: the
+/// error names the unreadable block.
 #[test]
 fn a_bad_spot_under_a_superblock() {
     let (second, _, control) = faulty();
@@ -95,7 +97,8 @@ fn a_bad_spot_under_a_superblock() {
     assert_eq!(refused, 1);
 }
 
-/// One leaf lies on an unreadable block: its keys are lost, a scan stops there, and all others are read.
+/// One leaf lies on an unreadable block: its keys are lost, a scan stops there, and all others are
+/// read.
 #[test]
 fn a_bad_spot() {
     let (device, below, control) = faulty();
@@ -180,8 +183,9 @@ fn a_failed_write_makes_the_store_read_only() {
     assert_sound(&[device], PAGE);
 }
 
-/// A recovery that changes more pages than memory has, of a device that takes no more: each of its tasks waited two seconds for a frame, one
-/// after the other, so that a store that was opened with little memory seemed to hang (this one for half a minute).
+/// A recovery changes more pages than memory holds, on a device that takes no more writes. Each of
+/// its tasks once waited two seconds for a frame, one after the other, so that a store that was
+/// opened with little memory seemed to hang (this one for half a minute).
 #[test]
 fn a_recovery_whose_pages_cannot_be_written() {
     const RECORDS: u32 = 20_000;
@@ -231,8 +235,9 @@ fn a_recovery_whose_pages_cannot_be_written() {
     assert_sound(std::slice::from_ref(crashed), PAGE);
 }
 
-/// A commit waits for one of another worker's log. The write of that log is on its way, so no later one is sent when a flush fails meanwhile:
-/// what is waited for never comes.
+/// A commit waits for one of another worker's log. A write of that log is in flight, so no later
+/// one is sent when a flush fails meanwhile: the awaited commit never becomes durable, and the
+/// first one must get the error.
 #[test]
 fn a_failed_flush_is_told_to_commits_of_all_workers() {
     const WORKERS: usize = 3;
@@ -288,8 +293,8 @@ fn a_failed_write_of_a_large_value() {
     assert_eq!(table.get(b"a").unwrap().unwrap(), b"marks the store open");
 }
 
-/// A load says so when the store has failed beside it, not when all of it was read; and it takes no pages that a checkpoint which
-/// failed, and may count, has in its image.
+/// A load reports that the store has failed beside it at once, and not when all of its input was
+/// read. It takes no pages that are in the image of a checkpoint which failed, and may count.
 #[test]
 fn a_load_beside_a_checkpoint_that_fails() {
     for value_bytes in [30, 1500] {
@@ -327,8 +332,8 @@ fn a_load_beside_a_checkpoint_that_fails() {
     }
 }
 
-/// What a life of a store acknowledged: by key, the value, and what may have become of the change that was answered with an
-/// error.
+/// The changes of one incarnation of a store. `acknowledged` has the value of each key; `doubtful`
+/// has the changes that ended with an error, which may have been made or not.
 #[derive(Default)]
 struct Life {
     acknowledged: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
@@ -393,7 +398,8 @@ impl Life {
         }
     }
 
-    /// On the device as it is now: everything acknowledged is there, nothing else has changed.
+    /// Checks the device as it is now: everything acknowledged is there, and nothing else has
+    /// changed.
     fn assert_kept(&self, device: &Device, records: u32, what: &str) {
         let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES))
             .unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -421,7 +427,8 @@ impl Life {
     }
 }
 
-/// Every third write, and every flush, of a life fails in turn: of the log, of pages, of a checkpoint's, of superblocks.
+/// Every third write, and every flush, of a life fails in turn: of the log, of pages, of a
+/// checkpoint's, of superblocks.
 #[test]
 fn each_write_or_flush_fails() {
     for (op, step) in [(Op::Write, 3), (Op::Flush, 1)] {
@@ -445,8 +452,8 @@ fn each_write_or_flush_fails() {
     }
 }
 
-/// The power fails at every third write of a life, which may be torn: whenever that is, the store opens and has everything
-/// that was acknowledged.
+/// The power fails at every third write of a life, which may be torn: whenever that is, the store
+/// opens and has everything that was acknowledged.
 #[test]
 fn a_crash_at_each_write_of_a_life() {
     let mut crashes = 0;
@@ -466,7 +473,7 @@ fn a_crash_at_each_write_of_a_life() {
     assert!(crashes > 50, "{crashes}");
 }
 
-/// The same for each write of a close.
+/// The power fails at each write of a close in turn.
 #[test]
 fn a_crash_at_each_write_of_a_close() {
     let mut crashes = 0;
@@ -559,8 +566,8 @@ fn no_space_left() {
     }
 }
 
-/// A device that grows no more from some moment on: changes are refused for want of space, and nothing else goes wrong. The
-/// store closes, and it recovers, with all it acknowledged.
+/// A device that grows no more from some moment on: changes are refused for want of space, and
+/// nothing else goes wrong. The store closes, and it recovers, with all it acknowledged.
 #[test]
 fn no_space_from_any_moment_on() {
     for (moment, crash) in

@@ -14,7 +14,8 @@ fn fixed(size_bytes: u64) -> Arc<dyn BlockDevice> {
     Arc::new(RamDevice::new(options).unwrap())
 }
 
-/// Its record is larger than the log can get. Each checkpoint moves some inner pages, which is no reason to make another.
+/// The transaction's record is larger than the log can get. Each checkpoint moves some inner pages,
+/// which is no reason to make another one.
 #[test]
 fn a_transaction_without_room_for_its_record_is_refused() {
     let device = fixed(2 << 20);
@@ -40,8 +41,9 @@ fn a_transaction_without_room_for_its_record_is_refused() {
     store.close().unwrap();
 }
 
-/// Its record has room in the log, and its leaves have none: fewer pages are free than it would move. To be told after the timestamp would be
-/// too late, since then it can be neither completed nor undone.
+/// The transaction's record fits the log, but its leaves would need more free pages than there are.
+/// An error after the timestamp would be too late: the transaction could then be neither completed
+/// nor undone.
 #[test]
 fn a_transaction_without_room_for_its_leaves_is_refused_before_its_timestamp() {
     let device = fixed(4 << 20);
@@ -88,7 +90,8 @@ fn a_transaction_without_room_for_its_leaves_is_refused_before_its_timestamp() {
     store.close().unwrap();
 }
 
-/// However much room there is: what is refused has changed nothing, what is not refused comes to its end, also beside others.
+/// A refused transaction has changed nothing, and one that is not refused completes, however much
+/// room there is, and also beside others.
 #[test]
 fn transactions_of_many_leaves_on_a_device_that_is_nearly_full() {
     let device = fixed(2 << 20);
@@ -145,7 +148,8 @@ fn transactions_of_many_leaves_on_a_device_that_is_nearly_full() {
     store.close().unwrap();
 }
 
-/// A checkpoint leaves the segments of the logs to the logs. Where there is no room left they are pages again.
+/// A checkpoint leaves the segments of the logs to the logs. Where there is no room left they are
+/// pages again.
 #[test]
 fn segments_that_logs_have_behind_them_are_room_for_records() {
     let device = fixed(8 << 20);
@@ -165,8 +169,8 @@ fn segments_that_logs_have_behind_them_are_room_for_records() {
     assert!(report.free_pages < size_pages / 5, "{} of {size_pages} free", report.free_pages);
 }
 
-/// Once every page has moved a few times, what is free is single pages, wherever they are. A large value is refused only where there are too
-/// few of them.
+/// Once every page has moved a few times, what is free is single pages, wherever they are. A large
+/// value is refused only where there are too few of them.
 #[test]
 fn a_large_value_finds_its_pages_wherever_they_are() {
     const FRAMES: u64 = 98;
@@ -226,7 +230,7 @@ fn a_large_value_finds_its_pages_wherever_they_are() {
     assert_sound(&[device], PAGE);
 }
 
-/// Fills a table with records of 40 bytes until the device is full; how many there are.
+/// Fills a table with records of 40 bytes until the device is full. Returns the number of records.
 fn fill(store: &Store) -> u32 {
     let table = store.table("t").unwrap();
     let mut rows = 0u32;
@@ -241,8 +245,9 @@ fn fill(store: &Store) -> u32 {
     rows
 }
 
-/// The reserve for dirty pages followed from the memory alone: with 4,096 frames each change of a nearly full store wanted 7,000 free pages,
-/// also a delete, and there were 500. Such a store could not be changed at all after it was opened with more memory.
+/// The reserve for dirty pages once followed from the memory alone: with 4,096 frames each change
+/// of a nearly full store wanted 7,000 free pages, even a delete, and there were 500. Such a store
+/// could not be changed at all after it was opened with more memory.
 #[test]
 fn a_nearly_full_store_takes_changes_whatever_its_memory() {
     let device = fixed(4 << 20);
@@ -275,7 +280,7 @@ fn a_nearly_full_store_takes_changes_whatever_its_memory() {
     assert!(report.free_pages > 0);
 }
 
-/// The same while the store is open: it is filled with much memory, and nearly as far as with little.
+/// An open store is filled with much memory nearly as far as with little.
 #[test]
 fn a_device_is_filled_as_far_with_much_memory_as_with_little() {
     let rows = [98, 2048].map(|frames| {
@@ -295,7 +300,8 @@ fn a_device_is_filled_as_far_with_much_memory_as_with_little() {
     assert!(rows[1] >= rows[0] - rows[0] / 8, "{rows:?}");
 }
 
-/// 30 MB of sorted records did not load into 55 MiB: as many pages as the memory has were kept for pages that nobody changed.
+/// 30 MB of sorted records once did not load into 55 MiB, because as many pages as the memory has
+/// were kept for pages that no task changed.
 #[test]
 fn a_sorted_load_fits_into_a_small_device() {
     let device = fixed(4 << 20);
@@ -316,7 +322,7 @@ fn a_sorted_load_fits_into_a_small_device() {
     assert_sound(&[device], PAGE);
 }
 
-/// Each worker more needs segments for its log, and frames.
+/// Each additional worker needs segments for its log, and frames.
 #[test]
 fn a_full_store_that_is_opened_with_too_many_workers_says_so() {
     let device = fixed(4 << 20);

@@ -1,4 +1,4 @@
-//! What a store grows by: it stays in proportion to what is in it.
+//! Tests how much stores grow: their size stays in proportion to their content.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,8 @@ fn put_in_one(store: &Store, table: &Table, key: impl Fn(u64) -> Key, keys: std:
     store.transact(|tx| keys.clone().try_for_each(|i| tx.put(table, &key(i), &[2; 8]))).unwrap();
 }
 
-/// Its leaves are counted, and not its records.
+/// The growth depends on the number of leaves that the transaction changes, and not on its number
+/// of records.
 #[test]
 fn one_transaction_grows_a_store_by_little_more_than_a_load() {
     let loaded = size_after(|_, table| load(table));
@@ -85,8 +86,9 @@ fn one_transaction_grows_a_store_by_little_more_than_a_load() {
     });
 }
 
-/// Of a transaction far larger than memory the store has what was there, what replaces it, the log, and what was reserved for it: as much
-/// each. The rest is what a load leaves free, and a step of growth.
+/// A transaction far larger than memory needs space for the old content, the new content, the log,
+/// and its reservation, each about the size of the content. The rest of the bound is the space that
+/// a load leaves free, and one step of growth.
 #[test]
 fn one_transaction_that_replaces_large_records_grows_a_store_by_a_few_times_what_they_take() {
     const VALUE: usize = 200;
@@ -104,7 +106,8 @@ fn one_transaction_that_replaces_large_records_grows_a_store_by_a_few_times_what
 /// A large value, bytes.
 const LARGE: usize = 256 << 10;
 
-/// What is replaced for a snapshot has its bounds, also where it has pages of its own: the snapshot goes, and the writer goes on.
+/// Large values that were replaced and are kept for a snapshot are bounded too: the snapshot is
+/// given up, and the writer continues.
 #[test]
 fn large_values_that_snapshots_need_have_bounds() {
     for (history_bytes_max, drops) in [(2 << 20, false), (0, false), (2 << 20, true)] {
@@ -171,7 +174,8 @@ fn a_writer_of_large_values_goes_on_beside_a_snapshot_on_a_small_device() {
     assert_sound(&[device], PAGE);
 }
 
-/// What a change lacks is more than what a snapshot needs: it is refused either way, and the snapshot stays.
+/// A change that lacks more space than the snapshot's values take is refused, and the snapshot
+/// stays.
 #[test]
 fn a_snapshot_stays_where_giving_it_up_does_not_suffice() {
     let store = Store::open(vec![fixed(12 << 20)], &options(PAGE, FRAMES)).unwrap();
@@ -193,7 +197,8 @@ fn quick() -> TransactionOptions {
     TransactionOptions { durability: Durability::Async, ..TransactionOptions::default() }
 }
 
-/// Each commit of one client has blocks of its own in the log, and those count, not the record's few bytes.
+/// Each commit of one client has blocks of its own in the log, and those count, not the record's
+/// few bytes.
 #[test]
 fn a_checkpoint_begins_by_what_the_log_has_on_the_device() {
     let device = ram();
@@ -253,7 +258,8 @@ fn logs_have_a_quarter_more_than_a_checkpoint_begins_at() {
     assert!(longest > CHECKPOINT, "{longest} bytes: no commit had to wait");
 }
 
-/// A writer that does not wait for its commits waits for the device all the same, once much of the log is not written.
+/// A writer that does not wait for its commits waits for the device all the same, once much of the
+/// log is not written.
 #[test]
 fn what_waits_to_be_written_of_the_log_has_a_bound() {
     let options = StoreOptions { log_segment_bytes: 1 << 20, ..options(PAGE, 4 * FRAMES) };
@@ -271,7 +277,7 @@ fn what_waits_to_be_written_of_the_log_has_a_bound() {
     }
 }
 
-/// What is locked and not written is kept in memory as well.
+/// Rows that are locked and not written count as well, because they are kept in memory.
 #[test]
 fn locks_count_against_what_a_transaction_may_have() {
     let store = Store::open(vec![ram()], &options(PAGE, FRAMES)).unwrap();

@@ -1,4 +1,5 @@
-//! Snapshots that need more older values than memory may hold: they go to the device, within bounds, and come free again.
+//! Snapshots that need more older values than memory may hold: they go to the device, within
+//! bounds, and come free again.
 
 use crate::common;
 use std::collections::BTreeMap;
@@ -193,7 +194,8 @@ fn conflicts_with_what_is_on_the_device() {
     assert_eq!(others.commit().unwrap_err().kind(), ErrorKind::Conflict);
 }
 
-/// A store on a small device, with a snapshot that needs what was replaced since, or without one, and how many records it takes then.
+/// A store on a small device, with a snapshot that needs what was replaced since, or without one,
+/// and how many records it takes then.
 fn fill(with_snapshot: bool) -> (Store, Option<Snapshot>, Table, u32) {
     let ram = RamOptions { size_bytes: 8 << 20, growable: false, ..RamOptions::default() };
     let device: Device = Arc::new(RamDevice::new(ram).unwrap());
@@ -236,7 +238,8 @@ fn a_full_device_gives_older_values_up_first() {
     assert!(records > without / 10 * 9, "{records} records, and {without} without a snapshot");
 }
 
-/// A reader of older values is told what the device says of them, and a write that fails is final, as all are.
+/// A reader of older values is told what the device says of them, and a write that fails is final,
+/// as all are.
 #[test]
 fn errors_of_the_device() {
     let (device, _, control) = faulty();
@@ -268,7 +271,8 @@ fn errors_of_the_device() {
     assert_eq!(snapshot.get(&table, &key(3)).unwrap().unwrap(), b"before");
 }
 
-/// A writer that is faster than the device waits for it: an open snapshot was lost to a deletion of a range, though all of it had room there.
+/// A writer that is faster than the device waits for it. Once an open snapshot was lost to the
+/// deletion of a range, although the device had room for all of its values.
 #[test]
 fn who_outruns_the_device_waits() {
     for log in [true, false] {
@@ -295,7 +299,8 @@ fn who_outruns_the_device_waits() {
     }
 }
 
-/// One after the other is given up, the oldest first: once all were, when one had to go.
+/// Snapshots are given up one after the other, the oldest first. Once all were given up when one
+/// had to be.
 #[test]
 fn no_more_snapshots_are_given_up_than_must_be() {
     for history_bytes_max in [0, 512 << 10] {

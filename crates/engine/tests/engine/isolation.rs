@@ -1,4 +1,4 @@
-//! Isolation: histories of many transactions at once, and what may not be in them.
+//! Isolation: runs histories of many transactions at once, and checks that they have no anomalies.
 
 mod history;
 
@@ -29,7 +29,7 @@ fn appended(value: Option<Vec<u8>>, element: u64) -> Vec<u8> {
     value
 }
 
-/// What a transaction is going to do.
+/// A step that a transaction is going to make.
 #[derive(Clone, Copy)]
 enum Plan {
     Append(u32),
@@ -124,7 +124,7 @@ fn run_thread(
     Ok(())
 }
 
-/// Whether a transaction of a history was committed. Nothing else than a conflict may stop one.
+/// Whether a transaction of a history was committed. Only a conflict may stop one.
 fn outcome(result: qpair_engine::Result<()>) -> bool {
     match result {
         Ok(()) => true,

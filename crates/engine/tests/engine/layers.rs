@@ -1,4 +1,5 @@
-//! The engine's modules import downward only. The table that holds them to it is the drawing in docs/design/layers.md.
+//! The engine's modules import downward only. The table that holds them to it is the drawing in
+//! docs/design/layers.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -47,9 +48,9 @@ fn code(text: &str) -> String {
 /// A file of the engine.
 struct Source {
     path: PathBuf,
-    /// The module of the crate's root that it is, or is part of.
+    /// The module of the crate's root that the file is, or is part of.
     module: String,
-    /// What leads from it to the crate's root.
+    /// The `super::` path from the file to the crate's root.
     root: String,
     code: String,
 }
@@ -110,7 +111,8 @@ fn modules_import_downward_only() {
     assert!(imports.is_empty(), "these go upward: {imports:?}");
 }
 
-/// The command has its own words for the way out ([`Remedy`](qpair_engine::Remedy)): the engine is used by other programs too.
+/// The command has its own words for the way out ([`Remedy`](qpair_engine::Remedy)): the engine is
+/// used by other programs too.
 #[test]
 fn no_text_of_the_engine_names_a_command_or_an_option() {
     let mut sources = sources();

@@ -1,4 +1,4 @@
-//! Changes that wait for a row no longer than they may.
+//! Tests the lock time-out of changes that wait for a row.
 
 use std::time::Duration;
 

@@ -272,8 +272,8 @@ fn a_full_log_device_lets_commits_wait_for_a_checkpoint() {
     common::assert_sound(&[device], 4096);
 }
 
-/// Each needs most of the log device. They once made checkpoints for each other for ever, or each kept half of what the other
-/// needed.
+/// Two commits that each need most of the log device go one after the other. They once made
+/// checkpoints for each other forever, or each kept half of the space that the other needed.
 #[test]
 fn large_commits_on_a_full_log_device_go_one_after_the_other() {
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {
@@ -310,7 +310,7 @@ fn large_commits_on_a_full_log_device_go_one_after_the_other() {
     }
 }
 
-/// A table that is made or dropped needs a few bytes of log: it waits for a checkpoint as commits do.
+/// Creating or dropping a table needs a few bytes of log, and waits for a checkpoint as commits do.
 #[test]
 fn tables_come_and_go_on_a_full_log_device() {
     let (device, log) = (ram(), fixed((64 << 10) + 12 * (64 << 10)));

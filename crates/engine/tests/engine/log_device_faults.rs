@@ -1,4 +1,5 @@
-//! Log devices that fail, vanish or are full: the store is read-only with the cause, and what was acknowledged is kept.
+//! Log devices that fail, vanish or are full: the store is read-only with the cause, and what was
+//! acknowledged is kept.
 
 use crate::common;
 use std::ops::ControlFlow;
@@ -18,7 +19,7 @@ fn value(i: u32) -> Vec<u8> {
     vec![i as u8; if i.is_multiple_of(11) { 2000 } else { 24 }]
 }
 
-/// Puts records until one is refused; how many were not.
+/// Puts records until one is refused. Returns the number of records before it.
 fn put_until_refused(table: &Table, keys: std::ops::Range<u32>) -> u32 {
     let first = keys.start;
     for i in keys.clone() {
@@ -31,7 +32,8 @@ fn put_until_refused(table: &Table, keys: std::ops::Range<u32>) -> u32 {
     keys.end - first
 }
 
-/// All records up to one are there, and of those behind it at most one: whose put was refused.
+/// Checks that all records up to `acknowledged` are there, and at most one after them: the one
+/// whose put was refused.
 fn assert_kept(store: &Store, acknowledged: u32) {
     let table = store.existing_table("t").unwrap().unwrap();
     let found: Vec<_> = table.range(..).unwrap().map(Result::unwrap).collect();
@@ -102,8 +104,8 @@ fn a_log_device_that_vanishes() {
     assert_sound(&[device], PAGE);
 }
 
-/// On either device each write, or each flush, fails in turn, or is the last one: the store is read-only at most, and has all
-/// that was acknowledged when it is opened again.
+/// Each write, or each flush, of either device fails in turn, or is the last one. The store becomes
+/// read-only at most, and has everything that was acknowledged when it is opened again.
 #[test]
 fn each_write_or_flush_of_either_fails() {
     for (of_log, op, step) in

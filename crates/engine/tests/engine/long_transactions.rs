@@ -1,7 +1,8 @@
-//! Long writing transactions beside short ones: they commit, after a number of attempts that their rows bound.
+//! Long writing transactions beside short ones: they commit, after a number of attempts that their
+//! rows bound.
 //!
-//! A transaction of 200 rows once never committed beside eight threads that changed single rows: each attempt locked only the row on
-//! which the one before had lost.
+//! A transaction of 200 rows once never committed beside eight threads that changed single rows:
+//! each attempt locked only the row on which the one before had lost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +16,8 @@ fn key(i: u32) -> [u8; 4] {
     i.to_be_bytes()
 }
 
-/// Runs a transaction several times beside threads that change single rows; how often the closure ran for each that committed.
+/// Runs a transaction several times beside threads that change single rows. Returns how often the
+/// closure ran for each that committed.
 fn attempts_beside_short_changes(run: impl Fn(&mut Transaction, &Table) -> Result<()>) -> Vec<u32> {
     let store = Store::open(vec![ram()], &options(4096, 4096)).unwrap();
     let table = store.table("t").unwrap();
@@ -72,7 +74,8 @@ fn one_that_locks_what_it_has_read_loses_each_row_once_at_most() {
     assert!(attempts.iter().all(|attempts| *attempts <= ROWS + 1), "{attempts:?}");
 }
 
-/// What was read without a lock pins the snapshot: a row that is locked later and was changed meanwhile is a conflict.
+/// A read without a lock pins the snapshot: a row that was changed afterwards cannot be locked and
+/// is a conflict.
 #[test]
 fn a_read_without_a_lock_keeps_its_snapshot() {
     let store = Store::open(vec![ram()], &options(4096, 4096)).unwrap();

@@ -1,4 +1,5 @@
-//! What a store promises, one module a subject; in one program, since each is a link of its own.
+//! The promises of a store, one module for each subject. All are in one program, because each
+//! program would be linked separately.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

@@ -1,4 +1,4 @@
-//! What a store counts, and the text that Prometheus reads.
+//! The counters of a store, and the text that Prometheus reads.
 
 use std::collections::BTreeMap;
 

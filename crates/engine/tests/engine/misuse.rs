@@ -1,4 +1,4 @@
-//! Options, sizes, calls and tasks that cannot be as they are asked for: what they are told, and that nothing is lost.
+//! Invalid options, sizes, calls and tasks: each gets an error, and nothing is lost.
 
 use crate::common;
 use std::future::Future;
@@ -187,7 +187,8 @@ fn calls_in_the_wrong_place() {
     assert_eq!(empty.err().unwrap().kind(), ErrorKind::Invalid);
 }
 
-/// A blocking call that is refused on a worker took the transaction with it, and all that it had written.
+/// A blocking call that is refused on a worker once ended the transaction, with everything that it
+/// had written.
 #[test]
 fn a_transaction_outlives_a_call_in_the_wrong_place() {
     let store = filled(&ram(), 5000);
@@ -208,7 +209,8 @@ fn a_transaction_outlives_a_call_in_the_wrong_place() {
     assert_eq!(table.get(b"first").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
-/// Ids of transactions are a store's own: a savepoint of another store's cut off what this one had written.
+/// Ids of transactions belong to one store: a savepoint of another store once cut off the writes of
+/// this one.
 #[test]
 fn a_savepoint_of_another_store() {
     let open = || Store::open(vec![ram()], &options(PAGE, FRAMES)).unwrap();
@@ -223,7 +225,8 @@ fn a_savepoint_of_another_store() {
     assert!(other.get(&b, b"a key").unwrap().is_some());
 }
 
-/// A thread that makes a table waits for workers. A worker that waited for that thread in turn, to open a table, waited for ever.
+/// A thread that creates a table waits for workers. A worker that waited for that thread in turn,
+/// to open a table, would wait forever.
 #[test]
 fn tables_are_opened_in_tasks_while_others_are_made() {
     for workers in [1, 2] {
@@ -440,7 +443,8 @@ fn the_device_has_the_word() {
     assert_eq!(table.get(&key(1500)).unwrap_err().kind(), ErrorKind::NoSpace);
 }
 
-/// The last to let go of a store is a task of its own: it is closed all the same, and marked clean.
+/// The last owner of a store is one of its own tasks: the store is closed even so, and marked
+/// clean.
 #[test]
 fn a_store_whose_last_owner_is_a_task() {
     let device = ram();
@@ -469,7 +473,8 @@ fn a_store_whose_last_owner_is_a_task() {
     assert_eq!(report.tables[1].records, 500);
 }
 
-/// In the closure of a transaction a call that is not the transaction's would wait for the thread itself.
+/// In the closure of a transaction, a call that is not one of the transaction would wait for the
+/// calling thread itself.
 #[test]
 fn changes_beside_ones_own_transaction() {
     let device = common::ram();
@@ -516,7 +521,8 @@ fn changes_beside_ones_own_transaction() {
     assert_sound(&[device], 512);
 }
 
-/// A blocking call on a worker is refused, even if all of it is in memory: else it would pass with little data only.
+/// A blocking call on a worker is refused even if all pages are in memory; otherwise it would only
+/// work with little data.
 #[test]
 fn blocking_calls_on_a_worker_are_refused_with_all_in_memory() {
     for log in [true, false] {
@@ -550,7 +556,8 @@ fn blocking_calls_on_a_worker_are_refused_with_all_in_memory() {
     }
 }
 
-/// What is told of a removal's progress panics in its own thread, and the store goes on.
+/// A progress callback of a removal panics: the panic reaches the caller's thread, and the store
+/// continues to work.
 #[test]
 fn a_panic_in_what_is_told_of_a_removal() {
     let store = Store::open(vec![ram()], &options(PAGE, FRAMES)).unwrap();

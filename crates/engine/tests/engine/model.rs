@@ -112,7 +112,8 @@ fn pages_of_64_kib() {
     run(3, 65536, 64, 4000);
 }
 
-/// Many tasks on two workers, each with keys of its own, all in the same few leaves of a pool that is too small.
+/// Many tasks on two workers, each with keys of its own, all in the same few leaves of a pool that
+/// is too small.
 #[test]
 fn concurrent_tasks_in_a_tiny_pool() {
     let device = ram();

@@ -1,4 +1,5 @@
-//! A panic of the engine fails the store, and every caller is told; a panic of the program ends what panicked.
+//! A panic of the engine fails the store, and every caller gets the error; a panic of the program
+//! ends only the task that panicked.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +17,8 @@ fn value(i: u32) -> Vec<u8> {
     format!("value {i}").into_bytes()
 }
 
-/// With a panic planted: changes and reads of many tasks at once, until one is told of it, then all are.
+/// With a panic planted: changes and reads of many tasks at once, until one is told of it, then all
+/// are.
 fn falls(canary: Canary, runtime: impl Fn() -> Runtime) {
     let device = ram();
     let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();

@@ -1,4 +1,4 @@
-//! Pages that are read before a transaction begins.
+//! Reads pages before a transaction begins.
 
 use crate::common::{existing, faulty, options};
 use qpair_block::{FaultControl, Op};
@@ -172,7 +172,7 @@ fn prefetch_on_a_worker_of_another_store() {
     assert_eq!(outcome.map_err(|error| error.kind()), Ok(Err(ErrorKind::Invalid)));
 }
 
-/// Ranges ask for leaves ahead of themselves, but for none that they will not come to.
+/// Ranges ask for leaves ahead of themselves, but for none that they do not reach.
 #[test]
 fn a_range_reads_what_it_needs() {
     const FROM: u32 = 500;

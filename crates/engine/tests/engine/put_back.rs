@@ -1,5 +1,5 @@
-//! Lost writes: a page with an older version of itself put back in its place, whose checksum and id are right. No reader is told what it has,
-//! and scans, `check` and `backup` end with an error.
+//! Lost writes: an older version of a page, with the right checksum and id, is put back in its
+//! place. No reader may get its data, and scans, `check` and `backup` must end with an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -30,7 +30,7 @@ fn is_page(bytes: &[u8], page: u64) -> bool {
     id_of(bytes) == page && sum == crc32c(&bytes[4..])
 }
 
-/// All that lay in the places of a store's pages at one time or another and was a page there, the newest last.
+/// All pages that were in the places of a store's pages at one time or another, the newest last.
 #[derive(Default)]
 struct Past(BTreeMap<u64, Vec<Vec<u8>>>);
 
@@ -50,8 +50,8 @@ impl Past {
     }
 }
 
-/// A store whose records were changed over and over, and never split a page since the first of that; closed. What it has, and what its
-/// places had.
+/// Creates a closed store whose records were changed over and over, without a page split since the
+/// first change. Returns its content, and the past content of its places.
 fn aged(seed: u64, rounds: u32) -> (Device, Model, Past) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (device, mut model, mut past) = (ram(), Model::new(), Past::default());
@@ -83,7 +83,8 @@ fn aged(seed: u64, rounds: u32) -> (Device, Model, Past) {
     (device, model, past)
 }
 
-/// Whether keys, scans, `check` and `backup` all tell, and what was told wrong or not at all, in words.
+/// Checks that lookups, scans, `check` and `backup` all report the damage. Returns a description of
+/// the first that gives wrong data or no error.
 fn told_wrong(device: &Device, model: &Model) -> Option<String> {
     let store = match Store::open(vec![device.clone()], &reading(PAGE, FRAMES)) {
         Ok(store) => store,
@@ -124,7 +125,8 @@ fn told_wrong(device: &Device, model: &Model) -> Option<String> {
     }
 }
 
-/// Puts older pages back, one at a time; how many were tried, how many of them had the bounds of the right one, and what went unseen.
+/// Puts older pages back, one at a time. Returns how many were tried, how many of them had the
+/// bounds of the right page, and which were not detected.
 fn put_back(seed: u64, rounds: u32, cases: usize) -> (usize, usize, Vec<String>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (device, model, past) = aged(seed, rounds);
@@ -189,7 +191,8 @@ fn ten_thousand_older_pages_are_seen() {
     assert!(unseen.is_empty(), "{unseen:#?}");
 }
 
-/// What a repair saves of a store with an older page is right, or told.
+/// The records that a repair saves from a store with an older page are right, or the report names
+/// them.
 #[test]
 fn repair_tells_what_is_older() {
     let (device, model, past) = aged(2, 40);
@@ -229,7 +232,8 @@ fn repair_tells_what_is_older() {
     assert!(tried > 3, "{tried}");
 }
 
-/// Takes the versions out of a closed store, as it was before there were any.
+/// Removes the versions from a closed store, so that it looks like one from before there were
+/// versions.
 fn without_versions(device: &Device) {
     let seal = |page: u64, mut bytes: Vec<u8>| {
         let sum = crc32c(&bytes[4..]);
@@ -284,8 +288,8 @@ fn without_versions(device: &Device) {
     }
 }
 
-/// A store from before there were versions is read as it is, backed up, changed page by page, and is of the newer kind from its first
-/// change on.
+/// A store from before there were versions is read as it is, backed up, changed page by page, and
+/// is of the newer kind from its first change on.
 #[test]
 fn a_store_without_versions_goes_on() {
     let (device, mut model, _) = aged(3, 6);

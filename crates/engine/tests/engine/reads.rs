@@ -1,4 +1,4 @@
-//! How many reads of pages a worker has in flight.
+//! Tests the number of page reads that a worker has in flight.
 
 use crate::common::noting::noting;
 use crate::common::{existing, options, ram};
@@ -7,8 +7,8 @@ use qpair_engine::{Store, StoreOptions};
 const PAGE: usize = 512;
 const RECORDS: u32 = 6000;
 
-/// Looks 200 records up with as many tasks, most of which are not in memory; the most requests in flight with one of those reads, and what
-/// the metrics say of the limit.
+/// Looks up 200 records, most of which are not in memory, with as many tasks. Returns the maximum
+/// number of requests in flight with one of those reads, and the limit that the metrics report.
 fn look_up(reads: u32) -> (u32, u64) {
     let device = ram();
     let store = Store::open(vec![device.clone()], &options(PAGE, 4096)).unwrap();

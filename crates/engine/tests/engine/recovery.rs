@@ -1,4 +1,5 @@
-//! What a crash leaves, opened again: copies of a device, made at any moment, are what a killed process leaves.
+//! Opens stores after a crash. A copy of a device, made at any moment, stands for the device of a
+//! killed process.
 
 use crate::common;
 use std::collections::BTreeMap;
@@ -137,8 +138,8 @@ fn tables_that_are_made_and_dropped() {
     }
 }
 
-/// Ids of trees are not used twice: a table that is made after another was dropped is empty, whatever the log has of both,
-/// and it is no table that was dropped.
+/// Ids of trees are not used twice: a table that is created after another was dropped is empty,
+/// whatever records the log has of either, and it is not taken for the dropped table.
 #[test]
 fn a_table_made_after_one_that_was_dropped() {
     let device = ram();
@@ -170,7 +171,8 @@ fn a_table_made_after_one_that_was_dropped() {
     }
 }
 
-/// A table that is dropped while an image is written that has it: the image needs its root as it was.
+/// A table is dropped while an image that contains it is written: the image needs the root as it
+/// was.
 #[test]
 fn tables_dropped_beside_checkpoints() {
     for round in 0..20 {
@@ -237,7 +239,8 @@ fn a_sorted_load_survives_once_it_has_returned() {
     assert_eq!(content(&store, "t").len(), 2000);
 }
 
-/// Keys of all lengths and orders, in trees of pages of all sizes: what recovery builds leaf by leaf is a sound tree.
+/// Keys of all lengths and orders, in trees of pages of all sizes: recovery builds them leaf by
+/// leaf, and the trees are sound.
 #[test]
 fn whatever_the_keys_are_recovery_makes_a_sound_tree_of_them() {
     for (seed, page_size, frames) in
@@ -305,8 +308,9 @@ fn whatever_the_keys_are_recovery_makes_a_sound_tree_of_them() {
     }
 }
 
-/// Pages that move during a recovery are kept for the last checkpoint, and many of them make the store want another one. Made
-/// then, it would be of a moment between two commits, and the log would be given up for it: a crash lost what was not redone yet.
+/// Pages that move during a recovery are kept for the last checkpoint, and many of them make the
+/// store want another one. A checkpoint at that time would be of a moment between two commits, and
+/// the log would be given up for it: a crash would lose the commits that were not applied yet.
 #[test]
 fn a_recovery_that_moves_many_pages_can_be_interrupted_by_a_crash() {
     const ROWS: u32 = 60_000;
@@ -363,7 +367,8 @@ fn a_recovery_that_moves_many_pages_can_be_interrupted_by_a_crash() {
     }
 }
 
-/// A store with many tables, changed with much memory and killed, opens in as little as could make it; more is taken, and said.
+/// A store with many tables, changed with much memory and killed, opens with the least memory that
+/// can create one. Recovery takes more, and reports it.
 #[test]
 fn a_log_with_changes_of_more_tables_than_memory_has_pages() {
     const TABLES: u32 = 300;

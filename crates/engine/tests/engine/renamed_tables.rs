@@ -1,4 +1,5 @@
-//! Tables under other names: what leads to them, before and after a crash at any moment, and which software may read the store then.
+//! Renames tables: access by both names, before and after a crash at any moment, and the software
+//! that may read the store then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ fn made() -> (Store, Device) {
     (Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap(), device)
 }
 
-/// The store as a crash now would leave it, recovered.
+/// Returns the recovered store that a crash now would leave.
 fn recovered(device: &Device) -> (Store, Device) {
     let left = copy_of(device.as_ref(), device.size_bytes());
     (Store::open(vec![left.clone()], &existing(PAGE, FRAMES)).unwrap(), left)
@@ -42,7 +43,8 @@ fn make(store: &Store, names: &[&str]) {
     }
 }
 
-/// Whether the newest superblock of a device has the bit of renames, and whether any has.
+/// Returns whether the newest superblock of a device has the feature bit of renames, and whether
+/// any superblock has it.
 fn bits(device: &Device) -> (bool, bool) {
     let superblocks = SUPERBLOCKS.map(|at| read_bytes(device.as_ref(), at, 4096));
     let word = |superblock: &[u8], at: usize| {
@@ -200,7 +202,8 @@ fn renames_are_made_again_from_the_log() {
     check(&[("b", "of y"), ("x", "renamed"), ("y", "of x")]);
 }
 
-/// Names as long as can be, so that the catalog has many leaves: of each rename the two records are in any of them.
+/// Names are as long as possible, so that the catalog has many leaves: the two records of a rename
+/// may be in any of them.
 #[test]
 fn a_catalog_of_many_leaves() {
     const TABLES: u32 = 60;
@@ -242,7 +245,8 @@ fn a_catalog_of_many_leaves() {
     }
 }
 
-/// Nobody who asks for names meanwhile sees both of one table, or none; and checkpoints have one of them.
+/// A caller that lists names during renames never sees both names of a table, or none; and each
+/// checkpoint has one of them.
 #[test]
 fn renames_beside_readers_writers_and_checkpoints() {
     let (store, device) = made();
@@ -285,8 +289,8 @@ fn renames_beside_readers_writers_and_checkpoints() {
     assert_sound(&[left], PAGE);
 }
 
-/// The power goes at each write and flush of a rename in turn: the old name or the new one is left, and all records; once acknowledged, the
-/// new one.
+/// The power is cut at each write and flush of a rename in turn: the old name or the new one is
+/// left, with all records; after the rename was acknowledged, it is the new one.
 #[test]
 fn a_power_cut_leaves_the_old_name_or_the_new_one() {
     let (mut old, mut new) = (0, 0);
@@ -302,8 +306,8 @@ fn a_power_cut_leaves_the_old_name_or_the_new_one() {
     assert!(old > 10 && new > 10, "{old} times the old name, {new} times the new one");
 }
 
-/// Cuts the power at this write or flush of a rename and a checkpoint behind it: whether the old name is left, and whether both were over
-/// before.
+/// Cuts the power at this write or flush of a rename and a checkpoint after it. Returns whether the
+/// old name is left, and whether both calls had ended before.
 fn cut_power(seed: u64, cut: u64) -> (bool, bool) {
     let clock = SimClock::new();
     let stepped = |options: StoreOptions| StoreOptions {
@@ -336,7 +340,8 @@ fn cut_power(seed: u64, cut: u64) -> (bool, bool) {
     (has_old, checkpoint.is_ok())
 }
 
-/// A rename that fails leaves the store as another commit does that fails: read-only, and whole when it is opened again.
+/// A rename that fails leaves the store as any failed commit does: read-only, and whole when it is
+/// opened again.
 #[test]
 fn a_write_of_the_log_that_fails() {
     let (device, below, control) = crate::common::faulty();

@@ -1,4 +1,4 @@
-//! Repair: each kind of page damaged in turn, and what comes back.
+//! Repairs stores in which each kind of page is damaged in turn.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -58,7 +58,8 @@ fn damage(device: &Device, page_id: u64) {
     write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page_id * PAGE as u64, &bytes);
 }
 
-/// What became of the damaged store: the report, and the new store's tables. The damaged one is as it was.
+/// Repairs a damaged store and returns the report and the new store's tables. Checks that the
+/// damaged store is unchanged.
 fn salvage(device: &Device) -> (RepairReport, BTreeMap<String, Model>) {
     let before = read_bytes(device.as_ref(), 0, device.size_bytes() as usize);
     let target = ram();
@@ -89,7 +90,8 @@ fn salvage(device: &Device) -> (RepairReport, BTreeMap<String, Model>) {
     (report, tables)
 }
 
-/// All that is there is right, and all that is not is in a range that is told as lost or stale, or a large value told as lost.
+/// Checks that all saved records are right, and that each missing one is in a range reported as
+/// lost or stale, or is reported as a lost large value.
 fn assert_told(report: &RepairReport, tables: &BTreeMap<String, Model>, models: &[Model; 2]) {
     for (name, model) in ["first", "second"].iter().zip(models) {
         let found = &tables[*name];
@@ -196,7 +198,8 @@ fn every_kind_of_page() {
     }
 }
 
-/// The run that the next checkpoint is described in has what was there before: a leaf among that is an older copy, whatever its timestamp.
+/// The run for the next checkpoint's description holds old content: a leaf in it is an older copy,
+/// whatever its timestamp.
 #[test]
 fn a_leaf_in_a_run_of_the_checkpoints_is_out_of_date() {
     let (device, models) = closed();
@@ -262,7 +265,7 @@ fn records_of_checkpoints_and_superblocks() {
     }
 }
 
-/// Pages were looked for among the first 1,024 of each size, and only there.
+/// The search for pages once looked at the first 1,024 pages of each size only.
 #[test]
 fn without_a_beginning_of_any_length() {
     let device = ram();
@@ -293,7 +296,7 @@ fn without_a_beginning_of_any_length() {
     assert_eq!(error.kind(), ErrorKind::Interrupted);
 }
 
-/// Commits behind the last checkpoint come back from the log, as far as it can be read.
+/// Commits after the last checkpoint are restored from the log, as far as it can be read.
 #[test]
 fn what_is_in_the_log() {
     let device = ram();
@@ -370,7 +373,7 @@ fn what_is_in_the_log() {
     assert!(hit > 0);
 }
 
-/// A repair that was killed left a store that looked whole, with the tables that it had come to.
+/// A killed repair once left a store that looked whole, with the tables that were saved so far.
 #[test]
 fn what_is_of_use_as_a_whole_is_no_store_before() {
     let device = ram();

@@ -1,4 +1,5 @@
-//! Repairs of stores that crashed, of what only tables and logs say, and of devices that cannot be read in part.
+//! Repairs stores that crashed, stores that are only described by their tables and logs, and
+//! devices of which a part cannot be read.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -20,7 +21,7 @@ fn go_on(_: RepairStep, _: u64, _: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Repairs a store; what it was opened with, and what came of it.
+/// Repairs a store. Returns the result, and the new store.
 fn salvage_with(source: &Device, options_then: &StoreOptions) -> (Result<RepairReport>, Device) {
     let target = ram();
     let mut make = |page_size| {
@@ -35,7 +36,7 @@ fn salvage(source: &Device, page_size: usize) -> (RepairReport, Device) {
     (report.unwrap(), target)
 }
 
-/// The device as a crash leaves it.
+/// Returns the device as a crash leaves it.
 fn crashed(device: &Device) -> Device {
     copy_of(device.as_ref(), device.size_bytes())
 }
@@ -89,7 +90,8 @@ fn all(store: &Store) -> BTreeMap<String, Model> {
         .collect()
 }
 
-/// One that was killed left no store; one that was broken off left a part that called itself whole.
+/// A repair that was killed, or stopped, leaves no store. Once a stopped repair left a part that
+/// called itself whole.
 #[test]
 fn a_repair_that_is_broken_off_leaves_no_store() {
     let device = ram();
@@ -123,7 +125,8 @@ fn a_repair_that_is_broken_off_leaves_no_store() {
     assert_eq!(error.kind(), ErrorKind::NotAStore, "{error}");
 }
 
-/// Opening refuses the two together; a repair called the store healthy, and said nothing of the commits that it had not.
+/// Opening refuses a store and a log device of different moments. A repair once called such a store
+/// healthy, and did not mention the missing commits.
 #[test]
 fn a_log_device_of_another_moment() {
     let (device, log) = (ram(), ram());
@@ -182,7 +185,7 @@ fn a_log_device_that_cannot_be_read() {
     assert!(opened.contains(&true));
 }
 
-/// A flipped bit there was borne, and sectors that cannot be read were not.
+/// A flipped bit in one of two superblocks was tolerated, but sectors that cannot be read were not.
 #[test]
 fn one_superblock_of_two_that_cannot_be_read() {
     let device = ram();
@@ -217,7 +220,8 @@ fn a_sorted_load_and_no_checkpoint() {
     assert_eq!(salvage(&device, PAGE).0.tables[0].records, 1000);
 }
 
-/// What only the log had is lost with the records that say where the log is.
+/// Without checkpoint records the log cannot be found. Either all records are saved, or the report
+/// says that some are missing.
 #[test]
 fn a_crash_and_no_checkpoint() {
     let device = ram();
@@ -232,7 +236,8 @@ fn a_crash_and_no_checkpoint() {
     assert!(report.tables[0].records == 500 || !report.is_complete());
 }
 
-/// The catalog is damaged; an older copy of it names a table that was dropped, and the log makes another of that name.
+/// The catalog is damaged; an older copy of it names a table that was dropped, and the log makes
+/// another of that name.
 #[test]
 fn a_name_that_an_older_catalog_has() {
     let device = ram();
@@ -294,8 +299,8 @@ fn names_that_the_log_changes() {
     }
 }
 
-/// Repair reads 64 pages of a value at once. It took each longer value for lost, whether a leaf or the log had put it, and a store that only
-/// needed its recovery for damaged.
+/// A repair reads 64 pages of a value at once. It once took each longer value for lost, whether a
+/// leaf or the log had put it, and took a store that only needed its recovery for damaged.
 #[test]
 fn large_values_of_more_pages_than_are_read_at_once() {
     const PART: usize = PAGE - 64;
@@ -329,8 +334,8 @@ fn large_values_of_more_pages_than_are_read_at_once() {
     assert_eq!(all(&store), truth);
 }
 
-/// The catalog is damaged; an older copy of it has a table under the name that it had before it was renamed, and the log makes another of
-/// that name. Neither is lost.
+/// The catalog is damaged; an older copy of it has a table under the name that it had before it was
+/// renamed, and the log makes another of that name. Neither is lost.
 #[test]
 fn a_name_that_an_older_catalog_has_of_a_renamed_table() {
     let device = ram();

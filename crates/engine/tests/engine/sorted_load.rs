@@ -1,4 +1,4 @@
-//! Sorted loads, and readers of the table meanwhile.
+//! Sorted loads, and readers of the table during a load.
 
 use std::panic::AssertUnwindSafe;
 
@@ -7,7 +7,8 @@ use qpair_engine::{Error, ErrorKind, Store, StoreOptions};
 
 const PAGE: usize = 512;
 
-/// The leaves that a load brings in said that nothing in them was ever changed: older snapshots did not ask for what they had seen there.
+/// Leaves of a load once said that nothing in them was ever changed, so that older snapshots did
+/// not ask for the values that they had seen there.
 #[test]
 fn older_snapshots_keep_what_they_have_seen() {
     for records in [1, 5, 2000] {
@@ -44,7 +45,8 @@ fn older_snapshots_keep_what_they_have_seen() {
     }
 }
 
-/// A table that was changed since the load began is not as the load found it, even if it is empty again.
+/// A load is refused if the table was changed since the load began, even if the table is empty
+/// again.
 #[test]
 fn a_table_that_was_changed_meanwhile_is_refused() {
     let device = ram();
@@ -67,7 +69,8 @@ fn a_table_that_was_changed_meanwhile_is_refused() {
     assert_sound(&[device], PAGE);
 }
 
-/// The caller's iterator runs where the caller is: it may read this store, wait for another thread that changes it, and panic.
+/// The caller's iterator runs on the caller's thread: it may read this store, wait for another
+/// thread that changes it, and panic.
 #[test]
 fn records_come_from_the_callers_thread() {
     let device = ram();

@@ -1,4 +1,4 @@
-//! What holds commits up, in virtual time.
+//! Tests what delays commits, in virtual time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,8 @@ fn stepped(options: StoreOptions, seed: u64, clock: &SimClock) -> StoreOptions {
     StoreOptions { workers: 2, runtime: Runtime::Stepped { seed, clock: clock.clone() }, ..options }
 }
 
-/// A lookup waits for a slow read when a checkpoint begins. Commits do not: the image needs the end of that read, and not its instant.
+/// A lookup waits for a slow read when a checkpoint begins. Commits do not: the image needs the end
+/// of that read, and not its instant.
 #[test]
 fn a_read_under_way_does_not_keep_the_barrier_of_a_checkpoint_closed() {
     const READ_NS: u64 = 200_000_000;
@@ -66,7 +67,8 @@ fn a_read_under_way_does_not_keep_the_barrier_of_a_checkpoint_closed() {
     }
 }
 
-/// A serializable transaction has read a range that takes long to read again. Commits of others do not wait for that.
+/// A serializable transaction has read a range that takes long to read again. Commits of others do
+/// not wait for that.
 #[test]
 fn a_serializable_range_keeps_nobody_waiting_while_it_is_compared() {
     for seed in 0..10 {
@@ -120,7 +122,8 @@ fn a_serializable_range_keeps_nobody_waiting_while_it_is_compared() {
     }
 }
 
-/// Commits with large values that wait at the same time made a flush each, one after the other.
+/// Commits with large values that wait at the same time share flushes. Once each made its own, one
+/// after the other.
 #[test]
 fn commits_with_large_values_share_flushes() {
     const TASKS: u64 = 64;
@@ -148,7 +151,8 @@ fn commits_with_large_values_share_flushes() {
     }
 }
 
-/// A task that waits for the device is woken by the end of the request. Tasks that looked again and again made tens of thousands of turns.
+/// A task that waits for the device is woken by the end of the request. Tasks that polled instead
+/// once made tens of thousands of turns.
 #[test]
 fn waits_for_the_device_keep_no_worker_awake() {
     let delays = DelayOptions { write_us: 20_000, ..DelayOptions::default() };

@@ -51,7 +51,7 @@ fn works_closes_and_opens_again() {
     assert!(store.statistics().unwrap().evictions > 0);
 }
 
-/// The order in which twelve tasks on three workers make twenty steps each.
+/// Returns the order in which twelve tasks on three workers make twenty steps each.
 fn order(seed: u64) -> Vec<u32> {
     let store = Store::open(vec![ram()], &stepped(options(512, 96), seed)).unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -127,8 +127,9 @@ fn a_task_may_be_the_last_to_let_go() {
     assert_eq!(store.table("t").unwrap().get(b"key").unwrap().unwrap(), b"value");
 }
 
-/// Large values that are put and replaced while an image is written give their pages to it. Recovery then finds them in a log, and their
-/// pages in the image. And an image may count whose flush failed.
+/// Large values that are put and replaced while an image is written give their pages to it.
+/// Recovery then finds them in a log, and their pages in the image. And an image may count whose
+/// flush failed.
 #[test]
 fn large_values_come_and_go_while_images_are_written() {
     const KEYS: u8 = 4;

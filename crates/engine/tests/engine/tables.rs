@@ -1,4 +1,5 @@
-//! What a table is asked beside single records: its ends, its prefixes, and futures of any runtime.
+//! Calls of a table beside those for single records: its ends, its prefixes, and futures of any
+//! runtime.
 
 use std::future::Future;
 use std::pin::pin;
@@ -233,7 +234,8 @@ fn a_range_is_taken_from_both_ends() {
     assert!(few.next().is_none() && few.next_back().is_none());
 }
 
-/// Takes a range from both ends, every `turn`th record from the back, and gives the whole of it.
+/// Takes a range from both ends, every `turn`th record from the back, and returns all of its
+/// records.
 fn from_both_ends(
     mut range: impl DoubleEndedIterator<Item = qpair_engine::Result<(Vec<u8>, Vec<u8>)>>,
     turn: usize,
@@ -305,7 +307,7 @@ fn a_transactions_range_is_taken_from_both_ends_with_its_own_changes() {
     }
 }
 
-/// What is between the two ends is not read; what either end gave out is.
+/// The keys between the two ends do not count as read; the keys that either end gave out do.
 #[test]
 fn a_serializable_range_read_from_both_ends_conflicts_at_either() {
     let (store, table) = filled();
@@ -407,8 +409,8 @@ fn a_value_is_read_in_place_by_a_closure_that_may_ask_the_store() {
     assert_eq!(table.get_with(b"nothing", |_| panic!("there is no value")).unwrap(), None);
 }
 
-/// Content, log, what is free and what of that is kept: together they are the store. A store that was closed has no log, and one that is read
-/// keeps nothing.
+/// Content, log, what is free and what of that is kept: together they are the store. A store that
+/// was closed has no log, and one that is read keeps nothing.
 #[test]
 fn a_report_tells_content_log_and_reserve_apart() {
     let device = ram();

@@ -42,7 +42,8 @@ fn what_a_transaction_writes_is_seen_at_its_commit() {
     assert_sound(&[device], PAGE);
 }
 
-/// Large values that were written behind a savepoint kept their pages until the transaction was over.
+/// Large values that were written after a savepoint once kept their pages until the transaction
+/// ended.
 #[test]
 fn large_values_behind_a_savepoint() {
     let device = ram();

@@ -1,4 +1,5 @@
-//! Many transactions at once: sums that stay, snapshots that stand still, circles of waiting, tasks that go away.
+//! Many transactions at once: sums that stay, snapshots that stand still, circles of waiting, tasks
+//! that go away.
 
 use std::future::Future;
 use std::pin::pin;
@@ -273,8 +274,8 @@ fn a_transaction_that_outgrows_its_bound_is_refused() {
     assert_eq!(table.range(..).unwrap().count() as u32, written);
 }
 
-/// A task that goes away in the midst of a commit, at every place where it could: the commit is made as a whole or not
-/// at all, and its locks are free.
+/// A task that goes away in the midst of a commit, at every place where it could: the commit is
+/// made as a whole or not at all, and its locks are free.
 #[test]
 fn a_commit_that_is_dropped_is_whole() {
     let device = ram();

@@ -9,7 +9,7 @@ use qpair_engine::{ErrorKind, Savepoint, Snapshot, Store, Table, Transaction};
 const PAGE: usize = 512;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
-/// None: the key is deleted.
+/// Uncommitted writes; `None` deletes the key.
 type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// Records so that they can be read in a message.
@@ -22,7 +22,7 @@ fn brief(records: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Vec<String> {
 
 /// An open transaction and what it should see.
 struct Open {
-    /// None once it was committed.
+    /// The transaction; `None` once it was committed.
     tx: Option<Transaction>,
     /// The committed state at its first read, and the number of the commit.
     base: Option<(Map, usize)>,
@@ -195,7 +195,7 @@ fn history(seed: u64) {
     assert_sound(&[device], PAGE);
 }
 
-/// One step of an open transaction; whether it is over.
+/// Makes one step of an open transaction. Returns whether the transaction has ended.
 fn transaction(
     random: &mut fastrand::Rng,
     table: &Table,

@@ -1,4 +1,5 @@
-//! A log that is not flushed, and a table that is dropped: a power cut may bring the table back, and must not bring it back broken.
+//! A table is dropped in a store whose log is not flushed: a power cut may restore the table, and
+//! must not restore it damaged.
 
 use std::sync::Arc;
 

@@ -4,12 +4,12 @@ use super::Record;
 use crate::error::{Error, Result};
 use crate::page::{HEADER_BYTES, PageKind, field};
 
-/// Bytes of an image in one page.
+/// Returns the number of bytes of an image in one page.
 pub fn image_bytes_per_page(page_size: usize) -> usize {
     page_size - HEADER_BYTES
 }
 
-/// An image being put together from its pages.
+/// An image that is being assembled from its pages.
 pub struct ImageBytes {
     record: Record,
     pages: u64,
@@ -17,7 +17,7 @@ pub struct ImageBytes {
 }
 
 impl ImageBytes {
-    /// The image that a record leads to, in a store with room for `capacity` pages.
+    /// Begins the image that a record leads to, in a store with room for `capacity` pages.
     pub fn new(record: &Record, page_size: usize, capacity: u64) -> Result<Self> {
         let per_page = image_bytes_per_page(page_size) as u64;
         let end = record.image_page.checked_add(record.image_pages);
@@ -31,12 +31,12 @@ impl ImageBytes {
         Ok(Self { record: *record, pages, bytes: Vec::new() })
     }
 
-    /// The pages to be read, in order.
+    /// Returns the pages to be read, in order.
     pub fn pages(&self) -> std::ops::Range<u64> {
         self.record.image_page..self.record.image_page + self.pages
     }
 
-    /// Takes the next of them, whose checksum and id are right.
+    /// Takes the next page. Its checksum and id must have been checked.
     pub fn take(&mut self, page_id: u64, page: &[u8]) -> Result<()> {
         if page[field::KIND] != PageKind::CheckpointImage as u8 {
             return Err(damaged_image(&format!("is not in page {page_id}")));
@@ -45,7 +45,7 @@ impl ImageBytes {
         Ok(())
     }
 
-    /// The image, once all pages were taken.
+    /// Returns the image, once all pages were taken.
     pub fn finish(mut self) -> Result<Vec<u8>> {
         self.bytes.truncate(self.record.image_bytes as usize);
         if crc_fast::crc32_iscsi(&self.bytes) != self.record.image_checksum {

@@ -1,4 +1,5 @@
-//! What a checkpoint says beside the trees themselves: their roots, where the logs go on, which pages are in use.
+//! The content of a checkpoint beside the trees themselves: their roots, the start positions of the
+//! logs, and the pages in use.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +9,17 @@ use crate::error::{Error, Result};
 /// The content of the run of pages that a checkpoint record leads to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// Tree id to root page; tree 0 is the catalog.
+    /// The root page of each tree, by tree id; tree 0 is the catalog.
     pub roots: BTreeMap<u32, u64>,
-    /// Where a reader of each log must begin, as the log wrote it; none if the store was closed.
+    /// The position at which a reader of each log must begin, as encoded by the log; empty if the
+    /// store was closed.
     pub logs: Vec<Vec<u8>>,
-    /// Pages in use.
+    /// The pages in use.
     pub pages: Bitmap,
 }
 
 impl Image {
-    /// Its bytes.
+    /// Encodes the description.
     pub fn encode(&self) -> Vec<u8> {
         let words = self.pages.words_len();
         let mut bytes = Vec::with_capacity(64 + self.roots.len() * 12 + words * 8);
@@ -36,10 +38,10 @@ impl Image {
         bytes
     }
 
-    /// What bytes say.
+    /// Decodes a description.
     ///
     /// # Errors
-    /// `Corrupt` if they are no description.
+    /// `Corrupt` if the bytes are not a valid description.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         Self::read(&mut { bytes })
             .ok_or_else(|| Error::damaged("the checkpoint image cannot be decoded"))

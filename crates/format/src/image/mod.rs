@@ -1,4 +1,5 @@
-//! What a checkpoint leaves on the device beside the trees: its record, and the description of its image. See docs/design/page-format.md.
+//! The pages that a checkpoint writes beside the trees: its record, and the description of its
+//! image. See docs/design/page-format.md.
 
 mod bytes;
 mod description;

@@ -1,7 +1,8 @@
-//! The checkpoint record: one page that says which image is the newest durable one.
+//! The checkpoint record: a page that names the newest durable image.
 //!
-//! Two places, pages 0 and 1. A new record goes to one of them, and once it is durable to the other too: a torn record leaves
-//! the one before, whose pages are still there, and a damaged one leaves its twin.
+//! A record is in two places, pages 0 and 1. A new record is written to one of them, and once it is
+//! durable also to the other: a torn record leaves the previous one, whose pages are still there,
+//! and a damaged one leaves its second copy.
 
 use crate::page::{HEADER_BYTES, PageKind, field};
 
@@ -11,44 +12,45 @@ const VERSION: u32 = 1;
 /// A checkpoint record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The store that it is of.
+    /// The store that the record belongs to.
     pub store_id: [u8; 16],
-    /// One more with every record.
+    /// A number that is one higher in every record.
     pub sequence: u64,
-    /// All commits up to this timestamp are in the image, none above it.
+    /// The timestamp of the image: all commits up to it are in the image, and none after it.
     pub timestamp: u64,
-    /// The run of pages with the image, which may be longer than that, and the image's bytes.
+    /// The first page of the run with the image. The run may be longer than the image.
     pub image_page: u64,
-    /// Pages of that run.
+    /// The number of pages in that run.
     pub image_pages: u64,
-    /// Bytes of the image in it.
+    /// The number of bytes of the image in that run.
     pub image_bytes: u64,
-    /// CRC-32C of the image's bytes.
+    /// The CRC-32C of the image's bytes.
     pub image_checksum: u32,
-    /// The store was closed: there is no log behind this checkpoint.
+    /// Whether the store was closed, so that there is no log after this checkpoint.
     pub closed: bool,
-    /// Generation of the superblocks when it was made: a member whose superblock is older was restored alone.
+    /// The generation of the superblocks when the record was made. A member whose superblock is
+    /// older was restored alone.
     pub generation: u64,
-    /// The run that the next image is for: the one of the image before. No pages: there is none.
+    /// The first page of the spare run for the next image, which held the previous image.
     pub spare_page: u64,
-    /// Pages of that run.
+    /// The number of pages in the spare run; 0 if there is none.
     pub spare_pages: u64,
 }
 
 impl Record {
-    /// Where the pages end that it names.
+    /// Returns the first page id after the last page that the record names.
     pub fn end(&self) -> u64 {
         let end = self.image_page.saturating_add(self.image_pages);
         end.max(self.spare_page.saturating_add(self.spare_pages))
     }
 
-    /// The runs of pages that it names: the image's, and the one for the next.
+    /// Returns the runs of pages that the record names: that of the image, and the spare one.
     pub fn runs(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
         let runs = [(self.image_page, self.image_pages), (self.spare_page, self.spare_pages)];
         runs.into_iter().filter(|(_, pages)| *pages > 0)
     }
 
-    /// What the record's page has behind its header.
+    /// Encodes the content of the record's page behind the page header.
     pub fn encode(&self) -> Vec<u8> {
         let mut content = self.store_id.to_vec();
         self.words().iter().for_each(|word| content.extend_from_slice(&word.to_le_bytes()));
@@ -71,7 +73,8 @@ impl Record {
         ]
     }
 
-    /// Reads a record out of a page whose checksum and id are right; nothing if it is something else.
+    /// Decodes a record from a page whose checksum and id are right. Returns `None` if the page is
+    /// not a record.
     pub fn decode(page: &[u8]) -> Option<Self> {
         let word = |index: usize| {
             let at = HEADER_BYTES + 16 + index * 8;

@@ -1,33 +1,34 @@
-//! What a leaf has in the place of a large value, and the pages with the value's parts.
+//! The descriptor that a leaf holds in the place of a large value, and the pages with the value's
+//! parts.
 
 use std::ops::Range;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::{HEADER_BYTES, PageKind, field};
 
-/// Bit of a descriptor's first page: it is that of a list.
+/// The bit of a descriptor's first page that says that it is the first page of a list.
 const LISTED: u64 = 1 << 63;
 
-/// Where a large value is; kept in the leaf in its place.
+/// The location of a large value, kept in the leaf in the value's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// First of the run of pages, or of the list that names several.
+    /// The first page of the run, or the first page of the list if the value has several runs.
     pub page_id: u64,
-    /// Its pages are several runs, which a list on pages of its own names.
+    /// Whether the value's pages are several runs, named by a list on pages of its own.
     pub listed: bool,
-    /// In every page of the value, and no other value's.
+    /// The timestamp that every page of this value has, and no page of another value.
     pub timestamp: u64,
-    /// Length of the value, bytes.
+    /// The length of the value in bytes.
     pub len: u32,
-    /// Pages with parts of the value.
+    /// The number of pages with parts of the value.
     pub pages: u32,
 }
 
 impl Descriptor {
-    /// Bytes of an encoded descriptor.
+    /// The size of an encoded descriptor in bytes.
     pub const BYTES: usize = 24;
 
-    /// Its bytes in a leaf.
+    /// Encodes the descriptor for a leaf.
     #[inline]
     pub fn encode(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -39,10 +40,10 @@ impl Descriptor {
         bytes
     }
 
-    /// What a leaf's bytes say.
+    /// Decodes a descriptor from a leaf.
     ///
     /// # Errors
-    /// `Corrupt` if they are no descriptor.
+    /// `Corrupt` if the bytes are not a valid descriptor.
     #[inline]
     pub fn decode(bytes: &[u8], page_size: usize) -> Result<Self> {
         let word = |from: usize| {
@@ -66,46 +67,47 @@ impl Descriptor {
             })
     }
 
-    /// The first page that an encoded one names.
+    /// Returns the first page that an encoded descriptor names.
     #[inline]
     pub fn first_page(encoded: &[u8]) -> Option<u64> {
         encoded.first_chunk().map(|first| u64::from_le_bytes(*first) & !LISTED)
     }
 
-    /// Its pages, if they are one run.
+    /// Returns the value's pages if they are one run.
     #[inline]
     pub fn run(self) -> Option<Range<u64>> {
         let end = self.page_id.saturating_add(self.pages.into());
         (!self.listed).then_some(self.page_id..end)
     }
 
-    /// What no other value has.
+    /// Returns a key that is unique among large values.
     #[inline]
     pub fn key(self) -> (u64, u64) {
         (self.page_id, self.timestamp)
     }
 }
 
-/// Bytes of a value in one page at most.
+/// Returns the maximum number of bytes of a value in one page.
 #[inline]
 pub fn part_bytes(page_size: usize) -> usize {
     page_size - HEADER_BYTES
 }
 
-/// Pages that a value of this length takes.
+/// Returns the number of pages that a value of this length takes.
 #[inline]
 pub fn pages_of(len: usize, page_size: usize) -> usize {
     len.div_ceil(part_bytes(page_size)).max(1)
 }
 
-/// Bytes of a value in the page with its part of this number.
+/// Returns the number of bytes of a value in the page with part number `part`.
 #[inline]
 pub fn part_len(descriptor: Descriptor, part: u32, page_size: usize) -> usize {
     let capacity = part_bytes(page_size);
     (descriptor.len as usize).saturating_sub(part as usize * capacity).min(capacity)
 }
 
-/// The bytes of a value in a page whose checksum and id are right; nothing if it is not the page with this part of it.
+/// Returns the bytes of a value in a page whose checksum and id are right, or `None` if the page
+/// does not hold this part of this value.
 #[inline]
 pub fn part_of(page: &[u8], descriptor: Descriptor, part: u32) -> Option<&[u8]> {
     let half = |at: usize| page[at..at + 4].try_into().map_or(0, u32::from_le_bytes);

@@ -1,4 +1,5 @@
-//! Where the pages of a large value are: in one run, or in several that a list names. See docs/design/page-format.md, *Several runs*.
+//! The pages of a large value: one run, or several runs that a list names. See
+//! docs/design/page-format.md, *Several runs*.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,13 +7,13 @@ use std::sync::Arc;
 use super::Descriptor;
 use crate::page::{HEADER_BYTES, PageKind, field, word};
 
-/// Bytes before a list's entries on a page: the next page of the list.
+/// The number of bytes before a list's entries on a page: the id of the list's next page.
 const NEXT_BYTES: usize = 8;
-/// An entry: a run's first page in the lower bits, its length above.
+/// The size of an entry: a run's first page in the lower bits, the run's length above.
 const ENTRY_BYTES: usize = 8;
 const PAGE_BITS: u32 = 40;
 
-/// Runs that a page of a list names at most.
+/// Returns the maximum number of runs that a page of a list names.
 pub fn runs_per_page(page_size: usize) -> usize {
     (page_size - HEADER_BYTES - NEXT_BYTES) / ENTRY_BYTES
 }
@@ -29,14 +30,14 @@ pub enum Extents {
 /// Runs, in the order of the value, and the pages of the list that names them.
 #[derive(Debug, Default)]
 pub struct Listed {
-    /// The runs of the value's pages, in its order.
+    /// The runs of the value's pages, in the value's order.
     pub value: Vec<Range<u64>>,
-    /// The pages that the list is on.
+    /// The pages of the list.
     pub lists: Vec<u64>,
 }
 
 impl Extents {
-    /// The word that a descriptor begins with: its first page, or that of the list.
+    /// Returns the first page for a descriptor: that of the value, or that of the list.
     pub fn first_page(&self) -> u64 {
         match self {
             Self::Run(run) => run.start,
@@ -44,12 +45,12 @@ impl Extents {
         }
     }
 
-    /// Whether it is a list.
+    /// Whether the pages are named by a list.
     pub fn is_listed(&self) -> bool {
         matches!(self, Self::Listed(_))
     }
 
-    /// The runs with the value's parts, in order.
+    /// Returns the runs with the value's parts, in order.
     pub fn value(&self) -> &[Range<u64>] {
         match self {
             Self::Run(run) => std::slice::from_ref(run),
@@ -57,7 +58,7 @@ impl Extents {
         }
     }
 
-    /// The pages of the list; none of one run.
+    /// Returns the pages of the list; empty if there is one run.
     pub fn lists(&self) -> &[u64] {
         match self {
             Self::Run(_) => &[],
@@ -65,18 +66,18 @@ impl Extents {
         }
     }
 
-    /// All runs of pages, those of the list among them.
+    /// Returns all runs of pages, including those of the list.
     pub fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         let lists = self.lists().iter().map(|page_id| *page_id..page_id + 1);
         self.value().iter().cloned().chain(lists)
     }
 
-    /// The pages with the value's parts, in order.
+    /// Returns the pages with the value's parts, in order.
     pub fn pages(&self) -> impl Iterator<Item = u64> + '_ {
         self.value().iter().cloned().flatten()
     }
 
-    /// What the pages of the list have behind their headers.
+    /// Encodes the content of the list's pages behind the page headers.
     pub fn encode_lists(&self, page_size: usize) -> Vec<Vec<u8>> {
         let next = self.lists().iter().skip(1).copied().chain([0]);
         let parts = self.value().chunks(runs_per_page(page_size));
@@ -88,7 +89,8 @@ impl Extents {
     }
 }
 
-/// The page of a list that comes behind one, and the runs that this one names, of a page that is one.
+/// Decodes a page of a list: the next page of the list, and the runs that this page names. Returns
+/// `None` if the page is not one of a list.
 pub fn decode_list(page: &[u8]) -> Option<(Option<u64>, impl Iterator<Item = Range<u64>>)> {
     let len = (word(page, field::PART) >> 32) as usize;
     let body = page.get(HEADER_BYTES..HEADER_BYTES + len)?;
@@ -101,11 +103,11 @@ pub fn decode_list(page: &[u8]) -> Option<(Option<u64>, impl Iterator<Item = Ran
     Some(((next > 0).then_some(next), words.map(run)))
 }
 
-/// Gathers a list page by page.
+/// Reads a list page by page.
 #[derive(Debug)]
 pub struct ListReader {
     descriptor: Descriptor,
-    /// Pages that the store has room for.
+    /// The number of pages that the store has room for.
     capacity: u64,
     found: Listed,
     pages: u64,
@@ -113,18 +115,19 @@ pub struct ListReader {
 }
 
 impl ListReader {
-    /// Reads the list of a descriptor, on a device of `capacity` pages.
+    /// Begins to read the list of a descriptor, on a device of `capacity` pages.
     pub fn new(descriptor: Descriptor, capacity: u64) -> Self {
         let next = Some(descriptor.page_id).filter(|page_id| *page_id < capacity);
         Self { descriptor, capacity, found: Listed::default(), pages: 0, next }
     }
 
-    /// The page to be read next.
+    /// Returns the page to be read next.
     pub fn next(&self) -> Option<u64> {
         self.next
     }
 
-    /// Takes in that page, whose checksum and id are right; whether it is this list's.
+    /// Takes the next page, whose checksum and id are right. Returns whether the page belongs to
+    /// this list.
     pub fn take(&mut self, page: &[u8]) -> bool {
         let part = word(page, field::PART) as u32;
         let is_it = page[field::KIND] == PageKind::Extents as u8
@@ -147,7 +150,7 @@ impl ListReader {
         self.next == next
     }
 
-    /// The value's pages, if the list is whole.
+    /// Returns the value's pages, if the list is complete.
     pub fn finish(self) -> Option<Extents> {
         let is_whole = self.next.is_none() && self.pages == self.descriptor.pages.into();
         is_whole.then(|| Extents::Listed(Arc::new(self.found)))

@@ -1,4 +1,5 @@
-//! Values too large for a leaf: what a leaf has in their place, and where their pages are. See docs/design/page-format.md.
+//! Values too large for a leaf: the descriptor in the leaf, and the location of their pages. See
+//! docs/design/page-format.md.
 
 mod descriptor;
 mod extents;

@@ -1,7 +1,7 @@
-//! Chunks: what one write of the device brings into a log.
+//! Chunks: the part of a log that one write of the device brings.
 //!
-//! A chunk begins at a block that held nothing of this incarnation of the store. Its header has a checksum of its own,
-//! so that the payload's length is believed only if it is right.
+//! A chunk begins at a block that held nothing of this incarnation of the store. Its header has a
+//! separate checksum, so that the payload's length is only used if it is right.
 
 use super::position::LogIdentity;
 use super::{get_u16, get_u32, get_u64, is_sealed, seal, set};
@@ -9,7 +9,7 @@ use super::{get_u16, get_u32, get_u64, is_sealed, seal, set};
 /// Bytes of a chunk's header.
 pub(super) const CHUNK_HEADER_BYTES: usize = 88;
 const MAGIC: [u8; 4] = *b"qlgc";
-/// In the place of the first record's offset: none begins in the chunk.
+/// The value that stands in place of the first record's offset if no record begins in the chunk.
 const NO_RECORD: u32 = u32::MAX;
 
 /// A chunk's header.
@@ -19,18 +19,19 @@ pub(super) struct ChunkHeader {
     /// Number of the chunk in its log, from 0, without gaps.
     pub(super) sequence: u64,
     pub(super) segment_sequence: u64,
-    /// Place of the payload's first byte in the log's byte stream.
+    /// The position of the payload's first byte in the log's byte stream.
     pub(super) lsn: u64,
-    /// Greatest timestamp of a record that ends in this chunk or before it; 0: there is none.
+    /// The greatest timestamp of a record that ends in this chunk or before it; 0 if there is none.
     pub(super) greatest_timestamp: u64,
-    /// All of the log before this was durable when the chunk was made. If it is not there, it was damaged.
+    /// The position up to which the log was durable when the chunk was made. If that part is
+    /// missing, the log is damaged.
     pub(super) durable_lsn: u64,
-    /// All commits with timestamps up to this were durable, in whatever log, when the chunk was made.
+    /// The timestamp up to which all commits in all logs were durable when the chunk was made.
     pub(super) durable_timestamp: u64,
     pub(super) payload_bytes: u32,
     /// Checksum of the payload.
     pub(super) payload_sum: u32,
-    /// Where in the payload the first record begins that begins in this chunk.
+    /// The offset in the payload of the first record that begins in this chunk.
     pub(super) first_record: Option<u32>,
 }
 
@@ -53,7 +54,7 @@ impl ChunkHeader {
         bytes
     }
 
-    /// The header at the start of `bytes`, if there is one of this log.
+    /// Decodes the header at the start of `bytes`, if there is one of this log.
     pub(super) fn decode(bytes: &[u8], identity: LogIdentity) -> Option<Self> {
         let bytes = bytes.get(..CHUNK_HEADER_BYTES)?;
         if !is_sealed(bytes, MAGIC) {
@@ -83,7 +84,7 @@ impl ChunkHeader {
         sound.then_some(header)
     }
 
-    /// Bytes of the chunk without its padding.
+    /// Returns the size of the chunk without its padding.
     pub(super) fn used_bytes(&self) -> u64 {
         CHUNK_HEADER_BYTES as u64 + u64::from(self.payload_bytes)
     }

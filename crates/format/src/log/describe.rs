@@ -1,14 +1,14 @@
-//! Records in words, for the listing of a log.
+//! Describes records in words, for the listing of a log.
 
 use std::fmt::Write;
 
 use super::record::{Operation, Record};
 use crate::large::Descriptor;
 
-/// Characters of a key or value that are shown.
+/// The maximum number of characters of a key or value that are shown.
 const SHOWN_MAX: usize = 48;
 
-/// A record in words: a line with its timestamp, and one for each operation.
+/// Describes a record: a line with its timestamp, and one for each operation.
 pub fn describe(record: &Record<'_>) -> String {
     let mut text = format!(
         "timestamp {}: {} {}, {} bytes\n",
@@ -24,7 +24,7 @@ pub fn describe(record: &Record<'_>) -> String {
     text
 }
 
-/// An operation in words, of the table of this name if it is known.
+/// Describes an operation, with the name of its table if that is known.
 pub fn describe_operation(operation: &Operation<'_>, table: Option<&str>) -> String {
     let of = |tree: &u32| match table {
         Some(name) => format!("table {}", shown(name.as_bytes())),
@@ -48,7 +48,7 @@ pub fn describe_operation(operation: &Operation<'_>, table: Option<&str>) -> Str
     }
 }
 
-/// Where a large value is.
+/// Describes the location of a large value in words.
 fn large(descriptor: &[u8; Descriptor::BYTES]) -> String {
     let page = Descriptor::first_page(descriptor).unwrap_or_default();
     let len = super::get_u32(descriptor, 16).unwrap_or_default();
@@ -56,7 +56,8 @@ fn large(descriptor: &[u8; Descriptor::BYTES]) -> String {
     format!("{len} bytes in {pages} pages from page {page}")
 }
 
-/// Bytes as text in quotes if they are printable, else in hexadecimal; cut if they are many.
+/// Returns bytes as text in quotes if they are printable, and in hexadecimal otherwise; cut off if
+/// they are many.
 fn shown(bytes: &[u8]) -> String {
     let text = std::str::from_utf8(bytes).ok();
     match text.filter(|text| text.chars().all(|c| !c.is_control())) {

@@ -1,51 +1,53 @@
 //! The records of several logs in the order of their timestamps.
 //!
-//! A commit was acknowledged only if all timestamps up to its own were durable. So what counts ends before the first
-//! timestamp that is in no log; the records behind it were never acknowledged.
+//! A commit was acknowledged only if all timestamps up to its own were durable. The valid records
+//! therefore end before the first timestamp that is in no log; later records were never
+//! acknowledged.
 
 use super::reader::{LogReader, LogStep};
 use super::record::Record;
 
-/// What the merge wants or has.
+/// The next step of a merge: it needs bytes, has a record, or is at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeStep {
-    /// These bytes are to be read, and given by [`LogMerge::give`]. Each log asks for itself: go on asking for
-    /// the next step meanwhile.
+    /// The caller must read these bytes and pass them to [`LogMerge::give`]. Each log asks for its
+    /// own bytes, so keep calling for the next step meanwhile.
     Read {
-        /// Of which log.
+        /// The index of the log.
         log: usize,
-        /// Where on the device.
+        /// The address on the device in bytes.
         offset_bytes: u64,
-        /// How much.
+        /// The number of bytes.
         len_bytes: u32,
     },
-    /// Nothing more can be said before something that was asked for is given.
+    /// The merge cannot continue before bytes that it asked for are given.
     Wait,
-    /// The next record is there: [`LogMerge::record`].
+    /// The next record is available: [`LogMerge::record`].
     Record,
-    /// There are no more: [`LogMerge::end`].
+    /// There are no more records: [`LogMerge::end`].
     End,
 }
 
-/// What the logs held.
+/// A summary of the merged logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergeEnd {
-    /// The first timestamp that is in no log: the next one to be given out.
+    /// The first timestamp that is in no log, which is the next one to be given out.
     pub next_timestamp: u64,
-    /// Records that came out.
+    /// The number of records that were returned.
     pub taken: u64,
-    /// Records before the first timestamp that was asked for.
+    /// The number of records before the first timestamp that was asked for.
     pub skipped: u64,
-    /// Records behind the gap: of unacknowledged commits.
+    /// The number of records after the gap, which belong to unacknowledged commits.
     pub dropped: u64,
-    /// A log says that all commits up to this timestamp were durable; 0: none says anything.
+    /// The timestamp up to which all commits were durable, according to any of the logs; 0 if no
+    /// log says.
     pub durable_timestamp: u64,
-    /// A log says that more of itself was durable than is there.
+    /// Whether a log says that more of itself was durable than is there.
     pub lost: bool,
 }
 
 impl MergeEnd {
-    /// Whether something is missing that was durable once. A crash leaves no such logs.
+    /// Whether something is missing that was durable once. A crash alone leaves no such logs.
     pub fn is_damaged(&self) -> bool {
         self.lost || self.durable_timestamp >= self.next_timestamp
     }
@@ -53,11 +55,11 @@ impl MergeEnd {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
-    /// Not looked at yet.
+    /// The log was not looked at yet.
     Unknown,
-    /// Waits for bytes.
+    /// The log waits for bytes.
     Asked,
-    /// Its next record has this timestamp.
+    /// The next record of the log has this timestamp.
     Timestamp(u64),
     Ended,
 }
@@ -66,16 +68,17 @@ enum Head {
 #[derive(Clone, Debug)]
 pub struct LogMerge {
     logs: Vec<(LogReader, Head)>,
-    /// The log whose record came out last.
+    /// The log whose record was returned last.
     current: Option<usize>,
-    /// A log has a greater timestamp, and none has the next: all that is left is counted only.
+    /// Whether some log has a greater timestamp and none has the next one. The rest is then only
+    /// counted.
     gap: bool,
     end: MergeEnd,
     over: bool,
 }
 
 impl LogMerge {
-    /// The records of these logs from `first_timestamp` on.
+    /// Merges the records of these logs, from `first_timestamp` on.
     pub fn new(readers: impl IntoIterator<Item = LogReader>, first_timestamp: u64) -> Self {
         let logs: Vec<_> = readers.into_iter().map(|reader| (reader, Head::Unknown)).collect();
         // Where a log of an earlier incarnation was ended, all before was there.
@@ -93,7 +96,8 @@ impl LogMerge {
         }
     }
 
-    /// A reader of the same logs that goes on where this one is. What was asked for and is not there yet it asks for again.
+    /// Returns a reader of the same logs that continues at this position. It asks again for bytes
+    /// that this one asked for and did not get.
     pub fn rest(&self) -> Self {
         let mut here = self.clone();
         for (_, head) in &mut here.logs {
@@ -104,7 +108,7 @@ impl LogMerge {
         here
     }
 
-    /// Goes on to the next record, or to what is needed for it. The record before is gone.
+    /// Continues to the next record, or returns what is needed for it. The previous record is gone.
     pub fn advance(&mut self) -> MergeStep {
         if let Some(current) = self.current.take() {
             self.logs[current].1 = Head::Unknown;
@@ -170,7 +174,7 @@ impl LogMerge {
         }
     }
 
-    /// Gives log `log` the bytes that it asked for, see [`LogReader::give`].
+    /// Gives log `log` the bytes that it asked for; see [`LogReader::give`].
     pub fn give(&mut self, log: usize, bytes: &[u8]) {
         if let Some((reader, head)) = self.logs.get_mut(log)
             && *head == Head::Asked
@@ -180,28 +184,30 @@ impl LogMerge {
         }
     }
 
-    /// The record that [`advance`](Self::advance) came to.
+    /// Returns the record that [`advance`](Self::advance) came to.
     pub fn record(&self) -> Option<Record<'_>> {
         self.logs[self.current?].0.record()
     }
 
-    /// Which log that record is in, and where it ends in the log's byte stream.
+    /// Returns the log that the current record is in, and the position in that log's byte stream at
+    /// which the record ends.
     pub fn place(&self) -> Option<(usize, u64)> {
         let log = self.current?;
         Some((log, self.logs[log].0.lsn()))
     }
 
-    /// Where log `log` is being read, and the segment that comes after it.
+    /// Returns the address of the segment of log `log` that is being read, and that of the segment
+    /// after it.
     pub fn link(&self, log: usize) -> Option<(u64, u64)> {
         self.logs.get(log)?.0.link()
     }
 
-    /// What the logs held, once all was read.
+    /// Returns the summary of the logs, once all records were read.
     pub fn end(&self) -> Option<MergeEnd> {
         self.over.then_some(self.end)
     }
 
-    /// The logs, in the order in which they were given.
+    /// Returns the logs, in the order in which they were given.
     pub fn readers(&self) -> impl Iterator<Item = &LogReader> {
         self.logs.iter().map(|(reader, _)| reader)
     }

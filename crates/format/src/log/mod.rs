@@ -1,12 +1,18 @@
-//! The write-ahead log: formats and state machines without any I/O of their own, see docs/design/write-ahead-log.md.
+//! The write-ahead log: formats and state machines without any I/O, see
+//! docs/design/write-ahead-log.md.
 //!
-//! - Every worker has a log of its own: a stream of bytes, in which commit records lie one behind the other.
-//! - The stream is cut into chunks, each of which is one write of the device. No block is written twice in a
-//!   incarnation of the store, so that a torn write takes nothing with it that was there before.
-//! - Chunks lie in segments, runs of the store's space or of a device of their own, each of which names the next.
-//! - Timestamps rise along a log. A record counts if all records with smaller timestamps are there, in whichever log.
+//! - Every worker has its own log: a stream of bytes, in which commit records lie one behind the
+//!   other.
+//! - The stream is cut into chunks, each of which is one write of the device. No block is written
+//!   twice in an incarnation of the store, so that a torn write destroys nothing that was there
+//!   before.
+//! - Chunks lie in segments, runs of the store's space or of the log device, each of which names
+//!   the next.
+//! - Timestamps rise along a log. A record counts if all records with smaller timestamps are there,
+//!   in whichever log.
 //!
-//! All integers are little-endian, all checksums CRC-32C. What reads bytes never panics on any of them.
+//! All integers are little-endian, all checksums are CRC-32C. Decoding never panics, whatever the
+//! bytes are.
 
 mod chunk;
 mod describe;
@@ -29,38 +35,38 @@ pub use record::{Operation, RECORD_BYTES_MAX, Record, RecordBuilder};
 pub use segments::Segments;
 pub use writer::{LogWriter, PlannedWrite};
 
-/// The u16 at `at`, if there are so many bytes.
+/// Reads the u16 at `at`, if `bytes` are long enough.
 #[inline]
 fn get_u16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The u32 at `at`, if there are so many bytes.
+/// Reads the u32 at `at`, if `bytes` are long enough.
 #[inline]
 fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The u64 at `at`, if there are so many bytes.
+/// Reads the u64 at `at`, if `bytes` are long enough.
 #[inline]
 fn get_u64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Puts `value` at `at` of a header that is being made.
+/// Writes `value` at `at` of a new header.
 #[inline]
 fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// Makes a header whole: its magic number, and the checksum of bytes 8 to its end.
+/// Completes a header: writes its magic number, and the checksum of the bytes from 8 to its end.
 fn seal(header: &mut [u8], magic: [u8; 4]) {
     set(header, 0, &magic);
     let sum = crc_fast::crc32_iscsi(&header[8..]);
     set(header, 4, &sum.to_le_bytes());
 }
 
-/// Whether this is a whole header with this magic number.
+/// Whether `header` has this magic number and a valid checksum.
 fn is_sealed(header: &[u8], magic: [u8; 4]) -> bool {
     header.starts_with(&magic)
         && header

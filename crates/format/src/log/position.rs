@@ -1,23 +1,24 @@
-//! Places in a log, and what tells one log from another.
+//! Positions in a log, and the identity of a log.
 //!
-//! A position is where a chunk begins, or will begin. It holds all that a reader needs to know beforehand.
+//! A position is the place at which a chunk begins, or will begin. It holds everything that a
+//! reader needs to know beforehand.
 
 use super::{get_u16, get_u32, get_u64, set};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Which log something belongs to: of which store, in which of its incarnations, of which worker.
+/// Identifies a log: the store, the incarnation of the store, and the log's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogIdentity {
-    /// Made of the store's id.
+    /// A number made of the store's id.
     pub store: u64,
-    /// Another number each time the store is opened for writing; never one that was used before.
+    /// The number of the incarnation, another one each time the store is opened for writing.
     pub incarnation: u64,
-    /// Index of the log, from 0.
+    /// The index of the log, from 0.
     pub log: u16,
 }
 
 impl LogIdentity {
-    /// The log `log` of an incarnation of a store.
+    /// Returns the identity of the log `log` of an incarnation of a store.
     pub fn new(store_id: [u8; 16], incarnation: u64, log: u16) -> Self {
         // The id is random: its halves together are as good as a hash.
         let half = |at| get_u64(&store_id, at).unwrap_or_default();
@@ -25,31 +26,32 @@ impl LogIdentity {
     }
 }
 
-/// Sizes of a log.
+/// The sizes of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogGeometry {
-    /// Chunks begin at multiples of this, bytes: the device's logical block, and no less than 4,096, so that no
-    /// two chunks share what the device writes as one.
+    /// The alignment of chunks in bytes: the device's logical block, and at least 4,096, so that no
+    /// two chunks share a block that the device writes as one.
     pub block_bytes: u32,
-    /// Bytes of each segment.
+    /// The size of each segment in bytes.
     pub segment_bytes: u32,
 }
 
 impl LogGeometry {
-    /// Smallest block, bytes.
+    /// The smallest block in bytes.
     pub const BLOCK_BYTES_MIN: u32 = 512;
-    /// Largest segment, bytes.
+    /// The largest segment in bytes.
     pub const SEGMENT_BYTES_MAX: u32 = 1 << 30;
-    /// Fewest blocks of a segment.
+    /// The minimum number of blocks in a segment.
     pub const SEGMENT_BLOCKS_MIN: u32 = 4;
 
-    /// Bytes of records that a segment surely takes, in chunks as they come: it loses its header, the chunks' heads, and an end
-    /// that is left unused. With blocks of 512 bytes and four of them, 1,360 of 2,048 bytes are left.
+    /// Returns the number of bytes of records that always fit a segment, whatever their chunks. The
+    /// segment loses its header, the chunks' headers, and an end that is left unused. With four
+    /// blocks of 512 bytes, 1,360 of 2,048 bytes are left.
     pub fn room_bytes(&self) -> u64 {
         u64::from(self.segment_bytes / 8 * 5)
     }
 
-    /// What is wrong with the sizes, if something is.
+    /// Returns the fault of the sizes, or `None` if they are valid.
     pub fn fault(&self) -> Option<&'static str> {
         let Self { block_bytes: block, segment_bytes: segment } = *self;
         if !block.is_power_of_two() || block < Self::BLOCK_BYTES_MIN {
@@ -64,40 +66,43 @@ impl LogGeometry {
     }
 }
 
-/// Where a chunk begins or will begin: a reader that starts there sees everything that is appended later.
+/// The position at which a chunk begins or will begin. A reader that starts there sees everything
+/// that is appended later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPosition {
-    /// Incarnation of the store that wrote it.
+    /// The incarnation of the store that wrote the log.
     pub incarnation: u64,
-    /// Where the segment begins, bytes.
+    /// The address of the segment on the device in bytes.
     pub segment_offset_bytes: u64,
-    /// Number of the segment in its log, from 0.
+    /// The number of the segment in its log, from 0.
     pub segment_sequence: u64,
-    /// Number of the chunk in its log, from 0.
+    /// The number of the chunk in its log, from 0.
     pub chunk_sequence: u64,
-    /// The chunk's place in the log's byte stream.
+    /// The position of the chunk in the log's byte stream.
     pub lsn: u64,
-    /// Where in the segment the chunk begins, bytes. The end of the segment means: in the next one.
+    /// The offset of the chunk in the segment in bytes. The end of the segment stands for the next
+    /// segment.
     pub at_bytes: u32,
-    /// Sizes of the log.
+    /// The sizes of the log.
     pub geometry: LogGeometry,
-    /// Index of the log.
+    /// The index of the log.
     pub log: u16,
-    /// Each write of the log survived power loss before the next one began.
+    /// Whether each write of the log survived power loss before the next one began.
     pub flushed: bool,
-    /// The last commit that counts; none: all do. The timestamps behind it were given out again in a later incarnation of the store.
+    /// The timestamp of the last valid commit; `None` if all are valid. A later incarnation of the
+    /// store gave out later timestamps again.
     pub timestamp_max: Option<u64>,
 }
 
 impl LogPosition {
-    /// Bytes of an encoded position, and of one in a log of an earlier incarnation.
+    /// The size of an encoded position in bytes.
     pub const BYTES: usize = 56;
-    /// Bytes of an encoded position in a log of an earlier incarnation.
+    /// The size of an encoded position in a log of an earlier incarnation, in bytes.
     pub const BYTES_ENDED: usize = 64;
     /// Flag: `flushed`.
     const FLUSHED: u16 = 1;
 
-    /// Its bytes.
+    /// Encodes the position.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; Self::BYTES];
         set(&mut bytes, 0, &self.incarnation.to_le_bytes());
@@ -116,7 +121,8 @@ impl LogPosition {
         bytes
     }
 
-    /// Decodes a position and checks that it is possible. Only the checksum of its container proves that it is right.
+    /// Decodes a position and checks that it is possible. Only the checksum of its container proves
+    /// that it is right.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let position = (|| {
             Some(Self {
@@ -150,7 +156,7 @@ impl LogPosition {
         }
     }
 
-    /// What is wrong with the position, if something is.
+    /// Returns the fault of the position, or `None` if it is valid.
     fn fault(&self) -> Option<&'static str> {
         let LogGeometry { block_bytes: block, segment_bytes: segment } = self.geometry;
         if let Some(fault) = self.geometry.fault() {
@@ -169,7 +175,7 @@ impl LogPosition {
         }
     }
 
-    /// The same place in a log that ended with the commit `timestamp`, or before.
+    /// Returns the same position in a log whose last valid commit is `timestamp` or an earlier one.
     pub fn ended_at(self, timestamp: u64) -> Self {
         Self {
             timestamp_max: Some(
@@ -179,12 +185,13 @@ impl LogPosition {
         }
     }
 
-    /// Whether a commit that is found in the log has a timestamp that a later incarnation gave to another one.
+    /// Whether a later incarnation gave the same timestamp to another commit, so that this one does
+    /// not count.
     pub fn is_past(&self, timestamp: u64) -> bool {
         self.timestamp_max.is_some_and(|last| timestamp > last)
     }
 
-    /// The log that this is a place in.
+    /// Returns the identity of the log.
     pub fn identity(&self, store: u64) -> LogIdentity {
         LogIdentity { store, incarnation: self.incarnation, log: self.log }
     }

@@ -1,8 +1,8 @@
 //! The reading end of one log: says what to read, is given the bytes, and finds the records.
 //!
-//! What is found is a prefix of what was appended after the start: the first chunk that is not the next one of
-//! this log, whole, ends it. Behind the end the reader only looks for signs that something is missing that was
-//! durable once.
+//! The records that it finds are a prefix of those that were appended after the start. The prefix
+//! ends at the first chunk that is torn, or is not the next one of this log. Behind the end the
+//! reader only looks for signs that something is missing that was durable once.
 
 use std::ops::Range;
 
@@ -12,45 +12,46 @@ use super::record::{Record, record_bytes};
 use super::segment::SegmentHeader;
 use super::window::{Fetched, Window};
 
-/// What a log wants or has.
+/// The next step of a log reader: it needs bytes, has a record, or is at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogStep {
-    /// These bytes are to be read, and given by [`LogReader::give`].
+    /// The caller must read these bytes and pass them to [`LogReader::give`].
     Read { offset_bytes: u64, len_bytes: u32 },
-    /// A record is there: [`LogReader::record`].
+    /// A record is available: [`LogReader::record`].
     Record,
-    /// There is nothing more: [`LogReader::end`].
+    /// There are no more records: [`LogReader::end`].
     End,
 }
 
-/// Why a log ends where it does.
+/// The reason why a log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
     /// No chunk of this log follows.
     Nothing,
-    /// The next chunk is there in part.
+    /// The next chunk is incomplete.
     Torn,
     /// The device ends, or could not be read.
     Short,
-    /// A chunk is whole, and what it holds makes no sense.
+    /// A chunk is whole, but its content is invalid.
     Damaged(&'static str),
 }
 
-/// How a log ended.
+/// The end of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEnd {
-    /// Where the next chunk would have been.
+    /// The position at which the next chunk would have been.
     pub position: LogPosition,
-    /// Where the last good record or chunk ends in the byte stream.
+    /// The position in the byte stream at which the last good record or chunk ends.
     pub lsn: u64,
-    /// Timestamp of the last record, or the last one that counts; 0: there was none.
+    /// The timestamp of the last record that counts; 0 if there was none.
     pub timestamp: u64,
-    /// Why it ends there.
+    /// The reason why the log ends there.
     pub reason: EndReason,
-    /// Something behind the end says that the log was durable up to here: what lies between was damaged, and is
-    /// not the end that a crash leaves.
+    /// The position up to which the log was durable once, according to something behind the end.
+    /// The log is damaged between the two, which a crash alone does not cause.
     pub lost_to_lsn: Option<u64>,
-    /// The log says that all commits up to this timestamp were durable, in whatever log; 0: it says nothing.
+    /// The timestamp up to which all commits in all logs were durable, according to this log; 0 if
+    /// the log does not say.
     pub durable_timestamp: u64,
 }
 
@@ -69,7 +70,7 @@ enum State {
     Ended,
 }
 
-/// Where the record is that was found last.
+/// The location of the last record found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -82,39 +83,42 @@ enum Found {
 #[derive(Clone, Debug)]
 pub struct LogReader {
     identity: LogIdentity,
-    /// Where the next chunk is; moves on with each chunk.
+    /// The position of the next chunk.
     position: LogPosition,
     next_offset_bytes: Option<u64>,
     window: Window,
     state: State,
-    /// What is left of the chunk's payload, in the window.
+    /// The rest of the chunk's payload, in the window.
     payload: Range<usize>,
-    /// Until the first record begins: what comes before belongs to one that began before the start.
+    /// Whether the first record is still to come. Bytes before it belong to a record that began
+    /// before the start.
     skipping: bool,
     partial: Vec<u8>,
     found: Found,
     timestamp: u64,
-    /// End of the last record in the byte stream, or of the last chunk if a record is cut there.
+    /// The end of the last record in the byte stream, or of the last chunk if a record is cut
+    /// there.
     lsn: u64,
     segments: Vec<u64>,
-    /// Chunks that nothing says are durable.
+    /// The chunks that nothing marks as durable.
     in_doubt: Vec<InDoubt>,
     durable_timestamp: u64,
     end: Option<LogEnd>,
 }
 
-/// A chunk that may be in a cache only: the write that brought it may have failed, or not have ended.
+/// A chunk that may be only in a cache: its write may have failed, or may not have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InDoubt {
-    /// Where its write began: the header of the segment comes with its first chunk.
+    /// The address of the write in bytes. The write of a segment's first chunk begins with the
+    /// segment's header.
     pub offset_bytes: u64,
-    /// Bytes of the write.
+    /// The size of the write in bytes.
     pub len_bytes: u32,
-    /// Where its payload ends in the log's byte stream.
+    /// The end of the write's payload in the log's byte stream.
     end_lsn: u64,
 }
 
-/// What came of looking for a record in a chunk.
+/// The result of looking for a record in a chunk.
 enum Parsed {
     Record,
     Nothing,
@@ -122,8 +126,8 @@ enum Parsed {
 }
 
 impl LogReader {
-    /// A reader of the log of the store with this identity number, from `start` on, that asks for up to
-    /// `read_bytes` at once (one block at least).
+    /// Creates a reader for the log of the store with this number. It begins at `start` and asks
+    /// for up to `read_bytes` at once (at least one block).
     pub fn new(store: u64, start: LogPosition, read_bytes: u32) -> Self {
         Self {
             identity: start.identity(store),
@@ -144,7 +148,7 @@ impl LogReader {
         }
     }
 
-    /// Goes on to the next record, or to what is needed for it. The record before is gone.
+    /// Continues to the next record, or returns what is needed for it. The previous record is gone.
     pub fn advance(&mut self) -> LogStep {
         if self.found == Found::Partial {
             self.partial.clear();
@@ -173,13 +177,13 @@ impl LogReader {
         }
     }
 
-    /// Gives the bytes that were asked for. Fewer mean that the device has no more, none that it could not be
-    /// read: the log ends there.
+    /// Gives the bytes that were asked for. Fewer bytes mean that the device has no more; none mean
+    /// that it could not be read, and the log ends there.
     pub fn give(&mut self, bytes: &[u8]) {
         self.window.give(bytes);
     }
 
-    /// The record that [`advance`](Self::advance) came to.
+    /// Returns the record that [`advance`](Self::advance) came to.
     pub fn record(&self) -> Option<Record<'_>> {
         match &self.found {
             Found::Nothing => None,
@@ -188,43 +192,45 @@ impl LogReader {
         }
     }
 
-    /// Where the record that was found last ends in the byte stream.
+    /// Returns the position in the byte stream at which the last record found ends.
     pub fn lsn(&self) -> u64 {
         self.lsn
     }
 
-    /// Bytes of each segment of the log.
+    /// Returns the size of each segment in bytes.
     pub fn segment_bytes(&self) -> u32 {
         self.position.geometry.segment_bytes
     }
 
-    /// The last commit that counts, if the log was ended by a later incarnation of the store.
+    /// Returns the timestamp of the last valid commit, if a later incarnation of the store ended
+    /// the log.
     pub fn timestamp_max(&self) -> Option<u64> {
         self.position.timestamp_max
     }
 
-    /// Whether the record with this timestamp is none that counts.
+    /// Whether the record with this timestamp does not count, because a later incarnation gave the
+    /// timestamp to another commit.
     pub fn is_past(&self, timestamp: u64) -> bool {
         self.position.is_past(timestamp)
     }
 
-    /// What the log is made of and nothing in it says is durable.
+    /// Returns the writes that the log consists of and that nothing in the log marks as durable.
     pub fn in_doubt(&self) -> &[InDoubt] {
         &self.in_doubt
     }
 
-    /// How the log ended, once it did.
+    /// Returns the end of the log, once it was reached.
     pub fn end(&self) -> Option<LogEnd> {
         self.end
     }
 
-    /// The segment that the reader is in and the one that comes after it, if the reader knows.
+    /// Returns the current segment, and the next one if the reader knows it.
     pub fn link(&self) -> Option<(u64, u64)> {
         Some((self.position.segment_offset_bytes, self.next_offset_bytes?))
     }
 
-    /// Offsets of the segments that were entered so far: none of them may be used for anything else before the
-    /// records are safe elsewhere.
+    /// Returns the offsets of the segments that were entered so far. They must not be used for
+    /// anything else before their records are safe elsewhere.
     pub fn segments(&self) -> &[u64] {
         &self.segments
     }
@@ -329,7 +335,7 @@ impl LogReader {
         None
     }
 
-    /// Looks for a record in what is left of the chunk.
+    /// Looks for a record in the rest of the chunk.
     fn parse(&mut self) -> Parsed {
         let payload = &self.window.bytes()[self.payload.clone()];
         if self.partial.is_empty() {
@@ -379,7 +385,7 @@ impl LogReader {
         Parsed::Record
     }
 
-    /// Goes on in the next segment, if the log does.
+    /// Continues in the next segment, if the log does.
     fn peek(&mut self, reason: EndReason) -> Option<LogStep> {
         let Some(next) = self.next_offset_bytes else {
             self.state = State::Tail(reason, self.position.at_bytes);
@@ -416,7 +422,8 @@ impl LogReader {
         None
     }
 
-    /// Looks behind the end, block by block, for chunks of this log that say that more of it was durable.
+    /// Looks behind the end, block by block, for chunks of this log that say that more of it was
+    /// durable.
     fn tail(&mut self, reason: EndReason, from: u32, in_next: bool) -> Option<LogStep> {
         let geometry = self.position.geometry;
         let base = match (in_next, self.next_offset_bytes) {
@@ -473,7 +480,8 @@ impl LogReader {
     }
 }
 
-/// The timestamp of the record that these bytes are, if they are one that can follow `timestamp`.
+/// Checks that the bytes are a record that can follow `timestamp`, and returns the record's
+/// timestamp.
 fn check(bytes: &[u8], timestamp: u64) -> Result<u64, &'static str> {
     let record = Record::decode(bytes)?;
     if record.timestamp <= timestamp { Err("timestamps do not rise") } else { Ok(record.timestamp) }

@@ -1,16 +1,16 @@
 //! Commit records: a timestamp and the operations of one transaction.
 //!
-//! A record that decodes is whole: its checksum is right, and its operations fill it exactly. Lengths are
-//! checked against the bytes that are there before anything is done by them.
+//! A record that decodes is whole: its checksum is right, and its operations fill it exactly.
+//! Lengths are checked against the available bytes before they are used.
 
 use super::{get_u16, get_u32, get_u64};
 use crate::error::{Error, ErrorKind, Result};
 use crate::large::Descriptor;
 
-/// Bytes before a record's first operation: length u32, checksum of what follows u32, timestamp u64, number of
-/// operations u32, flags u32 (zero).
+/// Bytes before a record's first operation: length u32, checksum of what follows u32, timestamp
+/// u64, number of operations u32, flags u32 (zero).
 pub(super) const RECORD_HEADER_BYTES: usize = 24;
-/// Longest record, bytes.
+/// The maximum size of a record in bytes.
 pub const RECORD_BYTES_MAX: usize = 1 << 30;
 /// Bytes before an operation's key or name: kind u8, zero u8, length of the key u16, tree u32.
 const OPERATION_HEAD_BYTES: usize = 8;
@@ -22,57 +22,57 @@ const CREATE_TABLE: u8 = 4;
 const DROP_TABLE: u8 = 5;
 const RENAME_TABLE: u8 = 6;
 
-/// One change of a transaction. It says what is there afterwards, so that doing it twice does no harm.
+/// One change of a transaction. It states the result, so that applying it twice does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
-    /// The key has this value.
+    /// A key gets this value.
     Put {
-        /// Of this tree.
+        /// The tree of the table.
         tree: u32,
         /// The key.
         key: &'a [u8],
-        /// Its value from then on.
+        /// The new value of the key.
         value: &'a [u8],
     },
-    /// The key has the large value of this descriptor, whose pages are on the device already.
+    /// A key gets the large value of this descriptor, whose pages are on the device already.
     PutLarge {
-        /// Of this tree.
+        /// The tree of the table.
         tree: u32,
         /// The key.
         key: &'a [u8],
-        /// Where the value is.
+        /// The location of the value.
         descriptor: [u8; Descriptor::BYTES],
     },
-    /// The key is not there.
+    /// The key is deleted.
     Delete {
-        /// Of this tree.
+        /// The tree of the table.
         tree: u32,
         /// The key.
         key: &'a [u8],
     },
-    /// There is a table of this name.
+    /// A table is created.
     CreateTable {
-        /// Its tree.
+        /// The tree of the table.
         tree: u32,
-        /// Its name.
+        /// The name of the table.
         name: &'a str,
     },
-    /// There is no such tree.
+    /// A table is dropped.
     DropTable {
-        /// Its tree.
+        /// The tree of the table.
         tree: u32,
     },
-    /// The table of this tree has this name, and no other.
+    /// A table gets another name.
     RenameTable {
-        /// Its tree.
+        /// The tree of the table.
         tree: u32,
-        /// Its name from then on.
+        /// The new name.
         name: &'a str,
     },
 }
 
 impl<'a> Operation<'a> {
-    /// Bytes in a record.
+    /// Returns the size of the operation in a record, in bytes.
     #[inline]
     pub fn encoded_bytes(&self) -> usize {
         OPERATION_HEAD_BYTES
@@ -85,7 +85,7 @@ impl<'a> Operation<'a> {
             }
     }
 
-    /// The operation at the start of `bytes`, and how many bytes it has.
+    /// Decodes the operation at the start of `bytes`, and returns its size.
     #[inline]
     fn decode(bytes: &'a [u8]) -> Option<(Self, usize)> {
         let key_len = usize::from(get_u16(bytes, 2)?);
@@ -115,13 +115,14 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Appends one record to a vector. Dropped before [`finish`](Self::finish), it takes back what it appended.
+/// Appends one record to a vector. If it is dropped before [`finish`](Self::finish), it removes
+/// what it appended.
 pub struct RecordBuilder<'a> {
     output: &'a mut Vec<u8>,
-    /// Where the record begins in `output`.
+    /// The offset in `output` at which the record begins.
     start: usize,
     operations: u32,
-    /// A key or name was too long for the format.
+    /// Whether a key or name was too long for the format.
     too_long: bool,
     finished: bool,
 }
@@ -182,14 +183,14 @@ impl<'a> RecordBuilder<'a> {
         self.output.extend_from_slice(&[kind, 0, k0, k1, t0, t1, t2, t3]);
     }
 
-    /// Bytes of the record so far.
+    /// Returns the size of the record so far, in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.output.len() - self.start
     }
 
-    /// Ends the record and returns its length in bytes. Refused as `Invalid`, and taken back, if it is longer
-    /// than a record may be.
+    /// Ends the record and returns its length in bytes. A record that is longer than allowed is
+    /// removed again, and the error is `Invalid`.
     #[inline]
     pub fn finish(mut self) -> Result<usize> {
         let len = self.bytes();
@@ -220,19 +221,19 @@ impl Drop for RecordBuilder<'_> {
     }
 }
 
-/// A record that was found to be whole.
+/// A valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// When the transaction committed, in the order of all.
+    /// The commit timestamp.
     pub timestamp: u64,
-    /// How many operations there are.
+    /// The number of operations.
     pub operation_count: u32,
-    /// The operations, checked.
+    /// The encoded operations, which were checked.
     operations: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// The record that fills `bytes` exactly, or what is wrong with them.
+    /// Decodes the record that fills `bytes` exactly, or returns the fault.
     #[inline]
     pub fn decode(bytes: &'a [u8]) -> Result<Self, &'static str> {
         let record = Self::checked(bytes)?;
@@ -248,7 +249,8 @@ impl<'a> Record<'a> {
         Ok(record)
     }
 
-    /// The record that fills `bytes` exactly, with its checksum compared and its operations not looked at.
+    /// Checks the length and the checksum of the record that fills `bytes` exactly, and not its
+    /// operations.
     fn checked(bytes: &'a [u8]) -> Result<Self, &'static str> {
         const SHORT: &str = "the record is shorter than its header";
         let len = get_u32(bytes, 0).ok_or(SHORT)?;
@@ -268,7 +270,7 @@ impl<'a> Record<'a> {
         Ok(Self { timestamp, operation_count, operations: &bytes[RECORD_HEADER_BYTES..] })
     }
 
-    /// A record whose bytes were decoded before and have not changed since.
+    /// Returns a record whose bytes were decoded before and have not changed since.
     #[inline]
     pub(super) fn again(bytes: &'a [u8]) -> Option<Self> {
         Some(Self {
@@ -278,7 +280,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// The operations, in the order in which they are to be done.
+    /// Returns the operations, in the order in which they must be applied.
     #[inline]
     pub fn operations(&self) -> impl Iterator<Item = Operation<'a>> + use<'a> {
         let mut rest = self.operations;
@@ -289,14 +291,15 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Bytes of the record.
+    /// Returns the size of the record in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         RECORD_HEADER_BYTES + self.operations.len()
     }
 }
 
-/// Length in bytes of the record that begins here, if its length is there and can be one.
+/// Returns the length in bytes of the record that begins here, if the length is available and
+/// valid.
 #[inline]
 pub(super) fn record_bytes(bytes: &[u8]) -> Option<Result<usize, &'static str>> {
     let len = get_u32(bytes, 0)? as usize;

@@ -1,7 +1,7 @@
 //! Segments: the runs of space that a log lies in.
 //!
-//! The first block of a segment says what it is and which segment comes next. It is written together with the
-//! segment's first chunk, once, and never again: the next segment is chosen before.
+//! The first block of a segment describes the segment and names the next one. It is written once,
+//! together with the segment's first chunk: the next segment is chosen before.
 
 use super::position::{LogGeometry, LogIdentity};
 use super::{get_u16, get_u32, get_u64, is_sealed, seal, set};
@@ -10,7 +10,7 @@ use super::{get_u16, get_u32, get_u64, is_sealed, seal, set};
 pub(super) const SEGMENT_HEADER_BYTES: usize = 96;
 const MAGIC: [u8; 4] = *b"qlgs";
 
-/// What the first block of a segment says.
+/// The content of the first block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
     pub(super) identity: LogIdentity,
@@ -18,13 +18,13 @@ pub(super) struct SegmentHeader {
     pub(super) sequence: u64,
     /// Number of the segment's first chunk.
     pub(super) first_chunk: u64,
-    /// Place of that chunk's payload in the log's byte stream.
+    /// The position of that chunk's payload in the log's byte stream.
     pub(super) lsn: u64,
-    /// All of the log before this was durable when the header was made.
+    /// The position up to which the log was durable when the header was made.
     pub(super) durable_lsn: u64,
-    /// Where the segment itself begins, bytes: tells misdirected writes.
+    /// The address of the segment itself in bytes, to detect misdirected writes.
     pub(super) offset_bytes: u64,
-    /// Where the next segment begins, bytes.
+    /// The address of the next segment in bytes.
     pub(super) next_offset_bytes: u64,
     pub(super) geometry: LogGeometry,
 }
@@ -47,7 +47,8 @@ impl SegmentHeader {
         bytes
     }
 
-    /// The header at the start of `bytes`, if there is one of this log, and of a segment at `offset_bytes`.
+    /// Decodes the header at the start of `bytes`, if it belongs to this log and to a segment at
+    /// `offset_bytes`.
     pub(super) fn decode(bytes: &[u8], identity: LogIdentity, offset_bytes: u64) -> Option<Self> {
         let bytes = bytes.get(..SEGMENT_HEADER_BYTES)?;
         if !is_sealed(bytes, MAGIC) {

@@ -1,40 +1,43 @@
-//! Which segments of a log device are free.
+//! The free segments of a log device.
 //!
-//! What always holds: a segment is handed out once until it is given back, and none that lies where a claim is: the logs that
-//! recovery still reads. Low ones go first, so that a file stays as small as it can.
+//! Invariant: a segment is handed out at most once until it is given back, and never if it overlaps
+//! a claim, which is a log that recovery still reads. Low segments are handed out first, so that a
+//! file stays as small as it can.
 
 use std::ops::Range;
 
 /// The segments of a device that holds nothing but logs, in order.
 #[derive(Debug)]
 pub struct Segments {
-    /// Where the first one begins on the device, bytes.
+    /// The address of the first segment on the device in bytes.
     start_bytes: u64,
     segment_bytes: u64,
-    /// Whether each is handed out, as far as one ever was.
+    /// Whether each segment is handed out, up to the highest one that ever was.
     taken: Vec<bool>,
     used: u64,
-    /// Bytes of the device that are logs of an earlier incarnation, whose segments may have had another size.
+    /// The ranges of the device with logs of an earlier incarnation, whose segments may have had
+    /// another size.
     claims: Vec<Range<u64>>,
 }
 
 impl Segments {
-    /// All are free.
+    /// Creates the segments of a device; all are free.
     pub fn new(start_bytes: u64, segment_bytes: u64) -> Self {
         Self { start_bytes, segment_bytes, taken: Vec::new(), used: 0, claims: Vec::new() }
     }
 
-    /// How many fit on so many bytes of a device.
+    /// Returns the number of segments that fit on `device_bytes` bytes of a device.
     pub fn count(&self, device_bytes: u64) -> u64 {
         device_bytes.saturating_sub(self.start_bytes) / self.segment_bytes
     }
 
-    /// Where a segment ends on the device, given where it begins, bytes.
+    /// Returns the end of the segment that begins at `offset_bytes`.
     pub fn end_bytes(&self, offset_bytes: u64) -> u64 {
         offset_bytes + self.segment_bytes
     }
 
-    /// The first one that is free, by its offset on the device. It may lie past the device's end as it is now.
+    /// Returns the offset of the first free segment on the device. It may lie past the present end
+    /// of the device.
     pub fn first_free(&self) -> u64 {
         let mut index = 0;
         loop {
@@ -53,7 +56,7 @@ impl Segments {
         ((offset_bytes - self.start_bytes) / self.segment_bytes) as usize
     }
 
-    /// Takes the one at this offset.
+    /// Takes the segment at this offset.
     pub fn take(&mut self, offset_bytes: u64) {
         let index = self.index(offset_bytes);
         if self.taken.len() <= index {
@@ -62,7 +65,7 @@ impl Segments {
         self.used += u64::from(!std::mem::replace(&mut self.taken[index], true));
     }
 
-    /// Gives one back.
+    /// Gives a segment back.
     pub fn give(&mut self, offset_bytes: u64) {
         let index = self.index(offset_bytes);
         if let Some(taken) = self.taken.get_mut(index) {
@@ -75,12 +78,12 @@ impl Segments {
         self.claims.push(range);
     }
 
-    /// The logs of the earlier incarnation are needed no more.
+    /// Releases the logs of the earlier incarnation, which are no longer needed.
     pub fn release_claims(&mut self) {
         self.claims.clear();
     }
 
-    /// How many are handed out.
+    /// Returns the number of segments that are handed out.
     pub fn used(&self) -> u64 {
         self.used
     }

@@ -1,40 +1,40 @@
-//! The part of a segment that a reader has in memory, and what it asks the device for.
+//! The part of a segment that a reader has in memory, and the reads that it asks for.
 //!
-//! Reads are multiples of the block, lie within one segment, and are never longer than was agreed.
+//! Reads are multiples of the block, lie within one segment, and are never longer than agreed.
 
 use std::ops::Range;
 
 use super::position::LogGeometry;
 
-/// What came of asking for bytes of a segment.
+/// The result of asking for bytes of a segment.
 pub(super) enum Fetched {
-    /// They are there, in [`Window::bytes`].
+    /// The bytes are in [`Window::bytes`].
     Ready(Range<usize>),
-    /// These bytes of the device are to be read and given first.
+    /// The caller must first read these bytes of the device and give them.
     Ask { offset_bytes: u64, len_bytes: u32 },
-    /// The device does not have them.
+    /// The device does not have the bytes.
     Missing,
 }
 
-/// Bytes of one segment.
+/// The bytes of one segment that were read.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     geometry: LogGeometry,
-    /// Bytes to ask for at once.
+    /// The number of bytes to ask for at once.
     read_bytes: u32,
-    /// Where the segment begins on the device.
+    /// The address of the segment on the device.
     segment_offset_bytes: u64,
-    /// Where in the segment the window begins.
+    /// The offset of the window in the segment.
     start: u32,
     bytes: Vec<u8>,
-    /// Bytes asked for and not given yet.
+    /// The number of bytes that were asked for and not given yet.
     asked: Option<u32>,
-    /// The device gave less than was asked for: there is no more of this segment.
+    /// Whether the device gave less than was asked for, so that there is no more of this segment.
     short: bool,
 }
 
 impl Window {
-    /// Nothing yet of the segment at `segment_offset_bytes`.
+    /// Creates an empty window of the segment at `segment_offset_bytes`.
     pub(super) fn new(geometry: LogGeometry, segment_offset_bytes: u64, read_bytes: u32) -> Self {
         let block = geometry.block_bytes.max(1);
         Self {
@@ -48,13 +48,13 @@ impl Window {
         }
     }
 
-    /// What is there, for ranges that [`fetch`](Self::fetch) gave last.
+    /// Returns the bytes that the ranges of the last [`fetch`](Self::fetch) refer to.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Looks at the segment at `segment_offset_bytes` from now on.
+    /// Moves the window to the segment at `segment_offset_bytes`.
     pub(super) fn turn_to(&mut self, segment_offset_bytes: u64) {
         if self.segment_offset_bytes != segment_offset_bytes {
             self.segment_offset_bytes = segment_offset_bytes;
@@ -64,7 +64,8 @@ impl Window {
         }
     }
 
-    /// Bytes `from..from + len` of the segment, which are within it. `ahead`: what follows is wanted, too.
+    /// Returns the bytes `from..from + len` of the segment, which must lie within it, or asks for
+    /// them. `ahead` says that the following bytes are wanted too.
     pub(super) fn fetch(&mut self, from: u32, len: u32, ahead: bool) -> Fetched {
         let (to, end) = (from + len, self.start + self.bytes.len() as u32);
         if from >= self.start && to <= end {

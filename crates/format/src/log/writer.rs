@@ -1,7 +1,8 @@
 //! The writing end of one worker's log: records go in, planned writes come out.
 //!
-//! What always holds: a block is planned once. A chunk is planned only if its segment's header is planned before
-//! it or with it, and that header names a segment that is ours already. Timestamps rise.
+//! Invariant: a block is planned once. A chunk is planned only after its segment's header or
+//! together with it, and that header names a next segment that this log owns already. Timestamps
+//! rise.
 
 use std::collections::VecDeque;
 
@@ -13,14 +14,15 @@ use super::record::RecordBuilder;
 use super::segment::SegmentHeader;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Memory for records that wait is given back when it is more than this and nothing waits, bytes.
+/// The size in bytes above which the memory for waiting records is given back when nothing waits.
 const PENDING_KEPT_MAX: usize = 1 << 20;
-/// The end of a segment is left unused, so that a chunk need not be cut, if it is less than this part of it.
+/// The end of a segment that is smaller than this fraction of it is left unused, so that a chunk
+/// need not be cut.
 const UNUSED_PART: u32 = 8;
 
-/// Where a planned write's bytes are put.
+/// Memory that takes the bytes of a planned write.
 pub trait WriteBuffer {
-    /// Bytes that can be put.
+    /// Returns the number of bytes that the buffer takes.
     fn capacity_bytes(&self) -> usize;
     /// Puts `bytes` at `at`; both lie within the capacity.
     fn put(&mut self, at: usize, bytes: &[u8]);
@@ -46,16 +48,16 @@ impl WriteBuffer for Buffer {
     }
 }
 
-/// A write that the device is to do.
+/// A write that the device must carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedWrite {
-    /// Where it goes on the device, bytes.
+    /// The address on the device in bytes.
     pub offset_bytes: u64,
-    /// A multiple of the block.
+    /// The size in bytes; a multiple of the block.
     pub len_bytes: u32,
-    /// The log up to here is durable once this write and all before it are.
+    /// The position up to which the log is durable once this write and all earlier ones are.
     pub end_lsn: u64,
-    /// Greatest timestamp of a record that ends before `end_lsn`; 0: there is none.
+    /// The greatest timestamp of a record that ends before `end_lsn`; 0 if there is none.
     pub greatest_timestamp: u64,
 }
 
@@ -77,38 +79,40 @@ struct InFlight {
 pub struct LogWriter {
     identity: LogIdentity,
     geometry: LogGeometry,
-    /// Appended, and from `taken` on not yet in a chunk.
+    /// The appended bytes. Those from `taken` on are not in a chunk yet.
     pending: Vec<u8>,
-    /// Bytes of `pending` that are in chunks.
+    /// The number of bytes of `pending` that are in chunks.
     taken: usize,
-    /// Place of the next chunk's payload in the byte stream.
+    /// The position of the next chunk's payload in the byte stream.
     lsn: u64,
-    /// End of the last record that is wholly in chunks.
+    /// The end of the last record that is completely in chunks.
     boundary_lsn: u64,
-    /// Ends and timestamps of the records that are not wholly in chunks.
+    /// The ends and timestamps of the records that are not completely in chunks.
     ends: VecDeque<(u64, u64)>,
     appended_timestamp: u64,
     chunked_timestamp: u64,
-    /// Segments that hold chunks, in order; the last is being filled.
+    /// The segments that hold chunks, in order; the last one is being filled.
     segments: VecDeque<Segment>,
     current: Segment,
-    /// Segments to go on in. The first is named by the current one's header.
+    /// The segments to continue in. The header of the current segment names the first one.
     upcoming: VecDeque<u64>,
-    /// Where in the current segment the next chunk begins; 0: the header is yet to be written.
+    /// The offset of the next chunk in the current segment; 0 if the segment's header is not
+    /// planned yet.
     at: u32,
     chunk_sequence: u64,
     in_flight: VecDeque<InFlight>,
     durable_lsn: u64,
     durable_timestamp: u64,
-    /// As far as this log was told: all commits up to this timestamp are durable, in whatever log.
+    /// The timestamp up to which all commits in all logs are durable, as far as this log was told.
     all_durable_timestamp: u64,
-    /// Writes that are done are durable, and what is written says so. Else nothing is said: power loss may take any of it.
+    /// Whether completed writes are durable. If so, chunks state how far the log is durable; if
+    /// not, they state nothing, because power loss may take any of it.
     flushed: bool,
 }
 
 impl LogWriter {
-    /// A log that begins in the segment at `current`, and goes on in the one at `next`, byte offsets. Refused as
-    /// `Invalid` if the sizes make no sense.
+    /// Creates a log that begins in the segment at `current` and continues in the one at `next`
+    /// (byte offsets). The error is `Invalid` if the sizes are not valid.
     #[inline]
     pub fn new(
         identity: LogIdentity,
@@ -143,20 +147,23 @@ impl LogWriter {
         })
     }
 
-    /// The same; `flushed`: writes count as done once they are durable. It is a log of such until this says otherwise.
+    /// Sets whether a write counts as done only once it is durable. This is so until it is set
+    /// otherwise.
     #[inline]
     pub fn flushed(mut self, flushed: bool) -> Self {
         self.flushed = flushed;
         self
     }
 
-    /// What is written of something that is durable as far as this log knows; 0: nothing is said.
+    /// Returns the durable position or timestamp that the log records for its reader; 0 if the log
+    /// makes no claim.
     fn claim(&self, durable: u64) -> u64 {
         if self.flushed { durable } else { 0 }
     }
 
-    /// Appends the record that `encode` makes, and returns its end in the log's byte stream. Timestamps must rise
-    /// along a log; one that does not is refused as `Invalid`, as is a record that is too long.
+    /// Appends the record that `encode` makes, and returns its end in the log's byte stream.
+    /// Timestamps must rise along a log. A record whose timestamp does not rise, or that is too
+    /// long, is refused as `Invalid`.
     #[inline]
     pub fn append(
         &mut self,
@@ -182,7 +189,8 @@ impl LogWriter {
         Ok(end)
     }
 
-    /// Gives up the bytes of `pending` that are in chunks, when moving the others costs less than they take.
+    /// Removes the bytes of `pending` that are in chunks, if moving the others costs less than
+    /// those bytes take.
     fn make_room(&mut self) {
         if self.taken == self.pending.len() {
             self.pending.clear();
@@ -195,26 +203,26 @@ impl LogWriter {
         self.taken = 0;
     }
 
-    /// Bytes that were appended and are in no chunk.
+    /// Returns the number of appended bytes that are in no chunk.
     #[inline]
     pub fn pending_bytes(&self) -> usize {
         self.pending.len() - self.taken
     }
 
-    /// End of the log's byte stream: all that was ever appended.
+    /// Returns the end of the log's byte stream, after everything that was ever appended.
     #[inline]
     pub fn end_lsn(&self) -> u64 {
         self.lsn + self.pending_bytes() as u64
     }
 
-    /// Timestamp of the last record that was appended; 0: there is none.
+    /// Returns the timestamp of the last appended record; 0 if there is none.
     #[cfg(test)]
     #[inline]
     pub fn appended_timestamp(&self) -> u64 {
         self.appended_timestamp
     }
 
-    /// Whether another segment is due. Without one the log comes to a stop soon, or has.
+    /// Whether the log needs another segment. Without one it stops soon, or has stopped.
     #[inline]
     pub fn needs_segment(&self) -> bool {
         let left = self.left_bytes();
@@ -222,7 +230,8 @@ impl LogWriter {
             && (left < self.geometry.segment_bytes / 2 || self.pending_bytes() > left as usize)
     }
 
-    /// Bytes that surely still find room without another segment, less than there is.
+    /// Returns a lower bound of the number of bytes for which there is room without another
+    /// segment.
     #[inline]
     pub fn room_bytes(&self) -> usize {
         // The last segment is only named.
@@ -236,8 +245,8 @@ impl LogWriter {
         (room as usize).saturating_sub(pending)
     }
 
-    /// Takes back segments that were given and are not begun: those of more than two without which there is still room for
-    /// `keep_bytes`.
+    /// Takes back segments that were given and are not begun: those beyond the first two that are
+    /// not needed for `keep_bytes` more bytes.
     #[inline]
     pub fn take_surplus(&mut self, keep_bytes: usize) -> Vec<u64> {
         let mut surplus = Vec::new();
@@ -253,13 +262,14 @@ impl LogWriter {
         surplus
     }
 
-    /// Gives the log a segment to go on in, by its byte offset.
+    /// Gives the log a segment to continue in, by its byte offset.
     #[inline]
     pub fn give_segment(&mut self, offset_bytes: u64) {
         self.upcoming.push_back(offset_bytes);
     }
 
-    /// Where a reader must start to see everything that is appended from now on.
+    /// Returns the position at which a reader must start to see everything that is appended from
+    /// now on.
     #[inline]
     pub fn position(&self) -> LogPosition {
         LogPosition {
@@ -276,15 +286,16 @@ impl LogWriter {
         }
     }
 
-    /// Offsets of all segments that belong to the log: with chunks in them, or to go on in.
+    /// Returns the offsets of all segments that belong to the log: those with chunks, and those to
+    /// continue in.
     #[inline]
     pub fn segments(&self) -> impl Iterator<Item = u64> + '_ {
         let used = self.segments.iter().map(|segment| segment.offset_bytes);
         used.chain(self.upcoming.iter().copied())
     }
 
-    /// Gives back the segments that end before a position of this log: a reader that starts there does not need
-    /// them. Returns their offsets.
+    /// Gives back the segments that end before a position of this log: a reader that starts there
+    /// does not need them. Returns their offsets.
     #[inline]
     pub fn discard_before(&mut self, position: &LogPosition) -> Vec<u64> {
         let mut offsets = Vec::new();
@@ -304,8 +315,8 @@ impl LogWriter {
         self.geometry.segment_bytes - self.at
     }
 
-    /// Plans the next write and puts its bytes into `buffer`, which has room for two blocks or more. `None` if
-    /// nothing waits, or the log needs a segment first.
+    /// Plans the next write and puts its bytes into `buffer`, which has room for two blocks or
+    /// more. `None` if nothing waits, or the log needs a segment first.
     #[inline]
     pub fn next_write(&mut self, buffer: &mut (impl WriteBuffer + ?Sized)) -> Option<PlannedWrite> {
         let block = self.geometry.block_bytes as usize;
@@ -347,7 +358,7 @@ impl LogWriter {
         Some(planned)
     }
 
-    /// Goes on in the next segment, if there is one after it to be named in its header.
+    /// Continues in the next segment, if there is one after it to be named in its header.
     fn begin_segment(&mut self) -> Option<()> {
         if self.upcoming.len() < 2 {
             return None;
@@ -376,7 +387,7 @@ impl LogWriter {
         Some(())
     }
 
-    /// Puts a chunk with the next `payload_bytes` at `at`, and returns where it ends.
+    /// Puts a chunk with the next `payload_bytes` at `at`, and returns the chunk's end.
     fn put_chunk(
         &mut self,
         buffer: &mut (impl WriteBuffer + ?Sized),
@@ -420,7 +431,8 @@ impl LogWriter {
         at + CHUNK_HEADER_BYTES + payload_bytes
     }
 
-    /// Says that a planned write is durable: done, and flushed or forced. Writes may be reported in any order.
+    /// Notes that a planned write is durable: done, and flushed or forced. Writes may be reported
+    /// in any order.
     #[inline]
     pub fn complete(&mut self, write: &PlannedWrite) {
         if let Some(found) = self.in_flight.iter_mut().find(|w| w.end_lsn == write.end_lsn) {
@@ -434,28 +446,29 @@ impl LogWriter {
         }
     }
 
-    /// Says that all commits with timestamps up to this are durable, in whatever log. Chunks tell it, so that the damage
-    /// of another log's end is told from what a crash leaves.
+    /// Notes that all commits with timestamps up to this one are durable, in all logs. Chunks state
+    /// the timestamp, so that a damaged end of another log can be told from the end that a crash
+    /// leaves.
     #[inline]
     pub fn note_all_durable(&mut self, timestamp: u64) {
         self.all_durable_timestamp = self.all_durable_timestamp.max(timestamp);
     }
 
-    /// Planned writes that are not known to be durable.
+    /// Returns the number of planned writes that are not known to be durable.
     #[cfg(test)]
     #[inline]
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// All of the log before this is durable.
+    /// Returns the position up to which the log is durable.
     #[cfg(test)]
     #[inline]
     pub fn durable_lsn(&self) -> u64 {
         self.durable_lsn
     }
 
-    /// All records of the log with timestamps up to this are durable.
+    /// Returns the timestamp up to which all records of the log are durable.
     #[inline]
     pub fn durable_timestamp(&self) -> u64 {
         self.durable_timestamp

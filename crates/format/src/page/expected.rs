@@ -1,25 +1,25 @@
-//! What a page's parent says of it.
+//! The properties that a page's parent requires of it.
 
 use super::Node;
 use crate::swip::Swip;
 
-/// What a page must be, by its parent.
+/// The properties that a page must have, according to its parent.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// The tree that it is of.
+    /// The tree that the page belongs to.
     pub tree_id: u32,
-    /// Levels below it. Unknown for the root.
+    /// The number of levels below the page. Unknown for the root.
     pub level: Option<u8>,
-    /// Every key is at or above it.
+    /// The lower fence: no key is below it.
     pub lower: Vec<u8>,
-    /// Every key is below it; none at the right edge.
+    /// The upper fence: every key is below it; `None` at the right edge.
     pub upper: Option<Vec<u8>>,
 }
 
-/// A child of an inner page: its place, and what it must be.
+/// Returns the place of a child of an inner page, and the properties that the child must have.
 ///
 /// # Errors
-/// In words, if the reference is to no page.
+/// A description, if the reference does not lead to a page.
 pub fn child_of(tree_id: u32, node: Node<'_>, position: usize) -> Result<(u64, Expected), String> {
     let key = |position: usize| {
         let mut key = Vec::new();

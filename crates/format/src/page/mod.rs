@@ -1,7 +1,8 @@
-//! Pages: the byte layout of everything the engine keeps, see docs/design/page-format.md.
+//! Pages: the byte layout of everything that the engine stores in pages, see
+//! docs/design/page-format.md.
 //!
-//! All integers are little-endian. A page begins with a 64-byte header; slots grow up behind it, the heap with
-//! keys and values grows down from the fence keys at the page's end.
+//! All integers are little-endian. A page begins with a 64-byte header. Slots grow up behind the
+//! header; the heap with keys and values grows down from the fence keys at the page's end.
 
 mod build;
 mod expected;
@@ -20,24 +21,24 @@ use crate::head::head_u32;
 use crate::place::{page_of, version_of};
 pub use staged::Staged;
 
-/// Bytes of every page's header.
+/// The size of every page's header in bytes.
 pub const HEADER_BYTES: usize = 64;
 
-/// Hints of an inner page, behind its header: heads of slots at even distances, so that a search touches one
-/// cache line to know which few to look at.
+/// The number of hints in an inner page. Hints are the heads of slots at even distances, behind the
+/// page header: a search touches one cache line to know which few slots to look at.
 pub const HINTS: usize = 16;
-/// Bytes of the hints.
+/// The size of the hints in bytes.
 pub const HINT_BYTES: usize = HINTS * HEAD_BYTES;
-/// Slots from which on hints are used.
+/// The number of slots from which on hints are used.
 pub const HINTED_COUNT_MIN: usize = 2 * (HINTS + 1);
 
-/// Bytes before the first slot.
+/// Returns the offset of the first slot.
 #[inline(always)]
 pub const fn slots_offset(leaf: bool) -> usize {
     if leaf { HEADER_BYTES } else { HEADER_BYTES + HINT_BYTES }
 }
 
-/// Offsets of the header's fields, bytes.
+/// The offsets of the header's fields in bytes.
 pub mod field {
     /// u32: CRC-32C of the rest of the page.
     pub const CHECKSUM: usize = 0;
@@ -47,7 +48,8 @@ pub mod field {
     pub const LEVEL: usize = 5;
     /// u16: slots.
     pub const COUNT: usize = 6;
-    /// u64: the page's own [place](crate::place), to tell misdirected reads and writes, and lost ones.
+    /// u64: the page's own [place](crate::place), to tell misdirected reads and writes, and lost
+    /// ones.
     pub const PAGE_ID: usize = 8;
     /// u64, leaves: the timestamp of the newest commit that changed the page.
     pub const LSN: usize = 16;
@@ -68,7 +70,8 @@ pub mod field {
     /// u64, inner pages: the child right of the last slot.
     pub const LAST_CHILD: usize = 48;
 
-    /// Overflow pages, u64 at the place of LAST_CHILD: the value's timestamp. Pages of older values: their run's number.
+    /// Overflow pages, u64 at the place of LAST_CHILD: the value's timestamp. Pages of older
+    /// values: their run's number.
     pub const TIMESTAMP: usize = 48;
     /// Overflow pages, u32: which page of the value, from 0.
     pub const PART: usize = 56;
@@ -76,7 +79,7 @@ pub mod field {
     pub const PART_BYTES: usize = 60;
 }
 
-/// What a page holds.
+/// The kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageKind {
@@ -90,7 +93,7 @@ pub enum PageKind {
     CheckpointRecord = 4,
     /// A part of a checkpoint's image: roots, logs, pages in use.
     CheckpointImage = 5,
-    /// Older values of rows, for snapshots; of no use after a crash.
+    /// Older values of rows, for snapshots. Not used after a crash.
     History = 6,
     /// A part of the list of runs that a large value is in.
     Extents = 7,
@@ -100,23 +103,25 @@ pub enum PageKind {
 pub const LEAF_SLOT_BYTES: usize = 8;
 /// Bytes of an inner page's slot: as a leaf's, then the child, u64.
 pub const INNER_SLOT_BYTES: usize = 16;
-/// Key bytes that live in the slot itself.
+/// The number of key bytes that are in the slot itself.
 pub const HEAD_BYTES: usize = 4;
-/// Bytes before the key in a leaf's record: the value's length, u16; bit 15: it is an overflow descriptor.
+/// Bytes before the key in a leaf's record: the value's length, u16; bit 15: it is an overflow
+/// descriptor.
 pub const RECORD_HEAD_BYTES: usize = 2;
 /// Bit 15 of a record's value length.
 pub const OVERFLOW_FLAG: u16 = 1 << 15;
 
-/// Smallest page, bytes.
+/// The smallest page in bytes.
 pub const PAGE_SIZE_MIN: usize = 512;
-/// Largest page, bytes.
+/// The largest page in bytes.
 pub const PAGE_SIZE_MAX: usize = 64 << 10;
-/// Longest key of any store, bytes; small pages have a lower limit ([`key_len_max`]).
+/// The longest key of any store in bytes; small pages have a lower limit ([`key_len_max`]).
 pub const KEY_LEN_MAX: usize = 1024;
-/// Longest value, bytes.
+/// The longest value in bytes.
 pub const VALUE_LEN_MAX: usize = 16 << 20;
 
-/// Longest key of a store with pages of this size: one record and both fences always fit into a page.
+/// Returns the longest key of a store with pages of this size. One record and both fences always
+/// fit into a page.
 #[must_use]
 #[inline]
 pub const fn key_len_max(page_size: usize) -> usize {
@@ -124,8 +129,9 @@ pub const fn key_len_max(page_size: usize) -> usize {
     if longest < KEY_LEN_MAX { longest } else { KEY_LEN_MAX }
 }
 
-/// Longest key and value together that are kept in the leaf; the value of a longer record goes to overflow pages. Three such
-/// records fit into a page whose fences are short, and one into any.
+/// Returns the longest key and value together that are kept in the leaf; the value of a longer
+/// record goes to overflow pages. Three such records fit into a page whose fences are short, and
+/// one fits into any page.
 #[inline]
 pub const fn inline_len_max(page_size: usize) -> usize {
     (page_size - HEADER_BYTES) / 3 - LEAF_SLOT_BYTES - RECORD_HEAD_BYTES
@@ -142,26 +148,27 @@ const _: () = {
     }
 };
 
-/// CRC-32C of a page, all but the checksum itself.
+/// Returns the CRC-32C of a page without its checksum field.
 #[inline]
 pub fn checksum(page: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(&page[4..])
 }
 
-/// Puts the checksum into a page that is in a buffer from `offset` on.
+/// Writes the checksum into a page that begins at `offset` in a buffer.
 #[inline]
 pub fn seal(buffer: &mut Buffer, offset: usize, page_size: usize) {
     let sum = checksum(&buffer.as_slice()[offset..offset + page_size]);
     NodeMut::new(buffer.part_mut(offset, page_size)).set_checksum(sum);
 }
 
-/// A word of bytes that are long enough.
+/// Reads a word; the bytes must be long enough.
 #[inline(always)]
 pub fn word(page: &[u8], at: usize) -> u64 {
     page[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// What is wrong with a page that should be in `place`, as far as its checksum, id and version tell.
+/// Returns the damage of a page that should be in `place`, as far as its checksum, id and version
+/// tell.
 #[inline]
 pub fn damage(page: &[u8], place: u64) -> Option<String> {
     let (stored, sum) = (word(page, field::CHECKSUM) as u32, checksum(page));
@@ -180,20 +187,21 @@ pub fn damage(page: &[u8], place: u64) -> Option<String> {
     }
 }
 
-/// A page's bytes as words, to look at it as a node.
+/// Returns a page's bytes as words, to read them as a node.
 #[inline]
 pub fn words_of(page: &[u8]) -> Vec<u64> {
     page.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)).collect()
 }
 
-/// The place of a page as it says itself, if its id is this one; else a place that is not its own.
+/// Returns the place in the page's header if it has this page id, and otherwise a place that
+/// differs from the header's.
 #[inline]
 pub fn own_place(page: &[u8], page_id: u64) -> u64 {
     let stored = word(page, field::PAGE_ID);
     if page_of(stored) == page_id { stored } else { page_id }
 }
 
-/// The first four bytes of a key suffix as an integer that sorts as the bytes do.
+/// Returns the first four bytes of a key suffix as an integer that sorts as the bytes do.
 #[inline(always)]
 pub fn head_of(suffix: &[u8]) -> u32 {
     head_u32(suffix)

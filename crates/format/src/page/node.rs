@@ -1,4 +1,4 @@
-//! Reading a node: optimistic, so every value may be torn until the latch was validated.
+//! Reads a node. Reads are optimistic, so every value may be torn until the latch was validated.
 
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
@@ -18,106 +18,106 @@ pub struct Node<'a> {
     pub bytes: RacyBytes<'a>,
 }
 
-/// Where a record's value is.
+/// The location of a record's value in its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafValue {
-    /// First byte in the page.
+    /// The offset in the page.
     pub offset: usize,
-    /// Bytes in the page.
+    /// The number of bytes in the page.
     pub len: usize,
-    /// The bytes are an overflow descriptor.
+    /// Whether the bytes are an overflow descriptor.
     pub overflow: bool,
 }
 
-/// Keys of the same head that are gone through one by one.
+/// The number of keys of the same head that are compared one by one.
 const FEW: usize = 4;
 
 impl<'a> Node<'a> {
-    /// The page in these bytes.
+    /// Wraps the bytes of a page.
     #[inline(always)]
     pub fn new(bytes: RacyBytes<'a>) -> Self {
         Self { bytes }
     }
 
-    /// Levels below it; 0 for a leaf.
+    /// Returns the number of levels below the page; 0 for a leaf.
     #[inline(always)]
     pub fn level(self) -> u8 {
         self.bytes.load_u8(field::LEVEL)
     }
 
-    /// What kind of a page it says it is.
+    /// Returns the kind that the page header states.
     #[inline(always)]
     pub fn kind_byte(self) -> u8 {
         self.bytes.load_u8(field::KIND)
     }
 
-    /// Whether it is a leaf.
+    /// Whether the page is a leaf.
     #[inline(always)]
     pub fn is_leaf(self) -> bool {
         self.level() == 0
     }
 
-    /// Records, or children but the last.
+    /// Returns the number of records of a leaf, or of children except the last of an inner page.
     #[inline(always)]
     pub fn count(self) -> usize {
         usize::from(self.bytes.load_u16(field::COUNT))
     }
 
-    /// Where it says it is.
+    /// Returns the place that the page header states.
     #[inline]
     pub fn place(self) -> u64 {
         self.bytes.load_u64(field::PAGE_ID)
     }
 
-    /// The timestamp of the newest commit that changed the leaf.
+    /// Returns the timestamp of the newest commit that changed the leaf.
     #[inline(always)]
     pub fn timestamp(self) -> u64 {
         self.bytes.load_u64(field::LSN)
     }
 
-    /// The tree that it is of.
+    /// Returns the tree that the page belongs to.
     #[inline]
     pub fn tree_id(self) -> u32 {
         self.bytes.load_u32(field::TREE_ID)
     }
 
-    /// Bytes that all of its keys begin with.
+    /// Returns the number of bytes that all keys of the page share.
     #[inline(always)]
     pub fn prefix_len(self) -> usize {
         usize::from(self.bytes.load_u16(field::PREFIX_LEN))
     }
 
-    /// Bytes of a slot.
+    /// Returns the size of a slot in bytes.
     #[inline(always)]
     pub fn slot_bytes(self) -> usize {
         if self.is_leaf() { LEAF_SLOT_BYTES } else { INNER_SLOT_BYTES }
     }
 
-    /// Where its heap begins, bytes from the page's start.
+    /// Returns the offset of the heap in the page.
     #[inline]
     pub fn heap_start(self) -> usize {
         self.bytes.load_u32(field::HEAP_START) as usize
     }
 
-    /// Bytes in the heap that no slot refers to.
+    /// Returns the number of bytes in the heap that no slot refers to.
     #[inline]
     pub fn dead_bytes(self) -> usize {
         self.bytes.load_u32(field::DEAD_BYTES) as usize
     }
 
-    /// Bytes between slots and heap.
+    /// Returns the number of bytes between slots and heap.
     #[inline]
     pub fn gap_bytes(self) -> usize {
         self.heap_start().saturating_sub(self.slot(self.count()))
     }
 
-    /// Bytes that a compacted copy would have free.
+    /// Returns the number of bytes that a compacted copy would have free.
     #[inline]
     pub fn free_bytes(self) -> usize {
         self.gap_bytes() + self.dead_bytes()
     }
 
-    /// Bytes that slots, records and fences need.
+    /// Returns the number of bytes that slots, records and fences need.
     #[inline]
     pub fn used_bytes(self) -> usize {
         (self.bytes.len() - slots_offset(self.is_leaf())).saturating_sub(self.free_bytes())
@@ -130,7 +130,7 @@ impl<'a> Node<'a> {
         self.bytes.append_to(self.bytes.len().saturating_sub(len), len, target);
     }
 
-    /// Whether there is an upper fence; `false` at the right edge.
+    /// Whether there is an upper fence; `false` at the right edge of the tree.
     #[inline]
     pub fn has_upper_fence(self) -> bool {
         self.bytes.load_u16(field::FLAGS) & 1 != 0
@@ -144,7 +144,8 @@ impl<'a> Node<'a> {
         self.bytes.append_to(self.bytes.len().saturating_sub(lower + len), len, target);
     }
 
-    /// Whether the fences of a child are the keys on both sides of its reference. `key` is memory to put keys together in.
+    /// Whether the fences of a child are the keys on both sides of its reference. `key` is scratch
+    /// memory.
     #[inline]
     pub fn bounds(self, position: usize, child: Node<'_>, key: &mut Vec<u8>) -> bool {
         let size = child.bytes.len();
@@ -188,7 +189,7 @@ impl<'a> Node<'a> {
         slots_offset(self.is_leaf()) + position * self.slot_bytes()
     }
 
-    /// Length of the key of a slot behind the prefix, and where its record starts.
+    /// Returns the length of a slot's key without the prefix, and the offset of its record.
     #[inline(always)]
     fn suffix_len_and_record(self, position: usize) -> (usize, usize) {
         let slot = self.slot(position);
@@ -196,19 +197,20 @@ impl<'a> Node<'a> {
         (usize::from(self.bytes.load_u16(slot + 6)), record)
     }
 
-    /// Length of the key of a slot behind the prefix.
+    /// Returns the length of a slot's key without the prefix.
     #[inline]
     pub fn suffix_len(self, position: usize) -> usize {
         self.suffix_len_and_record(position).0
     }
 
-    /// Where the key's bytes beyond the head are.
+    /// Returns the offset of the key's bytes that follow the head.
     #[inline(always)]
     fn tail_offset(self, record: usize) -> usize {
         if self.is_leaf() { record + RECORD_HEAD_BYTES } else { record }
     }
 
-    /// First position whose key is at or above the key with this suffix; whether it is equal.
+    /// Returns the first position whose key is at or above the key with this suffix, and whether
+    /// the two are equal.
     #[inline]
     pub fn lower_bound_suffix(self, suffix: &[u8]) -> (usize, bool) {
         match self.is_leaf() {
@@ -272,7 +274,7 @@ impl<'a> Node<'a> {
         slots.search(end..count, probe)
     }
 
-    /// How many hints are below `head`.
+    /// Returns the number of hints below `head`.
     #[inline(always)]
     fn hints_below(self, head: u32) -> usize {
         let mut below = 0;
@@ -283,21 +285,23 @@ impl<'a> Node<'a> {
         below
     }
 
-    /// First position whose key is at or above `key`, which lies between the fences; whether it is equal.
+    /// Returns the first position whose key is at or above `key`, which must lie between the
+    /// fences, and whether the two are equal.
     #[inline]
     pub fn lower_bound(self, key: &[u8]) -> (usize, bool) {
         self.lower_bound_suffix(key.get(self.prefix_len()..).unwrap_or_default())
     }
 
-    /// Position of the child that covers `key`: as many as there are slots names the last child.
+    /// Returns the position of the child that covers `key`. The number of slots stands for the last
+    /// child.
     #[inline]
     pub fn child_position(self, key: &[u8]) -> usize {
         let (position, equal) = self.lower_bound(key);
         position + usize::from(equal)
     }
 
-    /// The offset in the child at `position` where the slot for `key` is likely to be, judged by where the key lies between
-    /// the separators around the child; a guess, for a prefetch.
+    /// Returns the offset in the child at `position` where the slot for `key` is likely to be,
+    /// judged by the separators around the child. This is a guess, for a prefetch.
     #[inline]
     pub fn likely_offset(self, position: usize, key: &[u8]) -> Option<usize> {
         if position == 0 || position >= self.count() {
@@ -311,19 +315,19 @@ impl<'a> Node<'a> {
         Some(slots_offset(false) + (slots * part).checked_div(whole)? as usize)
     }
 
-    /// Offset of a child's reference in the page.
+    /// Returns the offset of a child's reference in the page.
     #[inline(always)]
     pub fn child_offset(self, position: usize) -> usize {
         if position >= self.count() { field::LAST_CHILD } else { self.slot(position) + 8 }
     }
 
-    /// A child's reference.
+    /// Returns a child's reference.
     #[inline(always)]
     pub fn child(self, position: usize) -> u64 {
         self.bytes.load_u64(self.child_offset(position))
     }
 
-    /// Appends a slot's key behind the prefix.
+    /// Appends a slot's key without the prefix.
     #[inline]
     pub fn suffix(self, position: usize, target: &mut Vec<u8>) {
         let (len, record) = self.suffix_len_and_record(position);
@@ -334,7 +338,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Appends the bytes all keys share. They are the lower fence's first.
+    /// Appends the bytes that all keys share. The lower fence begins with them.
     #[inline]
     pub fn prefix(self, target: &mut Vec<u8>) {
         let lower = usize::from(self.bytes.load_u16(field::LOWER_LEN));
@@ -352,7 +356,7 @@ impl<'a> Node<'a> {
         self.suffix(position, target);
     }
 
-    /// Where a slot's value is.
+    /// Returns the location of the value at `position`.
     #[inline]
     pub fn value(self, position: usize) -> LeafValue {
         let (len, record) = self.suffix_len_and_record(position);
@@ -364,7 +368,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Asks for a record's cache lines: the first two, the others follow by themselves.
+    /// Prefetches the first two cache lines of a record; the processor fetches the others itself.
     #[inline]
     pub fn prefetch_record(self, position: usize) {
         let (_, record) = self.suffix_len_and_record(position);
@@ -373,7 +377,8 @@ impl<'a> Node<'a> {
         self.bytes.prefetch(record + 128);
     }
 
-    /// Bytes that a record or child with this suffix and value takes, slot included.
+    /// Returns the number of bytes that a record or child with this suffix and value takes,
+    /// including the slot.
     #[inline]
     pub fn entry_bytes(leaf: bool, suffix_len: usize, value_len: usize) -> usize {
         let tail = suffix_len.saturating_sub(HEAD_BYTES);
@@ -384,7 +389,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Bytes that the entry at `position` takes, slot included.
+    /// Returns the number of bytes that the entry at `position` takes, including the slot.
     #[inline]
     pub fn entry_bytes_at(self, position: usize) -> usize {
         let (len, _) = self.suffix_len_and_record(position);
@@ -392,7 +397,8 @@ impl<'a> Node<'a> {
         Self::entry_bytes(leaf, len, if leaf { self.value(position).len } else { 0 })
     }
 
-    /// What is wrong with the page by itself, if anything: for pages from a device, and for `check`.
+    /// Returns the fault of the page, judged by the page alone. For pages read from a device, and
+    /// for `check`.
     #[inline]
     pub fn fault(self) -> Option<String> {
         let size = self.bytes.len();

@@ -1,4 +1,4 @@
-//! Changing a node, by the holder of its exclusive latch.
+//! Changes a node. The caller holds the node's exclusive latch.
 
 use qpair_memory::RacyBytesMut;
 
@@ -12,35 +12,35 @@ pub struct NodeMut<'a> {
     bytes: RacyBytesMut<'a>,
 }
 
-/// What a fresh node is to be.
+/// The properties of a new node.
 #[derive(Clone, Copy)]
 pub struct NodeInit<'a> {
-    /// Levels below it.
+    /// The number of levels below the page.
     pub level: u8,
-    /// The tree that it is of.
+    /// The tree that the page belongs to.
     pub tree_id: u32,
-    /// Its place.
+    /// The place of the page.
     pub page_id: u64,
-    /// Every key is at or above it.
+    /// The lower fence: no key is below it.
     pub lower: &'a [u8],
-    /// Every key is below it; `None` at the right edge.
+    /// The upper fence: every key is below it; `None` at the right edge.
     pub upper: Option<&'a [u8]>,
 }
 
 impl<'a> NodeMut<'a> {
-    /// The page in these bytes.
+    /// Wraps the bytes of a page.
     #[inline]
     pub fn new(bytes: RacyBytesMut<'a>) -> Self {
         Self { bytes }
     }
 
-    /// The same page, to read.
+    /// Returns the page for reading.
     #[inline]
     pub fn read(&self) -> Node<'_> {
         Node::new(self.bytes.read())
     }
 
-    /// Makes the page an empty node. What was there is gone.
+    /// Makes the page an empty node. The previous content is lost.
     #[inline]
     pub fn init(&mut self, init: NodeInit<'_>) {
         let size = self.bytes.read().len();
@@ -63,7 +63,8 @@ impl<'a> NodeMut<'a> {
         self.bytes.store_u32(field::HEAP_START, upper_at as u32);
     }
 
-    /// Inserts a record before `position`; `false` if there is no room even after compaction.
+    /// Inserts a record before `position`. Returns `false` if there is no room even after
+    /// compaction.
     #[inline]
     pub fn insert_record(
         &mut self,
@@ -83,7 +84,8 @@ impl<'a> NodeMut<'a> {
         true
     }
 
-    /// Inserts a child left of the key with this suffix, before `position`; `false` if there is no room.
+    /// Inserts a child left of the key with this suffix, before `position`. Returns `false` if
+    /// there is no room.
     #[inline]
     pub fn insert_child(&mut self, position: usize, suffix: &[u8], child: u64) -> bool {
         let Some(record) = self.make_room(position, suffix, 0) else { return false };
@@ -94,7 +96,8 @@ impl<'a> NodeMut<'a> {
         true
     }
 
-    /// Opens a slot at `position`, and a record for the key's tail and `extra` bytes; the record's offset.
+    /// Opens a slot at `position`, and a record for the key's tail and `extra` bytes. Returns the
+    /// record's offset.
     fn make_room(&mut self, position: usize, suffix: &[u8], extra: usize) -> Option<usize> {
         let slot_bytes = self.read().slot_bytes();
         let record_bytes = suffix.len().saturating_sub(HEAD_BYTES) + extra;
@@ -117,7 +120,7 @@ impl<'a> NodeMut<'a> {
         Some(record)
     }
 
-    /// Writes over a value of the same length; `false` if the lengths differ.
+    /// Overwrites a value of the same length. Returns `false` if the lengths differ.
     #[inline]
     pub fn overwrite_value(&mut self, position: usize, value: &[u8], overflow: bool) -> bool {
         let place = self.read().value(position);
@@ -142,7 +145,7 @@ impl<'a> NodeMut<'a> {
         self.refresh_hints();
     }
 
-    /// Brings an inner page's hints up to date.
+    /// Updates an inner page's hints.
     fn refresh_hints(&mut self) {
         let count = self.read().count();
         if self.read().is_leaf() || count < HINTED_COUNT_MIN {
@@ -162,20 +165,20 @@ impl<'a> NodeMut<'a> {
         self.bytes.store_u64(field::LSN, timestamp);
     }
 
-    /// Refers a child position to another child.
+    /// Replaces the child at a position.
     #[inline]
     pub fn set_child(&mut self, position: usize, child: u64) {
         let offset = self.read().child_offset(position);
         self.bytes.store_u64(offset, child);
     }
 
-    /// Makes the last child.
+    /// Sets the last child.
     #[inline]
     pub fn set_last_child(&mut self, child: u64) {
         self.bytes.store_u64(field::LAST_CHILD, child);
     }
 
-    /// Names the place where the page is about to be written.
+    /// Sets the place where the page is about to be written.
     #[inline]
     pub fn set_place(&mut self, place: u64) {
         self.bytes.store_u64(field::PAGE_ID, place);
@@ -187,7 +190,8 @@ impl<'a> NodeMut<'a> {
         self.bytes.store_u32(field::CHECKSUM, checksum);
     }
 
-    /// Appends entries `from..to` of `source` behind those that are here. They must fit, and lie between the fences.
+    /// Appends the entries `from..to` of `source` behind the present ones. They must fit, and lie
+    /// between the fences.
     #[inline]
     pub fn append_range(&mut self, source: Node<'_>, from: usize, to: usize) {
         let leaf = source.is_leaf();
@@ -238,7 +242,8 @@ mod tests {
 
     use super::*;
 
-    /// Random inserts, overwrites and removals against a map, for every page size and with long common prefixes.
+    /// Random inserts, overwrites and removals against a map, for every page size and with long
+    /// common prefixes.
     #[test]
     fn a_leaf_is_a_small_ordered_map() {
         for (seed, size) in [(1, 512), (2, 4096), (3, 65536)] {

@@ -1,4 +1,4 @@
-//! The slots of a page, as a search looks at them.
+//! The slots of a page, as a search reads them.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::head::head_u64;
 
-/// Bytes of a suffix that a head and a second head have.
+/// The number of bytes of a suffix that a head and a second head hold.
 const BOTH_HEADS_BYTES: usize = HEAD_BYTES + 8;
 
 /// A suffix that is searched for.
@@ -18,7 +18,7 @@ const BOTH_HEADS_BYTES: usize = HEAD_BYTES + 8;
 pub(super) struct Probe<'k> {
     suffix: &'k [u8],
     pub(super) head: u32,
-    /// The eight bytes behind the head.
+    /// The eight bytes after the head.
     second: u64,
 }
 
@@ -31,7 +31,8 @@ impl<'k> Probe<'k> {
     }
 }
 
-/// The slots of a leaf or of an inner page: what each look at one would ask the page for is known to the compiler.
+/// The slots of a leaf or of an inner page. The compiler knows the layout, so that a search does
+/// not ask the page for it at each slot.
 #[derive(Clone, Copy)]
 pub(super) struct Slots<'a, const START: usize, const SLOT_BYTES: usize> {
     bytes: RacyBytes<'a>,
@@ -43,7 +44,7 @@ pub(super) type LeafSlots<'a> = Slots<'a, { slots_offset(true) }, LEAF_SLOT_BYTE
 pub(super) type InnerSlots<'a> = Slots<'a, { slots_offset(false) }, INNER_SLOT_BYTES>;
 
 impl<'a, const START: usize, const SLOT_BYTES: usize> Slots<'a, START, SLOT_BYTES> {
-    /// Bytes of a record in front of the key's tail.
+    /// The number of bytes of a record before the key's tail.
     const TAIL_AT: usize = if SLOT_BYTES == LEAF_SLOT_BYTES { RECORD_HEAD_BYTES } else { 0 };
 
     #[inline(always)]
@@ -51,13 +52,13 @@ impl<'a, const START: usize, const SLOT_BYTES: usize> Slots<'a, START, SLOT_BYTE
         Self { bytes }
     }
 
-    /// As many as the page could have.
+    /// Returns the maximum number of slots of the page.
     #[inline(always)]
     pub(super) fn count_max(self) -> usize {
         (self.bytes.len() - START) / SLOT_BYTES
     }
 
-    /// Where in the page a slot is.
+    /// Returns the offset of a slot in the page.
     #[inline(always)]
     pub(super) fn at(self, position: usize) -> usize {
         START + position * SLOT_BYTES
@@ -68,7 +69,7 @@ impl<'a, const START: usize, const SLOT_BYTES: usize> Slots<'a, START, SLOT_BYTE
         self.bytes.load_u32(self.at(position))
     }
 
-    /// A slot's head, where its key's tail is, and how long its suffix is.
+    /// Returns a slot's head, the offset of its key's tail, and the length of its suffix.
     #[inline(always)]
     fn entry(self, position: usize) -> (u32, usize, usize) {
         // Slots are aligned: one load has all three.
@@ -77,7 +78,7 @@ impl<'a, const START: usize, const SLOT_BYTES: usize> Slots<'a, START, SLOT_BYTE
         (word as u32, record + Self::TAIL_AT, usize::from((word >> 48) as u16))
     }
 
-    /// Whether a key that is not below the probe by its head is below it by the next eight bytes.
+    /// Whether a key with the same head as the probe is below it by the next eight bytes.
     #[inline(always)]
     pub(super) fn is_below(self, position: usize, probe: Probe<'_>) -> bool {
         let (head, tail_at, len) = self.entry(position);
@@ -107,7 +108,8 @@ impl<'a, const START: usize, const SLOT_BYTES: usize> Slots<'a, START, SLOT_BYTE
         order.then(len.cmp(&probe.suffix.len()))
     }
 
-    /// First of these positions whose key is at or above the probe; whether it is equal.
+    /// Returns the first of these positions whose key is at or above the probe, and whether the key
+    /// is equal.
     pub(super) fn search(self, positions: Range<usize>, probe: Probe<'_>) -> (usize, bool) {
         let (mut low, mut high) = (positions.start, positions.end);
         while low < high {

@@ -1,20 +1,21 @@
-//! Pages that are built whole: their entries are gathered first, and measured as they come.
+//! Pages that are built as a whole: their entries are gathered first, and measured as they come.
 
 use super::{Node, NodeMut, separator_len, shared_prefix_len, slots_offset};
 use crate::swip::Swip;
 
-/// Entries of a page that is being gathered: records of a leaf, or children with the fence above each.
+/// The entries of a page that is being gathered: records of a leaf, or children with the fence
+/// above each.
 #[derive(Default)]
 pub struct Staged {
     /// The lower fence.
     pub lower: Vec<u8>,
     bytes: Vec<u8>,
     entries: Vec<StagedEntry>,
-    /// Bytes the keys share with the lower fence, all of them.
+    /// The number of bytes that all keys share with the lower fence.
     prefix: usize,
-    /// Bytes the entries need in the page with that prefix.
+    /// The number of bytes that the entries need in the page with that prefix.
     entry_bytes: usize,
-    /// Whether a page of this level was written.
+    /// Whether a page of this level was written already.
     pub emitted: bool,
 }
 
@@ -37,31 +38,32 @@ impl Staged {
         )
     }
 
-    /// Entries that are there.
+    /// Returns the number of entries.
     #[inline]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Bytes that they need in the page, as last measured.
+    /// Returns the number of bytes that the entries need in the page, as last measured.
     #[inline]
     pub fn entry_bytes(&self) -> usize {
         self.entry_bytes
     }
 
-    /// The key of the last entry.
+    /// Returns the key of the last entry.
     #[inline]
     pub fn last_key(&self) -> Option<&[u8]> {
         self.entries.len().checked_sub(1).map(|last| self.entry(last).0)
     }
 
-    /// Whether the page still holds its entries if `key` bounds it from above, with another entry of that key.
+    /// Whether the entries still fit the page with `key` as its upper bound, and with one more
+    /// entry of that key if `value_len` is given.
     #[inline]
     pub fn fits(
         &mut self,
@@ -81,7 +83,7 @@ impl Staged {
         slots_offset(leaf) + self.lower.len() + key.len() + 1 + self.entry_bytes + more <= page_size
     }
 
-    /// Adds an entry; `level`: of the page.
+    /// Adds an entry. `level` is the level of the page.
     #[inline]
     pub fn push(&mut self, level: u8, key: &[u8], value: &[u8], overflow: bool) {
         self.bytes.extend_from_slice(key);
@@ -93,7 +95,8 @@ impl Staged {
         self.entry_bytes += Node::entry_bytes(leaf, suffix_len, if leaf { value.len() } else { 0 });
     }
 
-    /// Bytes that the first `count` entries need in a page whose keys share `prefix` bytes.
+    /// Returns the number of bytes that the first `count` entries need in a page whose keys share
+    /// `prefix` bytes.
     fn bytes_of(&self, count: usize, leaf: bool, prefix: usize) -> usize {
         (0..count)
             .map(|index| {
@@ -104,7 +107,8 @@ impl Staged {
             .sum()
     }
 
-    /// Whether the page holds its entries below this fence; without one they share no prefix.
+    /// Whether the entries fit the page with this upper fence. Without a fence they share no
+    /// prefix.
     #[inline]
     pub fn fits_below(&self, level: u8, upper: Option<&[u8]>, page_size: usize) -> bool {
         let leaf = level == 0;
@@ -114,7 +118,8 @@ impl Staged {
         slots_offset(leaf) + self.lower.len() + upper.map_or(0, <[u8]>::len) + entries <= page_size
     }
 
-    /// Takes the second half of the entries away, and returns the fence between the halves and the second half.
+    /// Removes the second half of the entries. Returns the fence between the halves, and the second
+    /// half.
     #[inline]
     pub fn halve(&mut self, level: u8) -> (Vec<u8>, Self) {
         let half = self.entries.len() / 2;
@@ -130,7 +135,7 @@ impl Staged {
         (fence, second)
     }
 
-    /// Forgets the entries; `lower`: the next page's lower fence.
+    /// Removes all entries. `lower` is the next page's lower fence.
     #[inline]
     pub fn restart(&mut self, lower: &[u8]) {
         self.lower.clear();

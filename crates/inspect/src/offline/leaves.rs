@@ -1,7 +1,7 @@
 //! The leaves of a tree in the order of their keys, and the holes between them.
 //!
-//! What always holds: the reports cover all keys, each once: by a leaf whose checksum, id, tree, level and fences are right,
-//! or by a hole.
+//! Invariant: the reports cover all keys, each once: by a leaf whose checksum, id, tree, level and
+//! fences are right, or by a hole.
 
 use qpair_format::Result;
 use qpair_format::page::{Node, words_of};
@@ -10,18 +10,19 @@ use qpair_format::place::page_of;
 use super::PageReader;
 use qpair_format::page::{Expected, child_of};
 
-/// Pages of a tree read at once.
+/// The number of pages of a tree that are read at once.
 const AHEAD: usize = 16;
 
 /// Keys of a tree whose leaves cannot be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hole {
     pub(crate) lower: Vec<u8>,
-    /// The first key behind it; none if there is no end.
+    /// The first key after the hole; `None` if the hole has no end.
     pub(crate) upper: Option<Vec<u8>>,
-    /// The page that should lead to them, if it is known: what is there is something else, or older.
+    /// The page that should lead to the keys, if it is known. The page that is there now is another
+    /// one, or an older copy.
     pub(crate) page_id: Option<u64>,
-    /// What is wrong.
+    /// A description of the damage.
     pub(crate) why: String,
 }
 
@@ -35,7 +36,7 @@ pub(crate) enum Part<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) key: Vec<u8>,
-    /// The value, or the descriptor of a large one.
+    /// The value, or the descriptor of a large value.
     pub(crate) value: Vec<u8>,
     pub(crate) large: bool,
 }
@@ -54,7 +55,7 @@ pub(crate) fn entries(node: Node<'_>) -> impl Iterator<Item = Entry> {
 /// Receives the leaves and holes of a tree.
 type See<'a> = dyn FnMut(&mut PageReader, Part<'_>) -> Result<()> + 'a;
 
-/// Goes through the tree with this root, and gives `see` all leaves and holes, in order.
+/// Walks the tree with this root, and gives `see` all leaves and holes, in order.
 pub(crate) fn walk_leaves(
     reader: &mut PageReader,
     tree_id: u32,
@@ -110,7 +111,7 @@ fn visit(
     Ok(())
 }
 
-/// Why a page cannot be used in its place.
+/// Returns the reason why a page cannot be used in its place, if there is one.
 fn fault(node: Node<'_>, place: &Expected) -> Option<String> {
     let page_id = page_of(node.place());
     if !matches!(node.kind_byte(), 1 | 2) || node.tree_id() != place.tree_id {

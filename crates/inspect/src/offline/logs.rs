@@ -1,4 +1,4 @@
-//! The logs behind a checkpoint, read past the store.
+//! Reads the logs after a checkpoint of a store that is not open.
 
 use std::ops::ControlFlow;
 
@@ -10,17 +10,18 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use super::PageReader;
 
-/// What was found in logs that were read to their ends.
+/// The result of reading all logs to their ends.
 pub(crate) struct MergedLogs {
     pub(crate) end: MergeEnd,
-    /// The end of each.
+    /// The end of each log.
     pub(crate) ends: Vec<LogEnd>,
-    /// One ends where the device could not be read: the reader does not know what follows there.
+    /// Whether a log ends where the device could not be read. The rest of that log is unknown.
     pub(crate) unreadable: bool,
 }
 
-/// Reads the logs that a checkpoint names, and hands the commits that count to `take` in their order, each with where its
-/// log begins, and where its record ends there. What cannot be read ends its log. Nothing if `take` broke it off.
+/// Reads the logs that a checkpoint names, and gives the valid commits to `take` in their order.
+/// Each comes with the position at which its log begins, and the position at which its record ends.
+/// A part that cannot be read ends its log. Returns `None` if `take` stopped the reading.
 pub(crate) fn read_logs(
     reader: &mut PageReader,
     checkpoint: &Checkpoint,

@@ -1,7 +1,8 @@
-//! A store as it lies on its members, looked at without opening it: its superblocks, its newest checkpoint, its trees, its logs.
+//! A store that is inspected on its members without opening it: its superblocks, its newest
+//! checkpoint, its trees, its logs.
 //!
-//! What always holds: nothing is written. Of the superblocks one good slot is enough, and of a store with one member none is needed; everything
-//! else may be damaged, and each damage is reported.
+//! Invariant: nothing is written. One good superblock slot is enough, and a store with one member
+//! needs none. Everything else may be damaged, and each damage is reported.
 
 mod leaves;
 mod logs;
@@ -26,21 +27,22 @@ pub(crate) use without_superblock::Look;
 pub(crate) struct Offline {
     pub(crate) superblock: Superblock,
     pub(crate) reader: PageReader,
-    /// What is wrong with superblocks and records.
+    /// Remarks on damaged superblocks and checkpoint records.
     pub(crate) remarks: Vec<String>,
-    /// The newest checkpoint of which record and image can be read.
+    /// The newest checkpoint whose record and image can be read.
     pub(crate) checkpoint: Option<(Record, Image)>,
-    /// Why the log cannot be read, if it is on a device of its own that is not there.
+    /// The reason why the log cannot be read, if its log device is missing.
     pub(crate) log_fault: Option<Error>,
 }
 
 impl Offline {
-    /// Looks at the store on these members, given in the order in which it was made, with its log in this place. Where no superblock is left, `look`
-    /// says whether all of the only member is searched for pages, or its beginning.
+    /// Opens the store on these members for inspection, with its log in this place. The members
+    /// must be in the order in which the store was created. If no superblock is left, `look` says
+    /// whether the only member is searched for pages in full, or only at its beginning.
     ///
     /// # Errors
-    /// `Corrupt` or `NotAStore` if no member has a superblock that can be read, nor a page that tells what it said; `Member` if they are not one
-    /// store's, in order; `Version`; `Interrupted`.
+    /// `Corrupt` or `NotAStore` if neither a superblock nor, in its stead, a page can be read;
+    /// `Member` if the members do not belong to one store, in order; `Version`; `Interrupted`.
     pub(crate) fn open(
         members: &[Arc<dyn BlockDevice>],
         log_place: &LogPlace,
@@ -79,7 +81,7 @@ impl Offline {
     }
 }
 
-/// The newest of the superblocks that can be read.
+/// Returns the newest of the superblocks that can be read.
 fn read_superblocks(
     members: &[Arc<dyn BlockDevice>],
     remarks: &mut Vec<String>,
@@ -121,7 +123,7 @@ fn read_superblocks(
     })
 }
 
-/// The newest checkpoint that can be read.
+/// Returns the newest checkpoint that can be read.
 fn read_checkpoint(
     reader: &mut PageReader,
     superblock: &Superblock,

@@ -1,6 +1,8 @@
-//! Reading pages past pool and workers, on the caller's thread: for tools that look at a store as it lies there.
+//! Reads pages on the caller's thread, without pool and workers, for tools that inspect a store
+//! that is not open.
 //!
-//! What always holds: nothing is written, and every page is judged by its own checksum and id before any caller sees it.
+//! Invariant: nothing is written, and every page is checked by its own checksum and id before any
+//! caller sees it.
 
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use qpair_members::{is_on_log_device, open_channel, transfer_arena, wait};
 
-/// Opens a channel for transfers from this memory, to a store's pages and to the device that its log is on.
+/// Opens a channel for transfers from this memory, to a store's pages and to its log device.
 fn open_channels(
     device: &dyn BlockDevice,
     log_device: Option<&Arc<dyn BlockDevice>>,
@@ -32,7 +34,7 @@ fn open_channels(
 /// Reads pages of a store that is not open.
 pub(crate) struct PageReader {
     device: Arc<dyn BlockDevice>,
-    /// The device that the log is on, if it has one of its own and that is there.
+    /// The log device, if the store has one and it is present.
     log_device: Option<Arc<dyn BlockDevice>>,
     arena: Arc<Arena>,
     channel: Box<dyn IoChannel>,
@@ -40,7 +42,7 @@ pub(crate) struct PageReader {
 }
 
 impl PageReader {
-    /// A reader of the device behind a store's superblocks, and of the one that its log is on.
+    /// Creates a reader for the device behind a store's superblocks, and for its log device.
     pub(crate) fn new(
         device: Arc<dyn BlockDevice>,
         log_device: Option<Arc<dyn BlockDevice>>,
@@ -63,13 +65,13 @@ impl PageReader {
         self.page_size
     }
 
-    /// Pages that the device has room for.
+    /// Returns the number of pages that the device has room for.
     pub(crate) fn capacity(&self) -> u64 {
         self.device.size_bytes() / self.page_size as u64
     }
 
-    /// Where the bytes end that an address is among.
-    /// Whether there is a device behind all of this: if it cannot be read all the same, it is damaged.
+    /// Whether the range lies inside the store's devices. If such a range still cannot be read, it
+    /// is damaged.
     pub(crate) fn is_within(&self, offset_bytes: u64, len: usize) -> bool {
         let end = offset_bytes.checked_add(len as u64);
         end.is_some_and(|end| end <= self.end_of(offset_bytes))
@@ -82,12 +84,13 @@ impl PageReader {
         }
     }
 
-    /// Bytes that are read at once at most.
+    /// Returns the maximum number of bytes that are read at once.
     pub(crate) fn transfer_bytes(&self) -> usize {
         self.arena.block_size()
     }
 
-    /// Reads ranges of bytes; `each` is given them as they come, by their index, with nothing for one that could not be read.
+    /// Reads ranges of bytes. `each` receives them as they arrive, by index, and `None` for a range
+    /// that cannot be read.
     pub(crate) fn read_ranges(
         &mut self,
         ranges: &[(u64, usize)],
@@ -123,7 +126,7 @@ impl PageReader {
         outcome
     }
 
-    /// Reads the pages in these places; each, or what is wrong with it, in their order.
+    /// Reads the pages in these places. Returns each page, or its damage, in the same order.
     pub(crate) fn read_pages(&mut self, places: &[u64]) -> Result<Vec<Result<Vec<u8>, String>>> {
         let page_size = self.page_size;
         let pages: Vec<u64> = places.iter().map(|place| page_of(*place)).collect();
@@ -144,7 +147,7 @@ impl PageReader {
         Ok(found)
     }
 
-    /// Reads one page; or what is wrong with it.
+    /// Reads one page. Returns the page, or its damage.
     pub(crate) fn read_page(&mut self, place: u64) -> Result<Result<Vec<u8>, String>> {
         let mut found = self.read_pages(&[place])?;
         Ok(found.pop().unwrap_or_else(|| Err(format!("page {} was not read", page_of(place)))))

@@ -1,5 +1,6 @@
-//! A store whose superblocks are both gone, as after a partition table or a file system was written over them: what they would say is
-//! told by its pages, which have checksums of their own.
+//! Reads a store whose superblocks are both gone, as after a partition table or a file system was
+//! written over them. The content of the superblock is derived from the pages, which have checksums
+//! of their own.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,17 +14,20 @@ use qpair_format::{Error, ErrorKind, Result};
 use super::PageReader;
 use qpair_format::image::RECORD_PAGES;
 
-/// Bytes that are looked at together: the first of them that have a sound page tell.
+/// The number of bytes that are looked at together. The first such part that has a sound page
+/// decides.
 const PART_BYTES: u64 = 4 << 20;
 
-/// Told bytes looked at and all; may break the look off. None: only the first part is looked at.
+/// Receives the number of bytes looked at and the number of all, and may stop the search. `None`
+/// looks only at the first part.
 pub(crate) type Look<'a> = Option<&'a dyn Fn(u64, u64) -> ControlFlow<()>>;
 
-/// The superblock that the only member of a store once had, as far as it is needed to read the store; none where no page is sound, where a superblock
-/// is, and for several members, whose order and unit the pages do not tell.
+/// Derives the superblock of a store's only member, as far as it is needed to read the store.
+/// Returns `None` if no page is sound, if there is a superblock, or for several members, whose
+/// order and stripe unit cannot be derived from the pages.
 ///
 /// # Errors
-/// `Version` for the superblock of a later version; `Interrupted`; what the device says.
+/// `Version` for the superblock of a later version; `Interrupted`; the device's error.
 pub(super) fn superblock_by_pages(
     members: &[Arc<dyn BlockDevice>],
     look: Look<'_>,
@@ -71,7 +75,7 @@ pub(super) fn superblock_by_pages(
     Ok(None)
 }
 
-/// Bytes of the device, with zeroes in place of those that cannot be read.
+/// Reads bytes of the device, with zeroes in place of those that cannot be read.
 fn read_part(reader: &mut PageReader, from: u64, len: usize) -> Result<Vec<u8>> {
     let mut part = vec![0; len];
     let at_once = reader.transfer_bytes();
@@ -86,7 +90,7 @@ fn read_part(reader: &mut PageReader, from: u64, len: usize) -> Result<Vec<u8>> 
     Ok(part)
 }
 
-/// Reads what begins at these places of a part; those that cannot be read.
+/// Reads the blocks at these places of a part. Returns the places that cannot be read.
 fn read_into(
     reader: &mut PageReader,
     from: u64,
@@ -108,7 +112,8 @@ fn read_into(
     Ok(unread)
 }
 
-/// The page size at which most pages are sound, and the newest checkpoint record among them; none if no page is sound at any.
+/// Returns the page size at which most pages are sound, and the newest checkpoint record among
+/// them; `None` if no page is sound at any size.
 fn tell(part: &[u8], from: u64, page_size_max: usize) -> Option<(usize, Option<Record>)> {
     let sizes = (PAGE_SIZE_MIN.ilog2()..=PAGE_SIZE_MAX.ilog2()).map(|log| 1_usize << log);
     let sound = |page_size: usize| {

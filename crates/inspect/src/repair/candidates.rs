@@ -1,4 +1,5 @@
-//! Leaves found by looking at every page, and which of them stand in for what a tree cannot reach.
+//! Finds leaves by looking at every page, and chooses which of them stand in for the parts that a
+//! tree cannot reach.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -10,7 +11,7 @@ use super::interrupted;
 use crate::offline::{Hole, PageReader};
 use qpair_format::image::RECORD_PAGES;
 
-/// Ranges that are read between two reports of progress.
+/// The number of ranges that are read between two reports of progress.
 const RANGES_AT_ONCE: u64 = 64;
 
 /// A leaf.
@@ -20,7 +21,7 @@ pub(super) struct Candidate {
     upper: Option<Vec<u8>>,
     timestamp: u64,
     place: u64,
-    /// The checkpoint has it in use.
+    /// Whether the checkpoint has the page in use.
     used: bool,
     records: usize,
 }
@@ -29,12 +30,12 @@ pub(super) struct Candidate {
 #[derive(Debug, Default)]
 pub(super) struct Candidates(BTreeMap<u32, Vec<Candidate>>);
 
-/// What stands in for some keys of a hole.
+/// A leaf that stands in for some keys of a hole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StandIn {
     pub(super) lower: Vec<u8>,
     pub(super) upper: Option<Vec<u8>>,
-    /// The place of a leaf, and whether it is an older copy; nothing if there is none.
+    /// The place of the leaf, and whether it is an older copy; `None` if no leaf was found.
     pub(super) page: Option<(u64, bool)>,
 }
 
@@ -48,7 +49,7 @@ impl Candidates {
         }
     }
 
-    /// Trees that leaves were found of.
+    /// Returns the trees that have candidates.
     pub(super) fn trees(&self) -> impl Iterator<Item = u32> {
         self.0.keys().copied()
     }
@@ -91,7 +92,7 @@ impl Candidates {
     }
 }
 
-/// Whether a key is below a bound.
+/// Whether `key` is below `bound`. `None` is above every key.
 pub(super) fn is_below(key: &[u8], bound: Option<&Vec<u8>>) -> bool {
     bound.is_none_or(|bound| key < bound.as_slice())
 }
@@ -103,8 +104,8 @@ fn least(a: Option<Vec<u8>>, b: Option<Vec<u8>>) -> Option<Vec<u8>> {
     }
 }
 
-/// Looks at every page for leaves, all of them or those that have keys of these holes, which are in order. `used`: whether the
-/// checkpoint's trees have a page in use.
+/// Looks at every page for leaves: all leaves, or those that have keys of these holes, which are in
+/// order. `used` says whether the checkpoint's trees have a page in use.
 pub(super) fn scan(
     reader: &mut PageReader,
     wanted: Option<&BTreeMap<u32, Vec<Hole>>>,
@@ -177,7 +178,7 @@ pub(super) fn scan(
     Ok(found)
 }
 
-/// Whether a leaf has keys of one of the holes.
+/// Whether `leaf` has keys of one of the holes.
 fn is_wanted(holes: Option<&Vec<Hole>>, leaf: &Candidate) -> bool {
     let Some(holes) = holes else { return false };
     let first = holes.partition_point(|hole| !is_below(&leaf.lower, hole.upper.as_ref()));

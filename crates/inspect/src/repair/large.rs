@@ -1,4 +1,5 @@
-//! Large values that the log put behind the checkpoint: the check of the checkpoint's pages does not come to them.
+//! Checks the large values that the log put after the checkpoint, which the check of the
+//! checkpoint's pages does not reach.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,7 +13,8 @@ use super::save::read_large;
 use crate::offline::{Offline, read_logs};
 use qpair_members::LogPlace;
 
-/// Those that cannot be read, in words. What a later commit replaced may be gone, and is none.
+/// Describes the large values that cannot be read. A value that a later commit replaced may be
+/// gone, and does not count.
 pub(super) fn unreadable(
     members: &[Arc<dyn BlockDevice>],
     log_place: &LogPlace,

@@ -1,8 +1,9 @@
-//! Repair: what can be read of a damaged store, saved into a new one, and what cannot, told.
+//! Repair: saves the readable part of a damaged store into a new one, and reports the rest.
 //!
-//! What always holds: the damaged store is only read. What is saved is as the newest checkpoint has it, with the commits
-//! of the log behind that, as far as they go without a gap. Where a tree's own leaves cannot be read, or be reached, leaves found
-//! elsewhere on the members stand in for them: first those that the checkpoint has in use, then older copies, which the report names.
+//! Invariant: the damaged store is only read. The result is the state of the newest checkpoint,
+//! with the commits of the log after it up to the first gap. Where a tree's own leaves cannot be
+//! read or reached, leaves found elsewhere on the members stand in for them: first those that the
+//! checkpoint has in use, then older copies, which the report names.
 
 mod candidates;
 mod large;
@@ -27,22 +28,24 @@ use qpair_members::LogPlace;
 pub use report::{KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable};
 use save::{Gaps, each_entry, save_table};
 
-/// Most faults that the report lists one by one.
+/// The maximum number of faults that the report lists one by one.
 const FAULTS_MAX: usize = 100;
 
-/// Told how far a repair is: done, and all if it is known or else 0. It may break the repair off.
+/// Receives the progress of a repair: the step, the amount done, and the total or 0 if that is
+/// unknown. May stop the repair.
 type Progress<'a> = dyn Fn(RepairStep, u64, u64) -> ControlFlow<()> + 'a;
 
-/// Looks whether the store on these members is damaged; if it is, saves what can be read into the new store that `make_target`
-/// makes, given the page size, and closes that. `options` say with how much memory to look, and where the log is; of a store
-/// whose log is on a device that is not given, what the pages had at the last checkpoint is saved.
+/// Checks whether the store on these members is damaged. If so, saves the readable part into the
+/// new store that `make_target` creates for the given page size, and closes the new store.
+/// `options` say how much memory to use, and where the log is. If the log is on a device that is
+/// not given, the state of the last checkpoint is saved.
 ///
 /// Memory is needed for each leaf of the key ranges that cannot be reached from a tree's root.
 ///
 /// # Errors
-/// `Corrupt` or `NotAStore` if no superblock can be read, nor, of a store with one member, a page in its stead; `Member`; `Interrupted` if `progress`
-/// broke it off; what the devices say, and what
-/// `make_target` does. What is in the target then is not to be used.
+/// `Corrupt` or `NotAStore` if neither a superblock can be read nor, for a store with one member, a
+/// page in its stead; `Member`; `Interrupted` if `progress` stopped the repair; the errors of the
+/// devices and of `make_target`. After an error the content of the target must not be used.
 pub fn repair(
     members: &[Arc<dyn BlockDevice>],
     options: &StoreOptions,
@@ -76,7 +79,8 @@ pub fn repair(
     Ok(report)
 }
 
-/// What is wrong with a store; nothing if it is healthy, or only needs the recovery that opening it brings. And the damage that costs nothing.
+/// Returns two lists: the faults of a store, which is empty if the store is healthy or only needs
+/// recovery; and the damage that costs nothing.
 fn examine(
     members: &[Arc<dyn BlockDevice>],
     options: &StoreOptions,
@@ -114,11 +118,14 @@ fn examine(
     Ok((faults, report.harmless))
 }
 
-/// What is wrong with the log of a store that is not open, and with the large values that its commits put: what is behind the newest checkpoint,
-/// and what [`Store::check`] of a store opened at its checkpoint does not come to. Nothing if it can be recovered, or there is no log.
+/// Returns the faults of the log of a store that is not open, and of the large values that its
+/// commits put. These are the parts after the newest checkpoint, which [`Store::check`] of a store
+/// opened at its checkpoint does not reach. The list is empty if the log can be recovered, or there
+/// is none.
 ///
 /// # Errors
-/// What the devices say; as [`dump_log`], but for a log that is missing, or cannot be read: that is a fault.
+/// As [`dump_log`], except that a log that is missing or cannot be read is a fault and not an
+/// error.
 pub fn examine_log(members: &[Arc<dyn BlockDevice>], log_place: &LogPlace) -> Result<Vec<String>> {
     let mut has_large = false;
     let look = &mut |entry: &LogEntry<'_>| {
@@ -144,7 +151,7 @@ pub fn examine_log(members: &[Arc<dyn BlockDevice>], log_place: &LogPlace) -> Re
     Ok(vec![fault])
 }
 
-/// What is lost with a log device that is not there.
+/// Returns the remark for a store whose log device is missing.
 fn missing_log(error: &Error) -> String {
     format!(
         "the log is missing, and so are the commits since the last checkpoint: {}",
@@ -207,7 +214,7 @@ impl Salvage<'_> {
         self.checkpoint.as_ref().and_then(|(_, image)| image.roots.get(&tree).copied())
     }
 
-    /// Names by tree, and whether they are all.
+    /// Reads the names of tables by tree. The `bool` says whether the names are complete.
     fn read_catalog(&mut self) -> Result<(BTreeMap<u32, String>, bool)> {
         self.find_stand_ins(std::iter::once(0))?;
         let mut names = BTreeMap::new();
@@ -228,7 +235,8 @@ impl Salvage<'_> {
         Ok((names, whole))
     }
 
-    /// The trees to save, with the names of their tables. `whole`: trees without a name are being dropped.
+    /// Returns the trees to save, with the names of their tables. `whole` says that the names are
+    /// complete: a tree without a name is then being dropped.
     fn trees(&self, names: BTreeMap<u32, String>, whole: bool) -> Vec<(u32, String)> {
         let taken: BTreeSet<String> = names.values().cloned().collect();
         let mut trees = names;
@@ -247,7 +255,8 @@ impl Salvage<'_> {
         trees.into_iter().collect()
     }
 
-    /// Looks over all pages for leaves that can stand in for what cannot be reached in these trees.
+    /// Looks at all pages for leaves that can stand in for parts of these trees that cannot be
+    /// reached.
     fn find_stand_ins(&mut self, trees: impl Iterator<Item = u32>) -> Result<()> {
         if self.checkpoint.is_none() {
             // All leaves are known.
@@ -295,7 +304,7 @@ impl Salvage<'_> {
     }
 }
 
-/// The end of a repair that was broken off.
+/// Returns the error of a repair that was stopped.
 fn interrupted() -> Error {
     Error::new(ErrorKind::Interrupted, "the repair was interrupted")
 }

@@ -24,7 +24,8 @@ struct Tables<'a> {
     open: BTreeMap<u32, Table>,
     report: &'a mut Vec<RepairedTable>,
     key_len_max: usize,
-    /// Records whose last value is a large one that cannot be read. One that a later commit replaced may be gone, and is none.
+    /// Records whose last value is a large one that cannot be read. One that a later commit
+    /// replaced may be gone, and is none.
     missing: BTreeSet<(u32, Vec<u8>)>,
 }
 
@@ -58,8 +59,8 @@ impl Tables<'_> {
         name
     }
 
-    /// The log says that this name was free: the table that has it here, from an older catalog or a name that was made up, was dropped or
-    /// renamed before. It is kept under another name.
+    /// The log says that this name was free: the table that has it here, from an older catalog or a
+    /// name that was made up, was dropped or renamed before. It is kept under another name.
     fn make_way(&mut self, name: &str) -> Result<()> {
         let is_named = |(_, index): &(&u32, &usize)| self.report[**index].name == name;
         match self.saved.iter().find(is_named).map(|(tree, index)| (*tree, *index)) {

@@ -1,6 +1,6 @@
-//! What a repair saved and what it did not.
+//! The report of a repair: the saved records and the lost ones.
 
-/// What a repair is doing.
+/// The step that a repair is at.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -28,19 +28,20 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RepairStep {
-    /// Looking whether there is damage: pages.
+    /// Checking for damage. Progress is in pages.
     Check,
-    /// Looking for the first pages of a store that has no superblock any more: bytes.
+    /// Searching for the first pages of a store that has no superblock any more. Progress is in
+    /// bytes.
     Search,
-    /// Looking for leaves that nothing leads to: pages.
+    /// Searching for leaves that no reference leads to. Progress is in pages.
     Scan,
     /// Saving records.
     Save,
-    /// Making commits of the log again.
+    /// Applying the commits of the log.
     Replay,
 }
 
-/// Keys from one on, up to another.
+/// A range of keys.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -67,9 +68,9 @@ pub enum RepairStep {
 pub struct KeyRange {
     /// The first key.
     pub from: Vec<u8>,
-    /// The first key behind the last; none if there is no end.
+    /// The first key after the range; `None` if the range has no end.
     pub to: Option<Vec<u8>>,
-    /// What is wrong.
+    /// A description of the damage.
     pub why: String,
 }
 
@@ -99,21 +100,24 @@ pub struct KeyRange {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairedTable {
-    /// Its name in the new store.
+    /// The name in the new store.
     pub name: String,
-    /// Records that are in the new store.
+    /// The number of records in the new store.
     pub records: u64,
-    /// Keys of which nothing was found but what the log has.
+    /// Ranges of keys for which no page was found. Only the commits of the log were applied to
+    /// them.
     pub lost: Vec<KeyRange>,
-    /// Keys of which only older pages were found: records may be as they were before, be back after they were deleted, or be missing.
+    /// Ranges of keys for which only older pages were found. Records there may have an old value,
+    /// may be back after they were deleted, or may be missing.
     pub stale: Vec<KeyRange>,
-    /// Records whose large value could not be read, and that are not in the new store.
+    /// The number of records that are missing in the new store because their large value could not
+    /// be read.
     pub large_values_lost: u64,
-    /// Keys of the first of those.
+    /// The first keys of the records in `large_values_lost`.
     pub large_keys_lost: Vec<Vec<u8>>,
 }
 
-/// What became of the log.
+/// The result of applying the log of the damaged store.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -139,17 +143,18 @@ pub struct RepairedTable {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairedLog {
-    /// Commits that were made again.
+    /// The number of commits that were applied.
     pub commits: u64,
-    /// The last commit that is in the new store.
+    /// The timestamp of the last commit that is in the new store.
     pub last_timestamp: u64,
-    /// Commits that are in the log behind a gap, and were left out.
+    /// The number of commits that are in the log after a gap, and were left out.
     pub dropped: u64,
-    /// Commits are missing that were durable once, or may be: the log could not be read to its end.
+    /// Whether commits are, or may be, missing that were durable once, because the log could not be
+    /// read to its end.
     pub damaged: bool,
 }
 
-/// What a repair did.
+/// The result of a repair.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -174,22 +179,23 @@ pub struct RepairedLog {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// All of the store can be read; no target was made.
+    /// Whether all of the store can be read. No target was made then.
     pub healthy: bool,
-    /// Damage to a healthy store that costs nothing: superblocks and checkpoint records whose twins serve.
+    /// Damage to a healthy store that costs nothing: superblocks and checkpoint records whose
+    /// second copies are intact.
     pub harmless: Vec<String>,
-    /// What is wrong with the store.
+    /// Remarks on the damage of the store.
     pub remarks: Vec<String>,
-    /// Names of tables may be missing or out of date.
+    /// Whether names of tables may be missing or out of date.
     pub names_uncertain: bool,
     /// The tables that were saved.
     pub tables: Vec<RepairedTable>,
-    /// What became of the log; none if there was none, or it could not be found.
+    /// The result of applying the log; `None` if there was no log, or it could not be found.
     pub log: Option<RepairedLog>,
 }
 
 impl RepairReport {
-    /// Whether all that was committed is in the new store, as far as can be told.
+    /// Whether everything that was committed is in the new store, as far as the repair can tell.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let whole = |table: &RepairedTable| {

@@ -1,4 +1,4 @@
-//! A tree's records into a table of the new store.
+//! Saves a tree's records into a table of the new store.
 
 use std::sync::mpsc::sync_channel;
 
@@ -10,11 +10,11 @@ use super::candidates::{Candidates, StandIn, is_below};
 use super::{KeyRange, RepairStep, RepairedTable, Salvage, interrupted};
 use crate::offline::{Entry, Hole, PageReader, Part, entries, walk_leaves};
 
-/// Bytes of records that go to the new store together.
+/// The number of bytes of records that go to the new store together.
 const BATCH_BYTES: usize = 1 << 20;
-/// Pages of a large value read at once.
+/// The number of pages of a large value that are read at once.
 const PARTS: usize = 64;
-/// Most keys of lost large values that the report lists.
+/// The maximum number of keys of lost large values that the report lists.
 const KEYS_TOLD: usize = 100;
 
 /// Keys that were not found where they belong.
@@ -30,7 +30,7 @@ impl Gaps {
     }
 }
 
-/// Adds a range behind the others, to the last of them if they touch.
+/// Adds a range behind the others, or extends the last one if the two touch.
 fn note(ranges: &mut Vec<KeyRange>, stand_in: &StandIn, why: &str) {
     if let Some(last) = ranges.last_mut()
         && last.to.as_ref() == Some(&stand_in.lower)
@@ -42,7 +42,8 @@ fn note(ranges: &mut Vec<KeyRange>, stand_in: &StandIn, why: &str) {
     ranges.push(KeyRange { from, to, why: why.to_owned() });
 }
 
-/// Goes through all records of a tree that can be found, in order; from stand-ins where the tree has holes.
+/// Visits all records of a tree that can be found, in order; from stand-ins where the tree has
+/// holes.
 pub(super) fn each_entry(
     reader: &mut PageReader,
     candidates: &Candidates,
@@ -88,7 +89,7 @@ fn each_stand_in(
     Ok(())
 }
 
-/// Where the pages of a large value are; nothing if that cannot be read.
+/// Reads the list of pages of a large value. Returns `None` if the list cannot be read.
 fn extents_of(reader: &mut PageReader, descriptor: Descriptor) -> Result<Option<Extents>> {
     if let Some(run) = descriptor.run() {
         return Ok((run.end <= reader.capacity()).then_some(Extents::Run(run)));
@@ -103,7 +104,7 @@ fn extents_of(reader: &mut PageReader, descriptor: Descriptor) -> Result<Option<
     Ok(list.finish())
 }
 
-/// A large value; nothing if it cannot be read in full.
+/// Reads a large value. Returns `None` if it cannot be read in full.
 pub(super) fn read_large(reader: &mut PageReader, encoded: &[u8]) -> Result<Option<Vec<u8>>> {
     let Ok(descriptor) = Descriptor::decode(encoded, reader.page_size()) else { return Ok(None) };
     let Some(extents) = extents_of(reader, descriptor)? else { return Ok(None) };
@@ -157,7 +158,7 @@ impl Sink<'_> {
     }
 }
 
-/// The records one by one; the first error ends them.
+/// Returns the records one by one. The first error ends them.
 fn one_by_one(
     batches: impl IntoIterator<Item = Result<Records>>,
 ) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> {

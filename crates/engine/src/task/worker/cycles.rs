@@ -1,4 +1,5 @@
-//! What a worker spends its time on. Measuring is off by default and then costs one branch.
+//! Measures what a worker spends its time on. Measuring is off by default and then costs one
+//! branch.
 
 use std::cell::Cell;
 
@@ -7,7 +8,7 @@ use qpair_memory::ticks;
 use super::Worker;
 use crate::metrics::Part;
 
-/// What the worker does now, and since when. `None`: measuring is off.
+/// The current activity of the worker and when it began. `None` if measuring is off.
 #[derive(Debug)]
 pub(super) struct Cycles(Option<Cell<(u64, Part)>>);
 
@@ -18,7 +19,8 @@ impl Cycles {
 }
 
 impl Worker {
-    /// Says what the worker does from now on; what it did before. Each tick is charged to one part.
+    /// Sets the present activity of the worker and returns the previous one. Each tick is charged
+    /// to one activity.
     #[inline(always)]
     pub(super) fn enter(&self, part: Part) -> Part {
         let Some(now) = &self.cycles.0 else { return part };

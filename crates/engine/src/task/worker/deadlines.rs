@@ -1,4 +1,4 @@
-//! Tasks that wait no longer than until some time.
+//! Waits with a time limit.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,12 +10,13 @@ use qpair_block::sim::SimClock;
 
 use super::Worker;
 
-/// The deadlines of a worker's tasks, by time. Most of the time there are none, and the clock is not looked at.
+/// The deadlines of a worker's tasks, by time. Most of the time there are none, and the clock is
+/// not read.
 pub(super) struct Deadlines {
     start: Instant,
-    /// The time of a worker that is stepped.
+    /// The clock of a stepped worker.
     clock: Option<SimClock>,
-    /// By nanoseconds since the start, and a number.
+    /// The wakers by nanoseconds since the start, and a number.
     wakers: RefCell<BTreeMap<(u64, u64), Waker>>,
     number: Cell<u64>,
 }
@@ -56,7 +57,7 @@ impl Deadlines {
         }
     }
 
-    /// How long the worker may sleep at most.
+    /// Returns the maximum time for which the worker may sleep.
     pub(super) fn remaining(&self) -> Option<Duration> {
         let (at_ns, _) = *self.wakers.borrow().first_key_value()?.0;
         Some(Duration::from_nanos(at_ns.saturating_sub(self.now_ns())))
@@ -67,14 +68,14 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A task's deadline; forgotten when this is dropped.
+/// A task's deadline, which is removed when this is dropped.
 pub(crate) struct Deadline {
     worker: Rc<Worker>,
     at: (u64, u64),
 }
 
 impl Deadline {
-    /// Whether it has passed; if not, `waker` is called when it does, once.
+    /// Whether the deadline has passed. If not, `waker` is called once when it does.
     pub(crate) fn poll(&self, waker: &Waker) -> bool {
         let deadlines = &self.worker.deadlines;
         if deadlines.now_ns() >= self.at.0 {
@@ -94,7 +95,7 @@ impl Drop for Deadline {
 }
 
 impl Worker {
-    /// A time so far from now.
+    /// Returns a deadline after `timeout`.
     pub(crate) fn deadline(self: &Rc<Self>, timeout: Duration) -> Deadline {
         let deadlines = &self.deadlines;
         let at_ns = deadlines.now_ns().saturating_add(nanoseconds(timeout));

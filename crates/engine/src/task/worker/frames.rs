@@ -1,4 +1,5 @@
-//! A worker's share of the pool: frames at hand, eviction when they run low, tasks that wait for one.
+//! A worker's share of the pool: frames at hand, eviction when they run low, and tasks that wait
+//! for a frame.
 
 use std::task::Poll;
 
@@ -8,13 +9,15 @@ use qpair_memory::FrameIndex;
 use super::{Tag, Worker, tag};
 use crate::shared::Shared;
 
-/// Turns of a millisecond without any free frame, after which the tasks that wait for one get an error.
+/// The number of turns of a millisecond without any free frame after which the waiting tasks get an
+/// error.
 const STARVED_MAX: u32 = 2000;
-/// The same where no page is written any more: frames come free by reads that end, and by tasks that let go of pages.
+/// The number of such turns if no page can be written any more. Frames then only become free by
+/// reads that end, and by tasks that release pages.
 const STARVED_READ_ONLY_MAX: u32 = 100;
 
 impl Worker {
-    /// Takes a free frame from the worker's own store of them.
+    /// Takes one of the worker's free frames.
     pub(crate) fn take_frame(&self) -> Option<FrameIndex> {
         let mut free = self.free.borrow_mut();
         if free.is_empty() {
@@ -32,8 +35,9 @@ impl Worker {
         }
     }
 
-    /// Parks the running task until a frame for a page that it makes may be free. Where nothing is written any more it is told so at once:
-    /// the frame could be that of the clean page which it is about to split, over and over.
+    /// Parks the running task until a frame for a new page may be free. If pages cannot be written
+    /// any more, the task gets an error at once: the free frame could be that of the clean page
+    /// which it is about to split, again and again.
     pub(crate) fn wait_for_new_frame(&self) -> Poll<Error> {
         match (self.shared.lifecycle.failure(), self.shared.lifecycle.check_writable()) {
             (Some(_), Err(error)) => Poll::Ready(error),
@@ -41,7 +45,7 @@ impl Worker {
         }
     }
 
-    /// Parks the running task until a frame may be free; an error if that is hopeless.
+    /// Parks the running task until a frame may be free. Returns an error if that is hopeless.
     pub(crate) fn wait_for_frame(&self) -> Poll<Error> {
         if self.is_hopeless() {
             return Poll::Ready(match self.shared.lifecycle.failure() {
@@ -62,7 +66,7 @@ impl Worker {
         Poll::Pending
     }
 
-    /// Whether no frame has come free for so long that none will.
+    /// Whether the worker has waited so long for a free frame that none will come.
     fn is_hopeless(&self) -> bool {
         let turns_max = match self.shared.lifecycle.failure() {
             Some(_) => STARVED_READ_ONLY_MAX,
@@ -71,7 +75,7 @@ impl Worker {
         self.starved.get() > turns_max
     }
 
-    /// Evicts when frames run low, and wakes the tasks that wait for one.
+    /// Evicts pages when frames run low, and wakes the tasks that wait for a frame.
     pub(super) fn make_frames_free(&self) {
         let pool = &self.shared.pool;
         let waiting = self.frame_waiters.borrow().len();
@@ -142,15 +146,15 @@ impl Worker {
         }
     }
 
-    /// Gives all free frames at hand back.
+    /// Gives all free frames at hand back to the pool.
     pub(crate) fn give_frames_back(&self) {
         self.shared.pool.give_free(&mut self.free.borrow_mut(), 0);
     }
 
-    /// Makes up to `count` frames idle: free ones, those at hand here, and those of clean pages that the hands of the clock find now; how many
-    /// frames the hands passed.
+    /// Makes up to `count` frames idle: free ones, those at hand here, and those of clean pages
+    /// that the clock's hands find now. Returns how many frames the hands passed.
     pub(crate) fn make_frames_idle(&self, count: usize) -> usize {
-        /// Frames that the hands pass in one turn.
+        /// The number of frames that the hands pass in one turn.
         const TURN_FRAMES: usize = 512;
         let pool = &self.shared.pool;
         let mut freed = std::mem::take(&mut *self.free.borrow_mut());
@@ -167,7 +171,7 @@ impl Worker {
         passed
     }
 
-    /// Takes pages that could not be loaded out of their parents.
+    /// Removes pages that could not be loaded from their parents.
     pub(super) fn drop_broken(&self) {
         if self.broken.borrow().is_empty() {
             return;
@@ -185,7 +189,8 @@ impl Worker {
     }
 }
 
-/// Latches a free frame. No operation uses it, but the clock or the checkpoint writer may hold its latch for a moment.
+/// Latches a free frame. No operation uses it, but the clock or the checkpoint writer may hold its
+/// latch for a moment.
 pub(crate) fn latch_free(shared: &Shared, frame: FrameIndex) -> qpair_memory::ExclusiveFrame<'_> {
     loop {
         if let Ok(page) = shared.pool.frames.try_exclusive(frame) {

@@ -1,27 +1,31 @@
-//! How many reads of pages a worker has in flight: up to where more bring nothing.
+//! Limits the number of page reads that a worker has in flight to the number beyond which more
+//! reads gain nothing.
 //!
-//! A drive, or the queue before it, gives less beyond some number of reads, or just lets them wait longer. Which number that is it does
-//! not say, and it changes with what neighbours do. So the limiter tries: it compares short windows with the limit that holds and with
-//! another one, in pairs next to each other, since what a neighbour takes it takes from both. A lower limit has to bring more to be
-//! taken; a higher one must only cost nothing. So without a difference there is no limit in the end.
+//! A drive, or the queue before it, slows down beyond some number of reads, or merely makes them
+//! wait longer. The drive does not report that number, and it changes with the load of other users.
+//! The limiter therefore experiments: it compares short windows with the present limit and with
+//! another limit, in adjacent pairs, because another user affects both windows of a pair alike. A
+//! lower limit is adopted only if it increases the throughput; a higher one is adopted if it does
+//! not reduce it. Without a difference there is no limit in the end.
 
 use std::time::{Duration, Instant};
 
-/// Fewer reads in flight are never limited.
+/// The number of reads in flight below which there is no limit.
 const LIMIT_MIN: u32 = 16;
-/// A window has at least this length, and so many times its limit of reads.
+/// The minimum length of a window. It also has at least a multiple of its limit in reads.
 const WINDOW: Duration = Duration::from_millis(5);
 const READS_PER_LIMIT: u32 = 4;
-/// Without a read for so long a trial ends.
+/// The time without a read after which a trial ends.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Pairs of windows of a trial.
+/// The number of pairs of windows in a trial.
 const PAIRS: usize = 6;
-/// Pairs at least that must speak for a lower limit.
+/// The minimum number of pairs that must favour a lower limit.
 const PAIRS_FOR_LOWER: usize = PAIRS - 1;
-/// A lower limit must have this share of the throughput, a higher one that.
+/// The throughput, relative to the present limit, that a lower limit must reach; the next constant
+/// is that for a higher limit.
 const LOWER_GAINS: f64 = 1.03;
 const HIGHER_KEEPS: f64 = 0.99;
-/// Rest after a trial that changed nothing; doubled up to the greatest.
+/// The rest after a trial that changed nothing. It is doubled up to the maximum.
 const REST_MIN: Duration = Duration::from_millis(250);
 const REST_MAX: Duration = Duration::from_secs(8);
 
@@ -29,14 +33,15 @@ const REST_MAX: Duration = Duration::from_secs(8);
 #[derive(Debug)]
 pub(super) struct Limiter {
     most: u32,
-    /// The limit that is compared with others; `most`: none.
+    /// The limit that is compared with others; `most` means no limit.
     settled: u32,
     trial: Option<Trial>,
-    /// Where a limit holds, the next trial is of a lower one; else of a higher one.
+    /// Whether the next trial is of a lower limit. That is so while a limit holds; else the next
+    /// trial is of a higher limit.
     next_is_lower: bool,
     rest: Duration,
     rests_until: Instant,
-    /// When reads ended last.
+    /// The time at which the last reads ended.
     last: Instant,
 }
 
@@ -44,16 +49,17 @@ pub(super) struct Limiter {
 #[derive(Debug)]
 struct Trial {
     limit: u32,
-    /// Windows that are over: of the settled limit, the other, the other, the settled one, and so on.
+    /// The number of windows that are over: one of the settled limit, two of the other, two of the
+    /// settled one, and so on.
     windows: usize,
-    /// Reads a second of the settled limit and of the other, of each pair.
+    /// The reads per second of the settled limit and of the other, for each pair.
     rates: [[f64; 2]; PAIRS],
-    /// Reads that still end with what was in flight before the window.
+    /// The number of reads to come that were in flight before the window.
     carried: u32,
-    /// Reads of this window, and its beginning.
+    /// The number of reads of this window, and its beginning.
     reads: u32,
     since: Instant,
-    /// Most reads that were in flight within the windows of the settled limit.
+    /// The maximum number of reads that were in flight within the windows of the settled limit.
     in_flight_max: u32,
 }
 
@@ -70,12 +76,12 @@ impl Limiter {
         }
     }
 
-    /// The limit that holds while none is tried.
+    /// Returns the limit that applies while none is tried.
     pub(super) fn settled(&self) -> u32 {
         self.settled
     }
 
-    /// Reads that may be in flight just now.
+    /// Returns the number of reads that may be in flight now.
     pub(super) fn limit(&self) -> u32 {
         match &self.trial {
             Some(trial) if trial.is_others_turn() => trial.limit,
@@ -83,7 +89,7 @@ impl Limiter {
         }
     }
 
-    /// Takes note of reads that ended; so many were in flight before.
+    /// Notes that `reads` reads ended, with `in_flight` in flight before.
     pub(super) fn ended(&mut self, reads: u32, in_flight: u32, now: Instant) {
         if now.saturating_duration_since(self.last) > PAUSE {
             // There was nothing to read, so the windows before say nothing.
@@ -142,7 +148,7 @@ impl Trial {
         matches!(self.windows % 4, 1 | 2)
     }
 
-    /// Takes note of reads that ended; whether that was all.
+    /// Notes reads that ended. Returns whether the trial is complete.
     fn take(&mut self, reads: u32, in_flight: u32, settled: u32, now: Instant) -> bool {
         if !self.is_others_turn() {
             self.in_flight_max = self.in_flight_max.max(in_flight);
@@ -165,7 +171,7 @@ impl Trial {
         self.windows == 2 * PAIRS
     }
 
-    /// Whether the other limit is to hold from now on.
+    /// Whether the other limit should apply from now on.
     fn is_better(&self, settled: u32) -> bool {
         let mut ratios = self.rates.map(|[settled, other]| other / settled);
         ratios.sort_by(f64::total_cmp);
@@ -183,8 +189,9 @@ impl Trial {
 mod tests {
     use super::*;
 
-    /// Runs a limiter for so many seconds beside `tasks` that always want a read, on a device that completes `rate(in flight, second)` reads a
-    /// second; the limits that were settled, every tenth of a second.
+    /// Runs a limiter for so many seconds beside `tasks` that always want a read, on a device that
+    /// completes `rate(in flight, second)` reads a second; the limits that were settled, every
+    /// tenth of a second.
     fn run(tasks: u32, seconds: f64, mut rate: impl FnMut(u32, f64) -> f64) -> Vec<u32> {
         let start = Instant::now();
         let mut limiter = Limiter::new(512, start);

@@ -1,7 +1,8 @@
-//! A worker's log: what commits append, and the one write at a time that makes it durable.
+//! A worker's log: the records that commits append, and the one write at a time that makes them
+//! durable.
 //!
-//! While a write is on its way the next commits gather behind it; when it is back, all of them go with the next. So
-//! commits are grouped by the pace of the device, and by nothing else.
+//! While a write is in flight, the next commits gather; when it has ended, all of them go with the
+//! next write. Commits are thus grouped by the speed of the device, and by nothing else.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -22,14 +23,14 @@ use crate::log::OpenTimestamps;
 use crate::shared::Shared;
 use crate::sync::{Ticket, Waiters};
 
-/// Bytes of one write of the log at most.
+/// The maximum size of one write of the log in bytes.
 const WRITE_BYTES: usize = 256 << 10;
-/// Writes that could be under way at once: memory for them.
+/// The number of writes for which there is memory.
 const WRITES: u32 = 2;
-/// Bytes of a log that may wait to be written when a commit begins.
+/// The maximum number of bytes of a log that may wait to be written when a commit begins.
 const PENDING_BYTES_MAX: usize = 16 * WRITE_BYTES;
 
-/// The memory of a worker's log, to be registered with its channel.
+/// Creates the memory of a worker's log, to be registered with its channel.
 pub(crate) fn log_arena(device: &DeviceInfo, block_bytes: u32) -> Result<Arc<Arena>> {
     let most = (device.transfer_bytes_max as usize).min(WRITE_BYTES).max(2 * block_bytes as usize);
     let bytes = 1 << most.ilog2();
@@ -38,19 +39,19 @@ pub(crate) fn log_arena(device: &DeviceInfo, block_bytes: u32) -> Result<Arc<Are
     })
 }
 
-/// The log's side of a worker.
+/// The log of a worker.
 #[derive(Default)]
 pub(super) struct WorkerLog {
     writer: RefCell<Option<LogWriter>>,
-    /// Timestamps that are not durable.
+    /// The timestamps that are not durable.
     open: RefCell<OpenTimestamps>,
-    /// The write on its way, and when it began.
+    /// The write in flight, and the time at which it began.
     under_way: Cell<Option<(PlannedWrite, Instant)>>,
-    /// Tasks that wait for a timestamp to be durable.
+    /// The tasks that wait for a timestamp to be durable.
     waiters: Waiters,
-    /// Bytes of the commit that room was made for and that was not appended yet.
+    /// The size in bytes of the commit that has room in the log and was not appended yet.
     expected_bytes: Cell<usize>,
-    /// Where the checkpoint under way has this log begin.
+    /// The position at which this log begins for the checkpoint under way.
     begin: Cell<Option<LogPosition>>,
 }
 
@@ -69,10 +70,11 @@ impl Worker {
         Ok(())
     }
 
-    /// Appends a commit. `timestamp` takes its timestamp; from then on the commit is one.
+    /// Appends a commit. `timestamp` takes the commit's timestamp, after which the commit can no
+    /// longer fail.
     ///
     /// # Errors
-    /// `NoSpace`, and what `timestamp` says: nothing is appended then, and no timestamp is taken.
+    /// `NoSpace`, or the error of `timestamp`: nothing is appended then, and no timestamp is taken.
     pub(crate) fn append_commit(
         &self,
         bytes_max: usize,
@@ -104,7 +106,7 @@ impl Worker {
         Ok(timestamp)
     }
 
-    /// The logs have so many bytes more.
+    /// Adds `bytes` to the length of the logs.
     fn count_log(&self, bytes: u64) {
         let total = self.shared.wal.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if total >= self.shared.wal.options.checkpoint_bytes {
@@ -112,7 +114,8 @@ impl Worker {
         }
     }
 
-    /// Waits, before a commit begins, until little of this worker's log waits to be written, and until the logs are not long.
+    /// Waits, before a commit begins, until little of this worker's log waits to be written, and
+    /// until the logs are short enough.
     ///
     /// # Errors
     /// `ReadOnly` with the cause, if the log cannot be written.
@@ -143,13 +146,13 @@ impl Worker {
         Ok(())
     }
 
-    /// The oldest commit that is not durable, if too much of the log waits to be written.
+    /// Returns the oldest commit that is not durable, if too much of the log waits to be written.
     fn pending_from(&self) -> Option<u64> {
         let pending = self.log.writer.borrow().as_ref().map_or(0, LogWriter::pending_bytes);
         (pending > PENDING_BYTES_MAX).then(|| self.log.open.borrow().first()).flatten()
     }
 
-    /// The commit that was expected does not come.
+    /// Notes that the expected commit does not come.
     pub(crate) fn expect_no_commit(&self) {
         self.set_expected(0);
         self.log.open.borrow_mut().expect_none();
@@ -159,7 +162,7 @@ impl Worker {
     /// Makes room in the log for a commit that is about to take its timestamp.
     ///
     /// # Errors
-    /// `NoSpace`; `TooLarge` if the log device has never room for it.
+    /// `NoSpace`; `TooLarge` if the log device can never have room for it.
     pub(crate) fn expect_commit(&self, bytes_max: usize) -> Result<()> {
         self.make_log_room(bytes_max)?;
         if self.log.writer.borrow().is_none() {
@@ -171,7 +174,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Notes how large the commit is that has room and no record yet, bytes; 0: there is none.
+    /// Sets the size in bytes of the commit that has room and no record yet; 0 if there is none.
     fn set_expected(&self, bytes: usize) {
         let before = self.log.expected_bytes.replace(bytes);
         match (before, bytes) {
@@ -181,10 +184,10 @@ impl Worker {
         }
     }
 
-    /// Takes segments until a commit of so many bytes fits: all that it needs, or none.
+    /// Takes segments until a commit of this size fits: all that it needs, or none.
     ///
     /// # Errors
-    /// `NoSpace`; `TooLarge` if the log device has never room for it.
+    /// `NoSpace`; `TooLarge` if the log device can never have room for it.
     pub(crate) fn make_log_room(&self, bytes_max: usize) -> Result<()> {
         let mut writer = self.log.writer.borrow_mut();
         let Some(writer) = writer.as_mut() else { return Ok(()) };
@@ -255,7 +258,7 @@ impl Worker {
         });
     }
 
-    /// Sends what was appended on its way, unless a write is under way.
+    /// Writes the appended records, unless a write is in flight.
     pub(crate) fn pump_log(&self) {
         if self.log.under_way.get().is_some() {
             return;
@@ -295,7 +298,7 @@ impl Worker {
         self.staged.set(0);
     }
 
-    /// The end of a write of the log.
+    /// Handles the end of a write of the log.
     pub(super) fn log_written(&self, completion: Completion) {
         let Some((planned, since)) = self.log.under_way.take() else { return };
         self.shared.counters.of(self.number).count_log_write(since.elapsed());
@@ -318,7 +321,7 @@ impl Worker {
         self.pump_log();
     }
 
-    /// Whether a write of the log is on its way.
+    /// Whether a write of the log is in flight.
     pub(super) fn log_is_under_way(&self) -> bool {
         self.log.under_way.get().is_some()
     }
@@ -378,7 +381,8 @@ impl Worker {
         }
     }
 
-    /// Where a reader of this log must begin to see what is appended from now on, as bytes; nothing without a log.
+    /// Returns the position at which a reader of this log must begin to see everything that is
+    /// appended from now on, encoded; `None` without a log.
     pub(crate) fn mark_log(&self) -> Option<Vec<u8>> {
         let writer = self.log.writer.borrow();
         let writer = writer.as_ref()?;
@@ -389,8 +393,9 @@ impl Worker {
         Some(position.encode())
     }
 
-    /// Ends the log and gives all of its segments back, unless something of it is still to be written: a durable checkpoint says that there is no
-    /// log behind it, and no transaction commits any more.
+    /// Ends the log and gives all of its segments back, unless a part of it still has to be
+    /// written. A durable checkpoint must say that there is no log behind it, and no transaction
+    /// may commit any more.
     pub(crate) fn end_log(&self) {
         if self.log.under_way.get().is_some() {
             return;
@@ -401,7 +406,7 @@ impl Worker {
         }
     }
 
-    /// Gives back the segments before the mark; the checkpoint that made it is durable.
+    /// Gives back the segments before the mark. The checkpoint that made the mark must be durable.
     pub(crate) fn truncate_log(&self) {
         let Some(position) = self.log.begin.take() else { return };
         if let Some(writer) = self.log.writer.borrow_mut().as_mut() {
@@ -414,10 +419,10 @@ impl Worker {
 }
 
 impl Shared {
-    /// Waits, on a worker, until what was found at this timestamp may be given to a program.
+    /// Waits, on a worker, until data that was found at this timestamp may be given to a program.
     ///
     /// # Errors
-    /// `ReadOnly` if it never will be: the log could not be written.
+    /// `ReadOnly` if the log could not be written, so that the data will never be durable.
     pub(crate) async fn wait_to_give(&self, waits: bool, timestamp: u64) -> Result<()> {
         if self.wal.may_give(waits, timestamp) {
             return Ok(());

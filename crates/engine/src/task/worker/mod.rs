@@ -1,4 +1,5 @@
-//! The worker: one channel, one loop; a thread of its own, unless it is stepped ([`super::stepped`]).
+//! The worker: one channel, one loop; a thread of its own, unless it is stepped
+//! ([`super::stepped`]).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -45,7 +46,8 @@ thread_local! {
     static CURRENT: OnceCell<Rc<Worker>> = const { OnceCell::new() };
 }
 
-/// Calls `use_it` with the worker this thread is, or is stepping just now, if there is one.
+/// Calls `use_it` with the worker that this thread is, or is stepping at the moment, if there is
+/// one.
 #[inline]
 pub(crate) fn current<T>(use_it: impl FnOnce(&Rc<Worker>) -> T) -> Option<T> {
     CURRENT.with(|current| {
@@ -61,26 +63,26 @@ pub(crate) fn current<T>(use_it: impl FnOnce(&Rc<Worker>) -> T) -> Option<T> {
     })
 }
 
-/// How a worker runs.
+/// The options of a worker.
 #[derive(Clone)]
 pub(crate) struct WorkerOptions {
-    /// Requests in flight at most.
+    /// The maximum number of requests in flight.
     pub(crate) depth: u32,
-    /// Reads of pages among them; 0: as many as bring something.
+    /// The maximum number of page reads among them; 0 leaves the number to the limiter.
     pub(crate) reads: u32,
-    /// Target completion batch size of a busy worker.
+    /// The number of completions that a busy worker takes at once, if possible.
     pub(crate) batch: u32,
-    /// How long it waits for that many before one is enough.
+    /// The time that a worker waits for that many completions before one is enough.
     pub(crate) linger: Duration,
-    /// Count where the time goes.
+    /// Whether to measure where the time is spent.
     pub(crate) cycles: bool,
-    /// The time of workers that are stepped.
+    /// The clock of stepped workers.
     pub(crate) clock: Option<SimClock>,
-    /// What it does for the layers above.
+    /// The work that this worker does for the layers above.
     pub(crate) upkeep: Arc<dyn Upkeep>,
 }
 
-/// What a tag says a completion is.
+/// The kind of a completion, kept in its tag.
 enum Tag {
     /// A page load, for the task named.
     Load,
@@ -95,7 +97,7 @@ enum Tag {
 }
 
 const TAG_SHIFT: u32 = 61;
-/// Where a load's tag has the phase it is counted in.
+/// The bit of a load's tag that holds the phase in which the load is counted.
 const LOAD_PHASE_SHIFT: u32 = 60;
 
 fn tag(kind: Tag, value: u64) -> u64 {
@@ -107,11 +109,11 @@ fn load_tag(task: TaskRef, phase: u64) -> u64 {
     tag(Tag::Load, task | phase << LOAD_PHASE_SHIFT)
 }
 
-/// A worker's state; only its own thread has it.
+/// The state of a worker, which only the worker's own thread accesses.
 pub(crate) struct Worker {
     shared: Arc<Shared>,
     handle: Arc<WorkerHandle>,
-    /// Which worker of the store it is, from 0.
+    /// The index of the worker in its store.
     pub(crate) number: usize,
     options: WorkerOptions,
     channel: RefCell<Box<dyn IoChannel>>,
@@ -127,37 +129,39 @@ pub(crate) struct Worker {
     free: RefCell<Vec<FrameIndex>>,
     frame_waiters: RefCell<VecDeque<TaskRef>>,
     load_errors: RefCell<Vec<(TaskRef, u64, Error)>>,
-    /// To put a page's fences together in.
+    /// Scratch memory for a page's fences.
     fence: Cell<Vec<u8>>,
     broken: RefCell<Vec<FrameIndex>>,
     task_io: RefCell<TaskIo>,
-    /// Turns in a row in which tasks waited for frames and none came free.
+    /// The number of turns in a row in which tasks waited for frames and none became free.
     starved: Cell<u32>,
     write_backs: Cell<u32>,
-    /// Transfers of pages in flight, by the phase in which they began.
+    /// The number of page transfers in flight, by the phase in which they began.
     transfers: [Cell<u32>; 2],
-    /// Tasks that wait for the end of the transfers of a phase.
+    /// The tasks that wait for the end of the transfers of a phase.
     drains: Waiters,
-    /// Operations the running task has begun since it was given the worker.
+    /// The number of operations that the running task has begun since it was given the worker.
     spent: Cell<u32>,
-    /// Lookups begun in this turn.
+    /// The number of lookups begun in this turn.
     lookups: Cell<u32>,
-    /// The tag of the load whose time is taken, and when it began.
+    /// The tag of the load that is being timed, and the time at which it began.
     timed: Cell<Option<(u64, Instant)>>,
-    /// The waker of the running task, and those of futures within it that wait for this worker and have another.
+    /// The waker of the running task, and those of futures within it that wait for this worker with
+    /// another waker.
     running_waker: Cell<*const ()>,
     within: RefCell<Vec<Waker>>,
-    /// Tasks that wait for what tasks of other workers give: rows, commits.
+    /// The number of tasks that wait for tasks of other workers: for rows or commits.
     waits_for_others: Cell<u32>,
     deadlines: Deadlines,
     cycles: Cycles,
-    /// Panics of the loop.
+    /// The number of panics of the loop.
     panics: Cell<u32>,
-    /// All tasks were woken since the engine panicked.
+    /// Whether all tasks were woken since the engine panicked.
     told_of_panic: Cell<bool>,
 }
 
-/// A task waits for others, see [`Worker::wait_for_others`].
+/// A guard: while it exists, a task waits for tasks of other workers, see
+/// [`Worker::wait_for_others`].
 pub(crate) struct WaitsForOthers {
     worker: Rc<Worker>,
     task: TaskRef,
@@ -170,49 +174,55 @@ impl Drop for WaitsForOthers {
     }
 }
 
-/// For so long at most requests are gathered, and completions not looked for, while tasks run.
+/// The maximum time for which requests are gathered, and completions not polled, while tasks run.
 const LOOK_AFTER: Duration = Duration::from_micros(100);
-/// Tasks that run before the worker asks how late it is.
+/// The number of tasks that run before the worker checks how late it is.
 const TASKS_PER_LOOK: usize = 8;
-/// Looks at the inbox before a worker sleeps, if its tasks wait for other workers: some ten microseconds.
+/// The number of looks at the inbox before a worker sleeps, if its tasks wait for other workers:
+/// some ten microseconds.
 const SPINS_BEFORE_SLEEP: u32 = 300;
 
-/// Operations a task may begin before others get their turn.
+/// The number of operations that a task may begin before other tasks get their turn.
 const BUDGET_OPERATIONS: u32 = 64;
-/// The same for a task that has what others may come to wait for: to stop there would make them wait for a whole turn.
+/// The number of operations for a task that holds what others may come to wait for: stopping it
+/// would make them wait for a whole turn.
 const BUDGET_AT_ONCE_OPERATIONS: u32 = 1024;
 
-/// Panics of a worker's loop before it ends, as at a close. The first one failed every waiting task.
+/// The number of panics of a worker's loop after which it ends, as at a close. The first panic
+/// already failed every waiting task.
 const PANICS_MAX: u32 = 64;
 
-/// What one turn of the loop came to.
+/// The result of one turn of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// There is more to run now.
+    /// There are tasks or completions to run now.
     Busy,
-    /// Nothing to run until a completion or a message comes, or a frame comes free elsewhere.
+    /// There is nothing to run until a completion or a message comes, or another worker frees a
+    /// frame.
     Idle,
-    /// Told to stop, without tasks and with nothing in flight.
+    /// The worker was told to stop, has no tasks left, and has nothing in flight.
     Done,
 }
 
-/// What the loop keeps from turn to turn.
+/// The state that the loop keeps from turn to turn.
 pub(crate) struct Pace {
     completions: Vec<Completion>,
-    /// Told to stop.
+    /// Whether the worker was told to stop.
     stop: bool,
     turns: u32,
     unkicked_turns: u32,
     turns_since_poll: u32,
-    /// When the turn began, and whether tasks ran in it; near enough for callers that go by time.
+    /// The time at which the turn began, near enough for callers that go by time, and whether tasks
+    /// ran in it.
     since: Instant,
     ran: bool,
-    /// When the worker looked for completions last because it was late; none: it does not go by time, as in a simulation.
+    /// The time at which the worker last polled because it was late; `None` if it does not go by
+    /// time, as in a simulation.
     looked: Option<Instant>,
 }
 
 impl Worker {
-    /// A worker that has not begun.
+    /// Creates a worker that has not begun.
     pub(crate) fn new(
         shared: Arc<Shared>,
         handle: Arc<WorkerHandle>,
@@ -285,7 +295,7 @@ impl Worker {
         self.shared.clone()
     }
 
-    /// What it does for the layers above.
+    /// Returns the work that this worker does for the layers above.
     pub(crate) fn upkeep(&self) -> Arc<dyn Upkeep> {
         self.options.upkeep.clone()
     }
@@ -294,12 +304,12 @@ impl Worker {
         &self.handle
     }
 
-    /// Counters of this worker's channel.
+    /// Returns the counters of this worker's channel.
     pub(crate) fn statistics(&self) -> ChannelStatistics {
         self.channel.borrow().statistics()
     }
 
-    /// Starts a task of the engine's own.
+    /// Starts a task of the engine.
     pub(crate) fn spawn_own(&self, future: impl Future<Output = ()> + 'static) {
         let shared = self.shared.clone();
         self.spawn(Box::pin(async move { guarded_future(&shared, future).await }));
@@ -321,7 +331,8 @@ impl Worker {
         self.tasks.borrow_mut().make_ready(task);
     }
 
-    /// Notes that the running task begins an operation; whether it must yield first. `may_wait`: no other task can be waiting for it.
+    /// Notes that the running task begins an operation. Returns whether the task must yield first.
+    /// `may_wait` says that no other task can be waiting for it.
     #[inline(always)]
     pub(crate) fn spend_budget(&self, may_wait: bool) -> bool {
         let spent = self.spent.get() + 1;
@@ -341,12 +352,13 @@ impl Worker {
         self.make_ready(self.running.get());
     }
 
-    /// Lets others run before the running task tries again, but not many: it has what they may come to wait for.
+    /// Lets a few other tasks run before the running task tries again: it holds what others may
+    /// come to wait for.
     pub(crate) fn requeue_urgent(&self) {
         self.tasks.borrow_mut().make_ready_urgent(self.running.get());
     }
 
-    /// A fresh state of the loop.
+    /// Creates a new state of the loop.
     pub(crate) fn pace(&self) -> Pace {
         Pace {
             completions: Vec::with_capacity(self.options.depth as usize + 1),
@@ -387,8 +399,9 @@ impl Worker {
         }
     }
 
-    /// Runs a part of the loop. A panic in it is the engine's: the store fails, and the loop goes on, for others wait for what it has under
-    /// way. `None` after one.
+    /// Runs a part of the loop. A panic in it is one of the engine: the store fails, and the loop
+    /// continues, because others wait for the operations that this worker has under way. Returns
+    /// `None` after a panic.
     fn survive<T>(&self, part: impl FnOnce() -> T) -> Option<T> {
         match catch_unwind(AssertUnwindSafe(part)) {
             Ok(outcome) => Some(outcome),
@@ -400,7 +413,7 @@ impl Worker {
         }
     }
 
-    /// One turn, up to where completions are looked for.
+    /// Runs one turn, up to the polling for completions.
     #[inline(always)]
     fn turn(&self, pace: &mut Pace) -> Turn {
         // The woken tasks look for the failure, which is set a moment later.
@@ -445,7 +458,7 @@ impl Worker {
         }
     }
 
-    /// Hands over requests and looks for completions while there is other work, but not each time.
+    /// Submits requests and polls for completions while there is other work, but not each time.
     #[inline(always)]
     fn look_now_and_then(&self, pace: &mut Pace) {
         // Gather requests over a few turns: one doorbell for many.
@@ -480,8 +493,8 @@ impl Worker {
         }
     }
 
-    /// Hands over requests and looks for completions within a turn, which may be long: a drive that has nothing to do, or a commit
-    /// that is durable, does not wait for its end.
+    /// Submits requests and polls for completions within a turn, which may be long, so that an idle
+    /// drive, or a commit that is durable, does not wait for the turn's end.
     #[inline]
     fn look_if_late(&self, pace: &mut Pace) {
         let Some(looked) = &mut pace.looked else { return };
@@ -514,7 +527,8 @@ impl Worker {
         self.enter(outer);
     }
 
-    /// One turn without ever sleeping. `look`: hand over requests and look for completions even if there is more to run.
+    /// Runs one turn without ever sleeping. `look` makes it submit requests and poll for
+    /// completions even if there is more to run.
     pub(crate) fn step(&self, pace: &mut Pace, look: bool) -> Turn {
         let turn = self.survive(|| self.step_once(pace, look)).unwrap_or(Turn::Busy);
         if self.panics.get() > PANICS_MAX { Turn::Done } else { turn }
@@ -533,7 +547,8 @@ impl Worker {
         Turn::Busy
     }
 
-    /// Whether tasks wait for what may come without a message: frames that other workers free.
+    /// Whether tasks wait for something that may come without a message, such as a frame that
+    /// another worker frees.
     pub(crate) fn is_starving(&self) -> bool {
         !self.frame_waiters.borrow().is_empty() || !self.broken.borrow().is_empty()
     }
@@ -554,7 +569,8 @@ impl Worker {
         statistics
     }
 
-    /// Asks for the lines that the ends of these requests will touch; they were last used when the requests began.
+    /// Prefetches the cache lines that the ends of these requests will touch. They were last used
+    /// when the requests began.
     fn prefetch(&self, completions: &[Completion]) {
         let frames = &self.shared.pool.frames;
         for buffer in completions.iter().filter_map(|completion| completion.buffer.as_ref()) {
@@ -625,8 +641,8 @@ impl Worker {
         self.shared.counters.of(self.number).count_operations(operations, self.lookups.take());
     }
 
-    /// A future of the running task waits for this worker, which wakes tasks. Those that gather futures may poll only the ones whose own waker
-    /// was called.
+    /// Registers a future of the running task that waits for this worker, which wakes tasks. Code
+    /// that gathers futures may poll only those whose own waker was called.
     #[inline]
     pub(crate) fn keep_waker<T>(&self, waker: &Waker, polled: Poll<T>) -> Poll<T> {
         if polled.is_pending() && waker.data() != self.running_waker.get() {
@@ -635,7 +651,8 @@ impl Worker {
         polled
     }
 
-    /// Wakes the futures within a task that is about to run; it is not to run once more for that.
+    /// Wakes the futures within a task that is about to run. The task does not have to run again
+    /// for that.
     #[cold]
     fn wake_within(&self, task: TaskRef, within: &mut Vec<Waker>) {
         self.tasks.borrow_mut().set_wakeable(task, false);
@@ -669,8 +686,8 @@ impl Worker {
         wake.awake();
     }
 
-    /// Waits a moment, awake, for what another worker is about to say, if a task here waits for one: to sleep and be woken takes
-    /// longer than most commits. Whether there is something.
+    /// Waits a moment, awake, for a message of another worker, if a task here waits for one:
+    /// sleeping and being woken takes longer than most commits. Returns whether there is a message.
     fn hears_from_others(&self) -> bool {
         if self.waits_for_others.get() == 0 || self.shared.worker_handles.len() == 1 {
             return false;
@@ -686,7 +703,7 @@ impl Worker {
         hears
     }
 
-    /// Notes that the running task waits for something that tasks of other workers give, until the guard is dropped.
+    /// Notes that the running task waits for tasks of other workers, until the guard is dropped.
     pub(crate) fn wait_for_others(self: &Rc<Self>) -> WaitsForOthers {
         self.waits_for_others.set(self.waits_for_others.get() + 1);
         let task = self.running.get();

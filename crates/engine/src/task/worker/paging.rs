@@ -18,25 +18,26 @@ use crate::pool::{Epoch, state};
 use crate::sync::Ticket;
 use crate::task::operation::{LoadPlan, Need};
 
-/// What became of a load that was asked for.
+/// The result of asking for a page load.
 pub(crate) enum Loading {
-    /// The read into this frame is on its way; the parent now has this version; the task is woken at the end.
+    /// The read into this frame is in flight. The parent now has this version, and the task is
+    /// woken at the end of the read.
     Started(FrameIndex, Version),
-    /// The parent changed: look again.
+    /// The parent changed; the caller must look again.
     Stale,
-    /// The parent is being written back: wait for that.
+    /// The parent is being written back; the caller must wait for that.
     ParentInFlight,
-    /// No frame is free: wait for one.
+    /// No frame is free; the caller must wait for one.
     NoFrame,
-    /// The same load failed for the same task before.
+    /// An earlier load of the same page failed for the same task.
     Failed(Error),
 }
 
-/// What a page says of one below it.
+/// The properties that a parent page states for a page below it.
 struct Above {
     level: u8,
     tree_id: u32,
-    /// Its bounds are the keys on both sides of the reference.
+    /// Whether the fences of the page are the keys on both sides of the reference.
     is_bound: bool,
 }
 
@@ -89,7 +90,8 @@ impl Worker {
         Loading::Started(frame, version)
     }
 
-    /// Forgets the failed loads of the running task for which no operation has asked again; how many.
+    /// Forgets the failed loads of the running task for which no operation has asked again. Returns
+    /// their number.
     pub(crate) fn forget_load_errors(&self) -> usize {
         let (task, mut errors) = (self.running.get(), self.load_errors.borrow_mut());
         let before = errors.len();
@@ -129,8 +131,9 @@ impl Worker {
         self.make_ready(task);
     }
 
-    /// What is wrong with the place of a page whose bytes are right, if anything: a page of another kind or level, or one
-    /// that refers to frames, would lead readers astray.
+    /// Returns the error of a page whose own bytes are right, but which does not belong in its
+    /// place: a page of another kind or level, or one that refers to frames, would lead readers
+    /// astray.
     #[inline]
     fn misplaced(&self, node: Node<'_>, frame: FrameIndex, page_id: u64) -> Option<Error> {
         let kind = if node.is_leaf() { PageKind::Leaf } else { PageKind::Inner };
@@ -162,8 +165,10 @@ impl Worker {
         ))
     }
 
-    /// What the page above one that has come says of it. The parent stays while its child is on the way, and the keys beside the reference
-    /// change only with the child latched; the reference may have moved. If the parent is latched just now, this look is left out.
+    /// Returns the properties that the parent of a loaded page states for it. The parent stays in
+    /// memory while its child is loaded, and the keys beside the reference change only with the
+    /// child latched; the reference itself may have moved. Returns `None` if the parent is latched
+    /// at the moment.
     #[inline]
     fn parent_of(&self, node: Node<'_>, frame: FrameIndex) -> Option<Above> {
         let frames = &self.shared.pool.frames;
@@ -199,7 +204,7 @@ impl Worker {
         }
     }
 
-    /// The end of the write of a copy: its frame is free.
+    /// Handles the end of the write of a copy: its frame is free.
     pub(super) fn saved(&self, buffer: Buffer, result: Result<(), IoError>) {
         let pool = &self.shared.pool;
         let frame = pool.end_write(buffer);
@@ -212,7 +217,8 @@ impl Worker {
         self.write_backs.set(self.write_backs.get().saturating_sub(1));
     }
 
-    /// Counts the transfer of a page that is about to begin; its phase, for [`Worker::end_transfer`].
+    /// Counts a page transfer that is about to begin. Returns its phase, for
+    /// [`Worker::end_transfer`].
     #[inline(always)]
     pub(super) fn begin_transfer(&self) -> u64 {
         let phase = self.shared.checkpointing.epochs.phase();
@@ -220,7 +226,7 @@ impl Worker {
         phase
     }
 
-    /// The same in a phase that was looked up before, in this turn.
+    /// Counts a page transfer in a phase that was looked up before, in this turn.
     #[inline(always)]
     pub(super) fn begin_transfer_in(&self, phase: u64) {
         let pending = &self.transfers[phase as usize];
@@ -236,7 +242,8 @@ impl Worker {
         }
     }
 
-    /// Waits until no transfer of a page that the running task's worker began in a phase is in flight.
+    /// Waits until no transfer of a page that the running task's worker began in a phase is in
+    /// flight.
     pub(crate) async fn wait_transfers(phase: u64) {
         let mut ticket = Ticket::default();
         poll_fn(|context| {
@@ -253,7 +260,8 @@ impl Worker {
         .await;
     }
 
-    /// Writes the image's copy of a page, which is about to be changed or was met by the checkpoint writer.
+    /// Writes the image's copy of a page that is about to be changed, or that the checkpoint writer
+    /// has reached.
     ///
     /// # Errors
     /// `Need::Frame`, `Need::NoSpace`.
@@ -280,7 +288,7 @@ impl Worker {
     }
 }
 
-/// The error for a page that came from the device and is not what was written there, if it is not.
+/// Returns the error of a page that differs from what was written in its place, if it does.
 #[inline]
 pub(crate) fn verify(page: &[u8], place: u64) -> Option<Error> {
     page::damage(page, place).map(|what| corrupt(&what, page.len(), page_of(place)))

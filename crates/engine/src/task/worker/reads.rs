@@ -1,4 +1,5 @@
-//! Reads of pages: in flight, and held back where more in flight would bring nothing.
+//! The page reads of a worker: those in flight, and those held back because more in flight would
+//! gain nothing.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,21 +10,22 @@ use qpair_block::Request;
 use super::Worker;
 use super::limiter::Limiter;
 
-/// A worker's reads of pages.
+/// The page reads of a worker.
 pub(super) struct Reads {
-    /// Handed to the channel, or waiting for room there.
+    /// The number of reads that were submitted to the channel, or wait for room there.
     in_flight: Cell<u32>,
-    /// So many may be.
+    /// The number of reads that may be in flight.
     limit: Cell<u32>,
     held: RefCell<VecDeque<Request>>,
-    /// Those that ended since the limiter was told.
+    /// The number of reads that ended since the limiter was told.
     ended: Cell<u32>,
-    /// None: the limit stays what it is.
+    /// The limiter; `None` if the limit is fixed.
     limiter: RefCell<Option<Limiter>>,
 }
 
 impl Reads {
-    /// With a fixed limit, or, if `fixed` is 0, with one of up to `depth` that the limiter chooses.
+    /// Creates the state with a fixed limit, or, if `fixed` is 0, with a limit of up to `depth`
+    /// that the limiter chooses.
     pub(super) fn new(fixed: u32, depth: u32) -> Self {
         Self {
             in_flight: Cell::new(0),
@@ -40,7 +42,7 @@ impl Reads {
 }
 
 impl Worker {
-    /// Hands the read of a page to the channel, or keeps it until fewer are in flight.
+    /// Submits the read of a page to the channel, or keeps it until fewer are in flight.
     pub(super) fn submit_read(&self, request: Request) {
         let reads = &self.reads;
         if reads.in_flight.get() < reads.limit.get() && reads.held.borrow().is_empty() {
@@ -51,7 +53,7 @@ impl Worker {
         }
     }
 
-    /// Hands over what was held back, as far as that may be now.
+    /// Submits reads that were held back, as far as the limit allows.
     fn submit_held_reads(&self) {
         let reads = &self.reads;
         while reads.in_flight.get() < reads.limit.get() {
@@ -68,7 +70,8 @@ impl Worker {
         reads.ended.set(reads.ended.get() + 1);
     }
 
-    /// Lets the limiter see the reads that ended together, and others take their places: nothing else makes room for them.
+    /// Reports the reads that ended together to the limiter, and submits held-back reads in their
+    /// place: nothing else makes room for them.
     #[inline]
     pub(super) fn take_ended_reads(&self) {
         let reads = &self.reads;

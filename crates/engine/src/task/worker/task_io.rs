@@ -1,4 +1,5 @@
-//! Requests of a task's own, beside the trees: large values, lists, superblocks of a bulk load.
+//! Requests that tasks make themselves, beside the trees: large values, lists, superblocks of a
+//! bulk load.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,18 +13,19 @@ use super::{Tag, TaskRef, Worker, tag};
 use crate::pool::state;
 use crate::task::Reserved;
 
-/// A request of a task's own, in flight or done.
+/// A request that a task made itself, in flight or done.
 pub(super) enum TaskRequest {
     Vacant,
     InFlight(TaskRef),
-    /// Its task went away; what comes back is dropped, and only then the pages it was for.
+    /// The task of the request was dropped. When the completion comes, it is dropped first, and
+    /// then the pages it was for.
     Abandoned {
         _pages: Option<Rc<Reserved>>,
     },
     Done(Completion),
 }
 
-/// The own requests of a worker's tasks, by ticket.
+/// The requests that a worker's tasks made themselves, by ticket.
 #[derive(Default)]
 pub(super) struct TaskIo {
     all: Vec<TaskRequest>,
@@ -41,7 +43,8 @@ impl TaskIo {
         ticket
     }
 
-    /// Takes a request out; any other request may get its ticket, unless one is put back in its place.
+    /// Takes a request out; any other request may get its ticket, unless one is put back in its
+    /// place.
     fn take(&mut self, ticket: usize) -> TaskRequest {
         self.vacant.push(ticket);
         std::mem::replace(&mut self.all[ticket], TaskRequest::Vacant)
@@ -55,7 +58,7 @@ impl TaskIo {
 }
 
 impl Worker {
-    /// Submits a request of the running task's own; the ticket is for [`Worker::poll_own`].
+    /// Submits a request of the running task. Returns the ticket for [`Worker::poll_own`].
     pub(crate) fn submit_own(&self, mut request: Request) -> usize {
         let ticket = self.task_io.borrow_mut().add(TaskRequest::InFlight(self.running.get()));
         request.tag = tag(Tag::Own, ticket as u64);
@@ -63,7 +66,7 @@ impl Worker {
         ticket
     }
 
-    /// The completion of an own request, once it is there.
+    /// Returns the completion of such a request, once it is there.
     pub(crate) fn poll_own(&self, ticket: usize) -> Poll<Completion> {
         let mut own = self.task_io.borrow_mut();
         match own.take(ticket) {
@@ -75,7 +78,7 @@ impl Worker {
         }
     }
 
-    /// Lets go of an own request whose task went away.
+    /// Abandons a request whose task was dropped.
     pub(crate) fn abandon_own(&self, ticket: usize, pages: Option<Rc<Reserved>>) {
         let mut own = self.task_io.borrow_mut();
         match own.take(ticket) {
@@ -113,7 +116,7 @@ impl Worker {
         }
     }
 
-    /// Takes back the memory of a request whose task went away.
+    /// Takes back the memory of a request whose task was dropped.
     fn reclaim(&self, op: Op, buffer: Buffer) {
         let frames = &self.shared.pool.frames;
         if !Arc::ptr_eq(buffer.arena(), frames.arena()) {

@@ -12,10 +12,10 @@ use qpair_block::{
 use super::Device;
 use super::wrapped::Wrapped;
 
-/// What is kept back.
+/// The writes that are held back.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
-    /// Writes that are to be kept back, from the next one on.
+    /// The number of writes to hold back, from the next one on.
     wanted: AtomicU64,
     held: AtomicU64,
 }

@@ -1,4 +1,5 @@
-//! What the tests of the store share: devices in memory, their bytes, and stores with known content.
+//! Shared parts of the store's tests: devices in memory, their bytes, and stores with known
+//! content.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(dead_code, reason = "every test uses some of it")]
@@ -17,9 +18,9 @@ use qpair_block::{
 };
 use qpair_engine::{LogPlace, Store, StoreOptions};
 
-/// Where the pages of a member begin, bytes.
+/// The size of the superblocks of a member, in bytes. The member's pages follow.
 pub(crate) const SUPERBLOCK_BYTES: u64 = 64 << 10;
-/// Where the superblocks are, bytes; each has 4096.
+/// The offsets of the superblocks in bytes; each has 4096 bytes.
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, 32 << 10];
 
 pub(crate) type Device = Arc<dyn BlockDevice>;
@@ -42,7 +43,8 @@ pub(crate) fn ram_of(size_bytes: u64) -> Arc<dyn BlockDevice> {
     Arc::new(RamDevice::new(RamOptions { size_bytes, ..RamOptions::default() }).unwrap())
 }
 
-/// A device that fails on command, the one in memory behind it, and what commands it.
+/// Returns a device that fails on command, the device in memory below it, and the handle that
+/// controls the faults.
 pub(crate) fn faulty() -> (Arc<dyn BlockDevice>, Arc<dyn BlockDevice>, FaultControl) {
     let below = ram();
     let device = FaultDevice::new(below.clone(), FaultOptions::default()).unwrap();
@@ -63,12 +65,12 @@ pub(crate) fn options(page_size: usize, frames: u64) -> StoreOptions {
     }
 }
 
-/// The same, for a store that is there.
+/// Options for an existing store.
 pub(crate) fn existing(page_size: usize, frames: u64) -> StoreOptions {
     StoreOptions { format: false, ..options(page_size, frames) }
 }
 
-/// The same, for reading only.
+/// Options for reading an existing store.
 pub(crate) fn reading(page_size: usize, frames: u64) -> StoreOptions {
     StoreOptions { read_only: true, ..existing(page_size, frames) }
 }
@@ -131,12 +133,14 @@ pub(crate) fn read_page(device: &dyn BlockDevice, page_size: usize, page: u64) -
     read_bytes(device, SUPERBLOCK_BYTES + page * page_size as u64, page_size)
 }
 
-/// What the newest checkpoint of a store with one member says, read as docs/design/checkpoints.md has it.
+/// The newest checkpoint of a store with one member, read as docs/design/checkpoints.md describes
+/// it.
 pub(crate) struct Checkpoint {
     pub(crate) closed: bool,
     /// The pages of the image's description.
     pub(crate) description: std::ops::Range<u64>,
-    /// All pages of the checkpoint's own but its records: those, and what is kept for the next description.
+    /// All pages of the checkpoint's own but its records: those, and what is kept for the next
+    /// description.
     pub(crate) own: Vec<u64>,
     /// Pages in use, the checkpoint's own included.
     pub(crate) used: Vec<u64>,

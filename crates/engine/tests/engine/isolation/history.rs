@@ -1,17 +1,18 @@
-//! Histories of transactions on lists, and what no isolation level allows in them.
+//! Histories of transactions on lists, and the anomalies that each isolation level forbids.
 //!
-//! Each transaction appends elements that no other transaction appends, and reads whole lists. So a list tells in which order its
-//! writers came, and a read tells which of them it saw. Between two transactions there is an edge if one wrote what the
-//! other wrote over (ww), if one read what the other wrote (wr), or if one read what the other wrote over next (rw).
+//! Each transaction appends elements that no other transaction appends, and reads whole lists. A
+//! list therefore shows in which order its writers came, and a read shows which of them it saw.
+//! Between two transactions there is an edge if one overwrote what the other wrote (ww), if one
+//! read what the other wrote (wr), or if one read what the other overwrote next (rw).
 //!
 //! - A cycle of ww and wr edges is forbidden everywhere (G0, G1c).
-//! - Snapshot isolation forbids every cycle in which no two rw edges follow one another: with one rw edge it is a lost
-//!   update or a torn read (G-single), with more a fork of the history.
+//! - Snapshot isolation forbids every cycle in which no two rw edges follow one another: with one
+//!   rw edge it is a lost update or a torn read (G-single), with more a fork of the history.
 //! - Serializability forbids every cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one transaction did to a list.
+/// An operation of one transaction on a list.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Append(u32, u64),
@@ -25,7 +26,7 @@ pub(crate) struct Done {
     pub(crate) committed: bool,
 }
 
-/// What may not be in a history.
+/// An anomaly that a history may not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Anomaly {
     /// A committed element is not in its list, or is there twice.
@@ -46,7 +47,7 @@ pub(crate) enum Anomaly {
     Serializable,
 }
 
-/// What is wrong with a history whose lists were as `last` says in the end.
+/// Returns the anomalies of a history after which the lists have the content `last`.
 pub(crate) fn anomalies(history: &[Done], last: &BTreeMap<u32, Vec<u64>>) -> BTreeSet<Anomaly> {
     let mut found = BTreeSet::new();
     let mut writer: BTreeMap<u64, (usize, bool)> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! What a crash leaves: the last writes in part, and below them what was there before.
+//! Reads logs as a crash leaves them: the last writes are there in part, over what was there
+//! before.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! Logs whose bytes were changed or cut off: a prefix is read, and what is missing is noticed if it can be.
+//! Logs whose bytes were changed or cut off: a prefix is read, and what is missing is noticed if it
+//! can be.
 
 use super::*;
 
@@ -41,7 +42,8 @@ fn every_changed_bit_leaves_a_prefix_and_is_noticed() {
     assert!(noticed > 1000, "{noticed}");
 }
 
-/// Power loss may take any write of a log that no worker flushed: it ends before that, and nothing says that more was durable.
+/// Power loss may take any write of a log that no worker flushed: it ends before that, and nothing
+/// says that more was durable.
 #[test]
 fn a_log_that_was_not_flushed_claims_nothing() {
     let written = Written::with(12, 16, false);

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Writes `timestamps` commits to `log_count` logs, and returns where they begin and which log has which timestamp.
+/// Writes `timestamps` commits to `log_count` logs, and returns where they begin and which log has
+/// which timestamp.
 fn spread(
     disk: &mut Disk,
     random: &mut fastrand::Rng,

@@ -190,7 +190,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// A log over several segments, with commits that are cut by the ends of chunks, and small ones.
+    /// A log over several segments, with commits that are cut by the ends of chunks, and small
+    /// ones.
     pub(super) fn new(seed: u64, commit_count: u64) -> Self {
         Self::with(seed, commit_count, true)
     }

@@ -1,4 +1,4 @@
-//! What is appended is read, from every place that a reader may start at.
+//! Reads back appended records, from every position at which a reader may start.
 
 use super::*;
 use crate::error::ErrorKind;
