@@ -3,6 +3,7 @@
 //! - [`PciFunction`]: what a driver needs of a function: registers, memory that the device reaches, interrupts, reset.
 //! - [`vfio`]: functions of hardware; [`sysfs`]: which there are, and giving them to programs and back.
 //! - [`PciDevice`]: the other side, a model of a function; [`InProcess`] joins the two in one process.
+//! - [`model`]: parts that models share.
 //! - [`Interrupt`]: a vector as an event to sleep for.
 //! - [`IrqEvent`]: how a model interrupts its driver without ever waiting for it.
 //! - [`Patience`]: the function that drivers ask whether to go on waiting for a silent device.
@@ -36,6 +37,7 @@ mod interrupt;
 mod irq_event;
 mod life;
 mod maps;
+pub mod model;
 mod patience;
 mod queue_memory;
 pub mod sysfs;

@@ -10,13 +10,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
-mod config;
 mod digest;
-mod dma;
 pub mod faults;
 pub mod flash;
 pub mod hba;
-mod lock;
 pub mod medium;
 pub mod nvme;
 mod pairs;

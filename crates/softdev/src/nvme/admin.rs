@@ -16,7 +16,7 @@ use super::prp::{Direction, Walk};
 use super::queue::{CompletionQueue, Counts, ENTRY_BYTES, Pair, Side, SubmissionQueue, Tools};
 use super::ring::Ring;
 use super::shadow::Shadow;
-use crate::dma::DmaSpan;
+use qpair_pci::model::DmaSpan;
 
 /// What admin commands change.
 #[derive(Debug)]

@@ -23,11 +23,11 @@ use super::outer::{Outer, OuterOptions};
 use super::queue::Pair;
 use super::shadow::Shadow;
 use super::step::Slot;
-use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
-use crate::dma::{DmaTable, SharedTable};
 use crate::faults::{Faults, Plan};
 use crate::flash::Flash;
-use crate::lock::locked;
+use qpair_pci::model::locked;
+use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
+use qpair_pci::model::{DmaTable, SharedTable};
 
 /// NVM Express 1.4.
 pub(crate) const VERSION: u32 = 0x0001_0400;

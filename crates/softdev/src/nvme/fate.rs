@@ -11,8 +11,8 @@ use super::device::SoftNvme;
 use super::queue::{CompletionQueue, Side, Tools, Unreachable};
 use super::step::Ran;
 use super::waiting::{Fate, NEVER};
-use crate::dma::DmaSpan;
 use crate::faults::{Faults, Outcome};
+use qpair_pci::model::DmaSpan;
 
 /// What the drive as a whole comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl SoftNvme {
 /// Flips one bit of what the last command read.
 fn flip(chance: u64, tools: &Tools) {
     let span = DmaSpan::new(&tools.table, &tools.extents);
-    let bits = span.len() as u64 * 8;
+    let bits = span.len_bytes() as u64 * 8;
     let Some(bit) = chance.checked_rem(bits) else { return };
     let mut byte = (bit / 8) as usize;
     for (bytes, offset, len) in span.pieces() {

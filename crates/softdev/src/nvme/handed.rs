@@ -22,7 +22,7 @@ use super::outer::{NAMESPACES_CHANGED, Outer, OuterNamespace};
 use super::prp::{Direction, Walk};
 use super::queue::{CompletionQueue, Side, Tools, Unreachable};
 use super::step::Ran;
-use crate::lock::locked;
+use qpair_pci::model::locked;
 
 /// The type of statuses that say that the medium failed.
 const MEDIA_ERRORS: u8 = 2;

@@ -6,8 +6,8 @@ use qpair_nvme_wire::{Command, NSID_ALL, Range, Status};
 use super::namespace::Namespace;
 use super::prp::{Direction, Walk};
 use super::queue::Tools;
-use crate::dma::DmaSpan;
 use crate::flash::{Flash, Op};
+use qpair_pci::model::DmaSpan;
 
 /// What I/O commands go to.
 #[derive(Clone, Copy)]

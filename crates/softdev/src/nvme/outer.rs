@@ -9,7 +9,7 @@ use qpair_nvme_wire::{IdentifyController, IdentifyNamespace, LbaFormat, Status};
 use super::handed::Ticket;
 use super::logs::Names;
 use super::options::{Doorbells, SoftNvmeOptions};
-use crate::lock::locked;
+use qpair_pci::model::locked;
 
 /// Optional events: that namespaces have changed (Base §5.17.2.1, OAES).
 pub(crate) const NAMESPACES_CHANGED: u32 = 1 << 8;

@@ -4,7 +4,7 @@
 
 use qpair_nvme_wire::{PAGE_BYTES, Status};
 
-use crate::dma::{DmaTable, Extent, LastHit};
+use qpair_pci::model::{DmaTable, Extent, LastHit};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const ENTRY_BYTES: u64 = 8;

@@ -11,8 +11,8 @@ use qpair_nvme_wire::{COMPLETION_BYTES, Command, Completion, SUBMISSION_BYTES, S
 use super::ring::Ring;
 use super::shadow::{EventIndex, Shadow};
 use super::waiting::Waiting;
-use crate::dma::{Extent, LastHit, SharedTable};
 use crate::medium::Scratch;
+use qpair_pci::model::{Extent, LastHit, SharedTable};
 
 /// The driver did not leave a queue's memory open.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use qpair_memory::doorbell::{self, DoorbellWord as _, SharedWord};
 use qpair_nvme_wire::{PAGE_BYTES, Status};
 
 use super::device::doorbell_at;
-use crate::dma::{DmaTable, LastHit};
+use qpair_pci::model::{DmaTable, LastHit};
 
 /// The two pages, for one queue pair's lock.
 #[derive(Clone, Debug)]
