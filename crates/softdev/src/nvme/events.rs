@@ -9,6 +9,9 @@ use super::logs::{CHANGED_NAMESPACES, ERRORS};
 /// Requests at a time.
 pub(crate) const REQUESTS_MAX: usize = 4;
 
+/// Optional events: that namespaces have changed (Base §5.17.2.1, OAES).
+pub(crate) const NAMESPACES_CHANGED: u32 = 1 << 8;
+
 /// Something to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {

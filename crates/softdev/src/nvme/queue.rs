@@ -8,11 +8,12 @@ use std::collections::VecDeque;
 use qpair_memory::SharedBytes;
 use qpair_nvme_wire::{COMPLETION_BYTES, Command, Completion, SUBMISSION_BYTES, Status};
 
+use qpair_pci::model::{LastHit, SharedTable};
+
+use super::backend::Counts;
+use super::prp::DriverMemory;
 use super::ring::Ring;
 use super::shadow::{EventIndex, Shadow};
-use super::waiting::Waiting;
-use crate::medium::Scratch;
-use qpair_pci::model::{Extent, LastHit, SharedTable};
 
 /// The driver did not leave a queue's memory open.
 #[derive(Debug)]
@@ -163,6 +164,7 @@ impl CompletionQueue {
     }
 
     /// Takes the value of the head doorbell. False: there can be none such.
+    #[inline]
     fn refresh(&mut self, doorbell: u32) -> bool {
         let entries = self.ring.entries();
         if doorbell == self.head {
@@ -233,52 +235,33 @@ fn next(index: u32, entries: u32) -> u32 {
     if index + 1 == entries { 0 } else { index + 1 }
 }
 
-/// Of a submission queue, for the log of the drive's health.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) reads: u64,
-    pub(crate) writes: u64,
-    pub(crate) bytes_read: u64,
-    pub(crate) bytes_written: u64,
-    pub(crate) media_errors: u64,
-}
-
-/// What executing commands needs, whatever the queue.
+/// A submission queue, and what was fetched from it. `Q`: of the backend.
 #[derive(Debug, Default)]
-pub(crate) struct Tools {
-    pub(crate) table: SharedTable,
-    pub(crate) last: LastHit,
-    pub(crate) extents: Vec<Extent>,
-    pub(crate) scratch: Scratch,
-    pub(crate) counts: Counts,
-}
-
-/// A submission queue, and what was fetched from it.
-#[derive(Debug, Default)]
-pub(crate) struct Side {
+pub(crate) struct Side<Q> {
     pub(crate) submission: Option<SubmissionQueue>,
     /// Where the driver has its doorbells in its memory.
     pub(crate) shadow: Option<Shadow>,
-    pub(crate) waiting: Waiting,
-    /// Commands that were handed out and are not answered yet.
-    pub(crate) handed: u32,
-    /// Answers that are not posted yet: identifiers of commands, and how they ended.
+    pub(crate) memory: DriverMemory,
+    pub(crate) counts: Counts,
+    /// Commands that the backend has.
+    pub(crate) in_flight: u32,
+    /// Commands that have ended and whose completions are not posted yet.
     pub(crate) answered: VecDeque<(u16, Status)>,
-    pub(crate) tools: Tools,
+    pub(crate) own: Q,
 }
 
 /// One number of a queue pair. Under a lock of its own, taken once for each step.
 #[derive(Debug, Default)]
-pub(crate) struct Pair {
-    pub(crate) side: Side,
+pub(crate) struct Pair<Q> {
+    pub(crate) side: Side<Q>,
     pub(crate) completion: Option<CompletionQueue>,
 }
 
-impl Pair {
-    /// The table of memory is another one from now on. Rings that are not in it any more are not reached any more.
+impl<Q> Pair<Q> {
+    /// Works with another table of memory. Rings that are not in it are not reached any more.
     pub(crate) fn set_table(&mut self, table: &SharedTable) {
-        self.side.tools.table = table.clone();
-        self.side.tools.last = LastHit::default();
+        self.side.memory.table = table.clone();
+        self.side.memory.last = LastHit::default();
         if let Some(shadow) = &mut self.side.shadow {
             shadow.resolve(table);
         }
@@ -290,11 +273,11 @@ impl Pair {
         }
     }
 
-    /// There are no queues any more.
+    /// Deletes the queues.
     pub(crate) fn clear(&mut self) {
         self.side.submission = None;
         self.side.shadow = None;
-        self.side.waiting.clear();
+        self.side.in_flight = 0;
         self.side.answered.clear();
         self.completion = None;
     }

@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
 mod admin;
+mod delegated;
 mod faults;
 mod host;
 mod hostile;
 mod io;
-mod outer;
 mod profiles;
 mod shaped;
 mod shapes;

@@ -29,8 +29,9 @@ pub(crate) struct Queue {
     pub(crate) phase: bool,
 }
 
-pub(crate) struct Host {
-    pub(crate) device: Arc<SoftNvme>,
+/// A driver of one device: a soft drive, unless a test brings another one.
+pub(crate) struct Host<D = SoftNvme> {
+    pub(crate) device: Arc<D>,
     pub(crate) memory: Arc<Mapping>,
     pub(crate) admin: Queue,
     next_page: u64,
@@ -40,13 +41,20 @@ impl Host {
     /// A controller that is ready, with its admin queues.
     pub(crate) fn new(options: &str) -> Self {
         let device = SoftNvme::new(SoftNvmeOptions::parse(options).unwrap()).unwrap();
+        Self::of(device)
+    }
+}
+
+impl<D: PciDevice> Host<D> {
+    /// A controller that is made ready, with its admin queues.
+    pub(crate) fn of(device: Arc<D>) -> Self {
         let mut host = Self::unready(device);
         host.enable();
         host
     }
 
     /// Memory opened to a controller, and nothing more.
-    pub(crate) fn unready(device: Arc<SoftNvme>) -> Self {
+    pub(crate) fn unready(device: Arc<D>) -> Self {
         let (memory, _file) = Mapping::new_file(MEMORY_BYTES).unwrap();
         device.map_dma(IOVA, DmaMemory::of_mapping(memory.clone())).unwrap();
         let admin = queue(0, 32, IOVA);
