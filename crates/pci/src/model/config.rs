@@ -1,6 +1,6 @@
 //! The PCI configuration space of a function with power management, MSI-X and PCI Express capabilities.
 //!
-//! What can be written is a mask beside the bytes; everything else keeps its value whatever is written.
+//! A mask beside the bytes says which bits can be written; all others keep their value.
 
 /// The size of a configuration space, bytes: with the extended space, which is empty.
 pub const CONFIG_BYTES: usize = 4096;

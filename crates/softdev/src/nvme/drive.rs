@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use qpair_block::Op;
+use qpair_nvme_device::{Again, Backend, Io, NamespaceInfo, Stop, Ticket};
 use qpair_nvme_wire::command::io;
 use qpair_nvme_wire::{Command, Status};
 use qpair_pci::model::{DmaSpan, locked};
 
-use super::backend::{Again, Backend, Io, NamespaceInfo, Stop, Ticket};
 use super::namespace::Namespace;
 use super::options::SoftNvmeOptions;
 use super::waiting::{Fate, NEVER, Waiting};
@@ -52,7 +52,7 @@ enum Verdict {
 impl Drive {
     /// Opens the media; sizes of files are filled in.
     pub(super) fn open(options: &mut SoftNvmeOptions) -> qpair_block::Result<Self> {
-        // What the drive's profile has, or as much as a small drive has.
+        // The size in the drive's profile, or that of a small drive.
         let cache_bytes = match (options.volatile_write_cache, options.profile.cache_bytes) {
             (false, _) => 0,
             (true, 0) => CACHE_BYTES,
@@ -112,7 +112,7 @@ impl Drive {
         let (now_ns, faults) = (self.now_ns(), self.faults());
         for command in commands {
             match self.verdict(command, &faults, now_ns, io.is_durable(command)) {
-                Verdict::Due(at_ns, fate) => io.queue.waiting.push(at_ns, *command, fate),
+                Verdict::Due(at_ns, fate) => io.state.own.waiting.push(at_ns, *command, fate),
                 Verdict::Stop(stop) => return Err(stop),
             }
         }
@@ -123,7 +123,7 @@ impl Drive {
     fn end_due(&self, io: &mut Io<'_, DriveQueue>) -> Result<Again, Stop> {
         let now_ns = self.now_ns();
         while io.has_room()
-            && let Some(due) = io.queue.waiting.pop(now_ns)
+            && let Some(due) = io.state.own.waiting.pop(now_ns)
         {
             let status = match due.fate {
                 Fate::Complete(status) => status,
@@ -131,7 +131,7 @@ impl Drive {
                 Fate::Corrupt(chance) => {
                     let status = self.execute(&due.command, io);
                     if status.is_success() {
-                        flip(chance, io.memory.span());
+                        flip(chance, io.state.memory.span());
                     }
                     status
                 }
@@ -141,7 +141,7 @@ impl Drive {
                 _ => io.end(due.command.cid(), status)?,
             }
         }
-        let waiting = &io.queue.waiting;
+        let waiting = &io.state.own.waiting;
         let due = waiting.next_ns().map(|at_ns| self.instant(at_ns));
         Ok(if waiting.is_empty() { Again::OnNews } else { Again::Always(due) })
     }
@@ -202,7 +202,7 @@ impl Backend for Drive {
 
     #[inline]
     fn take(&self, commands: &[Command], io: &mut Io<'_, DriveQueue>) -> Result<(), Stop> {
-        if !self.is_plain() || !io.queue.waiting.is_empty() {
+        if !self.is_plain() || !io.state.own.waiting.is_empty() {
             return self.schedule(commands, io);
         }
         // All of a batch are on their way from memory while the first ones are copied.
@@ -216,7 +216,7 @@ impl Backend for Drive {
 
     #[inline]
     fn poll(&self, io: &mut Io<'_, DriveQueue>) -> Result<Again, Stop> {
-        if io.queue.waiting.is_empty() { Ok(Again::OnNews) } else { self.end_due(io) }
+        if io.state.own.waiting.is_empty() { Ok(Again::OnNews) } else { self.end_due(io) }
     }
 
     fn abort(&self, queue: &mut DriveQueue, cid: u16) -> bool {

@@ -1,12 +1,11 @@
 //! The commands of the NVM command set, on media.
 
+use qpair_nvme_device::{Direction, Io, RANGES_BYTES_MAX};
 use qpair_nvme_wire::command::{DEALLOCATE, io};
 use qpair_nvme_wire::{Command, NSID_ALL, Status};
 
-use super::backend::Io;
 use super::drive::{Drive, DriveQueue};
 use super::namespace::Namespace;
-use super::prp::{Direction, RANGES_BYTES_MAX};
 use crate::flash::Op;
 use crate::medium::Extents;
 
@@ -51,7 +50,7 @@ impl Drive {
         }
     }
 
-    /// Where a command with data goes, and its memory, into `io.memory`.
+    /// Where a command with data goes, and its memory, into `io.state.memory`.
     #[inline(always)]
     fn transfer(
         &self,
@@ -68,27 +67,29 @@ impl Drive {
     #[inline(always)]
     fn read(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Result<(), Status> {
         let (namespace, range) = self.transfer(command, Direction::ToDriver, io)?;
-        io.counts.add(true, range.len_bytes);
-        namespace.read(range.at_bytes, io.memory.span(), &mut io.queue.scratch).map_err(|_| {
-            io.counts.media_errors += 1;
-            Status::UNRECOVERED_READ_ERROR
-        })
+        io.state.counts.add(true, range.len_bytes);
+        namespace.read(range.at_bytes, io.state.memory.span(), &mut io.state.own.scratch).map_err(
+            |_| {
+                io.state.counts.media_errors += 1;
+                Status::UNRECOVERED_READ_ERROR
+            },
+        )
     }
 
     #[inline(always)]
     fn write(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Result<(), Status> {
         let (namespace, range) = self.transfer(command, Direction::FromDriver, io)?;
-        io.counts.add(false, range.len_bytes);
-        let (durable, scratch) = (io.is_durable(command), &mut io.queue.scratch);
-        namespace.write(range.at_bytes, io.memory.span(), durable, scratch).map_err(|_| {
-            io.counts.media_errors += 1;
+        io.state.counts.add(false, range.len_bytes);
+        let (durable, scratch) = (io.is_durable(command), &mut io.state.own.scratch);
+        namespace.write(range.at_bytes, io.state.memory.span(), durable, scratch).map_err(|_| {
+            io.state.counts.media_errors += 1;
             Status::WRITE_FAULT
         })
     }
 
     fn compare(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Result<(), Status> {
         let (namespace, range) = self.transfer(command, Direction::FromDriver, io)?;
-        match namespace.compare(range.at_bytes, io.memory.span(), &mut io.queue.scratch) {
+        match namespace.compare(range.at_bytes, io.state.memory.span(), &mut io.state.own.scratch) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Status::COMPARE_FAILURE),
             Err(_) => Err(Status::UNRECOVERED_READ_ERROR),
@@ -98,14 +99,14 @@ impl Drive {
     fn write_zeroes(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Result<(), Status> {
         let namespace = self.namespace(command.nsid())?;
         let range = namespace.range_of(command)?;
-        io.counts.writes += 1;
+        io.state.counts.writes += 1;
         namespace.zero(range, io.is_durable(command)).map_err(|_| Status::WRITE_FAULT)
     }
 
     fn deallocate(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Result<(), Status> {
         let namespace = self.namespace(command.nsid())?;
         let mut list = [0; RANGES_BYTES_MAX];
-        let ranges = io.memory.ranges(command, &mut list)?;
+        let ranges = io.state.memory.ranges(command, &mut list)?;
         for range in ranges.clone() {
             namespace.range(range.first_block, range.blocks)?;
         }

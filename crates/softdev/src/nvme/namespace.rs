@@ -3,9 +3,9 @@
 use std::ops::Deref;
 
 use qpair_block::Result;
+use qpair_nvme_device::{Names, NamespaceInfo};
 use qpair_nvme_wire::{Command, Status};
 
-use super::backend::{Names, NamespaceInfo};
 use super::options::NamespaceOptions;
 use crate::digest::digest;
 use crate::medium::{Extents, Volume};

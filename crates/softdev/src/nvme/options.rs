@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use qpair_block::{Error, ErrorKind, Result, format_bytes, parse_bytes};
+use qpair_nvme_device::{ControllerOptions, Doorbells};
 
-use super::controller_options::{ControllerOptions, Doorbells};
 use crate::faults::Plan;
 use crate::flash::Profile;
 use crate::medium::MediumOptions;
@@ -59,7 +59,7 @@ impl Default for NamespaceOptions {
 /// A controller to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftNvmeOptions {
-    /// Its namespaces, 1 and up; one at least.
+    /// The namespaces, 1 and up; one at least.
     pub namespaces: Vec<NamespaceOptions>,
     /// Most pairs of I/O queues, 1 to 511.
     pub queues_max: u16,
@@ -75,7 +75,7 @@ pub struct SoftNvmeOptions {
     pub doorbells: Doorbells,
     /// How long things take.
     pub profile: Profile,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Plan,
 }
 
@@ -293,7 +293,7 @@ fn namespaces(
     Ok(namespaces)
 }
 
-/// What a list says of one namespace of `count`; a list of one says it of all.
+/// Returns a list's value for one namespace of `count`; a list of one holds for all.
 fn of_list<T: Clone>(key: &str, list: &[T], number: usize, count: usize) -> Result<Option<T>> {
     match list.len() {
         0 | 1 => Ok(list.first().cloned()),

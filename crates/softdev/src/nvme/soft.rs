@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use qpair_block::Result;
 use qpair_memory::DmaMemory;
+use qpair_nvme_device::NvmeController;
 use qpair_pci::{IrqEvent, Listened, PciDevice, SharedArea, Stepped};
 
-use super::device::NvmeController;
 use super::drive::Drive;
 use super::options::SoftNvmeOptions;
 use crate::faults::{Faults, Plan};
@@ -35,7 +35,7 @@ impl SoftNvme {
         Ok(Arc::new(Self { options, controller }))
     }
 
-    /// What it was made of; the serial number and the sizes of files filled in.
+    /// Returns the options, with the serial number and the sizes of files filled in.
     #[must_use]
     pub fn options(&self) -> &SoftNvmeOptions {
         &self.options
@@ -58,13 +58,13 @@ impl SoftNvme {
         self.remove();
     }
 
-    /// What its profile did since it was made.
+    /// Returns the model of the drive's flash, which counts what it did.
     #[must_use]
     pub fn flash(&self) -> &Flash {
         &self.controller.backend().flash
     }
 
-    /// What goes wrong on demand, and how many commands there were.
+    /// Returns the plan of faults, which counts commands.
     #[must_use]
     pub fn faults(&self) -> Arc<Faults> {
         self.controller.backend().faults()
@@ -88,7 +88,7 @@ impl fmt::Debug for SoftNvme {
     }
 }
 
-/// That of the controller.
+/// Passes everything on to the controller.
 impl PciDevice for SoftNvme {
     fn kind(&self) -> &'static str {
         self.controller.kind()

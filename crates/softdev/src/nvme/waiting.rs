@@ -8,7 +8,7 @@ use qpair_nvme_wire::{Command, Status};
 /// A time that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// What is done when a command is due.
+/// The action on a command that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is executed, and completed.

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use qpair_block::{Arena, Buffer, Error, ErrorKind, IoError, Mapping, Op, Result, Segment};
 use qpair_memory::mappings_cut;
-use qpair_nvme_wire::Status;
-use qpair_pci::{Listened, PciDevice as _};
-use qpair_softdev::nvme::{
+use qpair_nvme_device::{
     Delegated, Names, NamespaceInfo, NvmeController, Operation, Part, Ticket, status_of,
 };
+use qpair_nvme_wire::Status;
+use qpair_pci::{Listened, PciDevice as _};
 use qpair_vfio_user::{Ended as Left, Server};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -42,7 +42,7 @@ const NAP_PART: u32 = 64;
 const NAP_MIN: Duration = Duration::from_micros(20);
 const NAP_MAX: Duration = Duration::from_millis(8);
 
-/// What a controller is made of.
+/// The parts of a controller.
 pub(crate) struct ControllerOptions {
     pub(crate) subsystem: Arc<Subsystem>,
     pub(crate) device: Arc<NvmeController<Delegated>>,
@@ -66,7 +66,7 @@ pub(crate) struct Controller {
     talk_turns: u32,
     /// Since when it is idle, if its driver may ring doorbells that wake no thread: it is to be turned now and then.
     idle_at: Option<Instant>,
-    /// What it sleeps for: sockets, channels, and other versions.
+    /// The descriptors that it sleeps for: sockets, channels, and other versions.
     set: OwnedFd,
 }
 
@@ -319,7 +319,7 @@ struct Operations {
     /// By the numbers of namespaces.
     lanes: BTreeMap<u32, Lane>,
     arena: Arc<Arena>,
-    /// Its lists that no command has.
+    /// The arena's lists that no operation has.
     lists: Vec<Buffer>,
     /// By tag.
     commands: Box<[Option<Command>]>,

@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind, Result};
+use qpair_nvme_device::{ControllerOptions as DeviceOptions, Delegated, Doorbells, NvmeController};
 use qpair_pci::PciDevice;
-use qpair_softdev::nvme::{
-    ControllerOptions as DeviceOptions, Delegated, Doorbells, NvmeController,
-};
 use qpair_vfio_user::{Server, ServerOptions};
 
 use super::controller::{Controller, ControllerOptions};

@@ -8,17 +8,17 @@ use qpair_nvme_wire::{
     Command, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NSID_ALL, PAGE_BYTES, Status,
 };
 
-use super::backend::{Backend, Counts, NamespaceInfo, Ticket};
-use super::device::{FIRMWARE, IDENTITY, NvmeController, VERSION};
-use super::events::{Events, NAMESPACES_CHANGED, REQUESTS_MAX};
-use super::features::Features;
-use super::logs;
-use super::prp::{Direction, DriverMemory};
-use super::queue::{CompletionQueue, ENTRY_BYTES, Pair, Side, SubmissionQueue};
-use super::ring::Ring;
-use super::shadow::Shadow;
+use crate::backend::{Backend, Counts, NamespaceInfo, Ticket};
+use crate::device::{FIRMWARE, IDENTITY, NvmeController, VERSION};
+use crate::events::{Events, NAMESPACES_CHANGED, REQUESTS_MAX};
+use crate::features::Features;
+use crate::logs;
+use crate::prp::{Direction, DriverMemory};
+use crate::queue::{CompletionQueue, ENTRY_BYTES, Pair, Side, SubmissionQueue};
+use crate::ring::Ring;
+use crate::shadow::Shadow;
 
-/// What admin commands change.
+/// The state that admin commands change.
 #[derive(Debug)]
 pub(crate) struct Admin {
     pub(crate) features: Features,
@@ -27,7 +27,7 @@ pub(crate) struct Admin {
     pub(crate) changed: BTreeSet<u32>,
 }
 
-/// What becomes of an admin command.
+/// The outcome of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Done: dword 0 of the completion.
@@ -191,7 +191,7 @@ impl<B: Backend> NvmeController<B> {
         forget_shadow(&pair.side, number, false);
         pair.side.submission = Some(SubmissionQueue::new(ring, cq));
         self.use_slot(number);
-        // Its first doorbell may say what the last one of an earlier queue of that number said.
+        // The first doorbell may have the value of the last one of an earlier queue of that number.
         self.call_attention(number.into());
         Ok(Answer::Done(0))
     }
@@ -222,8 +222,8 @@ impl<B: Backend> NvmeController<B> {
             let shadow = side.shadow.as_ref();
             let heads = || self.doorbell_of(shadow, queue.cq, true);
             if let Some(completion) = completion {
-                // What was fetched is answered, as far as there is room: the driver is told by the deletion anyway.
-                for cid in self.backend().withdraw(&mut side.own) {
+                // Fetched commands are answered, as far as there is room: the driver is told by the deletion anyway.
+                for cid in self.backend().withdraw(&mut side.state.own) {
                     if completion.room(1, heads).0 > 0 {
                         let _ =
                             completion.post(number, queue.head, cid, Status::ABORTED_SQ_DELETED, 0);
@@ -232,8 +232,8 @@ impl<B: Backend> NvmeController<B> {
                 completion.users = completion.users.saturating_sub(1);
                 signal = completion.take_signal(heads);
             }
-            side.in_flight = 0;
-            side.answered.clear();
+            side.state.in_flight = 0;
+            side.state.answered.clear();
             self.store_doorbell(number, false, 0);
             Ok(Answer::Done(0))
         });
@@ -267,7 +267,8 @@ impl<B: Backend> NvmeController<B> {
             // The completion of the request comes with the others of this step.
             0 => self.admin().events.abort(cid),
             _ => self.lock_pair(number.into()).is_some_and(|mut pair| {
-                pair.side.submission.is_some() && self.backend().abort(&mut pair.side.own, cid)
+                pair.side.submission.is_some()
+                    && self.backend().abort(&mut pair.side.state.own, cid)
             }),
         };
         if found && number != 0 {
@@ -291,7 +292,7 @@ impl<B: Backend> NvmeController<B> {
             result
         };
         if number == feature::VOLATILE_WRITE_CACHE && value & 1 == 0 {
-            // What it holds goes to stable storage before it is off.
+            // The cache is flushed before it is off.
             match self.backend().flush(Ticket::new(0, command.cid())) {
                 None => return Ok(Answer::Held),
                 Some(Status::SUCCESS) => {}
@@ -332,7 +333,7 @@ impl<B: Backend> NvmeController<B> {
         };
         let start = usize::try_from(offset).ok().filter(|start| *start < whole.len());
         let mut data = whole[start.ok_or(Status::INVALID_FIELD)?..].to_vec();
-        // What lies behind a page reads as zeroes.
+        // Bytes behind a page read as zeroes.
         data.resize(len as usize, 0);
         let answered = answer(command, &data, memory)?;
         const RETAIN_EVENT: u32 = 1 << 15;
@@ -346,13 +347,13 @@ impl<B: Backend> NvmeController<B> {
         Ok(answered)
     }
 
-    /// What all queues counted since the controller was made.
+    /// Returns the sum of all queues' counters since the controller was made.
     fn counts(&self) -> Counts {
         let mut sum = Counts::default();
         // The admin queue's lock is held, and it counts nothing.
         for number in 1..=usize::from(self.options.queues_max) {
             if let Some(pair) = self.lock_pair(number) {
-                let counts = pair.side.counts;
+                let counts = pair.side.state.counts;
                 sum.reads += counts.reads;
                 sum.writes += counts.writes;
                 sum.bytes_read += counts.bytes_read;

@@ -8,8 +8,8 @@ use qpair_nvme_wire::command::FORCE_UNIT_ACCESS;
 use qpair_nvme_wire::{Command, IdentifyNamespace, LbaFormat, Status};
 use qpair_pci::model::DmaTable;
 
-use super::prp::{Direction, DriverMemory};
-use super::queue::{CompletionQueue, Unreachable};
+use crate::prp::{Direction, DriverMemory};
+use crate::queue::{CompletionQueue, Unreachable};
 
 /// The namespaces of a controller, and what executes their I/O commands.
 ///
@@ -22,7 +22,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Whether the Compare command is there.
     const COMPARES: bool = false;
 
-    /// Returns the namespaces in the order of their numbers. When they change, [`super::NvmeController::namespaces_changed`] is called.
+    /// Returns the namespaces in the order of their numbers. When they change, [`crate::NvmeController::namespaces_changed`] is called.
     fn namespaces(&self) -> Vec<NamespaceInfo>;
 
     /// The number of commands that the backend takes now.
@@ -32,7 +32,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Takes commands that were fetched from a queue. Each ends once: by [`Io::end`] in this call or in a later [`Self::poll`], or by
-    /// [`super::NvmeController::answer`] from anywhere else.
+    /// [`crate::NvmeController::answer`] from anywhere else.
     ///
     /// # Errors
     /// The controller is to stop.
@@ -57,7 +57,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Makes all that was written durable, and returns how that ended; `None`: [`super::NvmeController::answer`] says it later.
+    /// Makes all that was written durable, and returns how that ended; `None`: [`crate::NvmeController::answer`] says it later.
     fn flush(&self, ticket: Ticket) -> Option<Status>;
 
     /// A driver has opened or closed memory; the segments of later commands are those of this table.
@@ -70,7 +70,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 /// A namespace, as a driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceInfo {
-    /// Its number, from 1 on.
+    /// The number, from 1 on.
     pub nsid: u32,
     /// The number of its blocks.
     pub blocks: u64,
@@ -80,7 +80,7 @@ pub struct NamespaceInfo {
     pub read_only: bool,
     /// Whether its blocks can be deallocated; else a command that asks for it succeeds and does nothing, as it may (NVM Command Set §3.2.3).
     pub deallocates: bool,
-    /// Its names.
+    /// The names.
     pub names: Names,
 }
 
@@ -146,7 +146,7 @@ impl Ticket {
 pub enum Stop {
     /// It sets its fatal status, and does nothing more until it is reset.
     Fatal,
-    /// It is removed, as by [`super::NvmeController::remove`].
+    /// It is removed, as by [`crate::NvmeController::remove`].
     Removed,
 }
 
@@ -195,26 +195,36 @@ impl Counts {
     }
 }
 
+/// The state of a queue that lasts from step to step.
+#[derive(Debug, Default)]
+pub struct QueueState<Q> {
+    /// The backend's own state.
+    pub own: Q,
+    /// The memory of the command that was looked up last.
+    pub memory: DriverMemory,
+    /// The counters of the health log.
+    pub counts: Counts,
+    /// Commands that the backend has.
+    pub(crate) in_flight: u32,
+    /// Commands that have ended and whose completions are not posted yet.
+    pub(crate) answered: VecDeque<(u16, Status)>,
+}
+
 /// A queue during one step, as a backend sees it.
 #[derive(Debug)]
 pub struct Io<'a, Q> {
-    /// The backend's own state.
-    pub queue: &'a mut Q,
-    /// The memory of the command that was looked up last.
-    pub memory: &'a mut DriverMemory,
-    /// The counters of the health log.
-    pub counts: &'a mut Counts,
+    /// The queue's state.
+    pub state: &'a mut QueueState<Q>,
     /// Whether each write goes to stable storage at once.
     pub write_through: bool,
-    pub(crate) transfer_bytes_max: u32,
     pub(crate) completion: &'a mut CompletionQueue,
-    pub(crate) answered: &'a mut VecDeque<(u16, Status)>,
-    pub(crate) in_flight: &'a mut u32,
+    pub(crate) transfer_bytes_max: u32,
     pub(crate) number: u16,
     pub(crate) sq_head: u32,
     /// Completions that can be posted.
     pub(crate) room: u32,
-    pub(crate) progress: bool,
+    /// Commands of the backend that have ended.
+    pub(crate) ended: u32,
 }
 
 impl<Q> Io<'_, Q> {
@@ -252,7 +262,7 @@ impl<Q> Io<'_, Q> {
         if len_bytes > u64::from(self.transfer_bytes_max) {
             return Err(Status::INVALID_FIELD);
         }
-        self.memory.prps(command, len_bytes as u32, direction)
+        self.state.memory.prps(command, len_bytes as u32, direction)
     }
 
     /// Ends a command. Without room for its completion the controller posts that later.
@@ -261,10 +271,9 @@ impl<Q> Io<'_, Q> {
     /// The queue's memory is not open.
     #[inline(always)]
     pub fn end(&mut self, cid: u16, status: Status) -> Result<(), Stop> {
-        *self.in_flight = self.in_flight.saturating_sub(1);
-        self.progress = true;
+        self.ended += 1;
         if self.room == 0 {
-            self.answered.push_back((cid, status));
+            self.state.answered.push_back((cid, status));
             return Ok(());
         }
         self.room -= 1;
@@ -273,20 +282,19 @@ impl<Q> Io<'_, Q> {
 
     /// Drops a command that is never completed.
     pub fn lose(&mut self) {
-        *self.in_flight = self.in_flight.saturating_sub(1);
-        self.progress = true;
+        self.ended += 1;
     }
 
-    /// Posts what had no room in earlier steps.
+    /// Posts what had no room in earlier steps, and returns whether there was something.
     #[inline]
-    pub(crate) fn post_answered(&mut self) -> Result<(), Unreachable> {
+    pub(crate) fn post_answered(&mut self) -> Result<bool, Unreachable> {
+        let before = self.room;
         while self.room > 0
-            && let Some((cid, status)) = self.answered.pop_front()
+            && let Some((cid, status)) = self.state.answered.pop_front()
         {
             self.room -= 1;
-            self.progress = true;
             self.completion.post(self.number, self.sq_head, cid, status, 0)?;
         }
-        Ok(())
+        Ok(self.room < before)
     }
 }

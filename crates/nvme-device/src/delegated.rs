@@ -14,9 +14,9 @@ use qpair_nvme_wire::command::{DEALLOCATE, io};
 use qpair_nvme_wire::{Command, NSID_ALL, Status};
 use qpair_pci::model::{DmaTable, locked};
 
-use super::backend::{Backend, Io, NamespaceInfo, Stop, Ticket};
-use super::device::NvmeController;
-use super::prp::{Direction, RANGES_BYTES_MAX};
+use crate::backend::{Backend, Io, NamespaceInfo, Stop, Ticket};
+use crate::device::NvmeController;
+use crate::prp::{Direction, RANGES_BYTES_MAX};
 
 /// A part of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,7 +190,7 @@ impl State {
             Op::Discard => {
                 let mut list = [0; RANGES_BYTES_MAX];
                 let mut parts = Vec::new();
-                for range in io.memory.ranges(command, &mut list)? {
+                for range in io.state.memory.ranges(command, &mut list)? {
                     parts.push(part(namespace.range(range.first_block, range.blocks)?));
                 }
                 let is_done = namespace.deallocates && command.cdw(11) & DEALLOCATE != 0;
@@ -205,9 +205,9 @@ impl State {
                 let is_read = op == Op::Read;
                 let direction = if is_read { Direction::ToDriver } else { Direction::FromDriver };
                 io.transfer(command, range.1, direction)?;
-                io.counts.add(is_read, range.1);
+                io.state.counts.add(is_read, range.1);
                 let before = self.segments.len();
-                self.segments.extend(io.memory.segments());
+                self.segments.extend(io.state.memory.segments());
                 segments = self.segments.len() - before;
                 part(range)
             }

@@ -10,11 +10,11 @@ use qpair_nvme_wire::registers::{
 use qpair_nvme_wire::{Command, Status};
 use qpair_pci::{Listened, Stepped};
 
-use super::admin::Answer;
-use super::backend::{Again, Backend, Io, Stop, Ticket};
-use super::device::NvmeController;
-use super::events::Event;
-use super::queue::{CompletionQueue, Pair, Side, SubmissionQueue};
+use crate::admin::Answer;
+use crate::backend::{Again, Backend, Io, Stop, Ticket};
+use crate::device::NvmeController;
+use crate::events::Event;
+use crate::queue::{CompletionQueue, Pair, Side, SubmissionQueue};
 
 /// Commands fetched before the backend takes the first of them.
 const BATCH: usize = 8;
@@ -30,7 +30,7 @@ pub(crate) struct Slot<Q> {
     tail_seen: AtomicU32,
     /// There is something to do though the doorbell may say nothing new.
     attention: AtomicBool,
-    /// Its doorbells are in the driver's memory, which is found under the lock.
+    /// The doorbells are in the driver's memory, which is found under the lock.
     is_shadowed: AtomicBool,
 }
 
@@ -167,13 +167,11 @@ impl<B: Backend> NvmeController<B> {
         side: &mut Side<B::Queue>,
         completion: &mut CompletionQueue,
     ) -> Result<Ran, Stop> {
-        let Side { submission: Some(queue), shadow, memory, counts, in_flight, answered, own } =
-            side
-        else {
+        let Side { submission: Some(queue), shadow, state } = side else {
             return Ok(Ran::default());
         };
         let pending = self.pending(queue, tail);
-        let held = *in_flight + answered.len() as u32;
+        let held = state.in_flight + state.answered.len() as u32;
         let heads = || self.doorbell_of(shadow.as_ref(), queue.cq, true);
         let (room, wrong) = completion.room(pending + held, heads);
         if wrong {
@@ -184,20 +182,16 @@ impl<B: Backend> NvmeController<B> {
             .min(completion.ring.entries().saturating_sub(1 + held))
             .min(self.backend().room());
         let mut io = Io {
-            queue: own,
-            memory,
-            counts,
+            state,
             write_through: self.write_through.load(Ordering::Relaxed),
-            transfer_bytes_max: self.transfer_bytes_max(),
             completion,
-            answered,
-            in_flight,
+            transfer_bytes_max: self.transfer_bytes_max(),
             number,
             sq_head: queue.head,
             room,
-            progress: taken > 0,
+            ended: 0,
         };
-        io.post_answered()?;
+        let has_posted = io.post_answered()?;
         let mut left = taken;
         let mut batch = [Command::default(); BATCH];
         while left > 0 {
@@ -207,14 +201,14 @@ impl<B: Backend> NvmeController<B> {
             for command in &mut *commands {
                 *command = queue.fetch()?;
             }
-            *io.in_flight += commands.len() as u32;
             io.sq_head = queue.head;
             self.backend().take(commands, &mut io)?;
         }
         let next = self.backend().poll(&mut io)?;
+        io.state.in_flight = (io.state.in_flight + taken).saturating_sub(io.ended);
         Ok(Ran {
-            progress: io.progress,
-            again: taken < pending || !io.answered.is_empty() || next != Again::OnNews,
+            progress: taken > 0 || io.ended > 0 || has_posted,
+            again: taken < pending || !io.state.answered.is_empty() || next != Again::OnNews,
             due: if let Again::Always(due) = next { due } else { None },
             is_removed: false,
         })
@@ -256,9 +250,9 @@ impl<B: Backend> NvmeController<B> {
             return;
         }
         let Some(mut pair) = self.lock_pair(ticket.queue.into()) else { return };
-        pair.side.in_flight = pair.side.in_flight.saturating_sub(1);
-        pair.side.counts.media_errors += u64::from(status.kind() == MEDIA_ERRORS);
-        pair.side.answered.push_back((ticket.cid, status));
+        pair.side.state.in_flight = pair.side.state.in_flight.saturating_sub(1);
+        pair.side.state.counts.media_errors += u64::from(status.kind() == MEDIA_ERRORS);
+        pair.side.state.answered.push_back((ticket.cid, status));
         drop(pair);
         self.call_attention(ticket.queue.into());
     }
@@ -269,7 +263,7 @@ impl<B: Backend> NvmeController<B> {
         side: &mut Side<B::Queue>,
         completion: &mut CompletionQueue,
     ) -> Result<Ran, Stop> {
-        let Side { submission: Some(queue), answered, memory, .. } = side else {
+        let Side { submission: Some(queue), state, .. } = side else {
             return Ok(Ran::default());
         };
         let heads = || self.doorbell(0, true);
@@ -282,7 +276,7 @@ impl<B: Backend> NvmeController<B> {
             }
             let command = queue.fetch()?;
             ran.progress = true;
-            let (status, result) = match self.execute_admin(&command, memory) {
+            let (status, result) = match self.execute_admin(&command, &mut state.memory) {
                 Ok(Answer::Held) => continue,
                 Ok(Answer::Done(result)) => (Status::SUCCESS, result),
                 Err(status) => (status, 0),
@@ -290,14 +284,14 @@ impl<B: Backend> NvmeController<B> {
             completion.post(0, queue.head, command.cid(), status, result)?;
         }
         while completion.room(1, heads).0 > 0 {
-            let later = answered.pop_front().map(|(cid, status)| (cid, status, 0));
+            let later = state.answered.pop_front().map(|(cid, status)| (cid, status, 0));
             let Some((cid, status, result)) = later.or_else(|| self.admin().events.next()) else {
                 break;
             };
             completion.post(0, queue.head, cid, status, result)?;
             ran.progress = true;
         }
-        ran.again |= self.admin().events.is_ready() || !answered.is_empty();
+        ran.again |= self.admin().events.is_ready() || !state.answered.is_empty();
         Ok(ran)
     }
 

@@ -10,7 +10,6 @@ use qpair_nvme_wire::command::admin;
 use qpair_nvme_wire::registers::{ACQ, AQA, ASQ, CC, CC_RUN, CSTS, CSTS_READY, doorbell};
 use qpair_nvme_wire::{Command, Completion, Status};
 use qpair_pci::PciDevice;
-use qpair_softdev::{SoftNvme, SoftNvmeOptions};
 
 /// Where the driver's memory is for the device.
 pub(crate) const IOVA: u64 = 0x7F00_0000_0000;
@@ -29,20 +28,12 @@ pub(crate) struct Queue {
     pub(crate) phase: bool,
 }
 
-/// A driver of one device: a soft drive, unless a test brings another one.
-pub(crate) struct Host<D = SoftNvme> {
+/// A driver of one device.
+pub(crate) struct Host<D> {
     pub(crate) device: Arc<D>,
     pub(crate) memory: Arc<Mapping>,
     pub(crate) admin: Queue,
     next_page: u64,
-}
-
-impl Host {
-    /// A controller that is ready, with its admin queues.
-    pub(crate) fn new(options: &str) -> Self {
-        let device = SoftNvme::new(SoftNvmeOptions::parse(options).unwrap()).unwrap();
-        Self::of(device)
-    }
 }
 
 impl<D: PciDevice> Host<D> {

@@ -1,19 +1,16 @@
 //! Submission and completion queues, and what a controller keeps for each number of a queue pair.
 //!
-//! What always holds: indices are below the queue's entries, whatever a doorbell says; a completion entry that the driver has not
+//! Invariants: indices are below the queue's entries, whatever a doorbell says; a completion entry that the driver has not
 //! acknowledged is not written over; the last dword of an entry, with the phase, is stored last.
-
-use std::collections::VecDeque;
 
 use qpair_memory::SharedBytes;
 use qpair_nvme_wire::{COMPLETION_BYTES, Command, Completion, SUBMISSION_BYTES, Status};
 
 use qpair_pci::model::{LastHit, SharedTable};
 
-use super::backend::Counts;
-use super::prp::DriverMemory;
-use super::ring::Ring;
-use super::shadow::{EventIndex, Shadow};
+use crate::backend::QueueState;
+use crate::ring::Ring;
+use crate::shadow::{EventIndex, Shadow};
 
 /// The driver did not leave a queue's memory open.
 #[derive(Debug)]
@@ -112,7 +109,7 @@ impl CompletionQueue {
     /// The driver need not ring for its head: there is a thread that looks.
     #[inline]
     pub(crate) fn be_quiet(&mut self, shadow: &Shadow, number: u16) {
-        // What is known falls back while nothing asks for it; by a whole queue, the driver would come to the index again.
+        // The known head falls back while nothing asks for it; by a whole queue, the driver would come to the index again.
         if self.room_known() < self.ring.entries() / 8 * 7
             && let Some(head) = shadow.load(number, true)
         {
@@ -176,7 +173,7 @@ impl CompletionQueue {
             return false;
         }
         self.head = doorbell;
-        // What it had not seen when it rang is news: perhaps it looked just before that was posted.
+        // Entries that the driver had not seen when it rang are news: perhaps it looked just before they were posted.
         self.wake |= self.head != self.tail;
         true
     }
@@ -241,13 +238,7 @@ pub(crate) struct Side<Q> {
     pub(crate) submission: Option<SubmissionQueue>,
     /// Where the driver has its doorbells in its memory.
     pub(crate) shadow: Option<Shadow>,
-    pub(crate) memory: DriverMemory,
-    pub(crate) counts: Counts,
-    /// Commands that the backend has.
-    pub(crate) in_flight: u32,
-    /// Commands that have ended and whose completions are not posted yet.
-    pub(crate) answered: VecDeque<(u16, Status)>,
-    pub(crate) own: Q,
+    pub(crate) state: QueueState<Q>,
 }
 
 /// One number of a queue pair. Under a lock of its own, taken once for each step.
@@ -260,8 +251,8 @@ pub(crate) struct Pair<Q> {
 impl<Q> Pair<Q> {
     /// Works with another table of memory. Rings that are not in it are not reached any more.
     pub(crate) fn set_table(&mut self, table: &SharedTable) {
-        self.side.memory.table = table.clone();
-        self.side.memory.last = LastHit::default();
+        self.side.state.memory.table = table.clone();
+        self.side.state.memory.last = LastHit::default();
         if let Some(shadow) = &mut self.side.shadow {
             shadow.resolve(table);
         }
@@ -277,8 +268,8 @@ impl<Q> Pair<Q> {
     pub(crate) fn clear(&mut self) {
         self.side.submission = None;
         self.side.shadow = None;
-        self.side.in_flight = 0;
-        self.side.answered.clear();
+        self.side.state.in_flight = 0;
+        self.side.state.answered.clear();
         self.completion = None;
     }
 }

@@ -12,15 +12,15 @@ use qpair_nvme_wire::command::feature;
 use qpair_nvme_wire::registers::{CSTS_READY, DOORBELLS, GONE};
 use qpair_pci::{IrqEvent, Listened, PciDevice, SharedArea, Stepped};
 
-use super::admin::Admin;
-use super::backend::{Backend, NamespaceInfo};
-use super::control::Control;
-use super::controller_options::{ControllerOptions, Doorbells};
-use super::events::{Event, Events, NAMESPACES_CHANGED};
-use super::features::Features;
-use super::queue::Pair;
-use super::shadow::Shadow;
-use super::step::Slot;
+use crate::admin::Admin;
+use crate::backend::{Backend, NamespaceInfo};
+use crate::control::Control;
+use crate::events::{Event, Events, NAMESPACES_CHANGED};
+use crate::features::Features;
+use crate::options::{ControllerOptions, Doorbells};
+use crate::queue::Pair;
+use crate::shadow::Shadow;
+use crate::step::Slot;
 use qpair_pci::model::locked;
 use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
 use qpair_pci::model::{DmaTable, SharedTable};
@@ -62,7 +62,7 @@ pub struct NvmeController<B: Backend> {
     /// CSTS.
     status: AtomicU32,
     gone: AtomicBool,
-    /// What is open now. The slots have copies, changed while this lock is held.
+    /// The table of open memory. The slots have copies, changed while this lock is held.
     table: Mutex<SharedTable>,
     admin: Mutex<Admin>,
     pub(crate) write_through: AtomicBool,
@@ -171,7 +171,7 @@ impl<B: Backend> NvmeController<B> {
         locked(&self.control)
     }
 
-    /// What is open now; nothing is opened or closed while it is held.
+    /// Locks the table of open memory; nothing is opened or closed while it is held.
     pub(crate) fn table(&self) -> MutexGuard<'_, SharedTable> {
         locked(&self.table)
     }
@@ -271,7 +271,7 @@ impl<B: Backend> NvmeController<B> {
         if let Some(event) = self.events.get(usize::from(vector))
             && let Some(event) = &*locked(event)
         {
-            // What cannot be delivered is counted with the event.
+            // A signal that cannot be delivered is counted with the event.
             let _ = event.signal();
         }
     }
@@ -299,7 +299,7 @@ pub(crate) fn doorbell_at(number: u16, is_completion: bool) -> usize {
     8 * usize::from(number) + 4 * usize::from(is_completion)
 }
 
-/// What registers there are take accesses of 4 and 8 bytes, aligned.
+/// Whether registers take an access: those of 4 and 8 bytes, aligned.
 fn is_access(offset: u64, len: usize, bar_bytes: u64) -> bool {
     matches!(len, 4 | 8)
         && offset.is_multiple_of(len as u64)
@@ -454,7 +454,7 @@ impl<B: Backend> PciDevice for NvmeController<B> {
         let is_set = event.is_some();
         *locked(held) = event;
         if is_set {
-            // What was posted while there was no event is told now.
+            // The driver is told now of entries that were posted while there was no event.
             for slot in &self.slots {
                 let mut pair = slot.lock();
                 if let Some(queue) = &mut pair.completion

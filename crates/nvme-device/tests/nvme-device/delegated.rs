@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use qpair_block::{IoError, Op, Segment};
+use qpair_nvme_device::{
+    ControllerOptions, Delegated, Names, NamespaceInfo, NvmeController, Operation, Part, status_of,
+};
 use qpair_nvme_wire::command::{DEALLOCATE, FORCE_UNIT_ACCESS, admin, cns, feature, io};
 use qpair_nvme_wire::registers::{
     CC, CC_RUN, CC_SHUTDOWN_NORMAL, CSTS, CSTS_READY, CSTS_SHUTDOWN_COMPLETE,
     CSTS_SHUTDOWN_OCCURRING,
 };
 use qpair_nvme_wire::{Command, IdentifyController, IdentifyNamespace, NSID_ALL, Range, Status};
-use qpair_softdev::nvme::{
-    ControllerOptions, Delegated, Doorbells, Names, NamespaceInfo, NvmeController, Operation, Part,
-    status_of,
-};
 
+use crate::blocks::options;
 use crate::host::{self, DATA, IOVA, transfer};
 
 type Device = NvmeController<Delegated>;
@@ -72,15 +72,11 @@ fn device(namespaces: Vec<NamespaceInfo>) -> Arc<Device> {
     let options = ControllerOptions {
         queues_max: 4,
         queue_entries_max: 64,
-        mdts: 5,
-        doorbells: Doorbells::Mapped,
         volatile_write_cache: true,
-        serial: "S1".into(),
-        model: "a model".into(),
-        subsystem: "nqn.2026-11.invalid.example:x".into(),
         controller_id: 5,
         namespaces_max: 8,
         is_shared: true,
+        ..options()
     };
     let device = NvmeController::new(options, Delegated::default()).unwrap();
     device.set_namespaces(namespaces);
@@ -246,7 +242,7 @@ fn several_parts_are_one_command() {
     assert_eq!((zeroes.first, &zeroes.then[..]), (first, &[flush(1)][..]));
 }
 
-/// What Identify Controller says holds for all namespaces, also for those that come later.
+/// Identify Controller speaks for all namespaces, also for those that come later.
 #[test]
 fn deallocation_is_offered_if_one_has_it() {
     const WRITE_ZEROES: u16 = 1 << 3;
@@ -352,7 +348,7 @@ fn the_driver_is_told_of_other_namespaces() {
     let larger = NamespaceInfo { blocks: 4096, ..SMALL };
     device.set_namespaces(vec![larger, LARGE]);
     let mut queue = std::mem::replace(&mut host.admin, host_queue());
-    // That needs no leave.
+    // An event needs no permission.
     assert!(device.step_admin(false));
     let told = host.pop(&mut queue).unwrap();
     assert_eq!((told.cid, told.result), (77, 0x04_00_02));

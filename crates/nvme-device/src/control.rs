@@ -9,10 +9,10 @@ use qpair_nvme_wire::registers::{
     INTMS, VS,
 };
 
-use super::backend::{Backend, Ticket};
-use super::device::{NvmeController, VERSION};
-use super::queue::{CompletionQueue, ENTRY_BYTES, SubmissionQueue};
-use super::ring::Ring;
+use crate::backend::{Backend, Ticket};
+use crate::device::{NvmeController, VERSION};
+use crate::queue::{CompletionQueue, ENTRY_BYTES, SubmissionQueue};
+use crate::ring::Ring;
 
 /// Longest time until it is ready, as it says, ms. (It is ready at once; 0 would mean to some that there is no limit.)
 const READY_TIMEOUT_MS: u32 = 10_000;
@@ -81,7 +81,7 @@ impl<B: Backend> NvmeController<B> {
         }
         let shuts_down = |cc: u32| cc & CC_SHUTDOWN_MASK != 0;
         if shuts_down(value) && !shuts_down(before) {
-            // What caches hold is safe before it says so. No driver is left to hear of an error.
+            // Caches are flushed before the status says so. No driver is left to hear of an error.
             let progress = match self.backend().flush(Ticket::SHUTDOWN) {
                 Some(_) => CSTS_SHUTDOWN_COMPLETE,
                 None => CSTS_SHUTDOWN_OCCURRING,
@@ -129,7 +129,7 @@ impl<B: Backend> NvmeController<B> {
         for number in 0..self.pairs() {
             if let Some(mut pair) = self.lock_pair(number) {
                 // The driver knows that they have ended.
-                drop(self.backend().withdraw(&mut pair.side.own));
+                drop(self.backend().withdraw(&mut pair.side.state.own));
                 pair.clear();
             }
             if let Some(slot) = self.slot(number as u16) {
