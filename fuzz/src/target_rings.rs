@@ -1,4 +1,4 @@
-//! A hostile guest of `qpair-target`, over its socket: whatever stands in the rings of its disk or of its SCSI host, in their chains, commands and
+//! A hostile guest of `qpair target`, over its socket: whatever stands in the rings of its disk or of its SCSI host, in their chains, commands and
 //! tasks, and however it changes while it is read, the target neither crashes nor hangs, gives the rings back when it is asked, and touches
 //! nothing but the memory that it was given.
 
@@ -15,7 +15,7 @@ use libfuzzer_sys::fuzz_target;
 use qpair_block::{RamDevice, RamOptions};
 use qpair_memory::Mapping;
 use qpair_socket::send;
-use qpair_target::{BlkOptions, Disk, Target, TargetOptions};
+use qpair_serve::{BlkOptions, Disk, Target, TargetOptions};
 use qpair_vhost_user::codec::{
     HEADER_BYTES, Header, MemoryRegion, Request, RingAddresses, RingFile, RingState, feature,
     number,

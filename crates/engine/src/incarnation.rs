@@ -177,11 +177,8 @@ impl Incarnation {
         if !self.shared.wal.has_begun() {
             // Runs to its end even if the committing task is dropped.
             let incarnation = self.clone();
-            spawn_here(
-                &self.shared,
-                move || async move { incarnation.begin_logs(true, None).await },
-            )
-            .await??;
+            let begin = move || async move { incarnation.begin_logs(true, None).await };
+            spawn_here(&self.shared, begin).await?.map_err(|error| self.or_fewer_workers(error))?;
         }
         // A full device: with the log that a checkpoint makes obsolete, changes that take no space, and deletes, go on.
         let bytes = LOG_ROOM_BYTES.min(self.shared.wal.geometry().room_bytes() as usize);
@@ -190,6 +187,16 @@ impl Incarnation {
         })
         .await?;
         self.shared.checkpointing.barrier.enter().await
+    }
+
+    /// Each worker has a log and frames of its own, so fewer of them need less space.
+    fn or_fewer_workers(&self, error: Error) -> Error {
+        match self.shared.worker_handles.len() {
+            workers if workers > 1 && error.kind() == ErrorKind::NoSpace => error.or_hint(format!(
+                "or open the store with fewer workers than {workers}: as many as when it was filled, or 1, can delete"
+            )),
+            _ => error,
+        }
     }
 
     /// Begins a log on every worker, and makes the checkpoint that says where they begin; or the last one says so, if that is

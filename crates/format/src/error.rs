@@ -207,6 +207,26 @@ impl Error {
         Self::with_hint(ErrorKind::Limit, context, block::IoError::RAISE_THREADS)
     }
 
+    /// The error with a further way out.
+    #[must_use]
+    pub fn or_hint(self, hint: impl std::fmt::Display) -> Self {
+        let mut inner = std::sync::Arc::try_unwrap(self.0).unwrap_or_else(|shared| Inner {
+            kind: shared.kind,
+            context: match &shared.source {
+                Some(source) => format!("{}: {source}", shared.context),
+                None => shared.context.clone(),
+            },
+            hint: shared.hint.clone(),
+            remedy: shared.remedy,
+            source: None,
+        });
+        inner.hint = Some(match inner.hint {
+            Some(first) => format!("{first}; {hint}"),
+            None => hint.to_string(),
+        });
+        Self(inner.into())
+    }
+
     /// The kind, for programs.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -38,7 +38,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The controller is to stop.
     fn take(&self, commands: &[Command], io: &mut Io<'_, Self::Queue>) -> Result<(), Stop>;
 
-    /// Ends commands that were taken before and are due. Called in each step of a queue, after [`Self::take`].
+    /// Ends commands that were taken before and are due. Called in each step of a queue that has such commands, after [`Self::take`].
     ///
     /// # Errors
     /// The controller is to stop.

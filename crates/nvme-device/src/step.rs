@@ -191,7 +191,7 @@ impl<B: Backend> NvmeController<B> {
             room,
             ended: 0,
         };
-        let has_posted = io.post_answered()?;
+        let has_posted = held > 0 && io.post_answered()?;
         let mut left = taken;
         let mut batch = [Command::default(); BATCH];
         while left > 0 {
@@ -204,8 +204,12 @@ impl<B: Backend> NvmeController<B> {
             io.sq_head = queue.head;
             self.backend().take(commands, &mut io)?;
         }
-        let next = self.backend().poll(&mut io)?;
-        io.state.in_flight = (io.state.in_flight + taken).saturating_sub(io.ended);
+        let all = io.state.in_flight + taken;
+        let next = match all > io.ended {
+            true => self.backend().poll(&mut io)?,
+            false => Again::OnNews,
+        };
+        io.state.in_flight = all.saturating_sub(io.ended);
         Ok(Ran {
             progress: taken > 0 || io.ended > 0 || has_posted,
             again: taken < pending || !io.state.answered.is_empty() || next != Again::OnNews,

@@ -56,7 +56,7 @@ const POWERCUT_RUN: u64 = 3 * POWERCUT_STATES;
 /// Arguments of cargo for the tests that are the parts `hba` and `doorbells`.
 const HBA_TEST: &str = "test -p qpair --profile ci --test qpair hba -- --nocapture";
 const DOORBELL_TEST: &str =
-    "test -p qpair-target --profile ci --test target stops_and_starts -- --nocapture";
+    "test -p qpair-serve --profile ci --test serve stops_and_starts -- --nocapture";
 
 /// What came of a part.
 struct Outcome {

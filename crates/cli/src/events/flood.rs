@@ -53,7 +53,7 @@ impl Flood {
         });
         for ((of, kind, peer), events) in over {
             if let more @ 1.. = events.saturating_sub(LOGGED) {
-                warn!(name: "left_out", target: "qpair_target", of, kind, peer, more, "more of the same were left out");
+                warn!(name: "left_out", target: "qpair_serve", of, kind, peer, more, "more of the same were left out");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! How much is logged: a level, and levels of some crates.
 
-use qpair_target::Level;
+use qpair_serve::Level;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
@@ -10,7 +10,7 @@ const CRATES: [&str; 8] = [
     "qpair_mpt3sas",
     "qpair_nvme",
     "qpair_scsi",
-    "qpair_target",
+    "qpair_serve",
     "qpair_vfio_user",
     "qpair_vhost_user",
     "qpair_virtio_scsi",
@@ -76,14 +76,14 @@ mod tests {
 
     #[test]
     fn a_level_for_all_and_others_for_some() {
-        let levels = Levels::parse("warn,qpair_nvme=debug,qpair_target=ERROR").unwrap();
+        let levels = Levels::parse("warn,qpair_nvme=debug,qpair_serve=ERROR").unwrap();
         assert_eq!(levels.all, Level::Warning);
         let filter = levels.filter();
         let shows = |name: &str, level| filter.would_enable(name, &level);
         assert!(shows("qpair_nvme::core", tracing::Level::DEBUG));
         assert!(shows("qpair_scsi::middle", tracing::Level::WARN));
         assert!(!shows("qpair_scsi::middle", tracing::Level::INFO));
-        assert!(!shows("qpair_target::rpc", tracing::Level::WARN));
+        assert!(!shows("qpair_serve::rpc", tracing::Level::WARN));
         let some = Levels::parse("qpair_scsi=debug").unwrap();
         assert_eq!(some.all, Level::Notice);
         for wrong in ["", "loud", "info,", "qpair_nvm=debug", "qpair_nvme=", "qpair_nvme=loud"] {

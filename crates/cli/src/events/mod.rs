@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use qpair_target::{Level, Log};
+use qpair_serve::{Level, Log};
 use tracing::subscriber::set_global_default;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer, SubscriberExt};

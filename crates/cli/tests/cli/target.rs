@@ -129,7 +129,7 @@ fn a_service() {
         let disk = DISK.replace("[target]\n", &format!("[target]\nlog = \"{levels}\"\n"));
         directory.file("t.toml", format!("{disk}{MORE}"));
     };
-    log("error,qpair_target=debug");
+    log("error,qpair_serve=debug");
     target.signal(Signal::HUP);
     target.event("configured");
     reloaded();
@@ -213,7 +213,7 @@ fn a_front_end_that_makes_no_sense_is_told_of() {
     // A header: request 99, version 1, no payload.
     guest.write_all(&[99, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
     let line = tells.find(|line| line.as_ref().unwrap().contains("sent away")).unwrap().unwrap();
-    for word in [" WARN qpair_target", "disk=\"d\"", "a request that is not known: 99"] {
+    for word in [" WARN qpair_serve", "disk=\"d\"", "a request that is not known: 99"] {
         assert!(line.contains(word), "{line}");
     }
     assert!(!line.contains('\u{1b}'), "coloured, and no terminal: {line}");

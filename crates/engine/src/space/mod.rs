@@ -66,7 +66,7 @@ fn reserve_of_eviction(written_out: u64) -> u64 {
 /// What the first segments of logs leave free, before those that are reserved: less than pages that leave memory, since a store that was filled
 /// and closed is opened again with more tables, whose pages need frames.
 fn reserve_of_first_log(written_out: u64) -> u64 {
-    written_out + written_out / 4
+    written_out + written_out * 3 / 8
 }
 
 /// The allocator of pages.

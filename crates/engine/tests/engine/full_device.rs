@@ -315,3 +315,33 @@ fn a_sorted_load_fits_into_a_small_device() {
     store.close().unwrap();
     assert_sound(&[device], PAGE);
 }
+
+/// Each worker more needs segments for its log, and frames.
+#[test]
+fn a_full_store_that_is_opened_with_too_many_workers_says_so() {
+    let device = fixed(4 << 20);
+    let with = |workers| StoreOptions { workers, ..existing(PAGE, 512) };
+    let store =
+        Store::open(vec![device.clone()], &StoreOptions { format: true, ..with(1) }).unwrap();
+    let mut rows = fill(&store);
+    let table = store.table("t").unwrap();
+    while table.put(&rows.to_be_bytes(), &[7; 40]).is_ok() {
+        rows += 1;
+    }
+    drop(table);
+    store.close().unwrap();
+    let store = Store::open(vec![device.clone()], &with(16)).unwrap();
+    let table = store.table("t").unwrap();
+    let refused = table.delete(&7u32.to_be_bytes()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+    assert!(refused.way_out().unwrap().contains("fewer workers than 16"), "{refused}");
+    assert_eq!(table.get(&7u32.to_be_bytes()).unwrap().unwrap(), [7; 40]);
+    drop(table);
+    store.close().unwrap();
+    let store = Store::open(vec![device.clone()], &with(1)).unwrap();
+    let table = store.table("t").unwrap();
+    assert!(table.delete(&7u32.to_be_bytes()).unwrap());
+    drop(table);
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}

@@ -119,33 +119,6 @@ impl Drive {
         Ok(())
     }
 
-    /// Executes commands that are due.
-    fn end_due(&self, io: &mut Io<'_, DriveQueue>) -> Result<Again, Stop> {
-        let now_ns = self.now_ns();
-        while io.has_room()
-            && let Some(due) = io.state.own.waiting.pop(now_ns)
-        {
-            let status = match due.fate {
-                Fate::Complete(status) => status,
-                Fate::Execute | Fate::ExecuteSilently => self.execute(&due.command, io),
-                Fate::Corrupt(chance) => {
-                    let status = self.execute(&due.command, io);
-                    if status.is_success() {
-                        flip(chance, io.state.memory.span());
-                    }
-                    status
-                }
-            };
-            match due.fate {
-                Fate::ExecuteSilently => io.lose(),
-                _ => io.end(due.command.cid(), status)?,
-            }
-        }
-        let waiting = &io.state.own.waiting;
-        let due = waiting.next_ns().map(|at_ns| self.instant(at_ns));
-        Ok(if waiting.is_empty() { Again::OnNews } else { Again::Always(due) })
-    }
-
     fn verdict(&self, command: &Command, faults: &Faults, now_ns: u64, durable: bool) -> Verdict {
         let at_once = Verdict::Due(now_ns, Fate::Execute);
         let op = match command.opcode() {
@@ -214,9 +187,30 @@ impl Backend for Drive {
         Ok(())
     }
 
-    #[inline]
     fn poll(&self, io: &mut Io<'_, DriveQueue>) -> Result<Again, Stop> {
-        if io.state.own.waiting.is_empty() { Ok(Again::OnNews) } else { self.end_due(io) }
+        let now_ns = self.now_ns();
+        while io.has_room()
+            && let Some(due) = io.state.own.waiting.pop(now_ns)
+        {
+            let status = match due.fate {
+                Fate::Complete(status) => status,
+                Fate::Execute | Fate::ExecuteSilently => self.execute(&due.command, io),
+                Fate::Corrupt(chance) => {
+                    let status = self.execute(&due.command, io);
+                    if status.is_success() {
+                        flip(chance, io.state.memory.span());
+                    }
+                    status
+                }
+            };
+            match due.fate {
+                Fate::ExecuteSilently => io.lose(),
+                _ => io.end(due.command.cid(), status)?,
+            }
+        }
+        let waiting = &io.state.own.waiting;
+        let due = waiting.next_ns().map(|at_ns| self.instant(at_ns));
+        Ok(if waiting.is_empty() { Again::OnNews } else { Again::Always(due) })
     }
 
     fn abort(&self, queue: &mut DriveQueue, cid: u16) -> bool {

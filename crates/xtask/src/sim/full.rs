@@ -30,6 +30,7 @@ impl Run {
             Err(error) => Err(format!("a table: {error}")),
         };
         self.say_shares(&store);
+        let workers = self.workers;
         let closed = |error| format!("closing what was full: {error}");
         // The process that deletes is often another than the one that filled it.
         let store = match (&filled, self.rng.u8(0..4)) {
@@ -47,10 +48,26 @@ impl Run {
             }
             _ => Some(store),
         };
-        let Some(store) = store else { return Ok(false) };
+        let Some(mut store) = store else { return Ok(false) };
         self.say_shares(&store);
-        match filled.and_then(|keys| self.delete(&store, &keys)) {
-            Ok(()) => store.close().map_err(closed).map(|()| true),
+        let mut deleted =
+            filled.as_ref().map_err(Clone::clone).and_then(|keys| self.delete(&store, keys));
+        if let (Ok(false), Ok(keys)) = (&deleted, &filled) {
+            if self.workers <= workers {
+                deleted = Err(format!("{} workers have no room where {workers} had", self.workers));
+            } else {
+                store.close().map_err(closed)?;
+                self.workers_max = workers;
+                let reopened = self.open();
+                self.workers_max = usize::MAX;
+                let Some(narrower) = reopened? else { return Ok(false) };
+                store = narrower;
+                deleted = self.delete(&store, keys);
+            }
+        }
+        match deleted {
+            Ok(true) => store.close().map_err(closed).map(|()| true),
+            Ok(false) => Err("a store that was full has no room for its logs".to_owned()),
             Err(wrong) => {
                 store.crash();
                 Err(wrong)
@@ -102,8 +119,8 @@ impl Run {
         ));
     }
 
-    /// Deletes all of these.
-    fn delete(&mut self, store: &Store, keys: &[u16]) -> Result<(), String> {
+    /// Deletes all of these; `false` if none can be with as many workers as there are, and the store says so.
+    fn delete(&mut self, store: &Store, keys: &[u16]) -> Result<bool, String> {
         let table = store.table(TABLES[0]).map_err(|error| format!("a table: {error}"))?;
         for (number, index) in keys.iter().enumerate() {
             let mut refusals = 0;
@@ -111,6 +128,9 @@ impl Run {
                 refusals += 1;
                 self.say(format!("delete {number}: {:?}: {error}", error.kind()));
                 self.say_shares(store);
+                if number == 0 && error.way_out().is_some_and(|it| it.contains("fewer workers")) {
+                    return Ok(false);
+                }
                 if error.kind() != ErrorKind::NoSpace || refusals > REFUSALS_MAX {
                     let what = format!("delete {number} of {} on a full device", keys.len());
                     return Err(format!("{what}, {refusals} times: {:?}: {error}", error.kind()));
@@ -121,7 +141,7 @@ impl Run {
         }
         match keys.iter().find(|index| !matches!(table.get(&key_of(**index)), Ok(None))) {
             Some(index) => Err(format!("{index} was deleted on a full device, and is there")),
-            None => Ok(()),
+            None => Ok(true),
         }
     }
 }

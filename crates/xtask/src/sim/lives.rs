@@ -30,6 +30,10 @@ pub(crate) struct Run {
     pub(super) rng: Rng,
     /// There is a store on the devices.
     pub(super) formatted: bool,
+    /// Workers of the store that was opened last.
+    pub(super) workers: usize,
+    /// The next ones have as many at most.
+    pub(super) workers_max: usize,
     pub(super) canary: Option<Canary>,
     /// Draws panics; apart, so that a seed is the same story but for them.
     panics: Rng,
@@ -102,6 +106,8 @@ impl Run {
             world,
             rng,
             formatted: false,
+            workers: 0,
+            workers_max: usize::MAX,
             canary,
             panics: Rng::with_seed(!seed),
             windows: windows_of(seed),
@@ -266,8 +272,10 @@ impl Run {
             canary: self.canary.or(self.planted.map(|(canary, _)| canary)),
             canary_passes: self.planted.map_or(0, |(_, passes)| passes),
             log_place: self.world.log_place(),
+            workers: of_life.workers.min(self.workers_max),
             ..of_life
         };
+        self.workers = options.workers;
         let error = match Store::open(self.world.members(), &options) {
             Ok(store) => {
                 self.counts.opened += 1;

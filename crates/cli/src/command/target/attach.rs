@@ -7,7 +7,7 @@ use qpair_drivers::{Drivers, ScsiController};
 use qpair_nvme::NvmeAddress;
 use qpair_scsi::host::{Change, Unit};
 use qpair_scsi_wire::luns::Lun;
-use qpair_target::{Attach, ScsiHost, ScsiNews, ScsiPlace};
+use qpair_serve::{Attach, ScsiHost, ScsiNews, ScsiPlace};
 
 /// All ways to devices.
 pub(super) fn attach(drivers: &Drivers) -> Attach {

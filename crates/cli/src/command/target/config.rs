@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use qpair_target::{ConfigCall, ConfigFault, MetricsAddress};
+use qpair_serve::{ConfigCall, ConfigFault, MetricsAddress};
 use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};

@@ -16,7 +16,7 @@ use clap::Args;
 use qpair::block::{BlockDevice, DeviceSpec, ErrorKind, open_slice};
 use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Interface, Mode};
-use qpair_target::{
+use qpair_serve::{
     BlkOptions, ConfigChange, ConfigFault, Manager, MetricsAddress, MetricsServer, OpenFile,
     RpcServer, Target, TargetOptions,
 };
@@ -34,7 +34,7 @@ use systemd::Systemd;
 /// How often memory that was cut short is looked for, disks that have grown, and Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// As what this command logs.
-const LOG: &str = "qpair_target";
+const LOG: &str = "qpair_serve";
 /// How long to wait for another process that has the device and is about to end.
 const PREDECESSOR: Duration = Duration::from_secs(3);
 
@@ -54,7 +54,7 @@ disconnects all guests and removes the sockets; a guest continues when the targe
 option).
 
 Events are logged as lines on standard error, or with --json as objects on standard output. --log sets the level, for \
-all crates or for one: qpair_drivers, qpair_mpt3sas, qpair_nvme, qpair_scsi, qpair_target, qpair_vfio_user, \
+all crates or for one: qpair_drivers, qpair_mpt3sas, qpair_nvme, qpair_scsi, qpair_serve, qpair_vfio_user, \
 qpair_vhost_user, qpair_virtio_scsi. The levels notice and info are the same.
 
 With --rpc, SPDK's client (pip install spdk) or `qpair rpc` can create devices, layers of devices and disks while the \
@@ -123,7 +123,7 @@ pub(crate) struct TargetCommand {
     read_only: bool,
 
     /// Maximum queues per disk; a guest sets up one per processor
-    #[arg(long, value_name = "N", default_value_t = BlkOptions::default().queues, value_parser = clap::value_parser!(u16).range(1..=i64::from(qpair_target::QUEUES_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = BlkOptions::default().queues, value_parser = clap::value_parser!(u16).range(1..=i64::from(qpair_serve::QUEUES_MAX)))]
     queues: u16,
 
     /// Threads that serve queues [default: 1]; with --poll, give each thread a core

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qpair_target::{Backend, Disk, DiskCounters, ExportInfo, MetricsAddress, Target};
+use qpair_serve::{Backend, Disk, DiskCounters, ExportInfo, MetricsAddress, Target};
 use serde_json::{Value, json};
 
 use crate::failure::Result;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use qpair_target::MetricsAddress;
+use qpair_serve::MetricsAddress;
 use serde_json::Value;
 
 use crate::failure::{Exit, Failure, Result};

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use qpair_target::MetricsAddress;
+use qpair_serve::MetricsAddress;
 use serde_json::{Map, Value, json};
 
 use super::PATIENCE;

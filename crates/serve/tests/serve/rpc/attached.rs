@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use qpair_block::{BlockDevice, SerialChannel};
-use qpair_target::{BlkOptions, Manager, Target, TargetOptions};
+use qpair_serve::{BlkOptions, Manager, Target, TargetOptions};
 use serde_json::{Value, json};
 
 use crate::rig::{Rig, ram};
@@ -177,7 +177,7 @@ fn a_configuration_comes_back() {
     let target = Arc::new(Target::new(TargetOptions::default()).unwrap());
     let open = Box::new(move |_: &std::path::Path, _: &str, _| Ok(device.clone()));
     let manager = Manager::new(target, open, folder.path().to_owned(), "1.2.3");
-    manager.attach_with(qpair_target::Attach {
+    manager.attach_with(qpair_serve::Attach {
         nvme: Box::new(|_| Ok(Vec::new())),
         scsi: Box::new(move |_| Ok(host.clone())),
         vhost_user: Box::new(|_| Ok(ram())),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind};
-use qpair_target::{
+use qpair_serve::{
     Backend, ConfigCall, ConfigChange, Manager, MetricsAddress, MetricsServer, Target,
     TargetOptions,
 };

@@ -9,7 +9,7 @@ use qpair_block::BlockDevice;
 use qpair_block::{
     Arena, ChannelOptions, IoChannel, NullDevice, NullOptions, Request, WaitOptions,
 };
-use qpair_target::{BlkOptions, Disk, Target, TargetOptions};
+use qpair_serve::{BlkOptions, Disk, Target, TargetOptions};
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 
 fn status(tid: &str, field: &str) -> Option<String> {

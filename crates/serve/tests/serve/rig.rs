@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use qpair_block::{BlockDevice, Error, ErrorKind, RamDevice, RamOptions};
-use qpair_target::{
+use qpair_serve::{
     Attach, Manager, RpcServer, ScsiHost, ScsiNews, ScsiPlace, Target, TargetOptions,
 };
 use serde_json::{Value, json};

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use qpair_block::{
     Arena, BlockDevice, ChannelOptions, RamDevice, RamOptions, Request as Io, WaitOptions,
 };
+use qpair_serve::{BlkOptions, Disk, Target, TargetOptions};
 use qpair_socket::send;
-use qpair_target::{BlkOptions, Disk, Target, TargetOptions};
 use qpair_vhost_user::codec::{
     Header, InflightDescription, MemoryRegion, RegionMessage, Request, RingAddresses, RingFile,
     RingState, feature, number, protocol,

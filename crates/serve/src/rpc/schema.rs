@@ -714,7 +714,7 @@ fn object(params: &[Param]) -> Value {
 pub fn reference() -> String {
     let mut page = "# Methods of the target\n\n\
         What `qpair target --rpc PATH` answers: JSON-RPC 2.0 with the names, parameters and errors of SPDK's. Call them with `qpair rpc METHOD name=value`, or with SPDK's \
-        client. This page is made from the table that calls are checked against (`crates/target/src/rpc/schema.rs`); `rpc_get_schema` gives the same as JSON Schema.\n\n\
+        client. This page is made from the table that calls are checked against (`crates/serve/src/rpc/schema.rs`); `rpc_get_schema` gives the same as JSON Schema.\n\n\
         Parameters in **bold** are needed. An answer is an error for a parameter that is not listed, and for one of the last line of a method if it asks for \
         anything but `false` or 0.\n"
         .to_owned();

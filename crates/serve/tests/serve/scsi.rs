@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use qpair_block::{Mapping, RamDevice, RamOptions};
 use qpair_scsi_wire::{CHECK_CONDITION, Command as Scsi, GOOD};
+use qpair_serve::{Disk, Target, TargetOptions};
 use qpair_socket::send;
-use qpair_target::{Disk, Target, TargetOptions};
 use qpair_vhost_user::codec::{
     HEADER_BYTES, Header, MemoryRegion, Request, RingAddresses, RingFile, RingState, feature,
     number,

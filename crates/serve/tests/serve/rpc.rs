@@ -238,11 +238,11 @@ fn a_scsi_host_has_targets() {
     rig.ok("bdev_aio_delete", json!({"name": "base"}));
 }
 
-/// The page in the documentation is the one that the table makes. `QPAIR_WRITE_REFERENCE=1 cargo test -p qpair-target --test rpc` writes it.
+/// The page in the documentation is the one that the table makes. `QPAIR_WRITE_REFERENCE=1 cargo test -p qpair-serve --test serve` writes it.
 #[test]
 fn the_reference_page_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/rpc.md");
-    let page = qpair_target::reference();
+    let page = qpair_serve::reference();
     if std::env::var_os("QPAIR_WRITE_REFERENCE").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, &page).unwrap();

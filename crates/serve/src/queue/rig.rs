@@ -1,6 +1,6 @@
 //! A driver made by hand, whose memory is the test's too.
 
-#[path = "../../tests/target/narrow.rs"]
+#[path = "../../tests/serve/narrow.rs"]
 mod narrow;
 
 use std::os::fd::AsFd;

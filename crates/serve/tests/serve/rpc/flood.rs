@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use qpair_target::{RpcLimits, RpcServer};
+use qpair_serve::{RpcLimits, RpcServer};
 use serde_json::Value;
 
 use crate::rig::{Rig, ram};

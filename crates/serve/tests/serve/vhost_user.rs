@@ -16,8 +16,8 @@ use qpair_block::{
 use qpair_conformance::{Options, run};
 use qpair_nvme::{Controller, ControllerOptions};
 use qpair_pci::InProcess;
+use qpair_serve::{BlkOptions, Disk, Target, TargetOptions};
 use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
-use qpair_target::{BlkOptions, Disk, Target, TargetOptions};
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 
 use crate::narrow::Narrow;

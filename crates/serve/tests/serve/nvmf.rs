@@ -663,7 +663,7 @@ fn an_idle_controller_sleeps_until_it_is_rung() {
 
 /// No wake-up is lost, however a load stops and starts: a command that was not seen would end by its time-out, with an error.
 ///
-/// `QPAIR_DOORBELL_SECONDS=3600 QPAIR_DOORBELL_SEED=N cargo test -p qpair-target --test target stops_and_starts -- --nocapture` goes on for longer.
+/// `QPAIR_DOORBELL_SECONDS=3600 QPAIR_DOORBELL_SEED=N cargo test -p qpair-serve --test serve stops_and_starts -- --nocapture` goes on for longer.
 #[test]
 fn a_load_stops_and_starts() {
     let number = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();
