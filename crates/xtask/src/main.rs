@@ -3,31 +3,24 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
-mod drive;
-mod hostile;
 mod instructions;
-mod isolation;
-mod lists;
-mod nbd;
 mod nightly;
-mod powercut;
-mod scratch;
-mod sim;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use qpair_sim::{drive, isolation, powercut, stores};
 
 /// Tasks of the project's own.
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
     /// Runs whole stores on simulated devices, and checks every answer and every recovered state
-    Sim(sim::Options),
+    Sim(stores::Options),
     /// Serves a drive with a volatile cache to a virtual machine, over NBD
     Drive(drive::Options),
     /// Lets hostile clients at the vfio-user server and hostile servers at the driver, and verifies a good driver's blocks in between
-    Hostile(hostile::Options),
+    Hostile(qpair_hostile::Options),
     /// Runs transactions on lists, in threads and tasks, and judges by what they read whether they were isolated
     Isolation(isolation::Options),
     /// Cuts the power of stores on recorded disks at many moments, and judges what is left
@@ -40,9 +33,9 @@ enum Task {
 
 fn main() -> ExitCode {
     match Task::parse() {
-        Task::Sim(options) => sim::run(&options),
+        Task::Sim(options) => stores::run(&options),
         Task::Drive(options) => drive::run(&options),
-        Task::Hostile(options) => hostile::run(&options),
+        Task::Hostile(options) => qpair_hostile::run(&options),
         Task::Isolation(options) => isolation::run(&options),
         Task::Powercut(options) => powercut::run(&options),
         Task::Instructions(options) => instructions::run(&options),

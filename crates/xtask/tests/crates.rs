@@ -40,12 +40,11 @@ fn manifests() -> BTreeMap<String, BTreeSet<String>> {
             continue;
         };
         let manifest = DeTable::parse(&text).unwrap();
-        let table =
-            |name: &str| manifest.get_ref().get(name).and_then(|it| it.get_ref().as_table());
-        let name = table("package").unwrap()["name"].get_ref().as_str().unwrap();
-        let dependencies = table("dependencies").into_iter().flat_map(|it| it.keys());
-        let ours = dependencies.filter_map(|name| short(name.get_ref())).map(str::to_owned);
-        let ours = ours.collect();
+        let manifest = manifest.get_ref();
+        let name = manifest["package"].get_ref()["name"].get_ref().as_str().unwrap();
+        let dependencies = manifest.get("dependencies").and_then(|it| it.get_ref().as_table());
+        let names = dependencies.into_iter().flat_map(|it| it.keys());
+        let ours = names.filter_map(|name| short(name.get_ref())).map(str::to_owned).collect();
         found.insert(short(name).unwrap().to_owned(), ours);
     }
     found

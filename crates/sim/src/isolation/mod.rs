@@ -12,21 +12,19 @@ mod run;
 mod text;
 
 use std::fmt;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use qpair_engine::Canary;
 use qpair_isolation::Verdict;
 
-use crate::scratch::{Folder, interrupted};
+use crate::console::Console;
+use crate::folder::Folder;
 
 /// Options of `cargo xtask isolation`.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// First seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -78,39 +76,14 @@ struct Counts {
     backups: u64,
 }
 
-/// How often progress is told.
-const TELL_EVERY: Duration = Duration::from_secs(5);
-
-/// The runs under way: what came of them, and where that is told.
+/// The runs under way.
 struct Runs {
     counts: Counts,
     began: Instant,
-    told: Instant,
-    interrupted: Arc<AtomicBool>,
-    /// Nobody reads what is said.
-    unheard: bool,
+    console: Console,
 }
 
 impl Runs {
-    /// Says a line on standard output.
-    fn say(&mut self, line: fmt::Arguments<'_>) {
-        let mut out = io::stdout().lock();
-        self.unheard |= out.write_fmt(line).and_then(|()| out.write_all(b"\n")).is_err();
-    }
-
-    fn is_over(&self) -> bool {
-        self.unheard || self.interrupted.load(Ordering::Relaxed)
-    }
-
-    /// Tells on standard error how far it is, now and then.
-    fn tell(&mut self) {
-        if self.told.elapsed() >= TELL_EVERY {
-            self.told = Instant::now();
-            // Progress is for whom it reaches.
-            let _ = writeln!(io::stderr(), "{}", self.summary());
-        }
-    }
-
     fn take(&mut self, outcome: Result<Verdict, String>, again: impl fmt::Display) {
         let wrong = match outcome {
             Ok(verdict) => {
@@ -123,9 +96,10 @@ impl Runs {
         };
         if let Some(wrong) = wrong {
             self.counts.bad += 1;
-            self.say(format_args!("failed: cargo xtask isolation {again}: {wrong}"));
+            self.console.say(format_args!("failed: cargo xtask isolation {again}: {wrong}"));
         }
-        self.tell();
+        let summary = self.summary();
+        self.console.progress(summary);
     }
 
     fn summary(&self) -> String {
@@ -138,24 +112,23 @@ impl Runs {
 }
 
 /// Runs it; the exit code is 1 if something was wrong, or a planted bug was not found, and 130 after Ctrl-C.
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub fn run(options: &Options) -> ExitCode {
     if let Some(store) = &options.life_of {
         return life::run(options, store);
     }
-    let interrupted = interrupted();
     let now = Instant::now();
-    let (counts, unheard) = (Counts::default(), false);
-    let mut runs = Runs { counts, began: now, told: now, interrupted, unheard };
+    let mut runs = Runs { counts: Counts::default(), began: now, console: Console::new() };
+    let interrupted = runs.console.interrupted();
     let deadline = (options.seconds > 0).then(|| now + Duration::from_secs(options.seconds));
     let folder = match Folder::new(options.dir.as_deref(), "isolation") {
         Ok(folder) => folder,
         Err(error) => {
-            runs.say(format_args!("failed: making a folder for stores: {error}"));
+            runs.console.say(format_args!("failed: making a folder for stores: {error}"));
             return ExitCode::FAILURE;
         }
     };
     for number in 0..options.runs {
-        if runs.is_over() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        if runs.console.is_over() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             break;
         }
         if options.canary.is_some() && runs.counts.bad > 0 {
@@ -163,11 +136,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         }
         let seed = options.seed.wrapping_add(number);
         let plan = plan::Plan::new(seed, options);
-        let outcome = run::run(&plan, folder.path(), &runs.interrupted, &mut runs.counts.backups);
+        let outcome = run::run(&plan, folder.path(), &interrupted, &mut runs.counts.backups);
         runs.counts.runs += 1;
         if let (true, Ok(verdict)) = (options.verbose, &outcome) {
             let said = verdict.to_string();
-            runs.say(format_args!(
+            runs.console.say(format_args!(
                 "seed {seed}: {plan}: {}",
                 said.lines().next().unwrap_or_default()
             ));
@@ -184,16 +157,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         kills::run(options, folder.path(), &mut runs);
     }
     let summary = runs.summary();
-    runs.say(format_args!("{summary}"));
-    if let Some(canary) = options.canary {
-        let caught = runs.counts.bad > 0;
-        let was = if caught { "was" } else { "was not" };
-        runs.say(format_args!("the bug {} {was} caught", canary.name()));
-        return if caught { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-    }
-    match runs.counts.bad {
-        0 if runs.interrupted.load(Ordering::Relaxed) => ExitCode::from(130),
-        0 if !runs.unheard => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
+    runs.console.say(format_args!("{summary}"));
+    match options.canary {
+        None => runs.console.exit_code(runs.counts.bad),
+        Some(canary) => runs.console.verdict_of_planted("bug", canary.name(), runs.counts.bad > 0),
     }
 }

@@ -13,8 +13,8 @@ use qpair_engine::{
 };
 
 use super::TaskContext;
-use crate::sim::oracle::Outcome;
-use crate::sim::value::{Key, Value};
+use crate::stores::oracle::Outcome;
+use crate::stores::value::{Key, Value};
 
 type Values = BTreeMap<Key, Option<Value>>;
 

@@ -16,7 +16,7 @@ use crate::nbd::{self, Medium, SECTOR_BYTES};
 
 /// Options of `cargo xtask drive`.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Where to listen; one client is served
     #[arg(long)]
     socket: PathBuf,
@@ -33,7 +33,7 @@ pub(crate) struct Options {
 
 /// Serves one client until it goes.
 #[allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command")]
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub fn run(options: &Options) -> ExitCode {
     match serve(options) {
         Ok(said) => {
             println!("{said}");

@@ -18,9 +18,9 @@ use qpair_softdev::{SoftNvme, SoftNvmeOptions};
 use qpair_vfio_user::codec::{Command, Header};
 use qpair_vfio_user::{Client, ClientOptions, Host, Idle, Server, ServerOptions};
 
-use super::driver::Driver;
-use super::raw::memory;
-use super::served::said;
+use crate::driver::Driver;
+use crate::raw::memory;
+use crate::served::said;
 
 const BELLS_BYTES: u64 = 0x2000;
 

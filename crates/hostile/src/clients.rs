@@ -18,9 +18,9 @@ use qpair_vfio_user::codec::{Command, Header, RegionAccess, RegionInfo};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_setfl, ftruncate};
 
-use super::driver::{Driver, connect, options};
-use super::raw::{Raw, memory};
-use super::served::said;
+use crate::driver::{Driver, connect, options};
+use crate::raw::{Raw, memory};
+use crate::served::said;
 
 /// Kinds of attacks.
 pub(super) const KINDS: usize = 12;

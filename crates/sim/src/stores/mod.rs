@@ -30,9 +30,11 @@ use std::time::Instant;
 use plan::{Devices, Plan, Planted};
 use summary::{Counts, Summary};
 
+use crate::console::Console;
+
 /// Options of `cargo xtask sim`.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// First seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -59,12 +61,15 @@ pub(crate) struct Options {
     verbose: bool,
 }
 
-/// Runs the simulation and prints what came of it.
-#[expect(clippy::print_stdout, reason = "this is a command")]
-pub(crate) fn run(options: &Options) -> ExitCode {
+/// Runs the simulation. The exit code is 1 if a run failed or a planted bug was not caught, and 130
+/// after Ctrl-C.
+pub fn run(options: &Options) -> ExitCode {
+    let mut console = Console::new();
     if options.list_canaries {
-        Planted::all(options.device).for_each(|planted| println!("{}", planted.name()));
-        return ExitCode::SUCCESS;
+        for planted in Planted::all(options.device) {
+            console.say(format_args!("{}", planted.name()));
+        }
+        return console.exit_code(0);
     }
     let start = Instant::now();
     let threads = match options.threads {
@@ -73,37 +78,37 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     };
     let plan = Plan { devices: options.device, planted: options.canary, only_lists: options.lists };
     let mut counts = Counts::default();
-    let mut failures = 0;
+    let (mut done, mut failures) = (0u64, 0);
     runner::run_seeds(options.seed, options.runs, threads, plan, |report| {
         counts += report.counts;
+        done += 1;
         if options.verbose {
-            println!("seed {}", report.seed);
-            report.log.iter().for_each(|line| println!("  {line}"));
+            console.say(format_args!("seed {}", report.seed));
+            report.log.iter().for_each(|line| console.say(format_args!("  {line}")));
         }
         match &report.outcome {
-            Ok(trace) if options.verbose => println!("  trace {trace:016x}"),
+            Ok(trace) if options.verbose => console.say(format_args!("  trace {trace:016x}")),
             Ok(_) => {}
             Err(wrong) => {
                 failures += 1;
                 let seed = report.seed;
-                println!("failed: cargo xtask sim{plan} --seed {seed} --runs 1 --verbose: {wrong}");
+                console.say(format_args!(
+                    "failed: cargo xtask sim{plan} --seed {seed} --runs 1 --verbose: {wrong}"
+                ));
             }
         }
+        console.progress(format_args!(
+            "sim: {done} of {} runs, {failures} failed, in {:.0} s",
+            options.runs,
+            start.elapsed().as_secs_f64()
+        ));
         // One catch is enough of a planted bug.
-        options.canary.is_none() || failures == 0
+        !console.is_over() && (options.canary.is_none() || failures == 0)
     });
-    println!("{}", Summary { counts, failures, took: start.elapsed() });
-    match (options.canary, failures) {
-        (None, 0) => ExitCode::SUCCESS,
-        (None, _) => ExitCode::FAILURE,
-        (Some(canary), 0) => {
-            println!("the bug {} was not caught", canary.name());
-            ExitCode::FAILURE
-        }
-        (Some(canary), _) => {
-            println!("the bug {} was caught", canary.name());
-            ExitCode::SUCCESS
-        }
+    console.say(format_args!("{}", Summary { counts, failures, took: start.elapsed() }));
+    match options.canary {
+        None => console.exit_code(failures),
+        Some(canary) => console.verdict_of_planted("bug", canary.name(), failures > 0),
     }
 }
 

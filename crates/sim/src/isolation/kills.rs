@@ -4,7 +4,6 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -80,10 +79,10 @@ impl Said {
 pub(super) fn run(options: &Options, folder: &Path, runs: &mut Runs) {
     let mut left = options.kills;
     let mut seed = options.seed;
-    while left > 0 && !runs.is_over() {
+    while left > 0 && !runs.console.is_over() {
         let kills = left.min(KILLS_OF_A_STORE);
         if let Err(wrong) = kill_a_store(seed, kills, folder, runs)
-            && !runs.interrupted.load(Ordering::Relaxed)
+            && !runs.console.is_interrupted()
         {
             runs.take(Err(wrong), again(seed, kills));
         }
@@ -103,7 +102,7 @@ fn kill_a_store(seed: u64, kills: u64, folder: &Path, runs: &mut Runs) -> Result
     // The lives whose end nobody has seen yet.
     let mut history = History::default();
     for life in 1..=kills + 1 {
-        if runs.is_over() {
+        if runs.console.is_over() {
             break;
         }
         let is_last = life > kills;

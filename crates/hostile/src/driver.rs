@@ -11,7 +11,7 @@ use qpair_block::{
 use qpair_nvme::{Controller, ControllerOptions, NvmeDevice, WaitMode};
 use qpair_vfio_user::{Client, ClientOptions};
 
-use super::served::said;
+use crate::served::said;
 
 const BLOCK: u32 = 512;
 

@@ -27,7 +27,7 @@ const TURN: u32 = 8;
 
 /// Options of `cargo xtask hostile`.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// How long, seconds
     #[arg(long)]
     seconds: u64,
@@ -50,7 +50,7 @@ enum End {
 
 /// Runs it; the exit code is 1 if something was wrong.
 #[allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command")]
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub fn run(options: &Options) -> ExitCode {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     println!("hostile: {} s, seed {seed}", options.seconds);
     match attack(options, seed) {

@@ -7,8 +7,8 @@ use std::ops::Range;
 use qpair_engine::{Durability, Result, Table, TaskSnapshot, TaskTransaction, yield_now};
 
 use super::transaction::{Transactions, View, bytes_of};
-use crate::sim::catalog::SINGLES;
-use crate::sim::value::Key;
+use crate::stores::catalog::SINGLES;
+use crate::stores::value::Key;
 
 /// Snapshots that are kept at most.
 const SNAPSHOTS_MAX: usize = 4;

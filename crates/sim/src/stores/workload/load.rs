@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use qpair_engine::{BulkLoader, Error, ErrorKind, TaskTable, yield_now};
 
 use super::TaskContext;
-use crate::sim::oracle::Outcome;
-use crate::sim::value::{Key, Value};
+use crate::stores::oracle::Outcome;
+use crate::stores::value::{Key, Value};
 
 /// A task that loads a table that was just made.
 pub(crate) struct Load {

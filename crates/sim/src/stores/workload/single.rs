@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use qpair_engine::{ErrorKind, TaskTable, yield_now};
 
 use super::TaskContext;
-use crate::sim::oracle::{Outcome, RecordId};
-use crate::sim::value::{Key, Value};
+use crate::stores::oracle::{Outcome, RecordId};
+use crate::stores::value::{Key, Value};
 
 /// A task that owns every key of a table whose number leaves `share` when divided by `shares`, or a block of keys.
 pub(crate) struct Single {

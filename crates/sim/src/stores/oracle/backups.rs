@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::recovered::{Reason, Terms};
 use super::{Oracle, Outcome, Record, Verdict};
-use crate::sim::value::{Key, Value};
+use crate::stores::value::{Key, Value};
 
 /// A backup that was made in this life.
 #[derive(Clone, Debug)]

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::{Oracle, Outcome, Verdict, Writer};
-use crate::sim::catalog::{CATALOG, TEMPORARY};
-use crate::sim::value::{Key, Value};
+use crate::stores::catalog::{CATALOG, TEMPORARY};
+use crate::stores::value::{Key, Value};
 
 /// Guesses at deletions in doubt, at most; more would be a fault of the simulation.
 const GUESSES_MAX: u32 = 4096;

@@ -1,11 +1,7 @@
-//! What every task that makes files for a while needs: a folder of its own, and to be told when it is asked to stop.
+//! A folder for the files of one process.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// A folder of this process, removed when it is dropped.
 pub(crate) struct Folder(PathBuf);
@@ -34,14 +30,4 @@ impl Drop for Folder {
         // What is left there can be removed by hand, and does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-/// Returns a flag that Ctrl-C and SIGTERM set.
-pub(crate) fn interrupted() -> Arc<AtomicBool> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // Without it the program ends at once, and says nothing.
-        let _ = signal_hook::flag::register(signal, interrupted.clone());
-    }
-    interrupted
 }

@@ -19,17 +19,17 @@ mod rig;
 mod run;
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use plan::{Fault, Plan};
 use rig::DAEMON;
 use run::{Counts, Run};
 
-use crate::scratch::{Folder, interrupted};
+use crate::console::Console;
+use crate::folder::Folder;
 
 /// Options of `cargo xtask powercut`.
 #[derive(clap::Args)]
@@ -42,7 +42,7 @@ Examples:
 
 Each run needs qemu-storage-daemon (Debian: qemu-system-common); without it nothing is run, and the exit code is 77. \
 The program qpair is taken from beside this one: cargo build --profile ci --workspace --bins.")]
-pub(crate) struct Options {
+pub struct Options {
     /// First seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -72,14 +72,13 @@ pub(crate) struct Options {
 
 /// Exit code where the storage daemon is missing, as for other tests that are skipped.
 const SKIPPED: u8 = 77;
-/// How often progress is told.
-const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs it; the exit code is 1 if something was wrong, or a planted fault was not found, 77 if the daemon is missing, and 130 after
 /// Ctrl-C.
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub fn run(options: &Options) -> ExitCode {
+    let mut console = Console::new();
     if !has_daemon() {
-        say(format_args!(
+        console.say(format_args!(
             "skipped: no {DAEMON} (apt-get install --no-install-recommends qemu-system-common)"
         ));
         return ExitCode::from(SKIPPED);
@@ -87,35 +86,27 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     let program = match find_program(options) {
         Ok(program) => program,
         Err(error) => {
-            say(format_args!("failed: finding the program qpair: {error}"));
+            console.say(format_args!("failed: finding the program qpair: {error}"));
             return ExitCode::FAILURE;
         }
     };
     if program.is_none() {
-        say(format_args!(
+        console.say(format_args!(
             "skipped: commands and qpair target: no qpair beside this program (cargo build --profile ci --workspace --bins)"
         ));
     }
     let folder = match Folder::new(options.dir.as_deref(), "pc") {
         Ok(folder) => folder,
         Err(error) => {
-            say(format_args!("failed: making a folder for devices: {error}"));
+            console.say(format_args!("failed: making a folder for devices: {error}"));
             return ExitCode::FAILURE;
         }
     };
-    let interrupted = interrupted();
-    let summary = run_all(options, program.as_deref(), folder.path(), &interrupted);
-    say(format_args!("{summary}"));
-    if let Some(fault) = options.canary {
-        let caught = summary.bad > 0;
-        let was = if caught { "was" } else { "was not" };
-        say(format_args!("the fault {} {was} caught", fault.name()));
-        return if caught { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-    }
-    match summary.bad {
-        0 if interrupted.load(Ordering::Relaxed) => ExitCode::from(130),
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
+    let summary = run_all(options, program.as_deref(), folder.path(), &mut console);
+    console.say(format_args!("{summary}"));
+    match options.canary {
+        None => console.exit_code(summary.bad),
+        Some(fault) => console.verdict_of_planted("fault", fault.name(), summary.bad > 0),
     }
 }
 
@@ -124,15 +115,15 @@ fn run_all(
     options: &Options,
     program: Option<&Path>,
     folder: &Path,
-    interrupted: &AtomicBool,
+    console: &mut Console,
 ) -> Summary {
+    let interrupted = &*console.interrupted();
     let mut summary = Summary { runs: 0, bad: 0, counts: Counts::default(), began: Instant::now() };
-    let mut told = Instant::now();
     let limit = Duration::from_secs(options.seconds);
     for number in 0..options.runs {
         let is_late = options.seconds > 0 && summary.began.elapsed() >= limit;
         let is_found = options.canary.is_some() && summary.bad > 0;
-        if is_late || is_found || interrupted.load(Ordering::Relaxed) {
+        if is_late || is_found || console.is_over() {
             break;
         }
         let plan = Plan::new(options.seed.wrapping_add(number), program.is_some(), options.canary);
@@ -140,31 +131,21 @@ fn run_all(
         let outcome = run.run(&mut summary.counts);
         summary.runs += 1;
         if options.verbose {
-            say(format_args!("seed {}: {plan}", plan.seed));
+            console.say(format_args!("seed {}: {plan}", plan.seed));
         }
-        if let (Err(wrong), false) = (outcome, interrupted.load(Ordering::Relaxed)) {
+        if let (Err(wrong), false) = (outcome, console.is_interrupted()) {
             summary.bad += 1;
             let fault = plan.fault.map(|fault| format!(" --canary {}", fault.name()));
-            say(format_args!(
+            console.say(format_args!(
                 "failed: cargo xtask powercut --seed {} --runs 1 --states {}{} ({plan}): {wrong}",
                 plan.seed,
                 options.states,
                 fault.unwrap_or_default()
             ));
         }
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
-            // Progress is for whom it reaches.
-            let _ = writeln!(io::stderr(), "{summary}");
-        }
+        console.progress(&summary);
     }
     summary
-}
-
-/// Says a line on standard output.
-fn say(line: fmt::Arguments<'_>) {
-    // Nobody listens any more: the exit code says the same.
-    let _ = writeln!(io::stdout(), "{line}");
 }
 
 /// What came of the runs so far.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::{Oracle, Outcome, Record, Verdict};
-use crate::sim::value::{Key, Value};
+use crate::stores::value::{Key, Value};
 
 /// The values that a key has had, by timestamp; the base's is first.
 type Versions = BTreeMap<Key, BTreeMap<u64, Option<Value>>>;
