@@ -6,6 +6,7 @@
 //!   programs and back.
 //! - [`PciDevice`]: the device side, a model of a function; [`InProcess`] joins the two sides in
 //!   one process.
+//! - [`model`]: parts that models share.
 //! - [`Interrupt`]: a vector as an event that a thread can sleep on.
 //! - [`IrqEvent`]: interrupts the driver of a model, without ever blocking.
 //! - [`Patience`]: the timeout policy, a function that drivers ask whether to keep waiting for a
@@ -47,6 +48,7 @@ mod interrupt;
 mod irq_event;
 mod life;
 mod maps;
+pub mod model;
 mod patience;
 mod queue_memory;
 pub mod sysfs;

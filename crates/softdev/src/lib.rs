@@ -1,6 +1,6 @@
 //! Soft devices: models of drives in software, for this process or served over vfio-user.
 //!
-//! - [`nvme`]: an NVMe controller, as a `qpair_pci::PciDevice`.
+//! - [`nvme`]: an NVMe drive, as a `qpair_pci::PciDevice`.
 //! - [`hba`]: a SAS host bus adapter with disks, as a `qpair_pci::PciDevice`.
 //! - [`virtio`]: a SCSI host of virtio with the same disks, as a `qpair_pci::PciDevice`.
 //! - [`medium`]: where its namespaces keep their blocks.
@@ -10,13 +10,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
-mod config;
 mod digest;
-mod dma;
 pub mod faults;
 pub mod flash;
 pub mod hba;
-mod lock;
 pub mod medium;
 pub mod nvme;
 mod pairs;

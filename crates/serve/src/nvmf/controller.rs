@@ -12,8 +12,11 @@ use std::time::{Duration, Instant};
 
 use qpair_block::{Arena, Buffer, Error, ErrorKind, IoError, Mapping, Op, Result, Segment};
 use qpair_memory::mappings_cut;
+use qpair_nvme_device::{
+    Delegated, Names, NamespaceInfo, NvmeController, Operation, Part, Ticket, status_of,
+};
+use qpair_nvme_wire::Status;
 use qpair_pci::{Listened, PciDevice as _};
-use qpair_softdev::nvme::{Ended, Hand, Handed, OuterNamespace, Part, SoftNvme, Ticket};
 use qpair_vfio_user::{Ended as Left, Server};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -39,10 +42,10 @@ const NAP_PART: u32 = 64;
 const NAP_MIN: Duration = Duration::from_micros(20);
 const NAP_MAX: Duration = Duration::from_millis(8);
 
-/// What a controller is made of.
+/// The parts of a controller.
 pub(crate) struct ControllerOptions {
     pub(crate) subsystem: Arc<Subsystem>,
-    pub(crate) device: Arc<SoftNvme>,
+    pub(crate) device: Arc<NvmeController<Delegated>>,
     pub(crate) server: Server,
     pub(crate) post: Arc<Post>,
     pub(crate) transfer_bytes_max: u32,
@@ -50,7 +53,9 @@ pub(crate) struct ControllerOptions {
 
 pub(crate) struct Controller {
     options: ControllerOptions,
-    hands: Hands,
+    operations: Operations,
+    /// Of the operation that is begun.
+    segments: Vec<Segment>,
     /// The version of the namespaces that it works with.
     version: Option<u64>,
     /// Mappings that had been cut when it was last looked at.
@@ -61,7 +66,7 @@ pub(crate) struct Controller {
     talk_turns: u32,
     /// Since when it is idle, if its driver may ring doorbells that wake no thread: it is to be turned now and then.
     idle_at: Option<Instant>,
-    /// What it sleeps for: sockets, channels, and other versions.
+    /// The descriptors that it sleeps for: sockets, channels, and other versions.
     set: OwnedFd,
 }
 
@@ -76,10 +81,11 @@ impl Controller {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(limit)?;
         epoll::add(&set, options.post.as_fd(), EventData::new_u64(0), EventFlags::IN)
             .map_err(limit)?;
-        let hands = Hands::new(options.transfer_bytes_max);
+        let operations = Operations::new(options.transfer_bytes_max);
         Ok(Box::new(Self {
             options,
-            hands,
+            operations,
+            segments: Vec::new(),
             version: None,
             cut: mappings_cut(),
             has_news: true,
@@ -92,17 +98,34 @@ impl Controller {
 
     /// Has what commands are under way go on; whether one has ended.
     fn settle(&mut self) -> bool {
-        let mut ended = std::mem::take(&mut self.hands.ended);
-        for lane in self.hands.lanes.values_mut() {
+        let mut ended = std::mem::take(&mut self.operations.ended);
+        for lane in self.operations.lanes.values_mut() {
             lane.settle(|end| ended.push(end));
         }
         let progress = !ended.is_empty();
         for end in ended.drain(..) {
-            if let Some((ticket, op, result)) = self.hands.end(end) {
-                self.options.device.answer(ticket, op, result);
+            if let Some((ticket, status)) = self.operations.end(end) {
+                self.options.device.answer(ticket, status);
             }
         }
-        self.hands.ended = ended;
+        self.operations.ended = ended;
+        progress
+    }
+
+    /// Begins operations, as many as can be under way; whether there was one.
+    fn begin(&mut self) -> bool {
+        let device = &self.options.device;
+        let (mut segments, mut progress) = (std::mem::take(&mut self.segments), false);
+        while self.operations.room() > 0
+            && let Some(operation) = device.backend().next(&mut segments)
+        {
+            progress = true;
+            let (ticket, op) = (operation.ticket, operation.first.op);
+            if let Err(error) = self.operations.begin(operation, &segments) {
+                device.answer(ticket, status_of(op, Err(error)));
+            }
+        }
+        self.segments = segments;
         progress
     }
 
@@ -151,9 +174,9 @@ impl Controller {
     /// Works with the subsystem's namespaces as they are now.
     fn renew(&mut self, version: u64) {
         let ControllerOptions { subsystem, device, post, .. } = &self.options;
-        self.hands.set(subsystem.namespaces());
+        self.operations.set(subsystem.namespaces());
         device.set_namespaces(
-            self.hands.namespaces.iter().map(|(it, blocks)| described(it, *blocks)).collect(),
+            self.operations.namespaces.iter().map(|(it, blocks)| described(it, *blocks)).collect(),
         );
         self.version = Some(version);
         post.settle(version);
@@ -161,7 +184,7 @@ impl Controller {
 
     /// Whether a namespace has another size than it had.
     fn is_resized(&self) -> bool {
-        self.hands.namespaces.iter().any(|(it, blocks)| blocks_of(it) != *blocks)
+        self.operations.namespaces.iter().any(|(it, blocks)| blocks_of(it) != *blocks)
     }
 }
 
@@ -170,15 +193,15 @@ fn blocks_of(namespace: &Namespace) -> u64 {
     device.size_bytes() / u64::from(device.info().logical_block_bytes)
 }
 
-fn described(namespace: &Namespace, blocks: u64) -> OuterNamespace {
-    let info = namespace.disk.device.info();
-    OuterNamespace {
+fn described(namespace: &Namespace, blocks: u64) -> NamespaceInfo {
+    let (info, uuid) = (namespace.disk.device.info(), namespace.uuid);
+    NamespaceInfo {
         nsid: namespace.nsid,
         blocks,
         logical_block_bytes: info.logical_block_bytes,
         read_only: info.read_only,
         deallocates: info.discards,
-        uuid: namespace.uuid,
+        names: Names { uuid, nguid: uuid, ..Names::default() },
     }
 }
 
@@ -194,13 +217,13 @@ impl Unit for Controller {
     fn count_kick(&self) {}
 
     fn is_busy(&self) -> bool {
-        self.hands.busy() > 0
+        self.operations.busy() > 0
     }
 
     fn turn(&mut self) -> bool {
         let mut progress = self.settle();
         self.look_at_sockets();
-        let may = self.hands.busy() == 0;
+        let may = self.operations.busy() == 0;
         // A driver that rings waits until that is taken, whatever else is under way.
         if self.has_news && self.options.server.poll_doorbells() {
             progress = true;
@@ -218,17 +241,18 @@ impl Unit for Controller {
             progress |= self.hear();
         }
         progress |= self.options.device.step_admin(may);
-        if may && let Some(regions) = self.options.device.new_memory() {
-            self.hands.open(regions);
+        let device = &self.options.device;
+        if may && let Some(regions) = device.backend().new_memory() {
+            self.operations.open(regions);
         }
-        self.hands.is_closed = waits && !may;
-        progress |= self.options.device.step_handing(&mut self.hands);
-        progress
+        device.backend().set_room(if waits && !may { 0 } else { self.operations.room() });
+        progress |= device.step_io().progress;
+        progress | self.begin()
     }
 
     fn listen(&mut self) -> bool {
         let mut is_told = true;
-        for lane in self.hands.lanes.values_mut() {
+        for lane in self.operations.lanes.values_mut() {
             lane.rest();
             is_told &= match lane.completion_fd() {
                 Ok(Some(fd)) => watch(&self.set, fd),
@@ -259,7 +283,7 @@ impl Unit for Controller {
     }
 
     fn stop(mut self: Box<Self>) -> Stopped {
-        while self.hands.busy() > 0 {
+        while self.operations.busy() > 0 {
             if !self.settle() {
                 std::thread::yield_now();
             }
@@ -280,33 +304,31 @@ fn watch(set: &OwnedFd, fd: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// A command that was handed out.
+/// An operation under way.
 struct Command {
     ticket: Ticket,
-    /// What comes after, the last first.
+    /// The parts that come after, the last first.
     rest: Vec<Part>,
     force_unit_access: bool,
 }
 
-/// Takes commands, and has them done.
-struct Hands {
+/// The operations under way, and the channels that do them.
+struct Operations {
     /// With the number of blocks that the driver was told.
     namespaces: Vec<(Namespace, u64)>,
     /// By the numbers of namespaces.
     lanes: BTreeMap<u32, Lane>,
     arena: Arc<Arena>,
-    /// Its lists that no command has.
+    /// The arena's lists that no operation has.
     lists: Vec<Buffer>,
     /// By tag.
     commands: Box<[Option<Command>]>,
     free: Vec<u16>,
     transfer_bytes_max: u32,
-    /// No command is taken now.
-    is_closed: bool,
     ended: Vec<End>,
 }
 
-impl Hands {
+impl Operations {
     fn new(transfer_bytes_max: u32) -> Self {
         Self {
             namespaces: Vec::new(),
@@ -316,9 +338,13 @@ impl Hands {
             commands: (0..COMMANDS).map(|_| None).collect(),
             free: (0..COMMANDS).rev().collect(),
             transfer_bytes_max,
-            is_closed: false,
             ended: Vec::with_capacity(COMMANDS.into()),
         }
+    }
+
+    /// How many more can be under way.
+    fn room(&self) -> u32 {
+        self.free.len() as u32
     }
 
     fn busy(&self) -> usize {
@@ -361,7 +387,7 @@ impl Hands {
     }
 
     /// Begins a part, as much of it as one request has; what is left.
-    fn begin(
+    fn begin_part(
         &mut self,
         tag: u16,
         part: Part,
@@ -384,14 +410,14 @@ impl Hands {
         Ok((len_bytes > 0).then_some(Part { offset_bytes, len_bytes, ..part }))
     }
 
-    /// Takes in the end of a part of a command; the command's end if it was the last.
-    fn end(&mut self, end: End) -> Option<(Ticket, Op, Ended)> {
+    /// Takes in the end of a part of a command; returns how the command ended if it was the last.
+    fn end(&mut self, end: End) -> Option<(Ticket, Status)> {
         let End { head: tag, job: Job { op, .. }, list, mut result } = end;
         self.lists.extend(list);
         let command = self.commands.get_mut(usize::from(tag))?.as_mut()?;
         if let (Ok(()), Some(next)) = (result, command.rest.pop()) {
             let force_unit_access = command.force_unit_access;
-            match self.begin(tag, next, force_unit_access, None) {
+            match self.begin_part(tag, next, force_unit_access, None) {
                 Ok(left) => {
                     self.commands[usize::from(tag)].as_mut()?.rest.extend(left);
                     return None;
@@ -401,22 +427,21 @@ impl Hands {
         }
         let command = self.commands.get_mut(usize::from(tag))?.take()?;
         self.free.push(tag);
-        Some((command.ticket, op, result))
-    }
-}
-
-impl Hand for Hands {
-    fn has_room(&self) -> bool {
-        !self.is_closed && !self.free.is_empty()
+        Some((command.ticket, status_of(op, result)))
     }
 
-    fn take(&mut self, handed: Handed, segments: &mut dyn Iterator<Item = Segment>) -> Ended {
-        let Handed { ticket, first, then, force_unit_access } = handed;
+    /// Begins an operation whose data lies in these segments.
+    fn begin(
+        &mut self,
+        operation: Operation,
+        segments: &[Segment],
+    ) -> std::result::Result<(), IoError> {
+        let Operation { ticket, first, then, force_unit_access, .. } = operation;
         let moves = matches!(first.op, Op::Read | Op::Write);
         let list = match moves {
             true => {
                 let mut list = self.lists.pop().ok_or(IoError::NO_THREAD)?;
-                if list.fill(segments).is_err() {
+                if list.fill(segments.iter().copied()).is_err() {
                     self.lists.push(list);
                     return Err(IoError::INVALID);
                 }
@@ -425,7 +450,7 @@ impl Hand for Hands {
             false => None,
         };
         let tag = self.free.pop().ok_or(IoError::NO_THREAD)?;
-        match self.begin(tag, first, force_unit_access, list) {
+        match self.begin_part(tag, first, force_unit_access, list) {
             Ok(left) => {
                 let mut rest = then;
                 rest.reverse();

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind, Result};
+use qpair_nvme_device::{ControllerOptions as DeviceOptions, Delegated, Doorbells, NvmeController};
 use qpair_pci::PciDevice;
-use qpair_softdev::nvme::{Doorbells, OuterOptions, SoftNvme};
 use qpair_vfio_user::{Server, ServerOptions};
 
 use super::controller::{Controller, ControllerOptions};
@@ -217,7 +217,7 @@ impl Nvmf {
         }
         let is_free = |id: &u16| controllers.iter().all(|it| it.controller_id != *id);
         let controller_id = (1..=u16::MAX).find(is_free).unwrap_or(u16::MAX);
-        let device = SoftNvme::outer(OuterOptions {
+        let options = DeviceOptions {
             queues_max: transport.queues_max,
             queue_entries_max: transport.queue_entries_max,
             mdts: transport.mdts,
@@ -229,12 +229,16 @@ impl Nvmf {
                 (false, true) => Doorbells::Trapped,
                 (false, false) => Doorbells::Mapped,
             },
+            // Drivers flush: what the devices make of it is theirs.
+            volatile_write_cache: true,
             serial: subsystem.serial.clone(),
             model: subsystem.model.clone(),
             subsystem: subsystem.nqn.clone(),
             controller_id,
             namespaces_max: subsystem.namespaces_max,
-        })?;
+            is_shared: true,
+        };
+        let device = Arc::new(NvmeController::new(options, Delegated::default())?);
         let path = match path.is_dir() {
             // What SPDK calls the socket in the folder that it is given.
             true => path.join("cntrl"),

@@ -27,11 +27,11 @@ use super::strict::{NO_HANDLE, Strict};
 use super::timing::Timing;
 use super::topology::{Attached, Topology};
 use super::transcript::Transcript;
-use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
 use crate::digest::local_name;
-use crate::dma::{DmaTable, LastHit, SharedTable};
-use crate::lock::locked;
 use crate::scsi::{Unit, UnitOptions};
+use qpair_pci::model::locked;
+use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
+use qpair_pci::model::{DmaTable, LastHit, SharedTable};
 
 /// A SAS3008 of revision 1: revision 2 and up have combined reply queue registers; or a 9500-8e. Mass storage, SAS.
 fn identity(is_later: bool) -> Identity {

@@ -13,8 +13,8 @@ use qpair_mpi_wire::init::Init;
 use qpair_pci::Stepped;
 
 use super::device::SoftHba;
-use crate::dma::{DmaTable, Extent, LastHit, SharedTable};
 use crate::medium::Scratch;
+use qpair_pci::model::{DmaTable, Extent, LastHit, SharedTable};
 
 /// Bytes of a request frame.
 pub(crate) const FRAME_BYTES: usize = 128;

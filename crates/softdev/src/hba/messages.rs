@@ -16,7 +16,7 @@ use qpair_mpi_wire::{function, ioc_status};
 use super::control::Control;
 use super::device::SoftHba;
 use super::lane::{FAULT_QUEUE, FRAME_BYTES, Lane, REPLY_BYTES};
-use crate::dma::{DmaTable, LastHit};
+use qpair_pci::model::{DmaTable, LastHit};
 
 /// Entries of a reply queue, at most.
 const REPLY_QUEUE_ENTRIES_MAX: u16 = 16384;

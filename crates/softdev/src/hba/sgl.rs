@@ -4,7 +4,7 @@
 
 use qpair_mpi_wire::sgl::{ADDRESS_MASK, CHAIN, ELEMENT_BYTES, END_OF_LIST, Element};
 
-use crate::dma::{DmaTable, Extent, LastHit};
+use qpair_pci::model::{DmaTable, Extent, LastHit};
 
 /// Elements of a list, at most.
 const ELEMENTS_MAX: usize = 4096;
@@ -108,7 +108,7 @@ mod tests {
             let mut walk =
                 Walk { table: &table, last: &mut last, extents: &mut extents, is_written: true };
             let done = walk.list(&bytes, len);
-            done.map(|()| extents.iter().map(|extent| extent.len()).collect::<Vec<_>>())
+            done.map(|()| extents.iter().map(|extent| extent.len_bytes()).collect::<Vec<_>>())
         };
         let chain = simple(0x18000, 32, CHAIN);
         assert_eq!(walk(&[simple(0x10000, 512, 0), chain], 1536), Ok(vec![512, 512, 512]));

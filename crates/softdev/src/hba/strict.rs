@@ -19,7 +19,7 @@ use super::device::SoftHba;
 use super::lane::{FRAME_BYTES, Lane, Slot};
 use super::messages::{CHAIN_DEPTH_MAX, CHAIN_ELEMENTS, HIGH_PRIORITY_CREDIT};
 use super::transcript::Transcript;
-use crate::dma::LastHit;
+use qpair_pci::model::LastHit;
 
 /// Violations that are told; all are counted.
 const TOLD_MAX: usize = 100;

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use qpair_block::Result;
 
-use crate::dma::DmaSpan;
+use qpair_pci::model::DmaSpan;
 
 pub(crate) use self::cache::{RANGE_BYTES_MAX, WriteCache};
 pub(crate) use self::file::FileMedium;
@@ -67,7 +67,7 @@ impl Medium {
                 Ok(())
             }
             Self::File(file) => {
-                let len = into.len();
+                let len = into.len_bytes();
                 let bytes = of_len(scratch, len);
                 file.read(at, bytes)?;
                 into.copy_from(bytes);
@@ -85,7 +85,7 @@ impl Medium {
                 Ok(())
             }
             Self::File(file) => {
-                let len = from.len();
+                let len = from.len_bytes();
                 let bytes = of_len(scratch, len);
                 from.copy_to(bytes);
                 file.write(at, bytes)

@@ -6,7 +6,7 @@ use qpair_block::{Error, ErrorKind, Result, format_bytes};
 use qpair_memory::{Mapping, SharedBytes};
 
 use super::MediumResult;
-use crate::dma::DmaSpan;
+use qpair_pci::model::DmaSpan;
 
 /// Zeroing this much and more gives the memory back instead of writing to it.
 const RELEASE_BYTES: u64 = 64 << 10;

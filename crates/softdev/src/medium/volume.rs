@@ -3,7 +3,7 @@
 use qpair_block::{Error, ErrorKind, Result};
 
 use super::{Medium, MediumOptions, MediumResult, RANGE_BYTES_MAX, Scratch, WriteCache, of_len};
-use crate::dma::DmaSpan;
+use qpair_pci::model::DmaSpan;
 
 /// Blocks.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Volume {
             self.medium.write(at, from, scratch)?;
             return if durable { self.medium.flush() } else { Ok(()) };
         };
-        let len = from.len() as u64;
+        let len = from.len_bytes() as u64;
         if !durable {
             cache.keep(&self.medium, at, len)?;
             return self.medium.write(at, from, scratch);
@@ -132,7 +132,7 @@ impl Volume {
         with: DmaSpan<'_>,
         scratch: &mut Scratch,
     ) -> std::io::Result<bool> {
-        let len = with.len();
+        let len = with.len_bytes();
         let (ours, theirs) = of_len(scratch, 2 * len).split_at_mut(len);
         self.medium.read_bytes(at, ours)?;
         with.copy_to(theirs);

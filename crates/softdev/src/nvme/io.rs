@@ -1,35 +1,23 @@
-//! The commands of the NVM command set.
+//! The commands of the NVM command set, on media.
 
-use qpair_nvme_wire::command::{DEALLOCATE, FORCE_UNIT_ACCESS, io};
-use qpair_nvme_wire::{Command, NSID_ALL, Range, Status};
+use qpair_nvme_device::{Direction, Io, RANGES_BYTES_MAX};
+use qpair_nvme_wire::command::{DEALLOCATE, io};
+use qpair_nvme_wire::{Command, NSID_ALL, Status};
 
+use super::drive::{Drive, DriveQueue};
 use super::namespace::Namespace;
-use super::prp::{Direction, Walk};
-use super::queue::Tools;
-use crate::dma::DmaSpan;
-use crate::flash::{Flash, Op};
+use crate::flash::Op;
+use crate::medium::Extents;
 
-/// What I/O commands go to.
-#[derive(Clone, Copy)]
-pub(crate) struct Target<'a> {
-    pub(crate) namespaces: &'a [Namespace],
-    /// Largest transfer, bytes.
-    pub(crate) transfer_bytes_max: u32,
-    /// Whether each write goes to stable storage at once.
-    pub(crate) write_through: bool,
-    /// How long things take: to be told of what is deallocated.
-    pub(crate) flash: &'a Flash,
-}
-
-impl<'a> Target<'a> {
+impl Drive {
     #[inline(always)]
-    pub(crate) fn namespace(&self, nsid: u32) -> Result<&'a Namespace, Status> {
+    pub(super) fn namespace(&self, nsid: u32) -> Result<&Namespace, Status> {
         self.namespaces.get((nsid.wrapping_sub(1)) as usize).ok_or(Status::INVALID_NAMESPACE)
     }
 
     /// A read is executed soon.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, command: &Command) {
+    pub(super) fn prefetch(&self, command: &Command) {
         if command.opcode() == io::READ
             && let Ok(namespace) = self.namespace(command.nsid())
         {
@@ -39,104 +27,86 @@ impl<'a> Target<'a> {
 
     /// Executes a command.
     #[inline]
-    pub(crate) fn execute(&self, command: &Command, tools: &mut Tools) -> Status {
+    pub(super) fn execute(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Status {
         // PRPs only, and no fused pairs.
         if command.0[0] & 0xC300 != 0 {
             return Status::INVALID_FIELD;
         }
         let done = match command.opcode() {
-            io::READ => self.read(command, tools),
-            io::WRITE => self.write(command, tools),
-            _ => self.execute_other(command, tools),
+            io::READ => self.read(command, io),
+            io::WRITE => self.write(command, io),
+            _ => self.execute_other(command, io),
         };
         done.err().unwrap_or(Status::SUCCESS)
     }
 
-    fn execute_other(&self, command: &Command, tools: &mut Tools) -> Result<(), Status> {
+    fn execute_other(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Result<(), Status> {
         match command.opcode() {
-            io::FLUSH => self.flush(command, tools),
-            io::COMPARE => self.compare(command, tools),
-            io::WRITE_ZEROES => self.write_zeroes(command, tools),
-            io::DATASET_MANAGEMENT => self.deallocate(command, tools),
+            io::FLUSH => self.flush_some(command),
+            io::COMPARE => self.compare(command, io),
+            io::WRITE_ZEROES => self.write_zeroes(command, io),
+            io::DATASET_MANAGEMENT => self.deallocate(command, io),
             _ => Err(Status::INVALID_OPCODE),
         }
     }
 
-    /// Where a command with data goes, and its memory, into `tools.extents`.
+    /// Where a command with data goes, and its memory, into `io.state.memory`.
     #[inline(always)]
     fn transfer(
         &self,
         command: &Command,
         direction: Direction,
-        tools: &mut Tools,
-    ) -> Result<(&'a Namespace, u64), Status> {
+        io: &mut Io<'_, DriveQueue>,
+    ) -> Result<(&Namespace, Extents), Status> {
         let namespace = self.namespace(command.nsid())?;
         let range = namespace.range_of(command)?;
-        if range.len_bytes > u64::from(self.transfer_bytes_max) {
-            return Err(Status::INVALID_FIELD);
-        }
-        Walk { table: &tools.table, last: &mut tools.last, extents: &mut tools.extents }.prps(
-            command.prp1(),
-            command.prp2(),
-            range.len_bytes as u32,
-            direction,
-        )?;
-        Ok((namespace, range.at_bytes))
+        io.transfer(command, range.len_bytes, direction)?;
+        Ok((namespace, range))
     }
 
     #[inline(always)]
-    fn read(&self, command: &Command, tools: &mut Tools) -> Result<(), Status> {
-        let (namespace, at) = self.transfer(command, Direction::ToDriver, tools)?;
-        let Tools { table, extents, scratch, counts, .. } = tools;
-        let into = DmaSpan::new(table, extents);
-        counts.reads += 1;
-        counts.bytes_read += u64::from(command.blocks()) << namespace.block_shift;
-        namespace.read(at, into, scratch).map_err(|_| {
-            counts.media_errors += 1;
-            Status::UNRECOVERED_READ_ERROR
-        })
+    fn read(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Result<(), Status> {
+        let (namespace, range) = self.transfer(command, Direction::ToDriver, io)?;
+        io.state.counts.add(true, range.len_bytes);
+        namespace.read(range.at_bytes, io.state.memory.span(), &mut io.state.own.scratch).map_err(
+            |_| {
+                io.state.counts.media_errors += 1;
+                Status::UNRECOVERED_READ_ERROR
+            },
+        )
     }
 
     #[inline(always)]
-    fn write(&self, command: &Command, tools: &mut Tools) -> Result<(), Status> {
-        let (namespace, at) = self.transfer(command, Direction::FromDriver, tools)?;
-        let Tools { table, extents, scratch, counts, .. } = tools;
-        let from = DmaSpan::new(table, extents);
-        counts.writes += 1;
-        counts.bytes_written += u64::from(command.blocks()) << namespace.block_shift;
-        let durable = self.is_durable(command);
-        namespace.write(at, from, durable, scratch).map_err(|_| {
-            counts.media_errors += 1;
+    fn write(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Result<(), Status> {
+        let (namespace, range) = self.transfer(command, Direction::FromDriver, io)?;
+        io.state.counts.add(false, range.len_bytes);
+        let (durable, scratch) = (io.is_durable(command), &mut io.state.own.scratch);
+        namespace.write(range.at_bytes, io.state.memory.span(), durable, scratch).map_err(|_| {
+            io.state.counts.media_errors += 1;
             Status::WRITE_FAULT
         })
     }
 
-    #[inline(always)]
-    pub(crate) fn is_durable(&self, command: &Command) -> bool {
-        self.write_through || command.cdw(12) & FORCE_UNIT_ACCESS != 0
-    }
-
-    fn compare(&self, command: &Command, tools: &mut Tools) -> Result<(), Status> {
-        let (namespace, at) = self.transfer(command, Direction::FromDriver, tools)?;
-        let with = DmaSpan::new(&tools.table, &tools.extents);
-        match namespace.compare(at, with, &mut tools.scratch) {
+    fn compare(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Result<(), Status> {
+        let (namespace, range) = self.transfer(command, Direction::FromDriver, io)?;
+        match namespace.compare(range.at_bytes, io.state.memory.span(), &mut io.state.own.scratch) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Status::COMPARE_FAILURE),
             Err(_) => Err(Status::UNRECOVERED_READ_ERROR),
         }
     }
 
-    fn write_zeroes(&self, command: &Command, tools: &mut Tools) -> Result<(), Status> {
+    fn write_zeroes(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Result<(), Status> {
         let namespace = self.namespace(command.nsid())?;
         let range = namespace.range_of(command)?;
-        tools.counts.writes += 1;
-        namespace.zero(range, self.is_durable(command)).map_err(|_| Status::WRITE_FAULT)
+        io.state.counts.writes += 1;
+        namespace.zero(range, io.is_durable(command)).map_err(|_| Status::WRITE_FAULT)
     }
 
-    fn deallocate(&self, command: &Command, tools: &mut Tools) -> Result<(), Status> {
+    fn deallocate(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Result<(), Status> {
         let namespace = self.namespace(command.nsid())?;
         let mut list = [0; RANGES_BYTES_MAX];
-        let ranges = read_ranges(command, tools, &mut list)?;
+        let ranges = io.state.memory.ranges(command, &mut list)?;
         for range in ranges.clone() {
             namespace.range(range.first_block, range.blocks)?;
         }
@@ -145,7 +115,7 @@ impl<'a> Target<'a> {
         }
         for range in ranges {
             let range = namespace.range(range.first_block, range.blocks)?;
-            namespace.zero(range, self.write_through).map_err(|_| Status::WRITE_FAULT)?;
+            namespace.zero(range, io.write_through).map_err(|_| Status::WRITE_FAULT)?;
             if !self.flash.is_instant() {
                 // It takes no time of its own; later writes find more room. Time 0: the latest that the model knows.
                 let at = namespace.first_byte + range.at_bytes;
@@ -155,33 +125,11 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    fn flush(&self, command: &Command, _tools: &mut Tools) -> Result<(), Status> {
+    fn flush_some(&self, command: &Command) -> Result<(), Status> {
         let flushed = |namespace: &Namespace| namespace.flush().map_err(|_| Status::WRITE_FAULT);
         if command.nsid() == NSID_ALL {
             return self.namespaces.iter().try_for_each(flushed);
         }
         flushed(self.namespace(command.nsid())?)
     }
-}
-
-/// Bytes of as many ranges as one command can name.
-pub(crate) const RANGES_BYTES_MAX: usize = 256 * Range::BYTES;
-
-/// The ranges that a Dataset Management command names, but empty ones. Read once: the driver may be changing them.
-pub(crate) fn read_ranges<'l>(
-    command: &Command,
-    tools: &mut Tools,
-    list: &'l mut [u8; RANGES_BYTES_MAX],
-) -> Result<impl Iterator<Item = Range> + Clone + use<'l>, Status> {
-    let len = ((command.cdw(10) & 0xFF) as usize + 1) * Range::BYTES;
-    Walk { table: &tools.table, last: &mut tools.last, extents: &mut tools.extents }.prps(
-        command.prp1(),
-        command.prp2(),
-        len as u32,
-        Direction::FromDriver,
-    )?;
-    let list = &mut list[..len];
-    DmaSpan::new(&tools.table, &tools.extents).copy_to(list);
-    let (chunks, _) = list.as_chunks::<{ Range::BYTES }>();
-    Ok(chunks.iter().map(Range::decode).filter(|range| range.blocks > 0))
 }

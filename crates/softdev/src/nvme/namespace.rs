@@ -3,9 +3,9 @@
 use std::ops::Deref;
 
 use qpair_block::Result;
-use qpair_nvme_wire::{Command, IdentifyNamespace, LbaFormat, Status};
+use qpair_nvme_device::{Names, NamespaceInfo};
+use qpair_nvme_wire::{Command, Status};
 
-use super::logs::Names;
 use super::options::NamespaceOptions;
 use crate::digest::digest;
 use crate::medium::{Extents, Volume};
@@ -71,15 +71,14 @@ impl Namespace {
         self.range(command.first_block(), command.blocks())
     }
 
-    pub(crate) fn identify(&self) -> IdentifyNamespace {
-        IdentifyNamespace {
-            size_blocks: self.blocks,
-            capacity_blocks: self.blocks,
-            used_blocks: self.blocks,
-            formats: vec![LbaFormat { metadata_bytes: 0, data_shift: self.block_shift as u8 }],
-            nguid: self.names.nguid,
-            eui64: self.names.eui64,
-            ..IdentifyNamespace::default()
+    pub(crate) fn info(&self, nsid: u32) -> NamespaceInfo {
+        NamespaceInfo {
+            nsid,
+            blocks: self.blocks,
+            logical_block_bytes: 1 << self.block_shift,
+            read_only: false,
+            deallocates: true,
+            names: self.names,
         }
     }
 }

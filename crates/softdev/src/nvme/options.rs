@@ -18,47 +18,25 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use qpair_block::{Error, ErrorKind, Result, format_bytes, parse_bytes};
+use qpair_nvme_device::{ControllerOptions, Doorbells};
 
 use crate::faults::Plan;
 use crate::flash::Profile;
 use crate::medium::MediumOptions;
 
-/// Most I/O queue pairs: what fits the area of doorbells and the table of vectors.
-pub(crate) const QUEUES_MAX: u16 = 511;
 /// Most namespaces.
 const NAMESPACES_MAX: usize = 256;
 
-/// How drivers of a soft drive tell it of commands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Doorbells {
-    /// Doorbells are memory that drivers map. No thread is woken by them: one has to look.
-    #[default]
-    Mapped,
-    /// Each doorbell is a call.
-    Trapped,
-    /// Each doorbell is a call, and drivers are offered doorbells in their own memory (Doorbell Buffer Config), so that only those calls are
-    /// left that wake a thread.
-    Shadow,
-}
+/// The doorbells that text can name.
+const DOORBELLS: [(&str, Doorbells); 3] =
+    [("mapped", Doorbells::Mapped), ("trapped", Doorbells::Trapped), ("shadow", Doorbells::Shadow)];
 
-impl Doorbells {
-    const ALL: [Self; 3] = [Self::Mapped, Self::Trapped, Self::Shadow];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Mapped => "mapped",
-            Self::Trapped => "trapped",
-            Self::Shadow => "shadow",
-        }
-    }
-
-    fn parse(key: &str, value: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|it| it.name() == value);
-        found.ok_or_else(|| {
-            let context = format!("option {key}={value} of a soft drive");
-            Error::new(ErrorKind::Invalid, context).hint("give mapped, trapped or shadow")
-        })
-    }
+fn doorbells(key: &str, value: &str) -> Result<Doorbells> {
+    let found = DOORBELLS.into_iter().find(|(name, _)| *name == value);
+    found.map(|(_, doorbells)| doorbells).ok_or_else(|| {
+        invalid(format!("option {key}={value} of a soft drive"))
+            .hint("give mapped, trapped or shadow")
+    })
 }
 
 /// A namespace to be made.
@@ -81,7 +59,7 @@ impl Default for NamespaceOptions {
 /// A controller to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftNvmeOptions {
-    /// Its namespaces, 1 and up; one at least.
+    /// The namespaces, 1 and up; one at least.
     pub namespaces: Vec<NamespaceOptions>,
     /// Most pairs of I/O queues, 1 to 511.
     pub queues_max: u16,
@@ -97,7 +75,7 @@ pub struct SoftNvmeOptions {
     pub doorbells: Doorbells,
     /// How long things take.
     pub profile: Profile,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Plan,
 }
 
@@ -153,7 +131,7 @@ impl SoftNvmeOptions {
                 "entries" => options.queue_entries_max = number(key, value)?,
                 "mdts" => options.mdts = number(key, value)?,
                 "cache" => cache = Some(one_of(key, value, ["off", "on"])?),
-                "doorbells" => options.doorbells = Doorbells::parse(key, value)?,
+                "doorbells" => options.doorbells = doorbells(key, value)?,
                 "serial" => options.serial = unquote(value),
                 _ => return Err(unknown(key)),
             }
@@ -171,26 +149,34 @@ impl SoftNvmeOptions {
         !self.profile.cache_protected || self.namespaces.iter().any(of_file)
     }
 
+    /// The controller before the drive.
+    pub(super) fn controller(&self) -> ControllerOptions {
+        ControllerOptions {
+            queues_max: self.queues_max,
+            queue_entries_max: self.queue_entries_max,
+            mdts: self.mdts,
+            doorbells: self.doorbells,
+            volatile_write_cache: self.volatile_write_cache,
+            serial: self.serial.clone(),
+            model: "qpair soft NVMe drive".into(),
+            subsystem: format!("nqn.2026-11.invalid.example:qpair:{}", self.serial),
+            controller_id: 0,
+            namespaces_max: self.namespaces.len() as u32,
+            is_shared: false,
+        }
+    }
+
     /// Whether a controller can be made of it.
     ///
     /// # Errors
     /// `Invalid`, and says what.
     pub fn check(&self) -> Result<()> {
-        in_range("namespaces", self.namespaces.len() as u64, 1, NAMESPACES_MAX as u64)?;
-        self.check_controller()
-    }
-
-    /// Checks all but how many namespaces there are.
-    pub(crate) fn check_controller(&self) -> Result<()> {
-        in_range("queues", self.queues_max.into(), 1, QUEUES_MAX.into())?;
-        in_range("entries", self.queue_entries_max.into(), 2, 65536)?;
-        in_range("mdts", self.mdts.into(), 1, 10)?;
-        self.profile.check()?;
-        let printable = self.serial.bytes().all(|byte| (0x21..0x7F).contains(&byte));
-        if self.serial.len() > 20 || !printable {
-            let context = format!("softnvme with serial={:?}", self.serial);
-            return Err(invalid(context).hint("at most 20 printable characters without blanks"));
+        if !(1..=NAMESPACES_MAX).contains(&self.namespaces.len()) {
+            return Err(invalid(format!("softnvme with {} namespaces", self.namespaces.len()))
+                .hint(format!("their number is from 1 to {NAMESPACES_MAX}")));
         }
+        self.controller().check()?;
+        self.profile.check()?;
         for namespace in &self.namespaces {
             let NamespaceOptions { size_bytes, logical_block_bytes: block, ref medium } =
                 *namespace;
@@ -207,14 +193,6 @@ impl SoftNvmeOptions {
         }
         Ok(())
     }
-}
-
-fn in_range(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    let context = format!("softnvme with {name}={value}");
-    Err(invalid(context).hint(format!("{name} is from {least} to {most}")))
 }
 
 impl FromStr for SoftNvmeOptions {
@@ -253,8 +231,10 @@ impl fmt::Display for SoftNvmeOptions {
         if self.volatile_write_cache != self.usual_cache() {
             f.write_str(if self.volatile_write_cache { ",cache=on" } else { ",cache=off" })?;
         }
-        if self.doorbells != Doorbells::Mapped {
-            write!(f, ",doorbells={}", self.doorbells.name())?;
+        for (name, doorbells) in &DOORBELLS[1..] {
+            if self.doorbells == *doorbells {
+                write!(f, ",doorbells={name}")?;
+            }
         }
         if !self.serial.is_empty() {
             write!(f, ",serial={}", quote(&self.serial))?;
@@ -313,7 +293,7 @@ fn namespaces(
     Ok(namespaces)
 }
 
-/// What a list says of one namespace of `count`; a list of one says it of all.
+/// Returns a list's value for one namespace of `count`; a list of one holds for all.
 fn of_list<T: Clone>(key: &str, list: &[T], number: usize, count: usize) -> Result<Option<T>> {
     match list.len() {
         0 | 1 => Ok(list.first().cloned()),

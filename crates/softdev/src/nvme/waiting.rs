@@ -8,7 +8,7 @@ use qpair_nvme_wire::{Command, Status};
 /// A time that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// What is done when a command is due.
+/// The action on a command that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is executed, and completed.
@@ -57,15 +57,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Makes room, so that nothing is allocated later.
-    pub(crate) fn reserve(&mut self, commands: usize) {
-        self.heap.reserve(commands);
-    }
-
-    pub(crate) fn len(&self) -> u32 {
-        self.heap.len() as u32
-    }
-
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
@@ -104,10 +96,6 @@ impl Waiting {
     /// Takes all, in no order.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Due> {
         self.heap.drain()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.heap.clear();
     }
 }
 

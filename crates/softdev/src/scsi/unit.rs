@@ -10,9 +10,9 @@ use qpair_scsi_wire::{CHECK_CONDITION, GOOD};
 use super::blocks::{TRANSFER_BYTES_MAX, UNMAP_BYTES_MAX, UNMAP_RANGES_MAX, WRITE_SAME_BYTES_MAX};
 
 use crate::digest::local_name;
-use crate::dma::{DmaSpan, DmaTable, Extent};
 use crate::hba::DiskOptions;
 use crate::medium::{MediumOptions, Scratch, Volume};
+use qpair_pci::model::{DmaSpan, DmaTable, Extent};
 
 /// Bytes of a disk's volatile write cache.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -73,7 +73,7 @@ pub(crate) struct Data<'a> {
 impl Data<'_> {
     /// Bytes that there are.
     pub(crate) fn len(&self) -> usize {
-        self.extents.iter().map(|extent| extent.len()).sum()
+        self.extents.iter().map(|extent| extent.len_bytes()).sum()
     }
 
     /// The first `len` bytes at most.

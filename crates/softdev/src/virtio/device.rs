@@ -24,11 +24,11 @@ use super::faults::{VirtioFault, VirtioRule};
 use super::options::SoftVirtioScsiOptions;
 use super::queue::Queue;
 use super::registers::Registers;
-use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
-use crate::dma::{DmaTable, SharedTable};
 use crate::hba::Faults;
-use crate::lock::locked;
 use crate::scsi::{Unit, UnitOptions};
+use qpair_pci::model::locked;
+use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
+use qpair_pci::model::{DmaTable, SharedTable};
 
 /// BAR 0: the common configuration, the cause of interrupts, the device's configuration, notifications.
 const IDENTITY: Identity = Identity {

@@ -7,10 +7,10 @@ use qpair_virtio::scsi::{COMMAND_BYTES, Command, RESPONSE_BYTES, Response, place
 use super::device::SoftVirtioScsi;
 use super::faults::VirtioFault;
 use super::registers::QueueRegisters;
-use crate::dma::{DmaSpan, DmaTable, Extent, LastHit, SharedTable};
 use crate::hba::sgl::Walk;
 use crate::medium::Scratch;
 use crate::scsi::Data;
+use qpair_pci::model::{DmaSpan, DmaTable, Extent, LastHit, SharedTable};
 
 /// Bytes of one command's data, at most.
 const DATA_BYTES_MAX: usize = 16 << 20;
@@ -157,7 +157,7 @@ impl Queue {
     pub(super) fn write(&self, extents: &[Extent], bytes: &[u8]) -> u32 {
         let span = DmaSpan::new(&self.table, extents);
         span.copy_from(bytes);
-        span.len().min(bytes.len()) as u32
+        span.len_bytes().min(bytes.len()) as u32
     }
 
     /// Copies the first bytes of a request. False: there are not so many.
@@ -165,7 +165,7 @@ impl Queue {
         let mut first = extents.to_vec();
         DmaTable::truncate(&mut first, into.len());
         let span = DmaSpan::new(&self.table, &first);
-        let is_whole = span.len() == into.len();
+        let is_whole = span.len_bytes() == into.len();
         if is_whole {
             span.copy_to(into);
         }
@@ -260,7 +260,7 @@ impl SoftVirtioScsi {
         let is_out = !data_out.is_empty();
         let is_both = is_out && !data_in.is_empty();
         let mut extents = if is_out { data_out } else { data_in };
-        let len = extents.iter().map(|extent| extent.len()).sum::<usize>();
+        let len = extents.iter().map(|extent| extent.len_bytes()).sum::<usize>();
         if is_both || len > DATA_BYTES_MAX {
             return fail(response::FAILURE);
         }

@@ -1,9 +1,10 @@
 //! I/O commands: what they do, and what they refuse.
 
-use crate::host::{DATA, Host, transfer};
-use qpair_nvme_wire::command::{DEALLOCATE, io};
+use crate::Host;
+use crate::host::{DATA, transfer};
+use qpair_nvme_wire::command::{DEALLOCATE, cns, io};
 use qpair_nvme_wire::registers::CSTS;
-use qpair_nvme_wire::{Command, NSID_ALL, Range, Status};
+use qpair_nvme_wire::{Command, IdentifyNamespace, NSID_ALL, Range, Status};
 
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -70,6 +71,41 @@ fn zeroes_deallocation_compare_and_flush() {
 }
 
 #[test]
+fn commands_that_are_wrong() {
+    let mut host = Host::new("size=1MiB");
+    let mut queue = host.queue(1, 4, None);
+    let mut is = |command: Command, status| assert_eq!(host.status(&mut queue, command), status);
+    is(transfer(io::READ, 2048, 1, DATA), Status::LBA_OUT_OF_RANGE);
+    is(transfer(io::READ, 2047, 2, DATA), Status::LBA_OUT_OF_RANGE);
+    is(transfer(io::WRITE, u64::MAX, 1, DATA), Status::LBA_OUT_OF_RANGE);
+    is(transfer(io::WRITE, u64::MAX - 3, 8, DATA), Status::LBA_OUT_OF_RANGE);
+    is(Command::blocks_of(io::WRITE_ZEROES, 1, 2000, 49), Status::LBA_OUT_OF_RANGE);
+    for nsid in [0, 2, u32::MAX] {
+        let mut read = transfer(io::READ, 0, 1, DATA);
+        read.0[1] = nsid;
+        is(read, Status::INVALID_NAMESPACE);
+    }
+    is(Command::new(0x7F, 1), Status::INVALID_OPCODE);
+    for wrong in [1 << 14, 1 << 15, 1 << 8, 1 << 9] {
+        let mut read = transfer(io::READ, 0, 1, DATA);
+        read.0[0] |= wrong;
+        is(read, Status::INVALID_FIELD);
+    }
+    let mut deallocate = Command::new(io::DATASET_MANAGEMENT, 1);
+    deallocate.0[10] = 255;
+    deallocate.0[11] = DEALLOCATE;
+    deallocate.set_prps(DATA, 0);
+    is(deallocate, Status::SUCCESS);
+    deallocate.set_prps(DATA + 4, DATA + 4096);
+    is(deallocate, Status::SUCCESS);
+    deallocate.set_prps(DATA + 4, 8);
+    is(deallocate, Status::INVALID_PRP_OFFSET);
+    host.put(DATA, &Range { attributes: 0, blocks: 9, first_block: 2040 }.encode());
+    deallocate.set_prps(DATA, 0);
+    assert_eq!(host.status(&mut queue, deallocate), Status::LBA_OUT_OF_RANGE);
+}
+
+#[test]
 fn what_was_not_flushed_is_lost_with_the_power() {
     let lost: Vec<u32> = (0..20).map(sectors_lost).collect();
     assert!(lost.contains(&0) && lost.contains(&90), "{lost:?}");
@@ -112,4 +148,17 @@ fn sectors_lost(seed: u64) -> u32 {
         }
     }
     lost
+}
+
+#[test]
+fn namespaces_have_names() {
+    let mut host = Host::new("size=1MiB+8MiB,serial=SERIAL");
+    let names = [1, 2].map(|nsid| {
+        let identify = Command::identify(cns::NAMESPACE, nsid, DATA);
+        assert_eq!(host.admin_status(identify), Status::SUCCESS);
+        let page = IdentifyNamespace::parse(&host.get(DATA, 4096).try_into().unwrap());
+        assert_eq!(page.eui64[0] & 3, 2, "assigned locally");
+        (page.nguid, page.eui64)
+    });
+    assert!(names[0].0 != names[1].0 && names[0].1 != names[1].1);
 }

@@ -2,13 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
-mod admin;
 mod faults;
+#[path = "../../../nvme-device/tests/nvme-device/host/mod.rs"]
 mod host;
-mod hostile;
 mod io;
-mod outer;
 mod profiles;
 mod shaped;
 mod shapes;
 mod transcript;
+
+use qpair_softdev::{SoftNvme, SoftNvmeOptions};
+
+/// A driver of a soft drive.
+type Host = host::Host<SoftNvme>;
+
+impl Host {
+    /// A drive that is ready.
+    fn new(options: &str) -> Self {
+        Self::of(SoftNvme::new(SoftNvmeOptions::parse(options).unwrap()).unwrap())
+    }
+}

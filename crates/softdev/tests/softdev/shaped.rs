@@ -1,7 +1,8 @@
 //! Profiles and faults as a driver sees them: every fault with every command it may hit.
 
-use crate::host::{DATA, Host, Queue, transfer};
-use qpair_nvme_wire::command::{DEALLOCATE, io};
+use crate::Host;
+use crate::host::{DATA, Queue, transfer};
+use qpair_nvme_wire::command::{DEALLOCATE, admin, io};
 use qpair_nvme_wire::registers::{CSTS, CSTS_FATAL, CSTS_READY};
 use qpair_nvme_wire::{Command, Range, Status};
 use qpair_pci::PciDevice;
@@ -344,4 +345,79 @@ fn what_is_deallocated_reaches_the_flash() {
     (0..1024).for_each(|block| write(&host, &mut queue, block));
     let empty = host.device.flash().counts().write_amplification(&before);
     assert!(full > 1.5 && empty < 1.05, "{full} {empty}");
+}
+
+#[test]
+fn what_waits_is_aborted_or_told_of_by_deletion() {
+    let mut host = Host::new("size=1MiB,timeout_rate=1");
+    let mut queue = host.queue(1, 8, None);
+    for cid in 0..5 {
+        let mut command = transfer(io::READ, 0, 1, DATA);
+        command.set_cid(cid);
+        host.push(&mut queue, &command);
+    }
+    host.ring(&queue);
+    let stepped = host.device.step(1);
+    assert!(stepped.progress && stepped.due.is_none() && host.peek(&queue).is_none());
+    assert_eq!(host.admin(Command::abort(1, 3)).result, 0);
+    assert_eq!(host.admin(Command::abort(1, 7)).result, 1);
+    assert_eq!(host.admin(Command::abort(2, 3)).result, 1);
+    host.device.step(1);
+    let entry = host.pop(&mut queue).unwrap();
+    assert_eq!((entry.cid, entry.status), (3, Status::ABORT_REQUESTED));
+    assert!(host.pop(&mut queue).is_none());
+    let delete = Command::delete_queue(admin::DELETE_SQ, 1);
+    assert_eq!(host.admin_status(delete), Status::SUCCESS);
+    let mut cids: Vec<_> = std::iter::from_fn(|| host.pop(&mut queue))
+        .map(|entry| {
+            assert_eq!(entry.status, Status::ABORTED_SQ_DELETED);
+            entry.cid
+        })
+        .collect();
+    cids.sort_unstable();
+    assert_eq!(cids, [0, 1, 2, 4]);
+}
+
+#[test]
+fn commands_wait_until_they_are_due() {
+    let mut host = Host::new("size=1MiB,profile=optane");
+    let mut queue = host.queue(1, 8, None);
+    host.push(&mut queue, &transfer(io::READ, 0, 8, DATA));
+    host.ring(&queue);
+    let due = host.device.step(1).due.expect("something takes time");
+    while std::time::Instant::now() < due {
+        host.device.step(1);
+        std::hint::spin_loop();
+    }
+    host.device.step(1);
+    assert_eq!(host.pop(&mut queue).map(|entry| entry.status), Some(Status::SUCCESS));
+}
+
+#[test]
+fn faults_by_number() {
+    let mut host = Host::new("size=1MiB,fatal_after=3");
+    let mut queue = host.queue(1, 8, None);
+    assert_eq!(host.status(&mut queue, transfer(io::READ, 0, 1, DATA)), Status::SUCCESS);
+    assert_eq!(host.status(&mut queue, transfer(io::READ, 0, 1, DATA)), Status::SUCCESS);
+    host.push(&mut queue, &transfer(io::READ, 0, 1, DATA));
+    host.ring(&queue);
+    host.device.step_all();
+    assert!(host.peek(&queue).is_none());
+    assert_eq!(host.read32(CSTS), CSTS_READY | CSTS_FATAL);
+    host.disable();
+    host.enable();
+
+    let mut host = Host::new("size=1MiB,corrupt_rate=1,seed=3");
+    let mut queue = host.queue(1, 8, None);
+    assert_eq!(host.status(&mut queue, transfer(io::READ, 0, 8, DATA)), Status::SUCCESS);
+    let ones: u32 = host.get(DATA, 4096).iter().map(|byte| byte.count_ones()).sum();
+    assert_eq!(ones, 1, "one bit of zeroes");
+
+    let mut host = Host::new("size=1MiB,power_cut_after=2,cache=on");
+    let mut queue = host.queue(1, 8, None);
+    assert_eq!(host.status(&mut queue, transfer(io::WRITE, 0, 8, DATA)), Status::SUCCESS);
+    host.push(&mut queue, &transfer(io::READ, 0, 1, DATA));
+    host.ring(&queue);
+    host.device.step_all();
+    assert_eq!(host.read32(CSTS), u32::MAX);
 }

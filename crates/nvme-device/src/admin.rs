@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use qpair_nvme_wire::command::{admin, cns, feature};
-use qpair_nvme_wire::{Command, IDENTIFY_BYTES, IdentifyController, NSID_ALL, PAGE_BYTES, Status};
+use qpair_nvme_wire::{
+    Command, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NSID_ALL, PAGE_BYTES, Status,
+};
 
-use super::device::IDENTITY;
-use super::device::{FIRMWARE, SoftNvme, VERSION};
-use super::events::{Events, REQUESTS_MAX};
-use super::features::Features;
-use super::handed::Ticket;
-use super::logs;
-use super::prp::{Direction, Walk};
-use super::queue::{CompletionQueue, Counts, ENTRY_BYTES, Pair, Side, SubmissionQueue, Tools};
-use super::ring::Ring;
-use super::shadow::Shadow;
-use crate::dma::DmaSpan;
+use crate::backend::{Backend, Counts, NamespaceInfo, Ticket};
+use crate::device::{FIRMWARE, IDENTITY, NvmeController, VERSION};
+use crate::events::{Events, NAMESPACES_CHANGED, REQUESTS_MAX};
+use crate::features::Features;
+use crate::logs;
+use crate::prp::{Direction, DriverMemory};
+use crate::queue::{CompletionQueue, ENTRY_BYTES, Pair, Side, SubmissionQueue};
+use crate::ring::Ring;
+use crate::shadow::Shadow;
 
-/// What admin commands change.
+/// The state that admin commands change.
 #[derive(Debug)]
 pub(crate) struct Admin {
     pub(crate) features: Features,
@@ -27,7 +27,7 @@ pub(crate) struct Admin {
     pub(crate) changed: BTreeSet<u32>,
 }
 
-/// What becomes of an admin command.
+/// The outcome of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Done: dword 0 of the completion.
@@ -43,19 +43,19 @@ const DOORBELL_BUFFERS: u16 = 1 << 8;
 /// Dword 0 of an abort that found nothing.
 const NOT_ABORTED: u32 = 1;
 
-impl SoftNvme {
+impl<B: Backend> NvmeController<B> {
     /// Executes an admin command.
-    pub(crate) fn execute_admin(&self, command: &Command, tools: &mut Tools) -> Answered {
+    pub(crate) fn execute_admin(&self, command: &Command, memory: &mut DriverMemory) -> Answered {
         if command.psdt() != 0 || command.fuse() != 0 {
             return Err(Status::INVALID_FIELD);
         }
         match command.opcode() {
-            admin::IDENTIFY => self.identify(command, tools),
-            admin::CREATE_CQ => self.create_cq(command, tools),
-            admin::CREATE_SQ => self.create_sq(command, tools),
+            admin::IDENTIFY => self.identify(command, memory),
+            admin::CREATE_CQ => self.create_cq(command, memory),
+            admin::CREATE_SQ => self.create_sq(command, memory),
             admin::DELETE_SQ => self.delete_sq(command),
             admin::DELETE_CQ => self.delete_cq(command),
-            admin::GET_LOG_PAGE => self.get_log_page(command, tools),
+            admin::GET_LOG_PAGE => self.get_log_page(command, memory),
             admin::ABORT => Ok(Answer::Done(self.abort(command))),
             admin::SET_FEATURES => self.set_features(command),
             admin::GET_FEATURES => self.get_features(command),
@@ -64,15 +64,15 @@ impl SoftNvme {
                 Ok(Answer::Held)
             }
             admin::DOORBELL_BUFFER_CONFIG if self.has_shadow_doorbells() => {
-                self.set_doorbell_buffers(command, tools)
+                self.set_doorbell_buffers(command, memory)
             }
             _ => Err(Status::INVALID_OPCODE),
         }
     }
 
     /// From now on the doorbells of I/O queues are in the driver's memory. Those that queues have now are taken to be there already.
-    fn set_doorbell_buffers(&self, command: &Command, tools: &Tools) -> Answered {
-        let shadow = Shadow::new(command.prp1(), command.prp2(), &tools.table)?;
+    fn set_doorbell_buffers(&self, command: &Command, memory: &DriverMemory) -> Answered {
+        let shadow = Shadow::new(command.prp1(), command.prp2(), &memory.table)?;
         for number in 1..self.pairs() {
             let Some(slot) = self.slot(number as u16) else { break };
             slot.lock().side.shadow = Some(shadow.clone());
@@ -82,64 +82,73 @@ impl SoftNvme {
         Ok(Answer::Done(0))
     }
 
-    fn identify(&self, command: &Command, tools: &mut Tools) -> Answered {
-        let nsid = command.nsid();
+    fn identify(&self, command: &Command, memory: &mut DriverMemory) -> Answered {
+        let (nsid, namespaces) = (command.nsid(), self.backend().namespaces());
+        let found = namespaces.iter().find(|it| it.nsid == nsid);
         let data = match command.cdw(10) as u8 {
-            cns::NAMESPACE if nsid == NSID_ALL => return Err(Status::INVALID_NAMESPACE),
-            cns::NAMESPACE => match self.outer_namespaces() {
-                Some(outer) => outer.identify(nsid)?,
-                None => self.target().namespace(nsid)?.identify(),
+            cns::NAMESPACE => match found {
+                Some(namespace) => namespace.identify(self.options.is_shared),
+                // Zeroes for a number that could be one's, and is none's now.
+                None if (1..=self.options.namespaces_max).contains(&nsid) => {
+                    IdentifyNamespace::default()
+                }
+                None => return Err(Status::INVALID_NAMESPACE),
             }
             .encode(),
-            cns::CONTROLLER => self.identify_controller().encode(),
+            cns::CONTROLLER => self.identify_controller(&namespaces).encode(),
             cns::ACTIVE_NAMESPACES if nsid >= NSID_ALL - 1 => {
                 return Err(Status::INVALID_NAMESPACE);
             }
-            cns::ACTIVE_NAMESPACES => match self.outer_namespaces() {
-                Some(outer) => logs::active_namespaces(outer.numbers().into_iter(), nsid),
-                None => logs::active_namespaces(1..=self.namespaces().len() as u32, nsid),
-            },
-            cns::NAMESPACE_DESCRIPTORS => logs::descriptors(&match self.outer_namespaces() {
-                Some(outer) => outer.names(nsid)?,
-                None => self.target().namespace(nsid)?.names,
-            }),
+            cns::ACTIVE_NAMESPACES => {
+                logs::active_namespaces(namespaces.iter().map(|it| it.nsid), nsid)
+            }
+            cns::NAMESPACE_DESCRIPTORS => {
+                logs::descriptors(&found.ok_or(Status::INVALID_NAMESPACE)?.names)
+            }
             // Nothing special about the NVM command set.
             cns::CONTROLLER_OF_COMMAND_SET if command.cdw(11) >> 24 == 0 => [0; IDENTIFY_BYTES],
             _ => return Err(Status::INVALID_FIELD),
         };
-        answer(command, &data, tools)
+        answer(command, &data, memory)
     }
 
-    fn identify_controller(&self) -> IdentifyController {
-        let options = self.options();
-        let of_drive = IdentifyController {
+    fn identify_controller(&self, namespaces: &[NamespaceInfo]) -> IdentifyController {
+        const SEVERAL_CONTROLLERS: u8 = 1 << 1;
+        const COMPARE: u16 = 1;
+        const DATASET_MANAGEMENT: u16 = 1 << 2;
+        const WRITE_ZEROES: u16 = 1 << 3;
+        let options = &self.options;
+        // Drivers read it once, and namespaces come later.
+        let deallocates = namespaces.is_empty() || namespaces.iter().any(|it| it.deallocates);
+        let verb = |is_there: bool, bit: u16| if is_there { bit } else { 0 };
+        IdentifyController {
             vendor: IDENTITY.vendor,
             subsystem_vendor: IDENTITY.vendor,
             serial: options.serial.clone(),
-            model: "qpair soft NVMe drive".into(),
+            model: options.model.clone(),
             firmware: FIRMWARE.into(),
             mdts: options.mdts,
             version: VERSION,
+            controller_id: options.controller_id,
+            multi_path: if options.is_shared { SEVERAL_CONTROLLERS } else { 0 },
+            async_events: if options.is_shared { NAMESPACES_CHANGED } else { 0 },
             abort_limit: 3,
             async_event_limit: REQUESTS_MAX as u8 - 1,
             // The log of effects, and logs read in parts.
             log_pages: 0b110,
-            namespaces: self.namespaces().len() as u32,
-            // Compare, dataset management, write zeroes.
-            nvm_commands: 0b1101,
-            admin_commands: if self.has_shadow_doorbells() { DOORBELL_BUFFERS } else { 0 },
+            namespaces: options.namespaces_max,
+            nvm_commands: WRITE_ZEROES
+                | verb(deallocates, DATASET_MANAGEMENT)
+                | verb(B::COMPARES, COMPARE),
+            admin_commands: verb(self.has_shadow_doorbells(), DOORBELL_BUFFERS),
             // With what flush does for all namespaces at once.
             volatile_write_cache: if options.volatile_write_cache { 0b111 } else { 0b110 },
-            subsystem: format!("nqn.2026-11.invalid.example:qpair:{}", options.serial),
+            subsystem: options.subsystem.clone(),
             ..IdentifyController::default()
-        };
-        match self.outer_namespaces() {
-            Some(outer) => outer.identify_controller(of_drive),
-            None => of_drive,
         }
     }
 
-    fn create_cq(&self, command: &Command, tools: &mut Tools) -> Answered {
+    fn create_cq(&self, command: &Command, memory: &mut DriverMemory) -> Answered {
         let (number, entries) = self.queue_to_create(command)?;
         let (flags, vector) = (command.cdw(11), (command.cdw(11) >> 16) as u16);
         if flags & 1 == 0 {
@@ -149,7 +158,7 @@ impl SoftNvme {
         if interrupts && u32::from(vector) >= self.vectors() {
             return Err(Status::INVALID_INTERRUPT_VECTOR);
         }
-        let ring = new_ring(command, entries, ENTRY_BYTES.1, tools)?;
+        let ring = new_ring(command, entries, ENTRY_BYTES.1, memory)?;
         let mut pair = self.lock_pair(number.into()).ok_or(Status::INVALID_QUEUE_ID)?;
         if pair.completion.is_some() {
             return Err(Status::INVALID_QUEUE_ID);
@@ -157,11 +166,10 @@ impl SoftNvme {
         self.store_doorbell(number, true, 0);
         forget_shadow(&pair.side, number, true);
         pair.completion = Some(CompletionQueue::new(ring, interrupts.then_some(vector)));
-        pair.side.waiting.reserve(entries as usize);
         Ok(Answer::Done(0))
     }
 
-    fn create_sq(&self, command: &Command, tools: &mut Tools) -> Answered {
+    fn create_sq(&self, command: &Command, memory: &mut DriverMemory) -> Answered {
         let (number, entries) = self.queue_to_create(command)?;
         let (flags, cq) = (command.cdw(11), (command.cdw(11) >> 16) as u16);
         if flags & 1 == 0 {
@@ -170,7 +178,7 @@ impl SoftNvme {
         if cq == 0 || cq > self.admin().features.queue_max() {
             return Err(Status::INVALID_CQ);
         }
-        let ring = new_ring(command, entries, ENTRY_BYTES.0, tools)?;
+        let ring = new_ring(command, entries, ENTRY_BYTES.0, memory)?;
         // One after the other: no command but this one, under the admin queue's lock, makes or deletes queues.
         if self.lock_pair(number.into()).is_none_or(|pair| pair.side.submission.is_some()) {
             return Err(Status::INVALID_QUEUE_ID);
@@ -183,9 +191,8 @@ impl SoftNvme {
         forget_shadow(&pair.side, number, false);
         pair.side.submission = Some(SubmissionQueue::new(ring, cq));
         self.use_slot(number);
-        // Its first doorbell may say what the last one of an earlier queue of that number said.
+        // The first doorbell may have the value of the last one of an earlier queue of that number.
         self.call_attention(number.into());
-        pair.side.waiting.reserve(entries as usize);
         Ok(Answer::Done(0))
     }
 
@@ -195,7 +202,7 @@ impl SoftNvme {
         if number == 0 || number > self.admin().features.queue_max() {
             return Err(Status::INVALID_QUEUE_ID);
         }
-        if !(2..=self.options().queue_entries_max).contains(&entries) {
+        if !(2..=self.options.queue_entries_max).contains(&entries) {
             return Err(Status::INVALID_QUEUE_SIZE);
         }
         if !self.entry_sizes_are_set() {
@@ -215,18 +222,18 @@ impl SoftNvme {
             let shadow = side.shadow.as_ref();
             let heads = || self.doorbell_of(shadow, queue.cq, true);
             if let Some(completion) = completion {
-                // What was fetched is answered, as far as there is room: the driver is told by the deletion anyway.
-                for due in side.waiting.drain() {
+                // Fetched commands are answered, as far as there is room: the driver is told by the deletion anyway.
+                for cid in self.backend().withdraw(&mut side.state.own) {
                     if completion.room(1, heads).0 > 0 {
-                        let (cid, status) = (due.command.cid(), Status::ABORTED_SQ_DELETED);
-                        let _ = completion.post(number, queue.head, cid, status, 0);
+                        let _ =
+                            completion.post(number, queue.head, cid, Status::ABORTED_SQ_DELETED, 0);
                     }
                 }
                 completion.users = completion.users.saturating_sub(1);
                 signal = completion.take_signal(heads);
             }
-            side.waiting.clear();
-            side.answered.clear();
+            side.state.in_flight = 0;
+            side.state.answered.clear();
             self.store_doorbell(number, false, 0);
             Ok(Answer::Done(0))
         });
@@ -261,7 +268,7 @@ impl SoftNvme {
             0 => self.admin().events.abort(cid),
             _ => self.lock_pair(number.into()).is_some_and(|mut pair| {
                 pair.side.submission.is_some()
-                    && pair.side.waiting.abort(cid, Status::ABORT_REQUESTED)
+                    && self.backend().abort(&mut pair.side.state.own, cid)
             }),
         };
         if found && number != 0 {
@@ -285,12 +292,11 @@ impl SoftNvme {
             result
         };
         if number == feature::VOLATILE_WRITE_CACHE && value & 1 == 0 {
-            // What it holds goes to stable storage before it is off.
-            if self.flush_outer(Ticket::new(0, command.cid())) {
-                return Ok(Answer::Held);
-            }
-            for namespace in self.namespaces() {
-                namespace.flush().map_err(|_| Status::INTERNAL_ERROR)?;
+            // The cache is flushed before it is off.
+            match self.backend().flush(Ticket::new(0, command.cid())) {
+                None => return Ok(Answer::Held),
+                Some(Status::SUCCESS) => {}
+                Some(status) => return Err(status),
             }
         }
         Ok(Answer::Done(result))
@@ -308,15 +314,15 @@ impl SoftNvme {
         value.map(Answer::Done)
     }
 
-    fn get_log_page(&self, command: &Command, tools: &mut Tools) -> Answered {
+    fn get_log_page(&self, command: &Command, memory: &mut DriverMemory) -> Answered {
         let page = command.cdw(10) as u8;
         let dwords = u64::from(command.cdw(10) >> 16) | u64::from(command.cdw(11) & 0xFFFF) << 16;
         let len = (dwords + 1) * 4;
         let offset = u64::from(command.cdw(12)) | u64::from(command.cdw(13)) << 32;
-        if len > u64::from(self.target().transfer_bytes_max) || !offset.is_multiple_of(4) {
+        if len > u64::from(self.transfer_bytes_max()) || !offset.is_multiple_of(4) {
             return Err(Status::INVALID_FIELD);
         }
-        let changed = page == logs::CHANGED_NAMESPACES && self.outer_namespaces().is_some();
+        let changed = page == logs::CHANGED_NAMESPACES && self.options.is_shared;
         let whole = match changed {
             true => logs::changed_namespaces(self.admin().changed.iter().copied()),
             false => {
@@ -327,9 +333,9 @@ impl SoftNvme {
         };
         let start = usize::try_from(offset).ok().filter(|start| *start < whole.len());
         let mut data = whole[start.ok_or(Status::INVALID_FIELD)?..].to_vec();
-        // What lies behind a page reads as zeroes.
+        // Bytes behind a page read as zeroes.
         data.resize(len as usize, 0);
-        let answered = answer(command, &data, tools)?;
+        let answered = answer(command, &data, memory)?;
         const RETAIN_EVENT: u32 = 1 << 15;
         if command.cdw(10) & RETAIN_EVENT == 0 {
             let mut admin = self.admin();
@@ -341,13 +347,13 @@ impl SoftNvme {
         Ok(answered)
     }
 
-    /// What all queues counted since the controller was made.
+    /// Returns the sum of all queues' counters since the controller was made.
     fn counts(&self) -> Counts {
         let mut sum = Counts::default();
         // The admin queue's lock is held, and it counts nothing.
-        for number in 1..=usize::from(self.options().queues_max) {
+        for number in 1..=usize::from(self.options.queues_max) {
             if let Some(pair) = self.lock_pair(number) {
-                let counts = pair.side.tools.counts;
+                let counts = pair.side.state.counts;
                 sum.reads += counts.reads;
                 sum.writes += counts.writes;
                 sum.bytes_read += counts.bytes_read;
@@ -359,8 +365,9 @@ impl SoftNvme {
     }
 
     fn has_io_queues(&self) -> bool {
-        let made = |pair: &Pair| pair.side.submission.is_some() || pair.completion.is_some();
-        (1..=usize::from(self.options().queues_max))
+        let made =
+            |pair: &Pair<B::Queue>| pair.side.submission.is_some() || pair.completion.is_some();
+        (1..=usize::from(self.options.queues_max))
             .any(|number| self.lock_pair(number).is_some_and(|pair| made(&pair)))
     }
 
@@ -370,19 +377,14 @@ impl SoftNvme {
 }
 
 /// Sends data to where an admin command wants it.
-fn answer(command: &Command, data: &[u8], tools: &mut Tools) -> Answered {
-    Walk { table: &tools.table, last: &mut tools.last, extents: &mut tools.extents }.prps(
-        command.prp1(),
-        command.prp2(),
-        data.len() as u32,
-        Direction::ToDriver,
-    )?;
-    DmaSpan::new(&tools.table, &tools.extents).copy_from(data);
+fn answer(command: &Command, data: &[u8], memory: &mut DriverMemory) -> Answered {
+    memory.prps(command, data.len() as u32, Direction::ToDriver)?;
+    memory.span().copy_from(data);
     Ok(Answer::Done(0))
 }
 
 /// A queue of that number begins: its doorbell in the driver's memory is that of no queue.
-fn forget_shadow(side: &Side, number: u16, is_completion: bool) {
+fn forget_shadow<Q>(side: &Side<Q>, number: u16, is_completion: bool) {
     if let Some(shadow) = &side.shadow {
         shadow.forget(number, is_completion);
     }
@@ -392,13 +394,13 @@ fn new_ring(
     command: &Command,
     entries: u32,
     entry_bytes: usize,
-    tools: &Tools,
+    memory: &DriverMemory,
 ) -> Result<Ring, Status> {
     if !command.prp1().is_multiple_of(PAGE_BYTES as u64) {
         return Err(Status::INVALID_PRP_OFFSET);
     }
     let mut ring = Ring::new(command.prp1(), entries, entry_bytes);
-    if !ring.resolve(&tools.table) {
+    if !ring.resolve(&memory.table) {
         return Err(Status::DATA_TRANSFER_ERROR);
     }
     Ok(ring)

@@ -13,9 +13,9 @@ const PAGE_BYTES: u64 = 4096;
 /// Most ranges that can be open.
 const REGIONS_MAX: usize = 4096;
 
-/// What is open: disjoint ranges, sorted.
+/// The memory that is open: disjoint ranges, sorted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DmaTable {
+pub struct DmaTable {
     regions: Vec<Region>,
 }
 
@@ -28,7 +28,7 @@ struct Region {
 
 /// A range of a table's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub struct Extent {
     region: u32,
     len: u32,
     offset: u64,
@@ -37,24 +37,29 @@ pub(crate) struct Extent {
 impl Extent {
     /// Length, bytes.
     #[inline]
-    pub(crate) fn len(self) -> usize {
+    #[must_use]
+    pub fn len_bytes(self) -> usize {
         self.len as usize
     }
 
-    /// As a part of the table's memory ([`DmaTable::mappings`]).
+    /// Returns the extent as a part of the table's mappings ([`DmaTable::mappings`]).
     #[inline]
-    pub(crate) fn segment(self) -> Segment {
+    #[must_use]
+    pub fn segment(self) -> Segment {
         Segment { region: self.region, offset_bytes: self.offset, len_bytes: self.len }
     }
 }
 
 /// The region that was found last: most commands find theirs there.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LastHit(u32);
+pub struct LastHit(u32);
 
 impl DmaTable {
-    /// This table and one range more.
-    pub(crate) fn with(&self, iova: u64, memory: DmaMemory) -> Result<Self> {
+    /// Returns this table with one range more.
+    ///
+    /// # Errors
+    /// `Invalid` for a range that is not of pages, `Exists` if it overlaps what is open, `Limit` if too many are open.
+    pub fn with(&self, iova: u64, memory: DmaMemory) -> Result<Self> {
         let len = memory.bytes().len() as u64;
         let range = format!("{len} bytes of memory at {iova:#x} for a device");
         if len == 0 || !iova.is_multiple_of(PAGE_BYTES) || iova.checked_add(len).is_none() {
@@ -76,8 +81,11 @@ impl DmaTable {
         Ok(Self { regions })
     }
 
-    /// This table without what lies in a range. `Invalid` if something is only partly inside, `NotFound` if nothing is inside.
-    pub(crate) fn without(&self, iova: u64, len: u64) -> Result<Self> {
+    /// Returns this table without the ranges that lie in one.
+    ///
+    /// # Errors
+    /// `Invalid` if one is only partly inside, `NotFound` if none is inside.
+    pub fn without(&self, iova: u64, len: u64) -> Result<Self> {
         let range = || format!("closing {len} bytes of memory at {iova:#x} for a device");
         let last = iova.saturating_add(len.saturating_sub(1));
         let meets = |region: &Region| {
@@ -99,7 +107,7 @@ impl DmaTable {
 
     /// Finds `len` bytes at `iova`, all in one range.
     #[inline(always)]
-    pub(crate) fn find(&self, iova: u64, len: u32, last: &mut LastHit) -> Option<Extent> {
+    pub fn find(&self, iova: u64, len: u32, last: &mut LastHit) -> Option<Extent> {
         if let Some(region) = self.regions.get(last.0 as usize) {
             let offset = iova.wrapping_sub(region.iova);
             if offset < region.len && u64::from(len) <= region.len - offset {
@@ -121,42 +129,45 @@ impl DmaTable {
         Some(Extent { region: at as u32, len, offset })
     }
 
-    /// The bytes around an extent, and where in them it begins.
+    /// Returns the bytes around an extent, and where in them it begins.
     #[inline(always)]
-    pub(crate) fn bytes(&self, extent: Extent) -> Option<(SharedBytes<'_>, usize)> {
+    pub fn bytes(&self, extent: Extent) -> Option<(SharedBytes<'_>, usize)> {
         let region = self.regions.get(extent.region as usize)?;
         Some((region.memory.bytes(), extent.offset as usize))
     }
 
-    /// Whether the device may write there.
+    /// Returns whether the device may write there.
     #[inline(always)]
-    pub(crate) fn is_writable(&self, extent: Extent) -> bool {
+    pub fn is_writable(&self, extent: Extent) -> bool {
         self.bytes(extent).is_some_and(|(bytes, _)| bytes.is_writable())
     }
 
-    /// What keeps an extent's bytes, and where in them it begins.
-    pub(crate) fn memory(&self, extent: Extent) -> Option<(DmaMemory, usize)> {
+    /// Returns the memory that an extent lies in, and where in it the extent begins.
+    #[must_use]
+    pub fn memory(&self, extent: Extent) -> Option<(DmaMemory, usize)> {
         let region = self.regions.get(extent.region as usize)?;
         Some((region.memory.clone(), extent.offset as usize))
     }
 
-    /// What is mapped, in the order by which extents name it; `None` if some of it is memory of this process.
-    pub(crate) fn mappings(&self) -> Option<Vec<Arc<Mapping>>> {
+    /// Returns the mappings that are open, in the order by which segments name them ([`Extent::segment`]); `None` if some of the memory is of
+    /// this process.
+    #[must_use]
+    pub fn mappings(&self) -> Option<Vec<Arc<Mapping>>> {
         self.regions.iter().map(|region| region.memory.mapping().cloned()).collect()
     }
 
     /// Cuts a list to its first `len` bytes.
-    pub(crate) fn truncate(list: &mut Vec<Extent>, len: usize) {
+    pub fn truncate(list: &mut Vec<Extent>, len: usize) {
         let mut rest = len;
         list.retain_mut(|extent| {
             extent.len = extent.len.min(u32::try_from(rest).unwrap_or(u32::MAX));
-            rest -= extent.len();
+            rest -= extent.len_bytes();
             extent.len > 0
         });
     }
 
-    /// Cuts a list after `len` bytes: what is behind them.
-    pub(crate) fn split_off(list: &mut Vec<Extent>, len: usize) -> Vec<Extent> {
+    /// Cuts a list after `len` bytes, and returns the rest.
+    pub fn split_off(list: &mut Vec<Extent>, len: usize) -> Vec<Extent> {
         let (mut rest, mut behind) = (len, Vec::new());
         for extent in list.iter() {
             let before = u32::try_from(rest).unwrap_or(u32::MAX).min(extent.len);
@@ -172,7 +183,7 @@ impl DmaTable {
 
     /// Appends an extent to a list, or lengthens the last one by it.
     #[inline]
-    pub(crate) fn append(list: &mut Vec<Extent>, next: Extent) {
+    pub fn append(list: &mut Vec<Extent>, next: Extent) {
         if let Some(last) = list.last_mut()
             && last.region == next.region
             && last.offset + u64::from(last.len) == next.offset
@@ -184,37 +195,40 @@ impl DmaTable {
     }
 }
 
-/// The memory that a command names, piece by piece.
+/// The memory of a command, piece by piece.
 #[derive(Clone, Copy)]
-pub(crate) struct DmaSpan<'a> {
+pub struct DmaSpan<'a> {
     table: &'a DmaTable,
     extents: &'a [Extent],
 }
 
 /// A piece: bytes, where it begins in them, and how long it is.
-pub(crate) type Piece<'a> = (SharedBytes<'a>, usize, usize);
+pub type Piece<'a> = (SharedBytes<'a>, usize, usize);
 
 impl<'a> DmaSpan<'a> {
+    /// Returns the memory of these extents of a table.
     #[inline]
-    pub(crate) fn new(table: &'a DmaTable, extents: &'a [Extent]) -> Self {
+    #[must_use]
+    pub fn new(table: &'a DmaTable, extents: &'a [Extent]) -> Self {
         Self { table, extents }
     }
 
+    /// Returns the pieces, in order.
     #[inline]
-    pub(crate) fn pieces(self) -> impl Iterator<Item = Piece<'a>> {
+    pub fn pieces(self) -> impl Iterator<Item = Piece<'a>> {
         self.extents.iter().filter_map(move |extent| {
             let (bytes, offset) = self.table.bytes(*extent)?;
-            Some((bytes, offset, extent.len()))
+            Some((bytes, offset, extent.len_bytes()))
         })
     }
 
     /// Length of all, bytes.
-    pub(crate) fn len(self) -> usize {
-        self.extents.iter().map(|extent| extent.len()).sum()
+    pub fn len_bytes(self) -> usize {
+        self.extents.iter().map(|extent| extent.len_bytes()).sum()
     }
 
     /// Copies all of it out; `into` has its length.
-    pub(crate) fn copy_to(self, into: &mut [u8]) {
+    pub fn copy_to(self, into: &mut [u8]) {
         let mut rest = into;
         for (bytes, offset, len) in self.pieces() {
             let (now, later) = rest.split_at_mut(len.min(rest.len()));
@@ -224,7 +238,7 @@ impl<'a> DmaSpan<'a> {
     }
 
     /// Copies `from` into it, as far as either goes.
-    pub(crate) fn copy_from(self, from: &[u8]) {
+    pub fn copy_from(self, from: &[u8]) {
         let mut rest = from;
         for (bytes, offset, len) in self.pieces() {
             let (now, later) = rest.split_at(len.min(rest.len()));
@@ -235,7 +249,7 @@ impl<'a> DmaSpan<'a> {
 }
 
 /// A table that several share.
-pub(crate) type SharedTable = Arc<DmaTable>;
+pub type SharedTable = Arc<DmaTable>;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use qpair_memory::{DmaMemory, SharedBytes};
 
-use crate::dma::{DmaTable, LastHit};
+use qpair_pci::model::{DmaTable, LastHit};
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -50,7 +50,7 @@ impl Ring {
         }
         let mut first = 0;
         for extent in extents {
-            let entries = (extent.len() / self.entry_bytes) as u32;
+            let entries = (extent.len_bytes() / self.entry_bytes) as u32;
             if let Some((memory, offset)) = table.memory(extent) {
                 self.segments.push(Segment { first, entries, memory, offset });
             }

@@ -3,7 +3,7 @@
 use qpair_nvme_wire::command::{admin, io};
 use qpair_nvme_wire::{IDENTIFY_BYTES, Status};
 
-use super::queue::Counts;
+use crate::backend::{Counts, Names};
 
 pub(crate) const ERRORS: u8 = 0x01;
 const HEALTH: u8 = 0x02;
@@ -69,7 +69,7 @@ fn health(counts: Counts) -> Vec<u8> {
     page
 }
 
-/// Which commands there are, and which of them change blocks.
+/// Returns the log of commands, and of which of them change blocks.
 /// `more`: admin commands that not every controller has.
 fn effects(more: &[u8]) -> Vec<u8> {
     const SUPPORTED: u32 = 1;
@@ -103,14 +103,6 @@ fn effects(more: &[u8]) -> Vec<u8> {
         put(1024, opcode, SUPPORTED | CHANGES_BLOCKS);
     }
     page
-}
-
-/// Names of a namespace that no other one has; zeroes: it has none of the kind.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Names {
-    pub(crate) eui64: [u8; 8],
-    pub(crate) nguid: [u8; 16],
-    pub(crate) uuid: [u8; 16],
 }
 
 /// Identification descriptors of a namespace (Base §5.17.2.3).

@@ -1,17 +1,18 @@
 //! PRP lists against a model, queues that wrap, and drivers that are wrong or in a hurry.
 
-use crate::host;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::host::{DATA, Host, IOVA, MEMORY_BYTES, transfer};
 use qpair_block::ErrorKind;
 use qpair_memory::{DmaMemory, Mapping};
-use qpair_nvme_wire::command::{DEALLOCATE, admin, io};
+use qpair_nvme_device::ControllerOptions;
+use qpair_nvme_wire::command::io;
 use qpair_nvme_wire::registers::{CC, CC_RUN, CSTS, CSTS_FATAL, CSTS_READY, doorbell};
 use qpair_nvme_wire::{Command, Status};
 use qpair_pci::{IrqEvent, PciDevice};
-use qpair_softdev::{SoftNvme, SoftNvmeOptions};
+
+use crate::blocks::{Host, device, options, small};
+use crate::host::{self, DATA, IOVA, MEMORY_BYTES, transfer};
 
 /// Lays out PRP entries for `len` bytes over random pages of the data area; the addresses page by page, as a model reads them.
 fn scatter(
@@ -59,7 +60,8 @@ fn scatter(
 
 #[test]
 fn prp_lists_against_a_model() {
-    let mut host = Host::new("size=16MiB,mdts=10");
+    let mut host =
+        Host::of(device(ControllerOptions { mdts: 10, ..options() }, &[(16 << 20, 512)]));
     let mut queue = host.queue(1, 4, None);
     let lists = host.page(4);
     for seed in 0..120 {
@@ -97,7 +99,7 @@ fn prp_lists_against_a_model() {
 
 #[test]
 fn addresses_that_are_wrong() {
-    let mut host = Host::new("size=16MiB,mdts=5");
+    let mut host = Host::of(device(options(), &[(16 << 20, 512)]));
     let mut queue = host.queue(1, 4, None);
     let list = host.page(1);
     let end = IOVA + MEMORY_BYTES as u64;
@@ -129,46 +131,8 @@ fn addresses_that_are_wrong() {
 }
 
 #[test]
-fn commands_that_are_wrong() {
-    let mut host = Host::new("size=1MiB");
-    let mut queue = host.queue(1, 4, None);
-    let mut is = |command: Command, status| assert_eq!(host.status(&mut queue, command), status);
-    is(transfer(io::READ, 2048, 1, DATA), Status::LBA_OUT_OF_RANGE);
-    is(transfer(io::READ, 2047, 2, DATA), Status::LBA_OUT_OF_RANGE);
-    is(transfer(io::WRITE, u64::MAX, 1, DATA), Status::LBA_OUT_OF_RANGE);
-    is(transfer(io::WRITE, u64::MAX - 3, 8, DATA), Status::LBA_OUT_OF_RANGE);
-    is(Command::blocks_of(io::WRITE_ZEROES, 1, 2000, 49), Status::LBA_OUT_OF_RANGE);
-    for nsid in [0, 2, u32::MAX] {
-        let mut read = transfer(io::READ, 0, 1, DATA);
-        read.0[1] = nsid;
-        is(read, Status::INVALID_NAMESPACE);
-    }
-    is(Command::new(0x7F, 1), Status::INVALID_OPCODE);
-    for wrong in [1 << 14, 1 << 15, 1 << 8, 1 << 9] {
-        let mut read = transfer(io::READ, 0, 1, DATA);
-        read.0[0] |= wrong;
-        is(read, Status::INVALID_FIELD);
-    }
-    let mut deallocate = Command::new(io::DATASET_MANAGEMENT, 1);
-    deallocate.0[10] = 255;
-    deallocate.0[11] = DEALLOCATE;
-    deallocate.set_prps(DATA, 0);
-    is(deallocate, Status::SUCCESS);
-    deallocate.set_prps(DATA + 4, DATA + 4096);
-    is(deallocate, Status::SUCCESS);
-    deallocate.set_prps(DATA + 4, 8);
-    is(deallocate, Status::INVALID_PRP_OFFSET);
-    host.put(
-        DATA,
-        &qpair_nvme_wire::Range { attributes: 0, blocks: 9, first_block: 2040 }.encode(),
-    );
-    deallocate.set_prps(DATA, 0);
-    assert_eq!(host.status(&mut queue, deallocate), Status::LBA_OUT_OF_RANGE);
-}
-
-#[test]
 fn queues_wrap_and_are_never_overrun() {
-    let mut host = Host::new("size=1MiB");
+    let mut host = small(options());
     for entries in [2, 3, 8, 17] {
         let mut queue = host.queue(1, entries, None);
         let mut rng = fastrand::Rng::with_seed(entries.into());
@@ -198,7 +162,7 @@ fn queues_wrap_and_are_never_overrun() {
 
 #[test]
 fn nothing_is_written_over_what_the_driver_has_not_acknowledged() {
-    let mut host = Host::new("size=1MiB,queues=2");
+    let mut host = small(ControllerOptions { queues_max: 2, ..options() });
     // Many more commands fit the submission queue than completions fit the other.
     let (sq, cq) = (host.page(1), host.page(1));
     assert_eq!(host.admin_status(Command::create_cq(1, 4, cq, None)), Status::SUCCESS);
@@ -228,7 +192,7 @@ fn nothing_is_written_over_what_the_driver_has_not_acknowledged() {
 
 #[test]
 fn interrupts_come_once_for_what_is_new() {
-    let mut host = Host::new("size=1MiB,queues=2");
+    let mut host = small(ControllerOptions { queues_max: 2, ..options() });
     let event = || rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
     let (one, admin) = (event(), event());
     let set = |vector, event: &std::os::fd::OwnedFd| {
@@ -272,7 +236,7 @@ fn interrupts_come_once_for_what_is_new() {
 
 #[test]
 fn memory_that_is_closed_is_not_touched() {
-    let mut host = Host::new("size=1MiB");
+    let mut host = small(options());
     let mut queue = host.queue(1, 8, None);
     let more = 0x1_0000;
     let (memory, _file) = Mapping::new_file(8192).unwrap();
@@ -305,7 +269,7 @@ fn memory_that_is_closed_is_not_touched() {
 
 #[test]
 fn removal_and_insertion() {
-    let mut host = Host::new("size=1MiB");
+    let mut host = small(options());
     let mut queue = host.queue(1, 8, None);
     host.push(&mut queue, &transfer(io::READ, 0, 1, DATA));
     host.ring(&queue);
@@ -321,85 +285,10 @@ fn removal_and_insertion() {
     host.enable();
 }
 
-#[test]
-fn what_waits_is_aborted_or_told_of_by_deletion() {
-    let mut host = Host::new("size=1MiB,timeout_rate=1");
-    let mut queue = host.queue(1, 8, None);
-    for cid in 0..5 {
-        let mut command = transfer(io::READ, 0, 1, DATA);
-        command.set_cid(cid);
-        host.push(&mut queue, &command);
-    }
-    host.ring(&queue);
-    let stepped = host.device.step(1);
-    assert!(stepped.progress && stepped.due.is_none() && host.peek(&queue).is_none());
-    assert_eq!(host.admin(Command::abort(1, 3)).result, 0);
-    assert_eq!(host.admin(Command::abort(1, 7)).result, 1);
-    assert_eq!(host.admin(Command::abort(2, 3)).result, 1);
-    host.device.step(1);
-    let entry = host.pop(&mut queue).unwrap();
-    assert_eq!((entry.cid, entry.status), (3, Status::ABORT_REQUESTED));
-    assert!(host.pop(&mut queue).is_none());
-    let delete = Command::delete_queue(admin::DELETE_SQ, 1);
-    assert_eq!(host.admin_status(delete), Status::SUCCESS);
-    let mut cids: Vec<_> = std::iter::from_fn(|| host.pop(&mut queue))
-        .map(|entry| {
-            assert_eq!(entry.status, Status::ABORTED_SQ_DELETED);
-            entry.cid
-        })
-        .collect();
-    cids.sort_unstable();
-    assert_eq!(cids, [0, 1, 2, 4]);
-}
-
-#[test]
-fn commands_wait_until_they_are_due() {
-    let mut host = Host::new("size=1MiB,profile=optane");
-    let mut queue = host.queue(1, 8, None);
-    host.push(&mut queue, &transfer(io::READ, 0, 8, DATA));
-    host.ring(&queue);
-    let due = host.device.step(1).due.expect("something takes time");
-    while std::time::Instant::now() < due {
-        host.device.step(1);
-        std::hint::spin_loop();
-    }
-    host.device.step(1);
-    assert_eq!(host.pop(&mut queue).map(|entry| entry.status), Some(Status::SUCCESS));
-}
-
-#[test]
-fn faults_by_number() {
-    let mut host = Host::new("size=1MiB,fatal_after=3");
-    let mut queue = host.queue(1, 8, None);
-    assert_eq!(host.status(&mut queue, transfer(io::READ, 0, 1, DATA)), Status::SUCCESS);
-    assert_eq!(host.status(&mut queue, transfer(io::READ, 0, 1, DATA)), Status::SUCCESS);
-    host.push(&mut queue, &transfer(io::READ, 0, 1, DATA));
-    host.ring(&queue);
-    host.device.step_all();
-    assert!(host.peek(&queue).is_none());
-    assert_eq!(host.read32(CSTS), CSTS_READY | CSTS_FATAL);
-    host.disable();
-    host.enable();
-
-    let mut host = Host::new("size=1MiB,corrupt_rate=1,seed=3");
-    let mut queue = host.queue(1, 8, None);
-    assert_eq!(host.status(&mut queue, transfer(io::READ, 0, 8, DATA)), Status::SUCCESS);
-    let ones: u32 = host.get(DATA, 4096).iter().map(|byte| byte.count_ones()).sum();
-    assert_eq!(ones, 1, "one bit of zeroes");
-
-    let mut host = Host::new("size=1MiB,power_cut_after=2,cache=on");
-    let mut queue = host.queue(1, 8, None);
-    assert_eq!(host.status(&mut queue, transfer(io::WRITE, 0, 8, DATA)), Status::SUCCESS);
-    host.push(&mut queue, &transfer(io::READ, 0, 1, DATA));
-    host.ring(&queue);
-    host.device.step_all();
-    assert_eq!(host.read32(CSTS), u32::MAX);
-}
-
 /// Two threads step while a third resets, opens and closes memory, pulls and plugs.
 #[test]
 fn resets_at_any_moment() {
-    let device = SoftNvme::new(SoftNvmeOptions::parse("size=1MiB,queues=2").unwrap()).unwrap();
+    let device = device(ControllerOptions { queues_max: 2, ..options() }, &[(1 << 20, 512)]);
     let mut host = Host::unready(device.clone());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

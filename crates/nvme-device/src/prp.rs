@@ -2,41 +2,90 @@
 //!
 //! A walk ends: each page of a list but the last holds at least 511 entries of data after the first one, however its chain is laid.
 
-use qpair_nvme_wire::{PAGE_BYTES, Status};
-
-use crate::dma::{DmaTable, Extent, LastHit};
+use qpair_block::Segment;
+use qpair_nvme_wire::{Command, PAGE_BYTES, Range, Status};
+use qpair_pci::model::{DmaSpan, DmaTable, Extent, LastHit, SharedTable};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const ENTRY_BYTES: u64 = 8;
 
-/// Which way data goes.
+/// Bytes of as many ranges as one command can name.
+pub const RANGES_BYTES_MAX: usize = 256 * Range::BYTES;
+
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub enum Direction {
     /// The device reads the driver's memory.
     FromDriver,
     /// The device writes the driver's memory.
     ToDriver,
 }
 
-/// A look at a driver's memory for one command.
-pub(crate) struct Walk<'a> {
-    pub(crate) table: &'a DmaTable,
-    pub(crate) last: &'a mut LastHit,
-    /// What was found: emptied first.
-    pub(crate) extents: &'a mut Vec<Extent>,
+/// The memory that a driver has opened, and the part of it that one command names.
+#[derive(Debug, Default)]
+pub struct DriverMemory {
+    pub(crate) table: SharedTable,
+    pub(crate) last: LastHit,
+    extents: Vec<Extent>,
 }
 
-impl Walk<'_> {
-    /// Finds the memory of `len` bytes that two PRP entries name.
+impl DriverMemory {
+    /// Finds the memory of `len` bytes that a command's PRP entries name.
+    ///
+    /// # Errors
+    /// An entry is wrong, or its memory is not open.
     #[inline]
-    pub(crate) fn prps(
+    pub fn prps(
         &mut self,
-        prp1: u64,
-        prp2: u64,
+        command: &Command,
         len: u32,
         direction: Direction,
     ) -> Result<(), Status> {
-        self.extents.clear();
+        let Self { table, last, extents } = self;
+        extents.clear();
+        Walk { table, last, extents }.prps(command.prp1(), command.prp2(), len, direction)
+    }
+
+    /// Reads the ranges that a Dataset Management command names, but empty ones, once: the driver may be changing them.
+    ///
+    /// # Errors
+    /// As [`Self::prps`].
+    pub fn ranges<'l>(
+        &mut self,
+        command: &Command,
+        list: &'l mut [u8; RANGES_BYTES_MAX],
+    ) -> Result<impl Iterator<Item = Range> + Clone + use<'l>, Status> {
+        let len = ((command.cdw(10) & 0xFF) as usize + 1) * Range::BYTES;
+        self.prps(command, len as u32, Direction::FromDriver)?;
+        let list = &mut list[..len];
+        self.span().copy_to(list);
+        let (chunks, _) = list.as_chunks::<{ Range::BYTES }>();
+        Ok(chunks.iter().map(Range::decode).filter(|range| range.blocks > 0))
+    }
+
+    /// Returns the memory that was found last.
+    #[inline]
+    #[must_use]
+    pub fn span(&self) -> DmaSpan<'_> {
+        DmaSpan::new(&self.table, &self.extents)
+    }
+
+    /// Returns the memory that was found last, as parts of the table's mappings.
+    pub fn segments(&self) -> impl Iterator<Item = Segment> {
+        self.extents.iter().map(|extent| extent.segment())
+    }
+}
+
+/// A look at a driver's memory for one command.
+struct Walk<'a> {
+    table: &'a DmaTable,
+    last: &'a mut LastHit,
+    extents: &'a mut Vec<Extent>,
+}
+
+impl Walk<'_> {
+    #[inline]
+    fn prps(&mut self, prp1: u64, prp2: u64, len: u32, direction: Direction) -> Result<(), Status> {
         if !prp1.is_multiple_of(4) {
             return Err(Status::INVALID_PRP_OFFSET);
         }

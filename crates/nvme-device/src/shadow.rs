@@ -8,8 +8,8 @@ use qpair_memory::DmaMemory;
 use qpair_memory::doorbell::{self, DoorbellWord as _, SharedWord};
 use qpair_nvme_wire::{PAGE_BYTES, Status};
 
-use super::device::doorbell_at;
-use crate::dma::{DmaTable, LastHit};
+use crate::device::doorbell_at;
+use qpair_pci::model::{DmaTable, LastHit};
 
 /// The two pages, for one queue pair's lock.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Shadow {
 #[derive(Clone, Debug)]
 struct Page {
     iova: u64,
-    /// Its memory, and where in it the page begins; `None`: it is not open now.
+    /// The page's memory, and where in it the page begins; `None`: the memory is not open now.
     found: Option<(DmaMemory, usize)>,
 }
 

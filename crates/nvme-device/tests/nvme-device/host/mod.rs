@@ -10,7 +10,6 @@ use qpair_nvme_wire::command::admin;
 use qpair_nvme_wire::registers::{ACQ, AQA, ASQ, CC, CC_RUN, CSTS, CSTS_READY, doorbell};
 use qpair_nvme_wire::{Command, Completion, Status};
 use qpair_pci::PciDevice;
-use qpair_softdev::{SoftNvme, SoftNvmeOptions};
 
 /// Where the driver's memory is for the device.
 pub(crate) const IOVA: u64 = 0x7F00_0000_0000;
@@ -29,24 +28,24 @@ pub(crate) struct Queue {
     pub(crate) phase: bool,
 }
 
-pub(crate) struct Host {
-    pub(crate) device: Arc<SoftNvme>,
+/// A driver of one device.
+pub(crate) struct Host<D> {
+    pub(crate) device: Arc<D>,
     pub(crate) memory: Arc<Mapping>,
     pub(crate) admin: Queue,
     next_page: u64,
 }
 
-impl Host {
-    /// A controller that is ready, with its admin queues.
-    pub(crate) fn new(options: &str) -> Self {
-        let device = SoftNvme::new(SoftNvmeOptions::parse(options).unwrap()).unwrap();
+impl<D: PciDevice> Host<D> {
+    /// A controller that is made ready, with its admin queues.
+    pub(crate) fn of(device: Arc<D>) -> Self {
         let mut host = Self::unready(device);
         host.enable();
         host
     }
 
     /// Memory opened to a controller, and nothing more.
-    pub(crate) fn unready(device: Arc<SoftNvme>) -> Self {
+    pub(crate) fn unready(device: Arc<D>) -> Self {
         let (memory, _file) = Mapping::new_file(MEMORY_BYTES).unwrap();
         device.map_dma(IOVA, DmaMemory::of_mapping(memory.clone())).unwrap();
         let admin = queue(0, 32, IOVA);

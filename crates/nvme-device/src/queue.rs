@@ -1,18 +1,16 @@
 //! Submission and completion queues, and what a controller keeps for each number of a queue pair.
 //!
-//! What always holds: indices are below the queue's entries, whatever a doorbell says; a completion entry that the driver has not
+//! Invariants: indices are below the queue's entries, whatever a doorbell says; a completion entry that the driver has not
 //! acknowledged is not written over; the last dword of an entry, with the phase, is stored last.
-
-use std::collections::VecDeque;
 
 use qpair_memory::SharedBytes;
 use qpair_nvme_wire::{COMPLETION_BYTES, Command, Completion, SUBMISSION_BYTES, Status};
 
-use super::ring::Ring;
-use super::shadow::{EventIndex, Shadow};
-use super::waiting::Waiting;
-use crate::dma::{Extent, LastHit, SharedTable};
-use crate::medium::Scratch;
+use qpair_pci::model::{LastHit, SharedTable};
+
+use crate::backend::QueueState;
+use crate::ring::Ring;
+use crate::shadow::{EventIndex, Shadow};
 
 /// The driver did not leave a queue's memory open.
 #[derive(Debug)]
@@ -111,7 +109,7 @@ impl CompletionQueue {
     /// The driver need not ring for its head: there is a thread that looks.
     #[inline]
     pub(crate) fn be_quiet(&mut self, shadow: &Shadow, number: u16) {
-        // What is known falls back while nothing asks for it; by a whole queue, the driver would come to the index again.
+        // The known head falls back while nothing asks for it; by a whole queue, the driver would come to the index again.
         if self.room_known() < self.ring.entries() / 8 * 7
             && let Some(head) = shadow.load(number, true)
         {
@@ -163,6 +161,7 @@ impl CompletionQueue {
     }
 
     /// Takes the value of the head doorbell. False: there can be none such.
+    #[inline]
     fn refresh(&mut self, doorbell: u32) -> bool {
         let entries = self.ring.entries();
         if doorbell == self.head {
@@ -174,7 +173,7 @@ impl CompletionQueue {
             return false;
         }
         self.head = doorbell;
-        // What it had not seen when it rang is news: perhaps it looked just before that was posted.
+        // Entries that the driver had not seen when it rang are news: perhaps it looked just before they were posted.
         self.wake |= self.head != self.tail;
         true
     }
@@ -233,52 +232,27 @@ fn next(index: u32, entries: u32) -> u32 {
     if index + 1 == entries { 0 } else { index + 1 }
 }
 
-/// Of a submission queue, for the log of the drive's health.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) reads: u64,
-    pub(crate) writes: u64,
-    pub(crate) bytes_read: u64,
-    pub(crate) bytes_written: u64,
-    pub(crate) media_errors: u64,
-}
-
-/// What executing commands needs, whatever the queue.
+/// A submission queue, and what was fetched from it. `Q`: of the backend.
 #[derive(Debug, Default)]
-pub(crate) struct Tools {
-    pub(crate) table: SharedTable,
-    pub(crate) last: LastHit,
-    pub(crate) extents: Vec<Extent>,
-    pub(crate) scratch: Scratch,
-    pub(crate) counts: Counts,
-}
-
-/// A submission queue, and what was fetched from it.
-#[derive(Debug, Default)]
-pub(crate) struct Side {
+pub(crate) struct Side<Q> {
     pub(crate) submission: Option<SubmissionQueue>,
     /// Where the driver has its doorbells in its memory.
     pub(crate) shadow: Option<Shadow>,
-    pub(crate) waiting: Waiting,
-    /// Commands that were handed out and are not answered yet.
-    pub(crate) handed: u32,
-    /// Answers that are not posted yet: identifiers of commands, and how they ended.
-    pub(crate) answered: VecDeque<(u16, Status)>,
-    pub(crate) tools: Tools,
+    pub(crate) state: QueueState<Q>,
 }
 
 /// One number of a queue pair. Under a lock of its own, taken once for each step.
 #[derive(Debug, Default)]
-pub(crate) struct Pair {
-    pub(crate) side: Side,
+pub(crate) struct Pair<Q> {
+    pub(crate) side: Side<Q>,
     pub(crate) completion: Option<CompletionQueue>,
 }
 
-impl Pair {
-    /// The table of memory is another one from now on. Rings that are not in it any more are not reached any more.
+impl<Q> Pair<Q> {
+    /// Works with another table of memory. Rings that are not in it are not reached any more.
     pub(crate) fn set_table(&mut self, table: &SharedTable) {
-        self.side.tools.table = table.clone();
-        self.side.tools.last = LastHit::default();
+        self.side.state.memory.table = table.clone();
+        self.side.state.memory.last = LastHit::default();
         if let Some(shadow) = &mut self.side.shadow {
             shadow.resolve(table);
         }
@@ -290,12 +264,12 @@ impl Pair {
         }
     }
 
-    /// There are no queues any more.
+    /// Deletes the queues.
     pub(crate) fn clear(&mut self) {
         self.side.submission = None;
         self.side.shadow = None;
-        self.side.waiting.clear();
-        self.side.answered.clear();
+        self.side.state.in_flight = 0;
+        self.side.state.answered.clear();
         self.completion = None;
     }
 }

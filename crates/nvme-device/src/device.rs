@@ -5,29 +5,25 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{DmaMemory, Mapping};
-use qpair_nvme_wire::registers::{DOORBELLS, GONE};
+use qpair_nvme_wire::command::feature;
+use qpair_nvme_wire::registers::{CSTS_READY, DOORBELLS, GONE};
 use qpair_pci::{IrqEvent, Listened, PciDevice, SharedArea, Stepped};
 
-use super::admin::Admin;
-use super::control::Control;
-use super::events::Events;
-use super::features::Features;
-use super::io::Target;
-use super::namespace::Namespace;
-use super::options::{Doorbells, SoftNvmeOptions};
-use super::outer::{Outer, OuterOptions};
-use super::queue::Pair;
-use super::shadow::Shadow;
-use super::step::Slot;
-use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
-use crate::dma::{DmaTable, SharedTable};
-use crate::faults::{Faults, Plan};
-use crate::flash::Flash;
-use crate::lock::locked;
+use crate::admin::Admin;
+use crate::backend::{Backend, NamespaceInfo};
+use crate::control::Control;
+use crate::events::{Event, Events, NAMESPACES_CHANGED};
+use crate::features::Features;
+use crate::options::{ControllerOptions, Doorbells};
+use crate::queue::Pair;
+use crate::shadow::Shadow;
+use crate::step::Slot;
+use qpair_pci::model::locked;
+use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
+use qpair_pci::model::{DmaTable, SharedTable};
 
 /// NVM Express 1.4.
 pub(crate) const VERSION: u32 = 0x0001_0400;
@@ -35,8 +31,6 @@ pub(crate) const VERSION: u32 = 0x0001_0400;
 pub(crate) const FIRMWARE: &str = "1.0";
 /// Bytes of the area of doorbells: two pages, which all drivers that map them expect.
 const DOORBELL_BYTES: u64 = 0x2000;
-/// Size of a volatile write cache if the profile does not say, bytes.
-const CACHE_BYTES: u64 = 64 << 20;
 /// An id that is not assigned to any vendor; mass storage, non-volatile memory, NVM Express; registers and doorbells.
 pub(crate) const IDENTITY: Identity = Identity {
     vendor: 0x1234,
@@ -49,14 +43,14 @@ pub(crate) const IDENTITY: Identity = Identity {
 const REGISTERS: u8 = 0;
 const VECTORS: u8 = 4;
 
-/// A soft NVMe controller. See the module.
-pub struct SoftNvme {
-    options: SoftNvmeOptions,
-    namespaces: Vec<Namespace>,
-    /// Its namespaces are elsewhere.
-    outer: Option<Outer>,
+/// An NVMe controller as a PCI function. See the crate.
+pub struct NvmeController<B: Backend> {
+    pub(crate) options: ControllerOptions,
+    backend: B,
+    /// The namespaces that drivers were told of last.
+    namespaces: Mutex<Vec<NamespaceInfo>>,
     /// Number 0: the admin queues.
-    slots: Box<[Slot]>,
+    slots: Box<[Slot<B::Queue>]>,
     /// One more than the highest number of a queue that was made.
     slots_in_use: AtomicU32,
     doorbells: Arc<Mapping>,
@@ -68,7 +62,7 @@ pub struct SoftNvme {
     /// CSTS.
     status: AtomicU32,
     gone: AtomicBool,
-    /// What is open now. The slots have copies, changed while this lock is held.
+    /// The table of open memory. The slots have copies, changed while this lock is held.
     table: Mutex<SharedTable>,
     admin: Mutex<Admin>,
     pub(crate) write_through: AtomicBool,
@@ -77,66 +71,21 @@ pub struct SoftNvme {
     /// BAR 4: what a driver writes there it reads there; the code that was given the events signals.
     vector_table: Mutex<Box<[u8]>>,
     events: Box<[Mutex<Option<IrqEvent>>]>,
-    flash: Flash,
-    faults: Mutex<Arc<Faults>>,
-    /// Nothing takes time, and nothing goes wrong.
-    is_plain: AtomicBool,
-    /// Where the time of `flash` begins.
-    start: Instant,
 }
 
-impl SoftNvme {
-    /// Makes one.
+impl<B: Backend> NvmeController<B> {
+    /// Makes a controller of what a backend has.
     ///
     /// # Errors
-    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short, what the file system says for a file.
-    pub fn new(mut options: SoftNvmeOptions) -> Result<Arc<Self>> {
+    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short.
+    pub fn new(options: ControllerOptions, backend: B) -> Result<Self> {
         options.check()?;
-        if options.serial.is_empty() {
-            options.serial = format!("QP{:016X}", fastrand::u64(..));
-        }
-        // What the drive's profile has, or as much as a small drive has.
-        let cache_bytes = match (options.volatile_write_cache, options.profile.cache_bytes) {
-            (false, _) => 0,
-            (true, 0) => CACHE_BYTES,
-            (true, bytes) => bytes,
-        };
-        let (mut namespaces, mut first_byte) = (Vec::new(), 0u64);
-        for (asked, nsid) in options.namespaces.iter_mut().zip(1..) {
-            let made = Namespace::open(asked, &options.serial, nsid, first_byte, cache_bytes)?;
-            asked.size_bytes = made.size_bytes();
-            first_byte = first_byte.saturating_add(made.size_bytes());
-            namespaces.push(made);
-        }
-        Self::of(options, namespaces, first_byte, None)
-    }
-
-    /// Makes one that has no blocks: the thread that steps it is handed its commands ([`Self::step_handing`]).
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn outer(options: OuterOptions) -> Result<Arc<Self>> {
-        let of_drive = options.of_drive();
-        of_drive.check_controller()?;
-        Self::of(of_drive, Vec::new(), 0, Some(Outer::new(options)))
-    }
-
-    fn of(
-        options: SoftNvmeOptions,
-        namespaces: Vec<Namespace>,
-        size_bytes: u64,
-        outer: Option<Outer>,
-    ) -> Result<Arc<Self>> {
-        let flash = Flash::new(options.profile, size_bytes, options.faults.seed)?;
-        let is_plain = flash.is_instant() && options.faults.is_empty();
-        let faults = Mutex::new(Arc::new(Faults::new(options.faults.clone())));
         let (doorbells, doorbell_file) = Mapping::new_file(DOORBELL_BYTES as usize)
-            .map_err(|cause| Error::os(cause, "memory for the doorbells of a soft drive"))?;
+            .map_err(|cause| Error::os(cause, "memory for the doorbells of an NVMe controller"))?;
         let pairs = usize::from(options.queues_max) + 1;
-        let vectors = options.queues_max + 1;
-        Ok(Arc::new(Self {
-            namespaces,
-            outer,
+        Ok(Self {
+            namespaces: Mutex::new(backend.namespaces()),
+            backend,
             slots: (0..pairs).map(|_| Slot::default()).collect(),
             slots_in_use: AtomicU32::new(1),
             doorbells,
@@ -149,78 +98,51 @@ impl SoftNvme {
             admin: Mutex::new(first_admin(&options)),
             write_through: AtomicBool::new(!options.volatile_write_cache),
             entry_sizes: AtomicU32::new(0),
-            config: Mutex::new(Config::new(&IDENTITY, vectors)),
+            config: Mutex::new(Config::new(&IDENTITY, options.queues_max + 1)),
             vector_table: Mutex::new(vec![0; BAR4_BYTES as usize].into()),
             events: (0..pairs).map(|_| Mutex::default()).collect(),
-            flash,
-            faults,
-            is_plain: AtomicBool::new(is_plain),
-            start: Instant::now(),
             options,
-        }))
+        })
     }
 
-    /// What it was made of; the serial number and the sizes of files filled in.
+    /// Returns the backend.
+    #[inline]
     #[must_use]
-    pub fn options(&self) -> &SoftNvmeOptions {
-        &self.options
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// The namespaces may be others now: a driver that wants to hear of it does.
+    pub fn namespaces_changed(&self) {
+        let now = self.backend.namespaces();
+        let before = std::mem::replace(&mut *locked(&self.namespaces), now.clone());
+        let differs = |these: &[NamespaceInfo], others: &[NamespaceInfo]| {
+            these.iter().filter(|it| !others.contains(it)).map(|it| it.nsid).collect::<Vec<_>>()
+        };
+        let changed = [differs(&before, &now), differs(&now, &before)].concat();
+        if changed.is_empty() || self.status() & CSTS_READY == 0 {
+            return;
+        }
+        let mut admin = self.admin();
+        admin.changed.extend(changed);
+        let wanted = admin.features.get(feature::ASYNC_EVENT, 0, 0).unwrap_or(0);
+        if wanted & NAMESPACES_CHANGED != 0 && admin.events.happen(Event::NamespacesChanged) {
+            drop(admin);
+            self.call_attention(0);
+        }
     }
 
     /// The function is pulled out: every register reads as ones, doorbells do nothing, and memory is not accessed any more.
     pub fn remove(&self) {
         self.gone.store(true, Ordering::Release);
         self.disable();
+        self.backend.removed();
     }
 
-    /// The function is plugged in again after [`Self::remove`] or [`Self::power_cut`], as after power on.
+    /// The function is plugged in again after [`Self::remove`], as after power on.
     pub fn insert(&self) {
         self.gone.store(false, Ordering::Release);
         self.reset();
-    }
-
-    /// The power fails: what the volatile write caches held is lost, each sector or not as `seed` decides, and the function is gone until
-    /// [`Self::insert`].
-    pub fn power_cut(&self, seed: u64) {
-        self.remove();
-        for namespace in &self.namespaces {
-            // A medium that cannot be written has lost more than this would take.
-            let _ = namespace.lose_cache(seed);
-        }
-    }
-
-    /// What its profile did since it was made.
-    #[must_use]
-    pub fn flash(&self) -> &Flash {
-        &self.flash
-    }
-
-    /// What goes wrong on demand, and how many commands there were.
-    #[must_use]
-    pub fn faults(&self) -> Arc<Faults> {
-        locked(&self.faults).clone()
-    }
-
-    /// Other things go wrong from the next command on. Those that wait keep their fate.
-    pub fn set_faults(&self, plan: Plan) {
-        let mut faults = locked(&self.faults);
-        self.is_plain.store(self.flash.is_instant() && plan.is_empty(), Ordering::Relaxed);
-        *faults = Arc::new(Faults::new(plan));
-    }
-
-    /// Whether nothing takes time, and nothing goes wrong.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.is_plain.load(Ordering::Relaxed)
-    }
-
-    /// Nanoseconds since it was made.
-    pub(crate) fn now_ns(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX - 1)
-    }
-
-    /// A time in nanoseconds since it was made.
-    pub(crate) fn instant(&self, at_ns: u64) -> Instant {
-        self.start.checked_add(Duration::from_nanos(at_ns)).unwrap_or(self.start)
     }
 
     /// Whether drivers are offered doorbells in their own memory.
@@ -239,29 +161,17 @@ impl SoftNvme {
         self.gone.load(Ordering::Acquire)
     }
 
-    pub(crate) fn outer_namespaces(&self) -> Option<&Outer> {
-        self.outer.as_ref()
-    }
-
-    pub(crate) fn namespaces(&self) -> &[Namespace] {
-        &self.namespaces
-    }
-
+    /// Largest transfer, bytes.
     #[inline]
-    pub(crate) fn target(&self) -> Target<'_> {
-        Target {
-            namespaces: &self.namespaces,
-            transfer_bytes_max: 4096 << self.options.mdts,
-            write_through: self.write_through.load(Ordering::Relaxed),
-            flash: &self.flash,
-        }
+    pub(crate) fn transfer_bytes_max(&self) -> u32 {
+        4096 << self.options.mdts
     }
 
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
         locked(&self.control)
     }
 
-    /// What is open now; nothing is opened or closed while it is held.
+    /// Locks the table of open memory; nothing is opened or closed while it is held.
     pub(crate) fn table(&self) -> MutexGuard<'_, SharedTable> {
         locked(&self.table)
     }
@@ -295,11 +205,11 @@ impl SoftNvme {
     }
 
     #[inline]
-    pub(crate) fn slot(&self, number: u16) -> Option<&Slot> {
+    pub(crate) fn slot(&self, number: u16) -> Option<&Slot<B::Queue>> {
         self.slots.get(usize::from(number))
     }
 
-    pub(crate) fn lock_pair(&self, number: usize) -> Option<MutexGuard<'_, Pair>> {
+    pub(crate) fn lock_pair(&self, number: usize) -> Option<MutexGuard<'_, Pair<B::Queue>>> {
         self.slots.get(number).map(Slot::lock)
     }
 
@@ -361,7 +271,7 @@ impl SoftNvme {
         if let Some(event) = self.events.get(usize::from(vector))
             && let Some(event) = &*locked(event)
         {
-            // What cannot be delivered is counted with the event.
+            // A signal that cannot be delivered is counted with the event.
             let _ = event.signal();
         }
     }
@@ -372,13 +282,11 @@ impl SoftNvme {
         for slot in &self.slots {
             slot.lock().set_table(held);
         }
-        if let Some(outer) = &self.outer {
-            outer.tell_of_memory();
-        }
+        self.backend.memory_changed(held);
     }
 }
 
-fn first_admin(options: &SoftNvmeOptions) -> Admin {
+fn first_admin(options: &ControllerOptions) -> Admin {
     Admin {
         features: Features::new(options.volatile_write_cache, options.queues_max),
         events: Events::default(),
@@ -391,20 +299,24 @@ pub(crate) fn doorbell_at(number: u16, is_completion: bool) -> usize {
     8 * usize::from(number) + 4 * usize::from(is_completion)
 }
 
-/// What registers there are take accesses of 4 and 8 bytes, aligned.
+/// Whether registers take an access: those of 4 and 8 bytes, aligned.
 fn is_access(offset: u64, len: usize, bar_bytes: u64) -> bool {
     matches!(len, 4 | 8)
         && offset.is_multiple_of(len as u64)
         && offset.checked_add(len as u64).is_some_and(|end| end <= bar_bytes)
 }
 
-impl fmt::Debug for SoftNvme {
+impl<B: Backend> fmt::Debug for NvmeController<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SoftNvme {}", self.options)
+        let Self { options, backend, .. } = self;
+        f.debug_struct("NvmeController")
+            .field("options", options)
+            .field("backend", backend)
+            .finish()
     }
 }
 
-impl PciDevice for SoftNvme {
+impl<B: Backend> PciDevice for NvmeController<B> {
     fn kind(&self) -> &'static str {
         "nvme"
     }
@@ -502,10 +414,10 @@ impl PciDevice for SoftNvme {
 
     fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
         if self.shared_area(bar).is_none() {
-            let context = format!("a soft drive shares nothing of BAR {bar}");
+            let context = format!("an NVMe controller shares nothing of BAR {bar}");
             return Err(Error::new(ErrorKind::Invalid, context));
         }
-        let failed = |cause| Error::os(cause, "sharing the doorbells of a soft drive");
+        let failed = |cause| Error::os(cause, "sharing the doorbells of an NVMe controller");
         let mut held = locked(&self.doorbell_file);
         let file = match held.take() {
             Some(file) => file,
@@ -542,7 +454,7 @@ impl PciDevice for SoftNvme {
         let is_set = event.is_some();
         *locked(held) = event;
         if is_set {
-            // What was posted while there was no event is told now.
+            // The driver is told now of entries that were posted while there was no event.
             for slot in &self.slots {
                 let mut pair = slot.lock();
                 if let Some(queue) = &mut pair.completion
@@ -581,7 +493,6 @@ impl PciDevice for SoftNvme {
     }
 
     fn step_all(&self) -> Stepped {
-        let queues = 0..self.slots_in_use();
-        queues.map(|number| self.step_queue(number)).fold(Stepped::default(), Stepped::and)
+        self.step_queue(0).and(self.step_io())
     }
 }

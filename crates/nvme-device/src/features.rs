@@ -14,7 +14,7 @@ const PLAIN: [(u8, u32); 6] = [
     (feature::ASYNC_EVENT, 0),
 ];
 
-/// What the values are.
+/// The values of all features.
 #[derive(Clone, Debug)]
 pub(crate) struct Features {
     plain: [u32; PLAIN.len()],
@@ -96,7 +96,7 @@ impl Features {
         }
     }
 
-    /// What can be done with a feature: it can be changed.
+    /// The capabilities of a feature: it can be changed.
     pub(crate) fn capabilities(&self, number: u8) -> Result<u32, Status> {
         self.get(number, 0, 1).map(|_| 1 << 2)
     }

@@ -1,88 +1,99 @@
-//! A controller whose blocks are elsewhere: what it hands out, what it waits for, and what its driver is told.
+//! A controller whose commands another thread does: which operations it gets, what the controller waits for, and what a driver is told.
 
 use std::sync::Arc;
 
 use qpair_block::{IoError, Op, Segment};
+use qpair_nvme_device::{
+    ControllerOptions, Delegated, Names, NamespaceInfo, NvmeController, Operation, Part, status_of,
+};
 use qpair_nvme_wire::command::{DEALLOCATE, FORCE_UNIT_ACCESS, admin, cns, feature, io};
 use qpair_nvme_wire::registers::{
     CC, CC_RUN, CC_SHUTDOWN_NORMAL, CSTS, CSTS_READY, CSTS_SHUTDOWN_COMPLETE,
     CSTS_SHUTDOWN_OCCURRING,
 };
 use qpair_nvme_wire::{Command, IdentifyController, IdentifyNamespace, NSID_ALL, Range, Status};
-use qpair_softdev::SoftNvme;
-use qpair_softdev::nvme::{Ended, Hand, Handed, OuterNamespace, OuterOptions, Part};
 
-use crate::host::{DATA, Host, IOVA, transfer};
+use crate::blocks::options;
+use crate::host::{self, DATA, IOVA, transfer};
 
-/// Keeps what it is handed.
+type Device = NvmeController<Delegated>;
+type Host = host::Host<Device>;
+
+/// Keeps operations.
 #[derive(Default)]
 struct Taker {
-    taken: Vec<(Handed, Vec<Segment>)>,
+    taken: Vec<(Operation, Vec<Segment>)>,
     is_full: bool,
     fails: Option<IoError>,
 }
 
-impl Hand for Taker {
-    fn has_room(&self) -> bool {
-        !self.is_full
-    }
-
-    fn take(&mut self, handed: Handed, segments: &mut dyn Iterator<Item = Segment>) -> Ended {
-        if let Some(error) = self.fails {
-            return Err(error);
+impl Taker {
+    /// Steps the I/O queues, and takes the operations or lets them fail. Whether there was something.
+    fn step(&mut self, device: &Device) -> bool {
+        device.backend().set_room(if self.is_full { 0 } else { u32::MAX });
+        let mut progress = device.step_io().progress;
+        let mut segments = Vec::new();
+        while let Some(operation) = device.backend().next(&mut segments) {
+            progress = true;
+            match self.fails {
+                Some(error) => {
+                    device.answer(operation.ticket, status_of(operation.first.op, Err(error)));
+                    device.step_io();
+                }
+                None => self.taken.push((operation, segments.clone())),
+            }
         }
-        self.taken.push((handed, segments.collect()));
-        Ok(())
+        progress
     }
 }
 
-const SMALL: OuterNamespace = OuterNamespace {
+const fn names(uuid: [u8; 16]) -> Names {
+    Names { eui64: [0; 8], nguid: uuid, uuid }
+}
+
+const SMALL: NamespaceInfo = NamespaceInfo {
     nsid: 1,
     blocks: 2048,
     logical_block_bytes: 512,
     read_only: false,
     deallocates: true,
-    uuid: [7; 16],
+    names: names([7; 16]),
 };
-const LARGE: OuterNamespace = OuterNamespace {
+const LARGE: NamespaceInfo = NamespaceInfo {
     nsid: 3,
     blocks: 256,
     logical_block_bytes: 4096,
     read_only: true,
     deallocates: false,
-    uuid: [9; 16],
+    names: names([9; 16]),
 };
 
-fn device() -> Arc<SoftNvme> {
-    let device = SoftNvme::outer(OuterOptions {
+fn device(namespaces: Vec<NamespaceInfo>) -> Arc<Device> {
+    let options = ControllerOptions {
         queues_max: 4,
         queue_entries_max: 64,
-        mdts: 5,
-        doorbells: qpair_softdev::Doorbells::Mapped,
-        serial: "S1".into(),
-        model: "a model".into(),
-        subsystem: "nqn.2026-11.invalid.example:x".into(),
+        volatile_write_cache: true,
         controller_id: 5,
         namespaces_max: 8,
-    });
-    device.unwrap()
+        is_shared: true,
+        ..options()
+    };
+    let device = NvmeController::new(options, Delegated::default()).unwrap();
+    device.set_namespaces(namespaces);
+    Arc::new(device)
 }
 
 fn host() -> Host {
-    let device = device();
-    device.set_namespaces(vec![LARGE, SMALL]);
-    let mut host = Host::unready(device);
-    host.enable();
-    host
+    Host::of(device(vec![LARGE, SMALL]))
 }
 
 #[test]
-fn commands_are_handed_out_and_answered_in_any_order() {
+fn operations_are_answered_in_any_order() {
     let mut host = host();
     let mut queue = host.queue(1, 8, None);
     let mut taker = Taker::default();
-    assert_eq!(host.device.new_memory().unwrap().len(), 1);
-    assert!(host.device.new_memory().is_none());
+    assert_eq!(host.device.backend().new_memory().unwrap().len(), 1);
+    assert!(host.device.backend().new_memory().is_none());
     for (cid, first) in [(10, 0), (11, 2040), (12, 8)] {
         let mut command = transfer(io::READ, first, 8, DATA + 0x1204);
         command.set_cid(cid);
@@ -90,12 +101,12 @@ fn commands_are_handed_out_and_answered_in_any_order() {
     }
     host.ring(&queue);
     taker.is_full = true;
-    host.device.step_handing(&mut taker);
+    taker.step(&host.device);
     assert!(taker.taken.is_empty());
     taker.is_full = false;
-    assert!(host.device.step_handing(&mut taker));
+    assert!(taker.step(&host.device));
     let part = |offset_bytes| Part { nsid: 1, op: Op::Read, offset_bytes, len_bytes: 4096 };
-    let parts: Vec<_> = taker.taken.iter().map(|(handed, _)| handed.first).collect();
+    let parts: Vec<_> = taker.taken.iter().map(|(operation, _)| operation.first).collect();
     assert_eq!(parts, [part(0), part(2040 * 512), part(8 * 512)]);
     // Neighbours in memory are one segment.
     let at = DATA + 0x1204 - IOVA;
@@ -103,9 +114,9 @@ fn commands_are_handed_out_and_answered_in_any_order() {
     assert_eq!(taker.taken[0].1, [whole]);
     assert!(host.pop(&mut queue).is_none());
     for (at, result) in [(1, Ok(())), (0, Err(IoError::IO)), (2, Ok(()))] {
-        host.device.answer(taker.taken[at].0.ticket, Op::Read, result);
+        host.device.answer(taker.taken[at].0.ticket, status_of(Op::Read, result));
     }
-    host.device.step_handing(&mut taker);
+    taker.step(&host.device);
     let ended: Vec<_> = std::iter::from_fn(|| host.pop(&mut queue))
         .map(|entry| (entry.cid, entry.status))
         .collect();
@@ -113,7 +124,7 @@ fn commands_are_handed_out_and_answered_in_any_order() {
     assert_eq!(ended, [(11, Status::SUCCESS), (10, read_error), (12, Status::SUCCESS)]);
 }
 
-/// No more is handed out than can be answered, and what has no room waits for the driver.
+/// No more operations are under way than can be answered, and completions without room wait for the driver.
 #[test]
 fn answers_wait_for_room() {
     let mut host = host();
@@ -127,18 +138,18 @@ fn answers_wait_for_room() {
             host.push(&mut queue, &command);
         }
         host.ring(&queue);
-        host.device.step_handing(&mut taker);
-        for (handed, _) in taker.taken.drain(..) {
-            host.device.answer(handed.ticket, Op::Flush, Ok(()));
+        taker.step(&host.device);
+        for (operation, _) in taker.taken.drain(..) {
+            host.device.answer(operation.ticket, status_of(Op::Flush, Ok(())));
         }
-        host.device.step_handing(&mut taker);
+        taker.step(&host.device);
         if round == 1 {
             ended.extend(std::iter::from_fn(|| host.pop(&mut queue)));
-            host.device.step_handing(&mut taker);
-            for (handed, _) in taker.taken.drain(..) {
-                host.device.answer(handed.ticket, Op::Flush, Ok(()));
+            taker.step(&host.device);
+            for (operation, _) in taker.taken.drain(..) {
+                host.device.answer(operation.ticket, status_of(Op::Flush, Ok(())));
             }
-            host.device.step_handing(&mut taker);
+            taker.step(&host.device);
         }
         if round > 0 {
             ended.extend(std::iter::from_fn(|| host.pop(&mut queue)));
@@ -149,14 +160,14 @@ fn answers_wait_for_room() {
 }
 
 #[test]
-fn what_makes_no_sense_is_not_handed_out() {
+fn what_makes_no_sense_becomes_no_operation() {
     let mut host = host();
     let mut queue = host.queue(1, 8, None);
     let mut taker = Taker::default();
     let mut ended = |host: &Host, taker: &mut Taker, command: Command| {
         host.push(&mut queue, &command);
         host.ring(&queue);
-        host.device.step_handing(taker);
+        taker.step(&host.device);
         host.pop(&mut queue).map(|entry| entry.status)
     };
     let mut to_large = transfer(io::WRITE, 0, 1, DATA);
@@ -211,8 +222,10 @@ fn several_parts_are_one_command() {
     host.push(&mut queue, &deallocate);
     host.push(&mut queue, &Command::new(io::FLUSH, NSID_ALL));
     host.ring(&queue);
-    host.device.step_handing(&mut taker);
-    let [(ranges, _), (flushes, _)] = &taker.taken[..] else { panic!("not handed out") };
+    taker.step(&host.device);
+    let [(ranges, _), (flushes, _)] = &taker.taken[..] else {
+        panic!("there are not two operations")
+    };
     let discard =
         |first: u64| Part { nsid: 1, op: Op::Discard, offset_bytes: first * 512, len_bytes: 1024 };
     let flush = |nsid| Part { nsid, op: Op::Flush, offset_bytes: 0, len_bytes: 0 };
@@ -223,35 +236,29 @@ fn several_parts_are_one_command() {
     zeroes.0[12] |= FORCE_UNIT_ACCESS;
     host.push(&mut queue, &zeroes);
     host.ring(&queue);
-    host.device.step_handing(&mut taker);
+    taker.step(&host.device);
     let first = Part { nsid: 1, op: Op::WriteZeroes, offset_bytes: 4096, len_bytes: 8192 };
     let (zeroes, _) = &taker.taken[2];
     assert_eq!((zeroes.first, &zeroes.then[..]), (first, &[flush(1)][..]));
 }
 
-/// What Identify Controller says holds for all namespaces, also for those that come later.
+/// Identify Controller speaks for all namespaces, also for those that come later.
 #[test]
 fn deallocation_is_offered_if_one_has_it() {
     const WRITE_ZEROES: u16 = 1 << 3;
     const BOTH: u16 = WRITE_ZEROES | 1 << 2;
-    let plain = OuterNamespace { nsid: 2, deallocates: false, ..SMALL };
+    let plain = NamespaceInfo { nsid: 2, deallocates: false, ..SMALL };
     for (namespaces, commands) in
         [(vec![], BOTH), (vec![SMALL, plain], BOTH), (vec![plain], WRITE_ZEROES)]
     {
-        let device = device();
-        device.set_namespaces(namespaces);
-        let mut host = Host::unready(device);
-        host.enable();
+        let mut host = Host::of(device(namespaces));
         let identify = Command::identify(cns::CONTROLLER, 0, DATA);
         assert_eq!(host.admin_status(identify), Status::SUCCESS);
         let page = <[u8; 4096]>::try_from(host.get(DATA, 4096)).unwrap();
         assert_eq!(IdentifyController::parse(&page).nvm_commands, commands);
     }
     // Asked all the same, it does nothing.
-    let device = device();
-    device.set_namespaces(vec![plain]);
-    let mut host = Host::unready(device);
-    host.enable();
+    let mut host = Host::of(device(vec![plain]));
     let mut queue = host.queue(1, 8, None);
     let mut taker = Taker::default();
     for (first_block, status) in [(0, Status::SUCCESS), (2048, Status::LBA_OUT_OF_RANGE)] {
@@ -261,7 +268,7 @@ fn deallocation_is_offered_if_one_has_it() {
         deallocate.0[11] = DEALLOCATE;
         host.push(&mut queue, &deallocate);
         host.ring(&queue);
-        host.device.step_handing(&mut taker);
+        taker.step(&host.device);
         assert_eq!(host.pop(&mut queue).unwrap().status, status);
     }
     assert!(taker.taken.is_empty());
@@ -338,10 +345,10 @@ fn the_driver_is_told_of_other_namespaces() {
     let wanted = Command::set_features(feature::ASYNC_EVENT, 1 << 8);
     assert_eq!(host.admin_status(wanted), Status::SUCCESS);
     device.set_namespaces(vec![SMALL]);
-    let larger = OuterNamespace { blocks: 4096, ..SMALL };
+    let larger = NamespaceInfo { blocks: 4096, ..SMALL };
     device.set_namespaces(vec![larger, LARGE]);
     let mut queue = std::mem::replace(&mut host.admin, host_queue());
-    // That needs no leave.
+    // An event needs no permission.
     assert!(device.step_admin(false));
     let told = host.pop(&mut queue).unwrap();
     assert_eq!((told.cid, told.result), (77, 0x04_00_02));
@@ -363,11 +370,11 @@ fn what_is_cached_elsewhere_is_flushed_first() {
     host.push(&mut queue, &off);
     host.ring(&queue);
     device.step_admin(true);
-    device.step_handing(&mut taker);
+    taker.step(&device);
     assert!(host.pop(&mut queue).is_none());
-    let (handed, _) = taker.taken.pop().unwrap();
-    assert_eq!((handed.first.op, handed.then.len()), (Op::Flush, 1));
-    device.answer(handed.ticket, Op::Flush, Err(IoError::IO));
+    let (operation, _) = taker.taken.pop().unwrap();
+    assert_eq!((operation.first.op, operation.then.len()), (Op::Flush, 1));
+    device.answer(operation.ticket, status_of(Op::Flush, Err(IoError::IO)));
     device.step_admin(false);
     let ended = host.pop(&mut queue).unwrap();
     assert_eq!((ended.cid, ended.status), (5, Status::WRITE_FAULT));
@@ -375,16 +382,16 @@ fn what_is_cached_elsewhere_is_flushed_first() {
     let mut queue = host.queue(1, 8, None);
     host.push(&mut queue, &transfer(io::WRITE, 0, 8, DATA));
     host.ring(&queue);
-    device.step_handing(&mut taker);
-    let (handed, _) = taker.taken.pop().unwrap();
-    assert!(handed.force_unit_access, "there is no cache any more");
-    device.answer(handed.ticket, Op::Write, Ok(()));
-    device.step_handing(&mut taker);
+    taker.step(&device);
+    let (operation, _) = taker.taken.pop().unwrap();
+    assert!(operation.force_unit_access, "there is no cache any more");
+    device.answer(operation.ticket, status_of(Op::Write, Ok(())));
+    taker.step(&device);
 
     host.write32(CC, CC_RUN | CC_SHUTDOWN_NORMAL);
     assert_eq!(host.read32(CSTS), CSTS_READY | CSTS_SHUTDOWN_OCCURRING);
-    device.step_handing(&mut taker);
-    let (handed, _) = taker.taken.pop().unwrap();
-    device.answer(handed.ticket, Op::Flush, Ok(()));
+    taker.step(&device);
+    let (operation, _) = taker.taken.pop().unwrap();
+    device.answer(operation.ticket, status_of(Op::Flush, Ok(())));
     assert_eq!(host.read32(CSTS), CSTS_READY | CSTS_SHUTDOWN_COMPLETE);
 }

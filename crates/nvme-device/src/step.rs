@@ -2,35 +2,40 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use qpair_nvme_wire::registers::{CSTS_FATAL, CSTS_READY};
+use qpair_nvme_wire::registers::{
+    CSTS_FATAL, CSTS_READY, CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK, CSTS_SHUTDOWN_OCCURRING,
+};
 use qpair_nvme_wire::{Command, Status};
 use qpair_pci::{Listened, Stepped};
 
-use super::admin::Answer;
-use super::device::SoftNvme;
-use super::events::Event;
-use super::fate::End;
-use super::queue::{CompletionQueue, Pair, Side, SubmissionQueue, Unreachable};
+use crate::admin::Answer;
+use crate::backend::{Again, Backend, Io, Stop, Ticket};
+use crate::device::NvmeController;
+use crate::events::Event;
+use crate::queue::{CompletionQueue, Pair, Side, SubmissionQueue};
 
-/// Commands fetched before the first of them is executed.
+/// Commands fetched before the backend takes the first of them.
 const BATCH: usize = 8;
+/// The type of statuses that say that the medium failed.
+const MEDIA_ERRORS: u8 = 2;
 
 /// A number of a queue pair.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Slot {
-    pair: Mutex<Pair>,
+pub(crate) struct Slot<Q> {
+    pair: Mutex<Pair<Q>>,
     /// The tail doorbell's value when it was looked at last.
     tail_seen: AtomicU32,
     /// There is something to do though the doorbell may say nothing new.
     attention: AtomicBool,
-    /// Its doorbells are in the driver's memory, which is found under the lock.
+    /// The doorbells are in the driver's memory, which is found under the lock.
     is_shadowed: AtomicBool,
 }
 
-impl Slot {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Pair> {
+impl<Q> Slot<Q> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Pair<Q>> {
         self.pair.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -53,19 +58,19 @@ impl Slot {
     }
 }
 
-/// What a run did.
+/// The effect of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ran {
     pub(crate) progress: bool,
     /// There is something left to do.
     pub(crate) again: bool,
     /// When the first command that waits is due.
-    pub(crate) due_ns: Option<u64>,
-    /// The drive comes to this, once the queue's lock is free.
-    pub(crate) end: Option<End>,
+    pub(crate) due: Option<Instant>,
+    /// The function is to be removed, once the queue's lock is free.
+    pub(crate) is_removed: bool,
 }
 
-impl SoftNvme {
+impl<B: Backend> NvmeController<B> {
     /// Does what there is to do for one queue.
     #[inline]
     pub(crate) fn step_queue(&self, number: u16) -> Stepped {
@@ -80,7 +85,7 @@ impl SoftNvme {
     pub(crate) fn step_queue_by(
         &self,
         number: u16,
-        run: impl FnOnce(u32, &mut Side, &mut CompletionQueue) -> Result<Ran, Unreachable>,
+        run: impl FnOnce(u32, &mut Side<B::Queue>, &mut CompletionQueue) -> Result<Ran, Stop>,
     ) -> Stepped {
         let Some(slot) = self.slot(number) else { return Stepped::default() };
         let tail = match slot.is_shadowed.load(Ordering::Relaxed) {
@@ -103,10 +108,10 @@ impl SoftNvme {
         if ran.again {
             slot.call_attention();
         }
-        if let Some(end) = ran.end {
-            self.come_to(end);
+        if ran.is_removed {
+            self.remove();
         }
-        Stepped { progress: ran.progress, due: ran.due_ns.map(|at_ns| self.instant(at_ns)) }
+        Stepped { progress: ran.progress, due: ran.due }
     }
 
     #[inline]
@@ -114,9 +119,9 @@ impl SoftNvme {
         &self,
         number: u16,
         tail: u32,
-        side: &mut Side,
+        side: &mut Side<B::Queue>,
         completion: &mut CompletionQueue,
-        run: impl FnOnce(u32, &mut Side, &mut CompletionQueue) -> Result<Ran, Unreachable>,
+        run: impl FnOnce(u32, &mut Side<B::Queue>, &mut CompletionQueue) -> Result<Ran, Stop>,
     ) -> Ran {
         let Some(cq) = side.submission.as_ref().map(|queue| queue.cq) else {
             return Ran::default();
@@ -126,9 +131,11 @@ impl SoftNvme {
             queue.be_quiet(shadow, number, tail);
             completion.be_quiet(shadow, cq);
         }
-        let mut ran = run(tail, side, completion).unwrap_or_else(|Unreachable| {
-            self.set_status(CSTS_FATAL, CSTS_FATAL);
-            Ran { progress: true, ..Ran::default() }
+        let mut ran = run(tail, side, completion).unwrap_or_else(|stop| {
+            if stop == Stop::Fatal {
+                self.set_status(CSTS_FATAL, CSTS_FATAL);
+            }
+            Ran { progress: true, is_removed: stop == Stop::Removed, ..Ran::default() }
         });
         let shadow = side.shadow.as_ref();
         if completion.vector.is_some() {
@@ -157,49 +164,110 @@ impl SoftNvme {
         &self,
         number: u16,
         tail: u32,
-        side: &mut Side,
+        side: &mut Side<B::Queue>,
         completion: &mut CompletionQueue,
-    ) -> Result<Ran, Unreachable> {
-        let Side { submission: Some(queue), shadow, tools, waiting, .. } = side else {
+    ) -> Result<Ran, Stop> {
+        let Side { submission: Some(queue), shadow, state } = side else {
             return Ok(Ran::default());
         };
         let pending = self.pending(queue, tail);
-        if !self.is_plain() || !waiting.is_empty() {
-            return self.run_timed(number, pending, side, completion);
-        }
+        let held = state.in_flight + state.answered.len() as u32;
         let heads = || self.doorbell_of(shadow.as_ref(), queue.cq, true);
-        let (room, wrong) = completion.room(pending, heads);
+        let (room, wrong) = completion.room(pending + held, heads);
         if wrong {
             self.happened(Event::InvalidDoorbell);
         }
-        let target = self.target();
-        let now = pending.min(room);
-        let mut left = now;
+        // More than the completion queue holds could never be answered.
+        let taken = pending
+            .min(completion.ring.entries().saturating_sub(1 + held))
+            .min(self.backend().room());
+        let mut io = Io {
+            state,
+            write_through: self.write_through.load(Ordering::Relaxed),
+            completion,
+            transfer_bytes_max: self.transfer_bytes_max(),
+            number,
+            sq_head: queue.head,
+            room,
+            ended: 0,
+        };
+        let has_posted = held > 0 && io.post_answered()?;
+        let mut left = taken;
         let mut batch = [Command::default(); BATCH];
         while left > 0 {
-            // All of a batch are on their way from memory while the first ones are copied.
             let commands = &mut batch[..left.min(BATCH as u32) as usize];
             left -= commands.len() as u32;
             queue.prefetch(commands.len() as u32);
             for command in &mut *commands {
                 *command = queue.fetch()?;
-                target.prefetch(command);
             }
-            for command in &*commands {
-                let status = target.execute(command, tools);
-                completion.post(number, queue.head, command.cid(), status, 0)?;
-            }
+            io.sq_head = queue.head;
+            self.backend().take(commands, &mut io)?;
         }
-        Ok(Ran { progress: now > 0, again: now < pending, ..Ran::default() })
+        let all = io.state.in_flight + taken;
+        let next = match all > io.ended {
+            true => self.backend().poll(&mut io)?,
+            false => Again::OnNews,
+        };
+        io.state.in_flight = all.saturating_sub(io.ended);
+        Ok(Ran {
+            progress: taken > 0 || io.ended > 0 || has_posted,
+            again: taken < pending || !io.state.answered.is_empty() || next != Again::OnNews,
+            due: if let Again::Always(due) = next { due } else { None },
+            is_removed: false,
+        })
+    }
+
+    /// Does what there is to do for the admin queue; executes commands only if told to.
+    pub fn step_admin(&self, executes: bool) -> bool {
+        let run = |tail, side: &mut Side<B::Queue>, completion: &mut CompletionQueue| {
+            let head = side.submission.as_ref().map_or(tail, |queue| queue.head);
+            let mut ran = self.run_admin(if executes { tail } else { head }, side, completion)?;
+            ran.again |= !executes && head != tail;
+            Ok(ran)
+        };
+        self.step_queue_by(0, run).progress
+    }
+
+    /// Does what there is to do for the I/O queues.
+    pub fn step_io(&self) -> Stepped {
+        let queues = 1..self.slots_in_use();
+        queues.map(|number| self.step_queue(number)).fold(Stepped::default(), Stepped::and)
+    }
+
+    /// Returns whether admin commands wait, which may change what commands under way work with.
+    #[must_use]
+    pub fn has_admin_commands(&self) -> bool {
+        let Some(slot) = self.slot(0).filter(|slot| slot.has_news(self.doorbell(0, false))) else {
+            return false;
+        };
+        let pair = slot.lock();
+        pair.side.submission.as_ref().is_some_and(|queue| queue.head != self.doorbell(0, false))
+    }
+
+    /// Ends a command that the backend has, or its flush.
+    pub fn answer(&self, ticket: Ticket, status: Status) {
+        if ticket == Ticket::SHUTDOWN {
+            if self.status() & CSTS_SHUTDOWN_MASK == CSTS_SHUTDOWN_OCCURRING {
+                self.set_status(CSTS_SHUTDOWN_MASK, CSTS_SHUTDOWN_COMPLETE);
+            }
+            return;
+        }
+        let Some(mut pair) = self.lock_pair(ticket.queue.into()) else { return };
+        pair.side.state.in_flight = pair.side.state.in_flight.saturating_sub(1);
+        pair.side.state.counts.media_errors += u64::from(status.kind() == MEDIA_ERRORS);
+        pair.side.state.answered.push_back((ticket.cid, status));
+        drop(pair);
+        self.call_attention(ticket.queue.into());
     }
 
     pub(crate) fn run_admin(
         &self,
         tail: u32,
-        side: &mut Side,
+        side: &mut Side<B::Queue>,
         completion: &mut CompletionQueue,
-    ) -> Result<Ran, Unreachable> {
-        let Side { submission: Some(queue), answered, tools, .. } = side else {
+    ) -> Result<Ran, Stop> {
+        let Side { submission: Some(queue), state, .. } = side else {
             return Ok(Ran::default());
         };
         let heads = || self.doorbell(0, true);
@@ -212,7 +280,7 @@ impl SoftNvme {
             }
             let command = queue.fetch()?;
             ran.progress = true;
-            let (status, result) = match self.execute_admin(&command, tools) {
+            let (status, result) = match self.execute_admin(&command, &mut state.memory) {
                 Ok(Answer::Held) => continue,
                 Ok(Answer::Done(result)) => (Status::SUCCESS, result),
                 Err(status) => (status, 0),
@@ -220,14 +288,14 @@ impl SoftNvme {
             completion.post(0, queue.head, command.cid(), status, result)?;
         }
         while completion.room(1, heads).0 > 0 {
-            let later = answered.pop_front().map(|(cid, status)| (cid, status, 0));
+            let later = state.answered.pop_front().map(|(cid, status)| (cid, status, 0));
             let Some((cid, status, result)) = later.or_else(|| self.admin().events.next()) else {
                 break;
             };
             completion.post(0, queue.head, cid, status, result)?;
             ran.progress = true;
         }
-        ran.again |= self.admin().events.is_ready() || !answered.is_empty();
+        ran.again |= self.admin().events.is_ready() || !state.answered.is_empty();
         Ok(ran)
     }
 
@@ -236,7 +304,7 @@ impl SoftNvme {
     pub(crate) fn with_queues<R>(
         &self,
         number: u16,
-        work: impl FnOnce(&mut Side, Option<&mut CompletionQueue>) -> R,
+        work: impl FnOnce(&mut Side<B::Queue>, Option<&mut CompletionQueue>) -> R,
     ) -> Option<R> {
         let mut pair = self.slot(number)?.lock();
         let Pair { side, completion } = &mut *pair;
@@ -257,7 +325,7 @@ impl SoftNvme {
         &self,
         number: u16,
         cq: u16,
-        work: impl FnOnce(&mut Side, Option<&mut CompletionQueue>) -> R,
+        work: impl FnOnce(&mut Side<B::Queue>, Option<&mut CompletionQueue>) -> R,
     ) -> Option<R> {
         // The lower number's lock first, as everywhere.
         let low = self.slot(number.min(cq))?;
@@ -294,14 +362,6 @@ impl SoftNvme {
             }
         }
         Listened::Told
-    }
-
-    #[cold]
-    fn come_to(&self, end: End) {
-        match end {
-            End::Removed => self.remove(),
-            End::PowerCut => self.power_cut(self.faults().plan().seed),
-        }
     }
 
     /// Something happened that the driver may want to hear of.

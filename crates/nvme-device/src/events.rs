@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 
 use qpair_nvme_wire::Status;
 
-use super::logs::{CHANGED_NAMESPACES, ERRORS};
+use crate::logs::{CHANGED_NAMESPACES, ERRORS};
 
 /// Requests at a time.
 pub(crate) const REQUESTS_MAX: usize = 4;
+
+/// Optional events: that namespaces have changed (Base §5.17.2.1, OAES).
+pub(crate) const NAMESPACES_CHANGED: u32 = 1 << 8;
 
 /// Something to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +24,7 @@ pub(crate) enum Event {
 impl Event {
     const ALL: [Self; 2] = [Self::InvalidDoorbell, Self::NamespacesChanged];
 
-    /// Its type, and what it is of that type.
+    /// The event's type, and the kind within the type.
     fn about(self) -> u32 {
         match self {
             Self::InvalidDoorbell => 0x01_00,
@@ -43,7 +46,7 @@ impl Event {
     }
 }
 
-/// What is to be said of a kind of event.
+/// The state of a kind of event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]

@@ -9,10 +9,10 @@ use qpair_nvme_wire::registers::{
     INTMS, VS,
 };
 
-use super::device::{SoftNvme, VERSION};
-use super::handed::Ticket;
-use super::queue::{CompletionQueue, ENTRY_BYTES, SubmissionQueue};
-use super::ring::Ring;
+use crate::backend::{Backend, Ticket};
+use crate::device::{NvmeController, VERSION};
+use crate::queue::{CompletionQueue, ENTRY_BYTES, SubmissionQueue};
+use crate::ring::Ring;
 
 /// Longest time until it is ready, as it says, ms. (It is ready at once; 0 would mean to some that there is no limit.)
 const READY_TIMEOUT_MS: u32 = 10_000;
@@ -33,13 +33,13 @@ pub(crate) struct Control {
     masked: u32,
 }
 
-impl SoftNvme {
+impl<B: Backend> NvmeController<B> {
     /// The eight bytes of registers at `offset`, a multiple of 8.
     pub(crate) fn register_pair(&self, offset: u64) -> u64 {
         let control = *self.control();
         let both = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         match offset {
-            CAP => Capabilities::of(self.options().queue_entries_max, READY_TIMEOUT_MS).0,
+            CAP => Capabilities::of(self.options.queue_entries_max, READY_TIMEOUT_MS).0,
             VS => both(VERSION, control.masked),
             INTMC => both(control.masked, control.cc),
             0x18 => both(0, self.status()),
@@ -81,14 +81,12 @@ impl SoftNvme {
         }
         let shuts_down = |cc: u32| cc & CC_SHUTDOWN_MASK != 0;
         if shuts_down(value) && !shuts_down(before) {
-            if self.flush_outer(Ticket::SHUTDOWN) {
-                return self.set_status(CSTS_SHUTDOWN_MASK, CSTS_SHUTDOWN_OCCURRING);
-            }
-            // What the caches hold is safe before it says so. An error here is one of the medium, which no driver is left to hear of.
-            for namespace in self.namespaces() {
-                let _ = namespace.flush();
-            }
-            self.set_status(CSTS_SHUTDOWN_MASK, CSTS_SHUTDOWN_COMPLETE);
+            // Caches are flushed before the status says so. No driver is left to hear of an error.
+            let progress = match self.backend().flush(Ticket::SHUTDOWN) {
+                Some(_) => CSTS_SHUTDOWN_COMPLETE,
+                None => CSTS_SHUTDOWN_OCCURRING,
+            };
+            self.set_status(CSTS_SHUTDOWN_MASK, progress);
         } else if !shuts_down(value) {
             self.set_status(CSTS_SHUTDOWN_MASK, 0);
         }
@@ -130,6 +128,8 @@ impl SoftNvme {
         self.set_status(u32::MAX, 0);
         for number in 0..self.pairs() {
             if let Some(mut pair) = self.lock_pair(number) {
+                // The driver knows that they have ended.
+                drop(self.backend().withdraw(&mut pair.side.state.own));
                 pair.clear();
             }
             if let Some(slot) = self.slot(number as u16) {

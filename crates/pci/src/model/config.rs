@@ -1,24 +1,27 @@
 //! The PCI configuration space of a function with power management, MSI-X and PCI Express capabilities.
 //!
-//! What can be written is a mask beside the bytes; everything else keeps its value whatever is written.
+//! A mask beside the bytes says which bits can be written; all others keep their value.
 
-/// Bytes: with the extended space, which is empty.
-pub(crate) const CONFIG_BYTES: usize = 4096;
-/// BAR 4: the MSI-X table, and the pending bits behind it.
-pub(crate) const BAR4_BYTES: u64 = 0x4000;
+/// The size of a configuration space, bytes: with the extended space, which is empty.
+pub const CONFIG_BYTES: usize = 4096;
+/// The size of BAR 4, bytes: the MSI-X table, and the pending bits behind it.
+pub const BAR4_BYTES: u64 = 0x4000;
 /// Where the pending bits are in BAR 4.
-pub(crate) const PENDING_BYTES_AT: u32 = 0x2000;
+const PENDING_BYTES_AT: u32 = 0x2000;
 
-/// What tells one kind of function from another.
+/// The numbers by which drivers know a kind of function.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Identity {
-    pub(crate) vendor: u16,
-    pub(crate) device: u16,
-    pub(crate) revision: u8,
+pub struct Identity {
+    /// Vendor.
+    pub vendor: u16,
+    /// Device.
+    pub device: u16,
+    /// Revision of the device.
+    pub revision: u8,
     /// Class code, the programming interface first.
-    pub(crate) class: [u8; 3],
+    pub class: [u8; 3],
     /// Bytes of BAR 0, a power of two.
-    pub(crate) bar0_bytes: u64,
+    pub bar0_bytes: u64,
 }
 
 const POWER_AT: usize = 0x40;
@@ -30,16 +33,17 @@ const APPENDED_AT: usize = 0xA0;
 const DEVICE_CONTROL_AT: usize = EXPRESS_AT + 8;
 const STATUS_AT: usize = 0x06;
 
-/// The space, and which of its bits can be written.
+/// A configuration space, and which of its bits can be written.
 #[derive(Debug)]
-pub(crate) struct Config {
+pub struct Config {
     bytes: Box<[u8; CONFIG_BYTES]>,
     writable: Box<[u8; CONFIG_BYTES]>,
 }
 
 impl Config {
-    /// As it is after a reset, for `vectors` MSI-X vectors.
-    pub(crate) fn new(identity: &Identity, vectors: u16) -> Self {
+    /// Returns the space as it is after a reset, for `vectors` MSI-X vectors.
+    #[must_use]
+    pub fn new(identity: &Identity, vectors: u16) -> Self {
         let mut config =
             Self { bytes: Box::new([0; CONFIG_BYTES]), writable: Box::new([0; CONFIG_BYTES]) };
         config.put(0x00, &identity.vendor.to_le_bytes(), &[]);
@@ -66,7 +70,7 @@ impl Config {
     }
 
     /// Puts capabilities behind the others, and links them.
-    pub(crate) fn append(&mut self, capabilities: &[Vec<u8>]) {
+    pub fn append(&mut self, capabilities: &[Vec<u8>]) {
         let (mut at, mut link) = (APPENDED_AT, EXPRESS_AT + 1);
         for bytes in capabilities {
             self.put(at, bytes, &[]);
@@ -109,7 +113,8 @@ impl Config {
         self.writable[at..at + writable.len()].copy_from_slice(writable);
     }
 
-    pub(crate) fn read(&self, offset: u32, into: &mut [u8]) -> bool {
+    /// Reads a range. False: it is not inside.
+    pub fn read(&self, offset: u32, into: &mut [u8]) -> bool {
         let start = offset as usize;
         let Some(bytes) = start.checked_add(into.len()).and_then(|end| self.bytes.get(start..end))
         else {
@@ -119,8 +124,8 @@ impl Config {
         true
     }
 
-    /// Writes; `None` outside, else whether the function is to be reset.
-    pub(crate) fn write(&mut self, offset: u32, from: &[u8]) -> Option<bool> {
+    /// Writes a range and returns whether the function is to be reset; `None` if the range is not inside.
+    pub fn write(&mut self, offset: u32, from: &[u8]) -> Option<bool> {
         let start = offset as usize;
         let end = start.checked_add(from.len()).filter(|end| *end <= CONFIG_BYTES)?;
         for (at, byte) in (start..end).zip(from) {

@@ -1,0 +1,73 @@
+//! The options of a controller.
+
+use qpair_block::{Error, ErrorKind, Result};
+
+/// Most I/O queue pairs: what fits the area of doorbells and the table of vectors.
+const QUEUES_MAX: u16 = 511;
+
+/// The way in which drivers tell a controller of commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Doorbells {
+    /// Doorbells are memory that drivers map. No thread is woken by them: one has to look.
+    #[default]
+    Mapped,
+    /// Each doorbell is a call.
+    Trapped,
+    /// Each doorbell is a call, and drivers are offered doorbells in their own memory (Doorbell Buffer Config), so that only those calls are
+    /// left that wake a thread.
+    Shadow,
+}
+
+/// A controller to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerOptions {
+    /// Most pairs of I/O queues, 1 to 511.
+    pub queues_max: u16,
+    /// Most entries of an I/O queue, 2 to 65536.
+    pub queue_entries_max: u32,
+    /// Largest transfer as a power of two of 4 KiB, 1 to 10.
+    pub mdts: u8,
+    /// How drivers tell of commands.
+    pub doorbells: Doorbells,
+    /// Whether there is a volatile write cache, so that drivers flush.
+    pub volatile_write_cache: bool,
+    /// Serial number, at most 20 printable characters.
+    pub serial: String,
+    /// Model, at most 40 characters.
+    pub model: String,
+    /// The subsystem's name (NQN), which all of its controllers share.
+    pub subsystem: String,
+    /// The controller's number in its subsystem.
+    pub controller_id: u16,
+    /// Highest number of a namespace.
+    pub namespaces_max: u32,
+    /// Whether the subsystem may have other controllers, and drivers are offered to be told of namespaces that change.
+    pub is_shared: bool,
+}
+
+impl ControllerOptions {
+    /// Checks whether a controller can be made of them.
+    ///
+    /// # Errors
+    /// `Invalid`, and says what.
+    pub fn check(&self) -> Result<()> {
+        in_range("queues", self.queues_max.into(), 1, QUEUES_MAX.into())?;
+        in_range("entries", self.queue_entries_max.into(), 2, 65536)?;
+        in_range("mdts", self.mdts.into(), 1, 10)?;
+        let printable = self.serial.bytes().all(|byte| (0x21..0x7F).contains(&byte));
+        if self.serial.len() > 20 || !printable {
+            let context = format!("an NVMe controller with serial={:?}", self.serial);
+            return Err(Error::new(ErrorKind::Invalid, context)
+                .hint("at most 20 printable characters without blanks"));
+        }
+        Ok(())
+    }
+}
+
+fn in_range(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let context = format!("an NVMe controller with {name}={value}");
+    Err(Error::new(ErrorKind::Invalid, context).hint(format!("{name} is from {least} to {most}")))
+}

@@ -1,0 +1,9 @@
+//! Parts that models of PCI functions share: the configuration space, the table of open memory, locks.
+
+mod config;
+mod dma;
+mod lock;
+
+pub use config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
+pub use dma::{DmaSpan, DmaTable, Extent, LastHit, Piece, SharedTable};
+pub use lock::locked;
