@@ -47,6 +47,11 @@ impl SliceDevice {
         let info = DeviceInfo {
             name: format!("{}@{start_bytes}+{size_bytes}", info.name),
             growable: false,
+            // What is aligned in the part is aligned on the device.
+            atomic_write_bytes: match start_bytes.trailing_zeros() {
+                power @ 0..31 => info.atomic_write_bytes.min(1 << power),
+                _ => info.atomic_write_bytes,
+            },
             ..info
         };
         Ok(Self { info, inner, start_bytes, size_bytes })

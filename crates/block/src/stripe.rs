@@ -140,6 +140,11 @@ impl StripeDevice {
                 .max()
                 .unwrap_or(1),
             transfer_bytes_max: transfer / logical_block_bytes * logical_block_bytes,
+            atomic_write_bytes_min: infos
+                .iter()
+                .map(|i| i.atomic_write_bytes_min)
+                .max()
+                .unwrap_or(0),
             atomic_write_bytes: atomic_write_bytes(unit_bytes, &members),
             volatile_write_cache: infos.iter().any(|i| i.volatile_write_cache),
             read_only: infos.iter().any(|i| i.read_only),

@@ -106,6 +106,7 @@ impl SimDevice {
             logical_block_bytes,
             memory_alignment_bytes: options.memory_alignment_bytes,
             transfer_bytes_max: 1 << 20,
+            atomic_write_bytes_min: SECTOR_BYTES as u32,
             atomic_write_bytes: SECTOR_BYTES as u32,
             volatile_write_cache: options.volatile_write_cache,
             read_only: false,
