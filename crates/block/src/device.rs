@@ -27,7 +27,10 @@ pub struct DeviceInfo {
     pub memory_alignment_bytes: u32,
     /// Largest request, bytes.
     pub transfer_bytes_max: u32,
-    /// Bytes that a power cut leaves either old or new, never mixed. 0 where nothing is promised.
+    /// Length of the smallest write that may be [`Request::atomic`], bytes; without meaning where the largest is 0.
+    pub atomic_write_bytes_min: u32,
+    /// Length of the largest write that may be [`Request::atomic`], bytes: a power cut leaves such a write either old or new, never
+    /// mixed. 0: the device promises nothing.
     pub atomic_write_bytes: u32,
     /// Whether completed writes need a flush to survive power loss.
     pub volatile_write_cache: bool,
@@ -71,8 +74,10 @@ impl DeviceInfo {
     ///
     /// # Errors
     /// `Invalid` off the grid, past the end, over the transfer limit, or with a buffer that is
-    /// missing, misaligned or too short; `ReadOnly` for any request that would change a read-only
-    /// device.
+    /// missing, misaligned or too short, or for an atomic write whose length
+    /// [`DeviceInfo::takes_atomic`] refuses, whose offset is no multiple of its length, or whose
+    /// buffer is a list; `Unsupported` for an atomic write to a device that knows none; `ReadOnly`
+    /// for any request that would change a read-only device.
     #[inline]
     pub fn check(&self, request: &Request, size_bytes: u64) -> std::result::Result<(), IoError> {
         if request.op == Op::Flush {
@@ -98,7 +103,33 @@ impl DeviceInfo {
         if self.read_only && request.op != Op::Read {
             return Err(IoError::READ_ONLY);
         }
+        if request.atomic && request.op == Op::Write {
+            self.check_atomic(request)?;
+        }
         Ok(())
+    }
+
+    /// Returns an error if the device cannot take an atomic write: its length must be a power of
+    /// two from the smallest to the largest that the device knows, its offset a multiple of its
+    /// length, and its memory in one piece.
+    #[cold]
+    fn check_atomic(&self, request: &Request) -> std::result::Result<(), IoError> {
+        if self.atomic_write_bytes == 0 {
+            return Err(IoError::UNSUPPORTED);
+        }
+        let is_list = request.buffer.as_ref().is_some_and(Buffer::is_list);
+        let is_aligned = request.offset_bytes.is_multiple_of(u64::from(request.len_bytes));
+        match self.takes_atomic(request.len_bytes) && is_aligned && !is_list {
+            true => Ok(()),
+            false => Err(IoError::INVALID),
+        }
+    }
+
+    /// Whether an atomic write may have this length.
+    #[must_use]
+    pub fn takes_atomic(&self, len_bytes: u32) -> bool {
+        let (min, max) = (self.atomic_write_bytes_min, self.atomic_write_bytes);
+        len_bytes.is_power_of_two() && min <= len_bytes && len_bytes <= max
     }
 
     /// Whether a part of a buffer has the alignment that the device needs: it begins on the

@@ -51,7 +51,9 @@ impl NullDevice {
             logical_block_bytes: 512,
             memory_alignment_bytes: 1,
             transfer_bytes_max: 1 << 30,
-            atomic_write_bytes: 0,
+            // Nothing is kept that could be torn.
+            atomic_write_bytes_min: 512,
+            atomic_write_bytes: 1 << 30,
             volatile_write_cache: false,
             read_only: false,
             discards: true,

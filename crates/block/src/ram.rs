@@ -92,6 +92,7 @@ impl RamDevice {
             logical_block_bytes,
             memory_alignment_bytes: 1,
             transfer_bytes_max: 1 << 30,
+            atomic_write_bytes_min: 0,
             atomic_write_bytes: 0,
             volatile_write_cache: false,
             read_only,

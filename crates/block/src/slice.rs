@@ -47,9 +47,17 @@ impl SliceDevice {
                 Error::new(ErrorKind::NoSpace, context).hint(format!("it has {bytes} bytes"))
             );
         }
+        // What is aligned in the part is aligned on the device.
+        let atomic_write_bytes = match start_bytes.trailing_zeros() {
+            power @ 0..31 => info.atomic_write_bytes.min(1 << power),
+            _ => info.atomic_write_bytes,
+        };
+        let has_atomic = atomic_write_bytes >= info.atomic_write_bytes_min;
+        let atomic_write_bytes = if has_atomic { atomic_write_bytes } else { 0 };
         let info = DeviceInfo {
             name: format!("{}@{start_bytes}+{size_bytes}", info.name),
             growable: false,
+            atomic_write_bytes,
             ..info
         };
         Ok(Self { info, inner, start_bytes, size_bytes })

@@ -128,6 +128,9 @@ impl StripeDevice {
         let mut modes: Vec<_> = infos.iter().map(|i| i.mode.as_str()).collect();
         modes.dedup();
         let transfer = infos.iter().map(|i| i.transfer_bytes_max).min().unwrap_or(0);
+        let atomic_write_bytes_min =
+            infos.iter().map(|i| i.atomic_write_bytes_min).max().unwrap_or(0);
+        let atomic_write_bytes = atomic_write_bytes(unit_bytes, &members);
         let info = DeviceInfo {
             interface: format!("stripe+{}", interfaces.join("+")),
             mode: format!(
@@ -143,7 +146,12 @@ impl StripeDevice {
                 .max()
                 .unwrap_or(1),
             transfer_bytes_max: transfer / logical_block_bytes * logical_block_bytes,
-            atomic_write_bytes: atomic_write_bytes(unit_bytes, &members),
+            atomic_write_bytes_min,
+            atomic_write_bytes: if atomic_write_bytes < atomic_write_bytes_min {
+                0
+            } else {
+                atomic_write_bytes
+            },
             volatile_write_cache: infos.iter().any(|i| i.volatile_write_cache),
             read_only: infos.iter().any(|i| i.read_only),
             discards: infos.iter().all(|i| i.discards),

@@ -35,6 +35,7 @@ struct Parent {
     op: Op,
     len_bytes: u32,
     force_unit_access: bool,
+    atomic: bool,
     result: std::result::Result<(), IoError>,
     /// The number of parts at members now.
     outstanding: u32,
@@ -136,6 +137,8 @@ impl StripeChannel {
         let part = Request {
             op: parent.op,
             force_unit_access: parent.force_unit_access,
+            // One part: the stripe's largest atomic write lies within a unit.
+            atomic: parent.atomic,
             offset_bytes: place.offset_bytes,
             len_bytes,
             buffer_offset_bytes,
@@ -231,6 +234,7 @@ impl IoChannel for StripeChannel {
             op: request.op,
             len_bytes: request.len_bytes,
             force_unit_access: request.force_unit_access,
+            atomic: request.atomic,
             result: Ok(()),
             outstanding: self.members.len() as u32,
             next_offset_bytes: request.offset_bytes,

@@ -89,6 +89,11 @@ impl LiveLine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Does something that writes to the terminal while the line is away.
+    pub(crate) fn aside<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.bar.suspend(act)
+    }
+
     fn print(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }

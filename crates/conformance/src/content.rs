@@ -186,6 +186,62 @@ pub(crate) fn force_unit_access(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
+/// A device that has atomic writes does them, and refuses those that could be torn; any other device refuses all.
+pub(crate) fn atomic_write(rig: &mut Rig) -> CheckResult {
+    if let Some(skip) = rig.unwritable() {
+        return Ok(skip);
+    }
+    let mut line = rig.open(2, None)?;
+    let info = rig.device.info();
+    let (min, max) = (info.atomic_write_bytes_min, info.atomic_write_bytes);
+    let (block, len_max, region) = (rig.block(), rig.len_max(), rig.region());
+    let mut answer = |offset_bytes: u64, len_bytes: u32, bytes: &[u8]| {
+        let mut buffer = line.lease()?;
+        buffer.copy_from(0, bytes);
+        let mut request = Request::write(offset_bytes, len_bytes, buffer, 1);
+        request.atomic = true;
+        let result = line.run(request)?.result;
+        if result.is_ok() && rig.options.keeps_content {
+            line.expect(offset_bytes, bytes)?;
+        }
+        Ok::<_, String>(result)
+    };
+    let mut expect = |offset_bytes: u64, len_bytes: u32, wanted: Result<(), IoError>| {
+        let bytes = vec![len_bytes as u8 ^ 0x5A; len_bytes as usize];
+        let found = answer(offset_bytes, len_bytes, &bytes)?;
+        ensure(found == wanted, || {
+            format!("an atomic write of {len_bytes} at {offset_bytes}: {found:?}, not {wanted:?}")
+        })
+    };
+    if max == 0 {
+        expect(0, block, Err(IoError::UNSUPPORTED))?;
+        return Ok(Pass::Passed);
+    }
+    ensure(min.is_power_of_two() && min >= block && min <= max, || {
+        format!("atomic writes of {min} to {max} bytes, in blocks of {block}")
+    })?;
+    let largest = 1 << max.min(len_max).ilog2();
+    if min > len_max {
+        return Ok(Pass::Skipped("the region is too small".into()));
+    }
+    expect(0, min, Ok(()))?;
+    expect(0, largest, Ok(()))?;
+    if u64::from(largest) * 2 <= region {
+        expect(u64::from(largest), largest, Ok(()))?;
+    }
+    if 3 * block <= len_max {
+        expect(0, 3 * block, Err(IoError::INVALID))?;
+    }
+    if largest > block && u64::from(largest + block) <= region {
+        expect(block.into(), largest, Err(IoError::INVALID))?;
+    }
+    let over = 2 << max.ilog2();
+    if over <= len_max {
+        expect(0, over, Err(IoError::INVALID))?;
+    }
+    Ok(Pass::Passed)
+}
+
 pub(crate) fn flush(rig: &mut Rig) -> CheckResult {
     let mut line = rig.open(1, None)?;
     line.succeed(Request::flush(1))?;

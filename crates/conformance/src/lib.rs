@@ -92,6 +92,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("lists_that_are_wrong", lists::lists_that_are_wrong),
     ("memory_that_shrinks", lists::memory_that_shrinks),
     ("force_unit_access", content::force_unit_access),
+    ("atomic_write", content::atomic_write),
     ("flush", content::flush),
     ("discard", content::discard),
     ("write_zeroes", content::write_zeroes),

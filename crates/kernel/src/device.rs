@@ -171,6 +171,8 @@ fn info(file: &File, mode: &Mode, words: &str) -> DeviceInfo {
         mode: format!("{words}, {cache}"),
         discards: has_all_verbs && file.limits.discards,
         writes_zeroes: has_all_verbs && file.limits.writes_zeroes,
+        // The kernel takes an atomic write in one piece only.
+        atomic_write_bytes: if mode.segments == 0 { file.limits.atomic_write_bytes } else { 0 },
         ..file.limits.clone()
     }
 }
@@ -250,6 +252,10 @@ impl BlockDevice for KernelDevice {
 pub(crate) mod tests {
     //! Runs the conformance suite over channels as older kernels would have them.
 
+    use std::time::Duration;
+
+    use qpair_block::{Arena, IoError, Request, WaitOptions};
+
     use super::*;
 
     type OpenChannel =
@@ -284,6 +290,52 @@ pub(crate) mod tests {
             self.info().check_channel(options)?;
             let Target::File(file) = &self.device.target else { panic!("not a file") };
             (self.open_channel)(file.clone(), options)
+        }
+    }
+
+    /// The answer to an atomic write, with a registered buffer where the interface has some.
+    fn write_atomically(file: File, mode: Mode) -> Option<std::result::Result<(), IoError>> {
+        let device = match on_interface(Arc::new(file), mode) {
+            Ok(device) => device,
+            Err(error) => {
+                eprintln!("skipped: {mode}: {error}");
+                return None;
+            }
+        };
+        let arena = Arena::new(4096, 1, device.info().arena_options()).unwrap();
+        let options = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };
+        let mut channel = device.open_channel(&options).unwrap();
+        let write = Request::write(4096, 4096, arena.lease().unwrap(), 1);
+        channel.submit(Request { atomic: true, ..write }).unwrap();
+        let mut done = Vec::new();
+        while done.is_empty() {
+            channel.wait(&mut done, WaitOptions { want: 1, linger: Duration::ZERO, timeout: None });
+        }
+        Some(done.remove(0).result)
+    }
+
+    /// Every interface hands the flag to the kernel, which has a drive here that knows atomic writes, or refuses them. Without the
+    /// kernel's word on what the drive knows no request gets so far.
+    #[test]
+    fn atomic_writes_reach_the_kernel() {
+        let program = std::env::current_exe().unwrap();
+        let directory = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let path = directory.path().join("file");
+        let options = FileOptions { create: Some(1 << 20), ..FileOptions::new(&path) };
+        let known = open(&options, Interface::Posix).unwrap().info().atomic_write_bytes;
+        std::fs::remove_file(&path).unwrap();
+        for words in ["io_uring", "io_uring:buffers=off", "libaio", "posix", "posix:threads=0"] {
+            let mode: Mode = words.parse().unwrap();
+            let mut file = File::open(&options).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            (file.limits.atomic_write_bytes_min, file.limits.atomic_write_bytes) = (512, 4096);
+            let wanted = match known {
+                0 => Err(IoError::UNSUPPORTED),
+                _ => Ok(()),
+            };
+            if let Some(found) = write_atomically(file, mode) {
+                assert_eq!(found, wanted, "{words}");
+            }
         }
     }
 

@@ -31,6 +31,9 @@ const DEPTH_MAX: u32 = 16384;
 /// A memory alignment that every device accepts, bytes.
 const MEMORY_ALIGNMENT_DEFAULT: u32 = 4096;
 
+/// The flag of linux/stat.h that asks for the lengths of atomic writes. libc has it for glibc only.
+const STATX_WRITE_ATOMIC: u32 = 0x10000;
+
 /// A file or device to open, and how to open it.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
@@ -125,6 +128,8 @@ impl File {
     fn take(fd: OwnedFd, options: &FileOptions, kind: Kind, name: String) -> Result<Self> {
         let handle = std::fs::File::from(fd);
         let geometry = geometry(&handle, kind, options, &name)?;
+        let (atomic_write_bytes_min, atomic_write_bytes) =
+            if options.direct { atomic_writes(&handle) } else { (0, 0) };
         let limits = DeviceInfo {
             name,
             interface: String::new(),
@@ -132,8 +137,8 @@ impl File {
             logical_block_bytes: geometry.logical_block_bytes,
             memory_alignment_bytes: geometry.memory_alignment_bytes,
             transfer_bytes_max: TRANSFER_BYTES_MAX,
-            // The kernel promises nothing without RWF_ATOMIC.
-            atomic_write_bytes: 0,
+            atomic_write_bytes_min,
+            atomic_write_bytes,
             // A regular file has more volatile state than its drive: extents that are not yet
             // marked as written.
             volatile_write_cache: kind == Kind::Regular || has_volatile_cache(&handle),
@@ -448,22 +453,28 @@ fn geometry(
 /// Returns the alignment of memory and of offsets for direct I/O in bytes; `None` if the kernel
 /// (before 6.1) or the file system does not report it.
 fn direct_alignment(file: &std::fs::File) -> Option<(u32, u32)> {
+    let statx = statx(file, libc::STATX_DIOALIGN)?;
+    Some((statx.stx_dio_mem_align, statx.stx_dio_offset_align))
+}
+
+/// Lengths of the smallest and the largest write with `RWF_ATOMIC`, bytes; the largest is 0 if the kernel (before 6.11), the file
+/// system or the drive has none.
+fn atomic_writes(file: &std::fs::File) -> (u32, u32) {
+    let told = statx(file, STATX_WRITE_ATOMIC);
+    told.map_or((0, 0), |it| (it.stx_atomic_write_unit_min, it.stx_atomic_write_unit_max))
+}
+
+/// The answer of `statx`; `None` if it does not have all of what `mask` asks for.
+fn statx(file: &std::fs::File, mask: u32) -> Option<libc::statx> {
     let empty = CString::default();
     // SAFETY: all-zero is a value of this plain structure.
     let mut statx: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: `empty` is a C string and `statx` a structure of the kernel's size, both alive for the call;
     // the descriptor is `file`'s.
     let failed = unsafe {
-        libc::statx(
-            file.as_raw_fd(),
-            empty.as_ptr(),
-            libc::AT_EMPTY_PATH,
-            libc::STATX_DIOALIGN,
-            &raw mut statx,
-        )
+        libc::statx(file.as_raw_fd(), empty.as_ptr(), libc::AT_EMPTY_PATH, mask, &raw mut statx)
     };
-    let told = failed == 0 && statx.stx_mask & libc::STATX_DIOALIGN != 0;
-    told.then_some((statx.stx_dio_mem_align, statx.stx_dio_offset_align))
+    (failed == 0 && statx.stx_mask & mask == mask).then_some(statx)
 }
 
 /// Returns the logical block and the size of a block device, bytes.

@@ -32,6 +32,7 @@ pub(crate) struct Slot {
 pub(crate) struct Transfer {
     pub(crate) op: Op,
     pub(crate) force_unit_access: bool,
+    pub(crate) atomic: bool,
     pub(crate) offset_bytes: u64,
     pub(crate) len_bytes: u32,
     /// The address of the data; null if the verb moves none. Valid for `len_bytes` while the slot
@@ -42,6 +43,18 @@ pub(crate) struct Transfer {
     pub(crate) pieces: u32,
     /// Number of the arena the address is in; only meaningful with an address.
     pub(crate) arena_id: u32,
+}
+
+impl Transfer {
+    /// The flags of `pwritev2` for a transfer.
+    #[inline]
+    pub(crate) fn write_flags(&self) -> i32 {
+        if self.op != Op::Write {
+            return 0;
+        }
+        let durable = if self.force_unit_access { libc::RWF_DSYNC } else { 0 };
+        durable | if self.atomic { libc::RWF_ATOMIC } else { 0 }
+    }
 }
 
 impl Slot {
@@ -89,6 +102,7 @@ impl Slot {
         Transfer {
             op: request.op,
             force_unit_access: request.force_unit_access,
+            atomic: request.atomic,
             offset_bytes: request.offset_bytes + u64::from(self.moved_bytes),
             len_bytes,
             address,
@@ -140,9 +154,9 @@ impl Slot {
         self.moved_bytes += moved;
         if moved == rest {
             Some(Ok(()))
-        } else if moved == 0 {
-            // The file ends before its recorded size (it was truncated), or a write makes no
-            // progress.
+        } else if moved == 0 || self.request.atomic {
+            // The file ends before its recorded size (it was truncated), a write makes no
+            // progress, or an atomic write was torn.
             Some(Err(IoError::IO))
         } else {
             None
@@ -291,6 +305,25 @@ mod tests {
         assert_eq!(in_flight.statistics.read_bytes, 4096);
         assert!(matches!(in_flight.finish(slot, 0), Step::Stray));
         assert!(matches!(in_flight.finish(99, 0), Step::Stray));
+    }
+
+    /// Only writes have flags, and an atomic write that moved in part is not continued.
+    #[test]
+    fn atomic_writes_are_flagged_and_whole() {
+        let arena = Arena::new(4096, 1, ArenaOptions::ordinary_pages()).unwrap();
+        let flags = [(false, false, 0), (true, false, libc::RWF_DSYNC), (false, true, 0x40)];
+        for (force_unit_access, atomic, flags) in flags {
+            let write = Request::write(8192, 4096, arena.lease().unwrap(), 7);
+            let mut in_flight = InFlight::new(1);
+            let (slot, whole) =
+                in_flight.insert(Request { force_unit_access, atomic, ..write }).unwrap();
+            assert_eq!(whole.write_flags(), flags);
+            assert_eq!(Transfer { op: Op::Read, ..whole }.write_flags(), 0);
+            let step = in_flight.finish(slot, 2048);
+            let is_torn = matches!(&step, Step::Done(done) if done.result == Err(IoError::IO));
+            assert_eq!(is_torn, atomic);
+            assert_eq!(matches!(step, Step::Again(_)), !atomic);
+        }
     }
 
     /// A drive's command may report the maximum as moved.

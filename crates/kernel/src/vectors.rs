@@ -119,6 +119,7 @@ mod tests {
             logical_block_bytes: 512,
             memory_alignment_bytes: 4,
             transfer_bytes_max: 1 << 30,
+            atomic_write_bytes_min: 0,
             atomic_write_bytes: 0,
             volatile_write_cache: true,
             read_only: false,
@@ -132,6 +133,7 @@ mod tests {
         let transfer = Transfer {
             op: Op::Read,
             force_unit_access: false,
+            atomic: false,
             offset_bytes: 0,
             len_bytes,
             address: std::ptr::without_provenance_mut(0x10000),

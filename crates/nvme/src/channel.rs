@@ -136,6 +136,10 @@ impl NvmeChannel {
             return Some(Err(error));
         }
         match request.op {
+            // It is one command, which has no more than a bounce buffer holds if its memory is out of the controller's reach.
+            Op::Write if request.atomic && !self.is_one_command(request) => {
+                Some(Err(IoError::INVALID))
+            }
             Op::Read | Op::Write => None,
             // What has completed is durable already.
             Op::Flush => (!self.controller.limits.volatile_write_cache).then_some(Ok(())),
@@ -148,6 +152,13 @@ impl NvmeChannel {
         }
     }
 
+    /// Whether a write that is no longer than the maximum of a command is one command.
+    fn is_one_command(&self, request: &Request) -> bool {
+        let arena_id = request.buffer.as_ref().map(|buffer| buffer.arena().id());
+        request.len_bytes <= self.layout.bounce_bytes
+            || self.arenas.iter().any(|(arena, _)| Some(arena.id()) == arena_id)
+    }
+
     /// Returns the address of a request's data for the controller, if the request is valid and fits
     /// one command: most do.
     #[inline(always)]
@@ -156,6 +167,7 @@ impl NvmeChannel {
         let (len, at) = (request.len_bytes, request.buffer_offset_bytes);
         let buffer_len = buffer.len() as u64;
         let is_sound = matches!(request.op, Op::Read | Op::Write)
+            && !request.atomic
             // Not 0, and not more than a command moves.
             && len.wrapping_sub(1) < self.geometry.piece_bytes_max
             && (request.offset_bytes | u64::from(len)) & self.geometry.block_mask() == 0

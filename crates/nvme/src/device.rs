@@ -74,6 +74,7 @@ impl NvmeDevice {
             logical_block_bytes: namespace.logical_block_bytes,
             memory_alignment_bytes: MEMORY_ALIGNMENT_BYTES,
             transfer_bytes_max: TRANSFER_BYTES_MAX,
+            atomic_write_bytes_min: namespace.logical_block_bytes,
             atomic_write_bytes: namespace.atomic_write_bytes,
             volatile_write_cache: controller.limits.volatile_write_cache,
             read_only: false,

@@ -583,6 +583,8 @@ pub struct Job {
     pub flush_at_end: bool,
     /// Every write is durable when it completes (FUA, O_DSYNC).
     pub force_unit_access: bool,
+    /// Power loss leaves every write either old or new (`RWF_ATOMIC`).
+    pub atomic: bool,
     /// Verification.
     pub verify: Option<Verify>,
     /// What is written.
@@ -672,6 +674,7 @@ impl Job {
             flush_blocks: 0,
             flush_at_end: false,
             force_unit_access: false,
+            atomic: false,
             verify: None,
             content: Content::Random,
             cpus: Vec::new(),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::report::RunReport;
+
 /// How far a run is.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
@@ -31,6 +33,17 @@ pub trait Observer: Sync {
     /// Something people should know now.
     fn note(&self, text: &str) {
         let _ = text;
+    }
+
+    /// How often [`Observer::status`] is to be told; `None` or zero: never. Asked once, before the first job begins.
+    fn status_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// What was found so far: [`RunReport::so_far`](crate::RunReport::so_far) says how long the run goes on. Jobs that have not begun are
+    /// missing; of a job whose device has stalled, this is its last known state.
+    fn status(&self, report: &RunReport) {
+        let _ = report;
     }
 
     /// Whether the run should stop; what was measured until then is reported.

@@ -378,6 +378,8 @@ pub struct DiskReport {
 pub struct RunReport {
     /// When it began.
     pub begun: SystemTime,
+    /// How long the run has gone on, if it is not over: the report is of its state then.
+    pub so_far: Option<Duration>,
     /// One for each job, in the order of the jobs.
     pub jobs: Vec<JobReport>,
     /// The same jobs on the same kind of device give the same hash.

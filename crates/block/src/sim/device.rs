@@ -112,7 +112,9 @@ impl SimDevice {
             logical_block_bytes,
             memory_alignment_bytes: options.memory_alignment_bytes,
             transfer_bytes_max: 1 << 20,
-            atomic_write_bytes: SECTOR_BYTES as u32,
+            atomic_write_bytes_min: SECTOR_BYTES as u32,
+            // A larger block is several sectors, which can be torn apart.
+            atomic_write_bytes: if block == SECTOR_BYTES { SECTOR_BYTES as u32 } else { 0 },
             volatile_write_cache: options.volatile_write_cache,
             read_only: false,
             discards: true,

@@ -365,3 +365,22 @@ fn slices() {
         }
     }
 }
+
+/// What is aligned on a stripe or a part must be aligned on what is below, and within one member.
+#[test]
+fn atomic_writes_keep_their_alignment_on_the_way_down() {
+    let null = || -> Arc<dyn BlockDevice> {
+        Arc::new(NullDevice::new(NullOptions { size_bytes: 1 << 20 }).unwrap())
+    };
+    let lengths = |device: &dyn BlockDevice| {
+        (device.info().atomic_write_bytes_min, device.info().atomic_write_bytes)
+    };
+    assert_eq!(lengths(null().as_ref()), (512, 1 << 30));
+    let members = || (0..2).map(|_| Member { device: null(), start_bytes: 0 }).collect();
+    let stripe = |unit_bytes| StripeDevice::new(unit_bytes, members()).unwrap();
+    assert_eq!(lengths(&stripe(64 << 10)), (512, 64 << 10));
+    assert_eq!(lengths(&stripe(24 << 10)), (512, 8 << 10));
+    let part = |start_bytes| SliceDevice::new(null(), start_bytes, 64 << 10).unwrap();
+    assert_eq!(lengths(&part(0)), (512, 1 << 30));
+    assert_eq!(lengths(&part(12 << 10)), (512, 4 << 10));
+}

@@ -9,6 +9,7 @@
 
 mod bad_stores;
 mod bench_io;
+mod bench_io_words;
 mod bench_transactions;
 mod carve;
 mod doctor;

@@ -102,7 +102,7 @@ impl Dialect for Encoder {
                 None => opcode::Read::new(fd, address, len_bytes).offset(offset_bytes).build(),
             },
             Op::Write => {
-                let rw_flags = write_flags(&transfer);
+                let rw_flags = transfer.write_flags();
                 match self.registered(&transfer) {
                     Some(index) => opcode::WriteFixed::new(fd, address, len_bytes, index)
                         .offset(offset_bytes)
@@ -166,6 +166,10 @@ impl Encoder {
     /// Returns the registered buffer that a transfer can use.
     #[inline]
     fn registered(&self, transfer: &Transfer) -> Option<u16> {
+        // The kernel takes an atomic write from plain memory only.
+        if transfer.atomic {
+            return None;
+        }
         // Old kernels (6.1) see registered memory in pages. They refuse a part of a page that is
         // not whole blocks, although they accept the same memory unregistered.
         if transfer.address.addr() & self.block_mask != 0 {
@@ -188,7 +192,7 @@ impl Encoder {
             }
             _ => (transfer.address.cast_const().cast(), transfer.pieces),
         };
-        let rw_flags = write_flags(transfer);
+        let rw_flags = transfer.write_flags();
         match (transfer.op == Op::Read, fixed) {
             (true, Some(index)) => {
                 opcode::ReadvFixed::new(fd, first, count, index).offset(offset).build()
@@ -203,11 +207,6 @@ impl Encoder {
             }
         }
     }
-}
-
-#[inline]
-fn write_flags(transfer: &Transfer) -> i32 {
-    if transfer.force_unit_access { libc::RWF_DSYNC } else { 0 }
 }
 
 /// Registers the one file.

@@ -159,6 +159,7 @@ mod tests {
             reach.holds(&Transfer {
                 op: qpair_block::Op::Read,
                 force_unit_access: false,
+                atomic: false,
                 offset_bytes,
                 len_bytes,
                 address: std::ptr::null_mut(),

@@ -109,8 +109,7 @@ impl Channel {
             Op::Write => CMD_PWRITE,
             Op::Flush | Op::Discard | Op::WriteZeroes => CMD_FDSYNC,
         };
-        let dsync = transfer.op == Op::Write && transfer.force_unit_access;
-        block.rw_flags = if dsync { libc::RWF_DSYNC } else { 0 };
+        block.rw_flags = transfer.write_flags();
         // A flush with an address, length or offset is refused.
         let moves = matches!(transfer.op, Op::Read | Op::Write);
         block.buffer = if moves { transfer.address.expose_provenance() as u64 } else { 0 };

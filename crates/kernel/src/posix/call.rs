@@ -44,7 +44,7 @@ fn call(file: &File, rest: &Transfer, vectors: &mut Option<Vectors>) -> i64 {
     let Ok(offset) = i64::try_from(rest.offset_bytes) else {
         return -i64::from(IoError::INVALID.errno);
     };
-    let rw_flags = if rest.op == Op::Write && rest.force_unit_access { libc::RWF_DSYNC } else { 0 };
+    let rw_flags = rest.write_flags();
     // SAFETY: `rest` names memory of the buffer in the caller's slot, which this thread owns throughout the call, and
     // `request::verify` has found it to hold `len_bytes`; the pieces of a vector lie in it; the descriptor is `file`'s.
     let result = unsafe {

@@ -161,6 +161,7 @@ impl ScsiChannel {
         matches!(request.op, Op::Read | Op::Write)
             && !self.info.read_only
             && !request.force_unit_access
+            && !request.atomic
             // Not 0, and not more than a command moves.
             && len.wrapping_sub(1) < plan.piece_bytes_max(request.op)
             && (request.offset_bytes | u64::from(len)) & block_mask == 0
@@ -177,6 +178,7 @@ impl ScsiChannel {
         let Request {
             op,
             force_unit_access,
+            atomic,
             offset_bytes,
             len_bytes,
             buffer_offset_bytes,
@@ -187,6 +189,7 @@ impl ScsiChannel {
         let tag = self.queue.begin(buffer).map_err(|buffer| Request {
             op,
             force_unit_access,
+            atomic,
             offset_bytes,
             len_bytes,
             buffer_offset_bytes,

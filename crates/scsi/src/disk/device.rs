@@ -75,6 +75,7 @@ impl ScsiDisk {
             logical_block_bytes: facts.logical_block_bytes,
             memory_alignment_bytes: MEMORY_ALIGNMENT_BYTES,
             transfer_bytes_max: TRANSFER_BYTES_MAX,
+            atomic_write_bytes_min: 0,
             atomic_write_bytes: 0,
             volatile_write_cache: facts.write_cache,
             read_only: facts.read_only,

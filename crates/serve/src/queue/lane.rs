@@ -196,6 +196,7 @@ impl Lane {
         let request = Request {
             op,
             force_unit_access: durable && op == Op::Write && info.volatile_write_cache,
+            atomic: false,
             offset_bytes: offset_bytes + u64::from(transfer.done_bytes),
             len_bytes: part,
             buffer_offset_bytes,

@@ -111,6 +111,7 @@ impl VhostUserBlk {
             logical_block_bytes: block_bytes,
             memory_alignment_bytes: 1,
             transfer_bytes_max: TRANSFER_BYTES_MAX,
+            atomic_write_bytes_min: 0,
             atomic_write_bytes: 0,
             volatile_write_cache: facts.features & blk::FLUSH != 0,
             read_only: facts.features & blk::READ_ONLY != 0,

@@ -24,3 +24,4 @@ pub use section::{GLOBAL, Given, Place, Section, command_line};
 pub use settle::{Limits, Plan, settle};
 pub use table::OPTIONS;
 pub use unsupported::{UNSUPPORTED, Unsupported};
+pub use value::seconds;

@@ -124,6 +124,7 @@ pub static OPTIONS: &[Definition] = &[
     option(Topic::Time, "steadystate_ramp_time", &["ss_ramp"], Takes::Seconds, "0", "30", "With --steadystate_duration: run this long before the first value is taken"),
     option(Topic::Time, "steadystate_check_interval", &["ss_interval"], Takes::Seconds, "1", "5", "With --steadystate_duration: time between two values"),
     option(Topic::Durability, "sync", &[], Takes::Word(&["none", "0", "sync", "1", "dsync"]), "none", "dsync", "Each write is durable when it completes; sync works as dsync"),
+    option(Topic::Durability, "atomic", &[], Takes::Yes, "0", "1", "Each write is atomic: power loss leaves it either old or new (RWF_ATOMIC); implies --direct. An error where the device has no atomic writes of the block size"),
     option(Topic::Durability, "fsync", &[], Takes::Number, "0", "32", "Flush after this many writes, by fdatasync or the interface's own flush"),
     option(Topic::Durability, "fdatasync", &[], Takes::Number, "0", "32", "Flush after this many writes"),
     option(Topic::Durability, "end_fsync", &[], Takes::Yes, "0", "1", "Flush at the end"),

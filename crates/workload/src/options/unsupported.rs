@@ -57,7 +57,6 @@ pub static UNSUPPORTED: &[Unsupported] = &[
     never("ioscheduler"),
     instead("write_barrier", "fsync flushes after so many writes"),
     instead("sync_file_range", "fdatasync flushes after so many writes"),
-    only("atomic", OFF),
     // Zones.
     only("zonecapacity", OFF),
     only("read_beyond_wp", OFF),

@@ -126,6 +126,14 @@ impl TimeUnit {
     }
 }
 
+/// A time as options have it, in seconds where it has no unit: `10`, `1.5`, `500ms`.
+///
+/// # Errors
+/// What is wrong with the text, to be said after it.
+pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    time(text, TimeUnit::Seconds)
+}
+
 /// A time: `10`, `1.5`, `90s`, `2m`, `500ms`, `20us`, `1h`, `1d`; without a unit, in `default`. What is below a
 /// microsecond is dropped.
 pub(super) fn time(text: &str, default: TimeUnit) -> Read<Duration> {

@@ -17,6 +17,7 @@ pub(super) fn run(report: &RunReport) -> Object {
         .with("machine", report.machine.clone())
         .with("notes", report.notes.clone())
         .with("interrupted", report.interrupted)
+        .with_some("status_after_s", report.so_far.map(|so_far| so_far.as_secs_f64()))
 }
 
 pub(super) fn job(entry: &Entry<'_>) -> Object {
@@ -67,6 +68,8 @@ fn device(device: &DeviceInfo) -> Object {
         .with("mode", device.mode.as_str())
         .with("logical_block_bytes", device.logical_block_bytes)
         .with("transfer_bytes_max", device.transfer_bytes_max)
+        .with("atomic_write_bytes_min", device.atomic_write_bytes_min)
+        .with("atomic_write_bytes", device.atomic_write_bytes)
         .with("volatile_write_cache", device.volatile_write_cache)
 }
 

@@ -31,6 +31,7 @@ pub(super) fn device(name: &str) -> DeviceInfo {
         logical_block_bytes: 512,
         memory_alignment_bytes: 512,
         transfer_bytes_max: 1 << 20,
+        atomic_write_bytes_min: 0,
         atomic_write_bytes: 0,
         volatile_write_cache: true,
         read_only: false,
@@ -110,6 +111,7 @@ pub(super) fn directory() -> tempfile::TempDir {
 pub(super) fn run(jobs: Vec<JobReport>) -> RunReport {
     RunReport {
         begun: SystemTime::UNIX_EPOCH + Duration::from_millis(1_750_000_000_250),
+        so_far: None,
         jobs,
         config_hash: "0123456789abcdef".to_owned(),
         machine: serde_json::json!({"kernel": "6.12.0"}),

@@ -36,7 +36,12 @@ const NAMES_SHOWN: usize = 6;
 /// All of it, for people; lines end with a line feed.
 #[must_use]
 pub fn table(report: &RunReport, style: Style) -> String {
-    let mut page = Page { lines: Vec::new(), style };
+    let mut page = Page { lines: Vec::new(), style, goes_on: report.so_far.is_some() };
+    if let Some(so_far) = report.so_far {
+        let text = format!("state after {}: the run goes on", words::duration(so_far));
+        page.lines.push(paint(&text, Ink::Bold, style.colour));
+        page.lines.push(String::new());
+    }
     let entries = entries(report);
     let stages = entries.iter().map(|entry| entry.all.job.stage).max().unwrap_or(0);
     for stage in 0..=stages {
@@ -58,6 +63,9 @@ pub fn table(report: &RunReport, style: Style) -> String {
     }
     let text = format!("configuration {}", report.config_hash);
     page.lines.push(paint(&text, Ink::Dim, style.colour));
+    if page.goes_on {
+        page.lines.push(String::new());
+    }
     let mut out = page.lines.join("\n");
     out.push('\n');
     out
@@ -66,6 +74,8 @@ pub fn table(report: &RunReport, style: Style) -> String {
 struct Page {
     lines: Vec<String>,
     style: Style,
+    /// The report is of a run that is not over.
+    goes_on: bool,
 }
 
 impl Page {
@@ -101,7 +111,10 @@ impl Page {
         if entry.jobs.len() > 1 {
             words.push(words::counted(entry.jobs.len() as u64, "job"));
         }
-        if all.in_ramp {
+        if all.in_ramp && self.goes_on {
+            let ramp = words::duration(all.job.ramp);
+            words.push(format!("within its ramp of {ramp}: nothing is measured yet"));
+        } else if all.in_ramp {
             let ramp = words::duration(all.job.ramp);
             words.push(format!("ended within its ramp of {ramp}: nothing was measured"));
         } else if !all.job.ramp.is_zero() {
@@ -540,6 +553,19 @@ mod tests {
         assert!(text.contains("falls at 6 s from 39.1 MiB/s to 1.00 MiB/s"), "{text}");
         assert_eq!(text.lines().filter(|line| line.contains("10,00")).count(), 10, "{text}");
         assert!(text.contains('█'), "{text}");
+    }
+
+    #[test]
+    fn a_state_says_that_the_run_goes_on() {
+        let mut ramping = samples::job("ramping");
+        (ramping.in_ramp, ramping.job.ramp) = (true, Duration::from_secs(7));
+        let mut report = samples::run(vec![samples::job("a"), ramping]);
+        assert!(table(&report, PLAIN).contains("ended within its ramp of 7 s"));
+        report.so_far = Some(Duration::from_millis(2500));
+        let text = table(&report, PLAIN);
+        assert!(text.starts_with("state after 2.5 s: the run goes on\n\na: 10 s"), "{text}");
+        assert!(text.contains("within its ramp of 7 s: nothing is measured yet"), "{text}");
+        assert!(text.ends_with("0123456789abcdef\n\n"), "{text}");
     }
 
     #[test]

@@ -62,6 +62,9 @@ pub(super) fn work(job: &Job) -> String {
     if job.force_unit_access {
         parts.push("writes durable (FUA)".to_owned());
     }
+    if job.atomic {
+        parts.push("writes atomic".to_owned());
+    }
     if let Some(flow) = job.flow {
         parts.push(format!("weight {} of flow {}", flow.weight, flow.flow));
     }

@@ -27,11 +27,11 @@ impl Disks {
     }
 
     /// What each did since.
-    pub(super) fn end(self) -> Vec<DiskReport> {
+    pub(super) fn since(&self) -> Vec<DiskReport> {
         let elapsed_ms = self.begun.elapsed().as_secs_f64() * 1e3;
-        let since = |(folder, before, busy_before): (PathBuf, DiskReport, u64)| {
-            let (after, busy_ms) = read(&folder)?;
-            let busy_ms = busy_ms.saturating_sub(busy_before) as f64;
+        let since = |(folder, before, busy_before): &(PathBuf, DiskReport, u64)| {
+            let (after, busy_ms) = read(folder)?;
+            let busy_ms = busy_ms.saturating_sub(*busy_before) as f64;
             Some(DiskReport {
                 read_ios: after.read_ios.saturating_sub(before.read_ios),
                 write_ios: after.write_ios.saturating_sub(before.write_ios),
@@ -41,10 +41,10 @@ impl Disks {
                 write_ms: after.write_ms.saturating_sub(before.write_ms),
                 queue_ms: after.queue_ms.saturating_sub(before.queue_ms),
                 busy_percent: (100.0 * busy_ms / elapsed_ms.max(1.0)).min(100.0),
-                ..before
+                ..before.clone()
             })
         };
-        self.disks.into_iter().filter_map(since).collect()
+        self.disks.iter().filter_map(since).collect()
     }
 }
 

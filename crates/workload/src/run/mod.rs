@@ -2,6 +2,7 @@
 //!
 //! - `open`: names to devices; `offsets`, `permutation`, `sizes`: what to ask of them; `arrivals`, `flow`: when;
 //! - `ending`: which jobs wait for others and end with others; `floor`, `target`: rates and latencies that end a job; `steady`: throughput that does;
+//! - `status`: the state of a run that goes on;
 //! - `thread`: the loop; `record`, `histograms`, `cpu`: what is kept; `verify`: what blocks hold.
 //!
 //! Invariants:
@@ -23,6 +24,7 @@ mod open;
 mod permutation;
 pub(crate) mod record;
 mod sizes;
+mod status;
 mod steady;
 mod target;
 mod thread;
@@ -42,7 +44,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::job::{CpuPolicy, FlowShare, Form, Job};
 use crate::observer::{Live, Observer};
 use crate::report::{
-    CpuReport, DirectionReport, Incidents, JobError, JobReport, Passed, RunReport, VerifyReport,
+    CpuReport, DirectionReport, Incidents, JobError, JobReport, Passed, RunReport, SteadyReport,
+    VerifyReport,
 };
 
 use cpu::Usage;
@@ -51,6 +54,7 @@ use ending::Ending;
 use flow::Share;
 use open::{Devices, Opened};
 use record::{Record, Shown};
+use status::{Desk, Schedule};
 use steady::Judges;
 use thread::{Common, Messages, Outcome, Thread, produce};
 
@@ -74,10 +78,16 @@ pub fn run(drivers: &Drivers, jobs: &[Job], observer: &dyn Observer) -> Result<R
     devices.notes.iter().for_each(|note| observer.note(note));
     let stop = AtomicBool::new(false);
     let paths = jobs.iter().flat_map(|job| job.targets.iter().flat_map(|one| one.spec.paths()));
-    let disks = Disks::under(paths);
+    let about = About {
+        begun,
+        config_hash: config_hash(jobs),
+        machine: machine(),
+        disks: Disks::under(paths),
+    };
+    let clock = Instant::now();
+    let mut schedule = Schedule::new(observer.status_every(), clock);
     let ending = Ending::new(jobs);
     let flows = flow::flows(jobs);
-    let clock = Instant::now();
     let stages = jobs.iter().map(|job| job.stage).max().map_or(0, |last| last + 1);
     let mut reports: Vec<Option<JobReport>> = jobs.iter().map(|_| None).collect();
     for stage in 0..stages {
@@ -102,28 +112,72 @@ pub fn run(drivers: &Drivers, jobs: &[Job], observer: &dyn Observer) -> Result<R
                 job: &jobs[*at],
                 targets: &opened[*at],
                 common: Common { stop: &stop, end: ending.of(*at), clock },
+                desk: schedule.is_on().then(Desk::new),
                 ending: &ending,
                 flow: jobs[*at].flow.and_then(|share| Some((flows.get(&share.flow)?, share))),
                 share: Mutex::new(None),
             })
             .collect();
         let judges = Judges::new(members.iter().map(|at| &jobs[*at]).collect());
-        let (outcomes, judges) = run_stage(&members_of, judges, &stop, observer, (stage, stages));
-        for (nth, (at, outcome)) in members.into_iter().zip(outcomes).enumerate() {
-            let infos = opened[at].iter().map(|target| target.device.info().clone()).collect();
+        let infos = |at: usize| -> Vec<DeviceInfo> {
+            opened[at].iter().map(|target| target.device.info().clone()).collect()
+        };
+        let mut tell = |now: Vec<State>| {
+            let mut jobs_now: Vec<Option<JobReport>> =
+                reports.iter_mut().map(|report| report.as_mut().map(without_histograms)).collect();
+            for (nth, outcome, steady) in now {
+                let at = members[nth];
+                jobs_now[at] = Some(JobReport { steady, ..report(&jobs[at], infos(at), outcome) });
+            }
+            let is_stopped = stop.load(Ordering::Relaxed);
+            let mut state = about.report(jobs_now, devices.notes.clone(), is_stopped);
+            state.so_far = Some(clock.elapsed());
+            observer.status(&state);
+        };
+        let told = Told { observer, stage: (stage, stages), tell: &mut tell };
+        let (outcomes, judges) = run_stage(&members_of, judges, &stop, &mut schedule, told);
+        for (nth, (at, outcome)) in members.iter().copied().zip(outcomes).enumerate() {
             let steady = judges.report(nth);
-            reports[at] = Some(JobReport { steady, ..report(&jobs[at], infos, outcome) });
+            reports[at] = Some(JobReport { steady, ..report(&jobs[at], infos(at), outcome) });
         }
     }
-    Ok(RunReport {
-        begun,
-        jobs: reports.into_iter().flatten().collect(),
-        config_hash: config_hash(jobs),
-        machine: machine(),
-        notes: devices.notes,
-        disks: disks.end(),
-        interrupted: stop.load(Ordering::Relaxed),
-    })
+    Ok(about.report(reports, devices.notes, stop.load(Ordering::Relaxed)))
+}
+
+/// What a report says of the run as a whole.
+struct About {
+    begun: SystemTime,
+    config_hash: String,
+    machine: serde_json::Value,
+    disks: Disks,
+}
+
+impl About {
+    fn report(
+        &self,
+        jobs: Vec<Option<JobReport>>,
+        notes: Vec<String>,
+        interrupted: bool,
+    ) -> RunReport {
+        RunReport {
+            begun: self.begun,
+            so_far: None,
+            jobs: jobs.into_iter().flatten().collect(),
+            config_hash: self.config_hash.clone(),
+            machine: self.machine.clone(),
+            notes,
+            disks: self.disks.since(),
+            interrupted,
+        }
+    }
+}
+
+/// A copy for a state: only the logs at the end have the histograms, which are large.
+fn without_histograms(report: &mut JobReport) -> JobReport {
+    let histograms = std::mem::take(&mut report.histograms);
+    let copy = report.clone();
+    report.histograms = histograms;
+    copy
 }
 
 /// Marks the targets that other jobs of the same stage write to.
@@ -150,6 +204,8 @@ struct Member<'a> {
     job: &'a Job,
     targets: &'a [Opened],
     common: Common<'a>,
+    /// Where states are asked for; `None`: nowhere.
+    desk: Option<Desk>,
     ending: &'a Ending<'a>,
     flow: Option<(&'a Arc<flow::Flow>, FlowShare)>,
     /// Its part in the flow, from before it begins.
@@ -162,12 +218,24 @@ impl Member<'_> {
     }
 }
 
+/// The state of a member of a stage: its place in the stage, and what it has found.
+type State = (usize, Outcome, Option<SteadyReport>);
+
+/// Whom the watcher tells of a stage.
+struct Told<'a> {
+    observer: &'a dyn Observer,
+    /// The stage, from 0, and how many there are.
+    stage: (u32, u32),
+    /// Tells the state of the members, by their place in the stage.
+    tell: &'a mut dyn FnMut(Vec<State>),
+}
+
 fn run_stage<'a>(
     members: &[Member<'_>],
     mut judges: Judges<'a>,
     stop: &AtomicBool,
-    observer: &dyn Observer,
-    stage: (u32, u32),
+    schedule: &mut Schedule,
+    told: Told<'_>,
 ) -> (Vec<Outcome>, Judges<'a>) {
     let shown: Vec<Shown> = members.iter().map(|_| Shown::default()).collect();
     // Jobs that begin together share from the first request on, whichever is first.
@@ -186,6 +254,9 @@ fn run_stage<'a>(
                 let watcher = watcher.clone();
                 let started = std::thread::Builder::new().spawn_scoped(scope, move || {
                     let outcome = run_member(member, shown, scope);
+                    if let Some(desk) = &member.desk {
+                        desk.leave_last(outcome.copy());
+                    }
                     member.ending.is_over(member.at, outcome.error.is_some());
                     watcher.unpark();
                     (outcome, Usage::of_thread())
@@ -196,7 +267,9 @@ fn run_stage<'a>(
                 started
             })
             .collect();
-        watch(members, &shown, &mut judges, stop, observer, stage, || {
+        schedule.close();
+        let stage = Stage { members, shown: &shown, stop, process_before };
+        watch(&stage, &mut judges, schedule, told, || {
             running.iter().flatten().all(|thread| thread.is_finished())
         });
         running
@@ -213,17 +286,21 @@ fn run_stage<'a>(
     });
     let process = Usage::of_process().since(Usage::of_thread()).since(process_before);
     let own = usages.into_iter().fold(Usage::default(), Usage::plus);
-    share_helpers(&mut outcomes, members, process.since(own));
+    let shares = outcomes.iter_mut().zip(members.iter().map(|member| member.job));
+    share_helpers(shares, process.since(own));
     (outcomes, judges)
 }
 
 /// Divides among the jobs what other threads of the process did for them meanwhile: those of a pool, the kernel's
 /// submission threads and workers. Time before measuring is left out in proportion.
-fn share_helpers(outcomes: &mut [Outcome], members: &[Member<'_>], helpers: Usage) {
+fn share_helpers<'a>(
+    outcomes: impl ExactSizeIterator<Item = (&'a mut Outcome, &'a Job)>,
+    helpers: Usage,
+) {
     let count = outcomes.len().max(1) as u32;
-    for (outcome, member) in outcomes.iter_mut().zip(members) {
+    for (outcome, job) in outcomes {
         let measured_ns = outcome.end_ns.saturating_sub(outcome.begin_ns) as f64;
-        let ramp_ns = member.job.ramp.as_nanos() as f64;
+        let ramp_ns = job.ramp.as_nanos() as f64;
         let part = measured_ns / (measured_ns + ramp_ns).max(1.0) / f64::from(count);
         let (user, system) = (helpers.user.mul_f64(part), helpers.system.mul_f64(part));
         // Below that it is the start of threads and the rounding of clocks.
@@ -264,6 +341,7 @@ fn run_member<'scope>(
         }
         let joined = member.share.lock().unwrap_or_else(PoisonError::into_inner).take();
         thread.share = joined.or_else(|| member.join());
+        thread.desk = member.desk.as_ref();
         Ok((thread, wake))
     })();
     match (begun, job.form) {
@@ -315,21 +393,54 @@ fn stay_on(job: &Job) -> Result<()> {
     })
 }
 
+/// A stage that runs, as its watcher sees it.
+struct Stage<'a> {
+    members: &'a [Member<'a>],
+    shown: &'a [Shown],
+    stop: &'a AtomicBool,
+    /// What the process had used before, without the watcher.
+    process_before: Usage,
+}
+
+impl Stage<'_> {
+    /// Asks for a state if one is due, and tells it once it is there.
+    fn status(&self, judges: &Judges<'_>, schedule: &mut Schedule, told: &mut Told<'_>) {
+        let desks = self.members.iter().zip(self.shown);
+        let desks = desks.filter_map(|(member, shown)| Some((member.desk.as_ref()?, shown)));
+        let desks = desks.map(|(desk, shown)| (desk, shown.is_running()));
+        let Some(process) = schedule.step(Instant::now(), desks) else { return };
+        let desks = self.members.iter().map(|member| member.desk.as_ref());
+        let mut answers: Vec<_> =
+            desks.enumerate().filter_map(|(nth, desk)| Some((nth, desk?.last()?))).collect();
+        let own = answers.iter().map(|(_, answer)| answer.usage);
+        let own = own.fold(Usage::default(), Usage::plus);
+        let process = process.since(Usage::of_thread()).since(self.process_before);
+        let shares = answers.iter_mut();
+        let shares = shares.map(|(nth, answer)| (&mut answer.outcome, self.members[*nth].job));
+        share_helpers(shares, process.since(own));
+        let answers = answers.into_iter();
+        let state = answers.map(|(nth, answer)| (nth, answer.outcome, judges.report(nth)));
+        (told.tell)(state.collect());
+    }
+}
+
 fn watch(
-    members: &[Member<'_>],
-    shown: &[Shown],
+    of: &Stage<'_>,
     judges: &mut Judges<'_>,
-    stop: &AtomicBool,
-    observer: &dyn Observer,
-    stage: (u32, u32),
+    schedule: &mut Schedule,
+    mut told: Told<'_>,
     all_over: impl Fn() -> bool,
 ) {
+    let Stage { members, shown, stop, .. } = *of;
+    let (observer, stage) = (told.observer, told.stage);
     let begin = Instant::now();
     let (mut before, mut at) = (([0u64; 3], [0u64; 3]), Instant::now());
     while !all_over() {
-        std::thread::park_timeout(judges.every().map_or(TICK, |every| every.min(TICK)));
+        let most = schedule.wait(Instant::now()).min(TICK);
+        std::thread::park_timeout(judges.every().map_or(most, |every| every.min(most)));
         let now_ns = begin.elapsed().as_nanos() as u64;
         judges.look(now_ns, shown, |at| members[at].ending.end(members[at].at));
+        of.status(judges, schedule, &mut told);
         if observer.stop() {
             stop.store(true, Ordering::Relaxed);
         }

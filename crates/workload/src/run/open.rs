@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result, format_bytes};
+use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec, Error, ErrorKind, Result, format_bytes};
 use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Interface, Mode};
 
-use crate::iolog::Entry;
-use crate::job::{Direction, Extent, Form, Job, Target, Verbs};
+use crate::iolog::{Action, Entry};
+use crate::job::{BlockSizes, Direction, Extent, Form, Job, Target, Verbs};
 use crate::observer::Observer;
 
 use super::lay_out::make;
@@ -84,6 +84,7 @@ impl<'a> Devices<'a> {
                 let device = self.open(&target.spec, job)?;
                 let region = region(job, &name, device.as_ref())?;
                 check_device(job, &name, device.as_ref())?;
+                check_atomic(job, target, &name, device.info(), region)?;
                 check_replay(job, target, &name, region)?;
                 Ok(Opened { name, device, region, is_shared: false })
             })
@@ -215,10 +216,7 @@ fn check_job(job: &Job) -> Result<()> {
         }
         let sizes = used_directions(job).map(|direction| &job.block_sizes[direction as usize]);
         for sizes in sizes {
-            let parts: Vec<u32> = match sizes {
-                crate::job::BlockSizes::Split(parts) => parts.iter().map(|part| part.0).collect(),
-                other => vec![other.min(), other.max()],
-            };
+            let parts = lengths(sizes);
             if parts.iter().any(|bytes| bytes % chunk != 0) {
                 return Err(invalid(job, format!("verify in blocks of {chunk} bytes"))
                     .hint("every size of bssplit and bsrange must be a multiple of it"));
@@ -259,16 +257,76 @@ fn check_replay(job: &Job, target: &Target, name: &str, region: Region) -> Resul
         .hint("replay_scale=N divides offsets; replay_redirect names another target"))
 }
 
+/// Whether the device has atomic writes of the lengths that the job writes.
+fn check_atomic(
+    job: &Job,
+    target: &Target,
+    name: &str,
+    info: &DeviceInfo,
+    region: Region,
+) -> Result<()> {
+    if !job.atomic || !job.writes() {
+        return Ok(());
+    }
+    let of_target = |entry: &&Entry| job.targets.get(entry.file as usize) == Some(target);
+    let writes: Vec<(u64, u32)> = match &job.replay {
+        None => {
+            let sizes = lengths(&job.block_sizes[Direction::Write as usize]);
+            sizes.into_iter().map(|bytes| (region.begin_bytes, bytes)).collect()
+        }
+        Some(replay) => {
+            let entries = replay.entries.iter().filter(of_target);
+            let writes = entries.filter(|entry| entry.action == Action::Write);
+            writes.map(|entry| (region.begin_bytes + entry.offset_bytes, entry.len_bytes)).collect()
+        }
+    };
+    if info.atomic_write_bytes == 0 && !writes.is_empty() {
+        let what =
+            format!("job {}: {name} has no atomic writes, which atomic=1 asks for", job.name);
+        return Err(Error::new(ErrorKind::Unsupported, what).hint(
+            "use a drive with atomic writes (/sys/block/NAME/queue/atomic_write_unit_max_bytes is not 0) or a file of XFS or ext4 on one, or leave atomic out",
+        ));
+    }
+    let (min, max) = (info.atomic_write_bytes_min.into(), info.atomic_write_bytes.into());
+    for (offset_bytes, bytes) in writes {
+        if !info.takes_atomic(bytes) {
+            let what = format!(
+                "job {}: {name} has no atomic writes of {}",
+                job.name,
+                format_bytes(bytes.into())
+            );
+            return Err(Error::new(ErrorKind::Unsupported, what).hint(format!(
+                "choose a power of two from {} to {}",
+                format_bytes(min),
+                format_bytes(max)
+            )));
+        }
+        if !offset_bytes.is_multiple_of(bytes.into()) {
+            let what = format!(
+                "an atomic write of {} at {offset_bytes}, no multiple of its length, of {name}",
+                format_bytes(bytes.into())
+            );
+            return Err(invalid(job, what).hint("choose such an offset"));
+        }
+    }
+    Ok(())
+}
+
+/// Every size a request can have, but those between the ends of a range.
+fn lengths(sizes: &BlockSizes) -> Vec<u32> {
+    match sizes {
+        BlockSizes::Split(parts) => parts.iter().map(|part| part.0).collect(),
+        other => vec![other.min(), other.max()],
+    }
+}
+
 /// What is wrong on this device.
 fn check_device(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<()> {
     let info = device.info();
     let block = info.logical_block_bytes;
     for direction in used_directions(job) {
         let sizes = &job.block_sizes[direction as usize];
-        let parts: Vec<u32> = match sizes {
-            crate::job::BlockSizes::Split(parts) => parts.iter().map(|part| part.0).collect(),
-            other => vec![other.min(), other.max()],
-        };
+        let parts = lengths(sizes);
         for bytes in parts {
             if bytes % block != 0 {
                 return Err(invalid(

@@ -24,6 +24,11 @@ impl Shown {
         self.phase.load(Ordering::Relaxed) == 2
     }
 
+    /// Whether the job has begun and is not over.
+    pub(crate) fn is_running(&self) -> bool {
+        (1..4).contains(&self.phase.load(Ordering::Relaxed))
+    }
+
     /// Requests and bytes of all directions.
     pub(crate) fn sums(&self) -> (u64, u64) {
         let sum = |counts: &[AtomicU64; 3]| counts.iter().map(|c| c.load(Ordering::Relaxed)).sum();
@@ -96,6 +101,32 @@ impl Record {
             histograms: self.histograms.as_ref().map(|some| some.again(now_ns)),
             ..Self::new(self.measured, sample)
         };
+    }
+
+    /// A copy without the histograms over time.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            directions: self.directions.clone(),
+            flushes: self.flushes.clone(),
+            series: self.series.clone(),
+            histograms: None,
+            ..*self
+        }
+    }
+
+    /// A copy as if it ended now, without the histograms over time.
+    pub(crate) fn so_far(&self, now_ns: u64) -> Self {
+        let mut copy = self.copy();
+        copy.end(now_ns);
+        copy
+    }
+
+    /// A record like it that begins and ends now.
+    pub(crate) fn nothing(&self, now_ns: u64) -> Self {
+        let mut empty = Self::new(self.measured, Duration::from_nanos(self.sample_ns));
+        empty.begin(now_ns);
+        empty.end(now_ns);
+        empty
     }
 
     /// Begin of measuring, nanoseconds on the run's clock.

@@ -2,24 +2,30 @@
 //!
 //! - `words`: the options of jobs, in the order in which they stand on the command line;
 //! - `plan`: the jobs, shown instead of run;
+//! - `status`: reports of a run that goes on;
 //! - `stores`: what jobs may not write over.
 
 mod plan;
+mod status;
 mod stores;
 mod words;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
-use qpair_workload::options::{Limits, Place, Plan, Section, command_line, settle};
+use qpair_workload::options::{Limits, Place, Plan, Section, command_line, seconds, settle};
 use qpair_workload::output::{Style, csv, fio_json_text, table, write_hgrm, write_logs};
 use qpair_workload::{Form, RunReport, jobfile, run};
+use rustix::fs::{Access, AtFlags, CWD};
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::live::{Eta, LiveLine};
 use crate::output::Output;
 
+use status::States;
 pub(crate) use words::as_fio_takes_them;
 
 const AFTER_HELP: &str = "\
@@ -94,6 +100,11 @@ struct Own {
     /// Show a live line while jobs run; auto: on a terminal only
     #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
     eta: When,
+
+    /// Report the state every TIME (seconds, or with a unit: 500ms, 1.5, 2m): all figures since the measurement began, not those of
+    /// the last interval. Each state is a whole report in every --output-format: with json, several documents come one after the other
+    #[arg(long, value_name = "TIME", value_parser = interval, help_heading = "Output")]
+    status_interval: Option<Duration>,
 
     /// Write every latency distribution to PREFIX_read_clat.1.hgrm and so on
     #[arg(long, value_name = "PREFIX", help_heading = "Output")]
@@ -218,13 +229,18 @@ impl Io {
         }
         let stress = plan.jobs.iter().find(|job| job.form == Form::Stress);
         if let Some(job) = stress {
-            line = line.with_samples(job.sample.unwrap_or(std::time::Duration::from_secs(1)));
+            line = line.with_samples(job.sample.unwrap_or(Duration::from_secs(1)));
         }
-        let outcome = run(&crate::interrupt::drivers(), &plan.jobs, &line);
+        let states = States::new(&line, self.own.status_interval, |report, number| {
+            self.put(&self.text(report, &formats), number > 0)
+        });
+        let outcome = run(&crate::interrupt::drivers(), &plan.jobs, &states);
         line.finish();
         let removed = remove(&plan.unlink);
         let report = outcome?;
-        let reported = self.report(&report, &formats);
+        let (count, told) = states.end();
+        let reported = told.and(self.put(&self.text(&report, &formats), count > 0));
+        let reported = reported.and_then(|()| self.files(&report));
         reported.and(removed)?;
         Ok(exit(&report, interrupt.is_requested()))
     }
@@ -233,16 +249,14 @@ impl Io {
     /// overwrite a measured file.
     fn check_output(&self, jobs: &[qpair_workload::Job]) -> Result<()> {
         let logs = jobs.iter().flat_map(|job| &job.logs).map(|(_, prefix)| prefix);
-        for prefix in logs.chain(&self.own.hgrm) {
-            let folder = match prefix.parent() {
-                Some(folder) if !folder.as_os_str().is_empty() => folder,
-                _ => Path::new("."),
-            };
-            let missing =
-                |error| Failure::io(&error, format_args!("writing {}_*", prefix.display()));
-            if !std::fs::metadata(folder).map_err(missing)?.is_dir() {
-                return Err(missing(std::io::ErrorKind::NotADirectory.into()));
-            }
+        let histograms = jobs.iter().filter_map(|job| Some(&job.histogram_log.as_ref()?.prefix));
+        for prefix in logs.chain(histograms).chain(&self.own.hgrm) {
+            let mut name = prefix.clone().into_os_string();
+            name.push("_*");
+            check_file(Path::new(&name), name.display())?;
+        }
+        for path in jobs.iter().filter_map(|job| job.write_iolog.as_ref()) {
+            check_file(path, path.display())?;
         }
         let Some(path) = &self.own.output else { return Ok(()) };
         let same = |other: &Path| match (std::fs::canonicalize(path), std::fs::canonicalize(other))
@@ -267,34 +281,69 @@ impl Io {
             .map_err(|error| Failure::io(&error, format_args!("writing {}", path.display())))
     }
 
-    fn report(&self, report: &RunReport, formats: &[Format]) -> Result<()> {
+    /// The report in all formats, one after the other.
+    fn text(&self, report: &RunReport, formats: &[Format]) -> String {
         let colour = self.own.output.is_none()
             && Output::is_terminal()
             && std::env::var_os("NO_COLOR").is_none();
-        let mut text = String::new();
-        for format in formats {
-            text.push_str(&match format {
-                Format::Normal => table(report, Style { colour, ..Style::default() }),
-                Format::Json => fio_json_text(report, false),
-                Format::JsonPlus => fio_json_text(report, true),
-                Format::Csv => csv(report),
-            });
-        }
-        match &self.own.output {
-            Some(path) => std::fs::write(path, text)
-                .map_err(|error| Failure::io(&error, format_args!("writing {}", path.display())))?,
-            None => {
-                let mut out = Output::new();
-                out.write(text.as_bytes())?;
-                out.finish()?;
-            }
-        }
+        let text = |format: &Format| match format {
+            Format::Normal => table(report, Style { colour, ..Style::default() }),
+            Format::Json => fio_json_text(report, false),
+            Format::JsonPlus => fio_json_text(report, true),
+            Format::Csv => csv(report),
+        };
+        formats.iter().map(text).collect()
+    }
+
+    /// Writes a report to where reports go: behind those that are there, or in place of what is there.
+    fn put(&self, text: &str, behind: bool) -> Result<()> {
+        let Some(path) = &self.own.output else {
+            let mut out = Output::new();
+            out.write(text.as_bytes())?;
+            return out.finish();
+        };
+        let mut options = std::fs::OpenOptions::new();
+        options.create(true).write(true).append(behind).truncate(!behind);
+        let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(|error| Failure::io(&error, format_args!("writing {}", path.display())))
+    }
+
+    /// Writes logs and distributions.
+    fn files(&self, report: &RunReport) -> Result<()> {
         write_logs(report)?;
         if let Some(prefix) = &self.own.hgrm {
             write_hgrm(report, prefix)?;
         }
         Ok(())
     }
+}
+
+/// Whether a file can be written there, or made. `what` names the file.
+fn check_file(path: &Path, what: impl std::fmt::Display) -> Result<()> {
+    let failed = |error| Failure::io(&error, format_args!("writing {what}"));
+    let may = |path: &Path, access| {
+        let found = rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS);
+        found.map_err(|error| failed(error.into()))
+    };
+    if path.is_dir() {
+        return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+    }
+    if path.exists() {
+        return may(path, Access::WRITE_OK);
+    }
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if !std::fs::metadata(folder).map_err(failed)?.is_dir() {
+        return Err(failed(std::io::ErrorKind::NotADirectory.into()));
+    }
+    may(folder, Access::WRITE_OK | Access::EXEC_OK)
+}
+
+/// The value of `--status-interval`.
+fn interval(text: &str) -> std::result::Result<Duration, String> {
+    seconds(text).map_err(|error| format!("\"{text}\" {error}"))
 }
 
 fn exit(report: &RunReport, interrupted: bool) -> Exit {

@@ -14,8 +14,10 @@ const OTHERS: &[(&str, &str)] = &[
     ("append-terse", "--output-format=normal,csv"),
     ("terse-version", "--output-format=csv or json is for programs"),
     ("bandwidth-log", "write_bw_log is an option of jobs"),
-    ("status-interval", "--eta=always prints a line every few seconds"),
-    ("eta-newline", "--eta=always prints a line every few seconds"),
+    (
+        "eta-newline",
+        "--eta=always prints a line every few seconds; --status-interval prints the report so far",
+    ),
     ("eta-interval", "the live line is drawn anew four times a second"),
     ("debug", "--parse-only shows what is understood"),
     ("showcmd", "--parse-only shows what is understood"),

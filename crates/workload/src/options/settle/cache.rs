@@ -8,8 +8,8 @@ use super::reader::Reader;
 use super::targets::Place;
 use crate::options::value;
 
-/// `direct`, or the opposite of `buffered`. Through the page cache unless said otherwise, as in fio.
-pub(super) fn direct(reader: &Reader<'_>, way: &Way, place: &Place) -> Result<bool> {
+/// `direct`, or the opposite of `buffered`; a job with atomic writes is direct. Through the page cache unless said otherwise, as in fio.
+pub(super) fn direct(reader: &Reader<'_>, way: &Way, place: &Place, atomic: bool) -> Result<bool> {
     let own = |name: &str| reader.own(name).map(|given| value::boolean(given.value.as_deref()));
     if let (Some(Ok(direct)), Some(Ok(buffered))) = (own("direct"), own("buffered"))
         && direct == buffered
@@ -20,10 +20,20 @@ pub(super) fn direct(reader: &Reader<'_>, way: &Way, place: &Place) -> Result<bo
     }
     let (direct, buffered) = (reader.flag("direct")?, reader.flag("buffered")?);
     let last = reader.last(&["direct", "buffered"]).map(|given| given.option.name);
-    let direct = match last {
+    let mut direct = match last {
         Some("buffered") => buffered == Some(false),
         _ => direct == Some(true),
     };
+    if atomic && !direct && place.has_files() {
+        if let Some(last) = last {
+            let what = "atomic writes bypass the page cache, but the job is buffered";
+            return Err(reader
+                .contradiction(last, what)
+                .hint("give direct=1, or leave atomic out"));
+        }
+        // As in fio.
+        direct = true;
+    }
     if way.mode.interface == Interface::Passthrough || !place.has_files() {
         if !direct && last.is_some() {
             let name = last.unwrap_or_default();

@@ -130,14 +130,19 @@ pub(super) struct Durability {
     pub(super) flush_blocks: u32,
     pub(super) flush_at_end: bool,
     pub(super) force_unit_access: bool,
+    pub(super) atomic: bool,
 }
 
 pub(super) fn durability(reader: &Reader<'_>, verbs: Verbs) -> Result<Durability> {
-    let mut durability =
-        Durability { flush_blocks: 0, flush_at_end: false, force_unit_access: false };
+    let mut durability = Durability {
+        flush_blocks: 0,
+        flush_at_end: false,
+        force_unit_access: false,
+        atomic: false,
+    };
     if verbs == Verbs::Read {
         // Nothing to be made durable; fio passes over these options without a word.
-        for name in ["fsync", "fdatasync", "end_fsync", "fsync_on_close", "sync"] {
+        for name in ["fsync", "fdatasync", "end_fsync", "fsync_on_close", "sync", "atomic"] {
             if let Some(given) = reader.last(&[name])
                 && !matches!(given.value.as_deref(), Some("0" | "none"))
             {
@@ -155,6 +160,7 @@ pub(super) fn durability(reader: &Reader<'_>, verbs: Verbs) -> Result<Durability
             "fsync and fdatasync are both done as one flush, after the smaller number of writes",
         );
     }
+    durability.atomic = reader.is_set("atomic")? && verbs != Verbs::Trim;
     durability.flush_at_end = reader.is_set("end_fsync")? | reader.is_set("fsync_on_close")?;
     durability.force_unit_access = match reader.word("sync")? {
         None | Some("none" | "0") => false,

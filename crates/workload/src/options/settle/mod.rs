@@ -21,7 +21,7 @@ use qpair_block::{DeviceSpec, Error, ErrorKind, Result, format_bytes};
 use qpair_kernel::{Interface, Polling};
 
 use super::section::{Given, Place, Refused, Section};
-use crate::job::{Direction, Extent, Form, Job, Verbs};
+use crate::job::{BlockSizes, Direction, Extent, Form, Job, Verbs};
 use reader::Reader;
 
 /// What holds for all jobs, whatever they say.
@@ -129,9 +129,9 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     let seed = pattern::seed(reader, number)?;
     let one_by_one = way.is_synchronous && place.has_files();
     let depth = pace::depth(reader, one_by_one, &way.name)?;
-    let direct = cache::direct(reader, &way, &place)?;
     let verify = data::verify(reader, &pattern)?;
     let durability = data::durability(reader, pattern.verbs)?;
+    let direct = cache::direct(reader, &way, &place, durability.atomic)?;
     let (rate, rate_process) = pace::rate(reader)?;
     let (rate_min, rate_cycle) = pace::rate_min(reader)?;
     let (think_time, think_time_blocks, think_time_spin) = pace::think(reader)?;
@@ -197,6 +197,7 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     job.flush_blocks = durability.flush_blocks;
     job.flush_at_end = durability.flush_at_end;
     job.force_unit_access = durability.force_unit_access;
+    job.atomic = durability.atomic;
     job.content = data::content(reader, verify.is_some())?;
     job.verify = verify;
     job.cpus = cpus;
@@ -307,6 +308,9 @@ fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
             }
         }
     }
+    if job.atomic {
+        check_atomic(reader, job)?;
+    }
     let limit = |direction: Direction| job.rate[direction as usize].bytes_per_s;
     for direction in data::used(verbs) {
         let smallest = u64::from(job.block_sizes[*direction as usize].min()) * blocks;
@@ -322,6 +326,49 @@ fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
             .hint("give runtime=10, for example"));
     }
     Ok(())
+}
+
+/// Whether the writes of an atomic job are what devices take: of one power of two, at multiples of it, in one piece.
+fn check_atomic(reader: &Reader<'_>, job: &Job) -> Result<()> {
+    if job.vector_len > 0 || job.mode.segments > 0 {
+        let what = "an atomic write is in one piece, but the job hands over vectors";
+        return Err(reader.contradiction("atomic", what).hint("leave the vectors out"));
+    }
+    if job.replay.is_some() {
+        // The log has the lengths.
+        return Ok(());
+    }
+    let BlockSizes::Fixed(bytes) = job.block_sizes[Direction::Write as usize] else {
+        let what = "atomic writes have one length, but the job's writes have several";
+        return Err(reader.contradiction("atomic", what).hint("give one bs for writes"));
+    };
+    if !bytes.is_power_of_two() {
+        let what = format!("the length of an atomic write is a power of two, but bs is {bytes}");
+        return Err(reader.contradiction("atomic", what).hint("choose bs=4k, for example"));
+    }
+    let used = data::used(job.verbs).iter().map(|at| job.block_sizes[*at as usize].min());
+    let grid = match job.align_bytes {
+        0 => used.min().unwrap_or(bytes),
+        align => align,
+    };
+    let offset = if let Extent::Bytes(offset) = job.offset { offset } else { 0 };
+    let places = [
+        ("bs of reads or trims, or blockalign", u64::from(grid)),
+        ("offset", offset),
+        ("the step of rw", job.steps.skip_bytes.unsigned_abs()),
+        ("zonesize or zonerange", job.stride.map_or(0, |stride| stride.part_bytes)),
+        ("zoneskip", job.stride.map_or(0, |stride| stride.skip_bytes)),
+    ];
+    match places.iter().find(|(_, place)| place % u64::from(bytes) != 0) {
+        None => Ok(()),
+        Some((name, place)) => {
+            let what = format!(
+                "an atomic write of {} begins at a multiple of its length, but {name} is {place}",
+                format_bytes(bytes.into())
+            );
+            Err(reader.contradiction("atomic", what).hint("choose a multiple"))
+        }
+    }
 }
 
 /// What chooses a way to the kernel chooses nothing for a device that is reached without it.

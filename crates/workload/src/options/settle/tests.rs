@@ -281,6 +281,23 @@ fn stages_and_groups() {
     );
 }
 
+/// As in fio, atomic writes are direct; a job that asks for them through the page cache contradicts itself.
+#[test]
+fn atomic_writes_are_direct_and_aligned() {
+    let atomic = job("atomic=1 rw=write bs=8k");
+    assert!(atomic.atomic && atomic.direct);
+    assert!(!job("atomic=1 rw=read").atomic && !job("atomic=0 rw=write").atomic);
+    assert!(job("atomic=1 rw=randrw bs=16k,4k").atomic);
+    fails("atomic=1 rw=write direct=0", &["atomic writes bypass the page cache", "direct=1"]);
+    fails("atomic=1 rw=write bsrange=4k-8k", &["atomic writes have one length"]);
+    fails("atomic=1 rw=write bs=12k", &["a power of two, but bs is 12288"]);
+    fails("atomic=1 rw=randrw bs=4k,16k", &["a multiple of its length", "bs of reads"]);
+    fails("atomic=1 rw=write bs=8k offset=4k", &["a multiple of its length", "offset is 4096"]);
+    fails("atomic=1 rw=write:4k bs=8k", &["a multiple of its length", "step"]);
+    let plan = plan("name=a filename=/dev/a rw=read atomic=1");
+    assert!(plan.notes.iter().any(|note| note.contains("atomic has no effect")), "{plan:?}");
+}
+
 #[test]
 fn later_and_stronger_options_win() {
     assert_eq!(job("bs=4k bsrange=8k-16k").block_sizes[0], BlockSizes::Range(8192, 16384));
@@ -532,7 +549,7 @@ fn every_example_works() {
         "verify_interval" | "verify_fatal" | "do_verify" | "verify_only" => {
             "rw=write verify=crc32c"
         }
-        "verify" | "sync" | "scramble_buffers" => "rw=write",
+        "verify" | "sync" | "atomic" | "scramble_buffers" => "rw=write",
         "offset_increment" => "numjobs=2",
         "verify_backlog" | "verify_dump" | "verify_async" => "rw=write verify=crc32c",
         "verify_backlog_batch" => "rw=write verify=crc32c verify_backlog=64",

@@ -8,6 +8,7 @@
 mod choosing;
 mod messages;
 mod replaying;
+mod stating;
 mod submitting;
 mod verifying;
 mod waiting;
@@ -27,7 +28,7 @@ use rand::rngs::SmallRng;
 
 use crate::iolog::Writer;
 use crate::job::{Direction, Form, Job, Measured, Verbs};
-use crate::report::{Incidents, JobError, Passed, VerifyReport};
+use crate::report::{CpuReport, Incidents, JobError, Passed, VerifyReport};
 
 use super::arrivals::Arrivals;
 use super::cpu::Counters;
@@ -38,6 +39,7 @@ use super::offsets::{Offsets, generator, used_sizes};
 use super::open::Opened;
 use super::record::{Record, Shown, Stamps};
 use super::sizes::Draw;
+use super::status::Desk;
 use super::target::{LatencyTarget, Verdict};
 use super::verify::Chunks;
 
@@ -122,7 +124,7 @@ enum Next {
 /// What a thread gives back.
 pub(super) struct Outcome {
     pub(super) record: Record,
-    pub(super) cpu: crate::report::CpuReport,
+    pub(super) cpu: CpuReport,
     pub(super) error: Option<JobError>,
     pub(super) verify: VerifyReport,
     pub(super) passed: Passed,
@@ -132,6 +134,25 @@ pub(super) struct Outcome {
     pub(super) end_ns: u64,
     /// It ended before anything counted.
     pub(super) in_ramp: bool,
+}
+
+impl Outcome {
+    /// A copy without the histograms over time.
+    pub(super) fn copy(&self) -> Self {
+        Self {
+            record: self.record.copy(),
+            error: self.error.clone(),
+            verify: self.verify.clone(),
+            passed: self.passed.clone(),
+            ..*self
+        }
+    }
+}
+
+impl Clone for Outcome {
+    fn clone(&self) -> Self {
+        self.copy()
+    }
 }
 
 /// What the threads of a run share.
@@ -200,6 +221,12 @@ pub(super) struct Thread<'a> {
     ios_left: u64,
     /// Its part in a flow, while it runs.
     pub(super) share: Option<Share>,
+    /// Where it is asked for its state.
+    pub(super) desk: Option<&'a Desk>,
+    /// The question that it answered last.
+    answered: u64,
+    /// What it had found when it began to verify.
+    before_verify: Option<Outcome>,
     floor: Option<Floor>,
     target: Option<LatencyTarget>,
     /// Writes that were done and not yet read back, with `verify_backlog`; how many of them are read back now.
@@ -295,6 +322,9 @@ impl<'a> Thread<'a> {
                 _ => u64::MAX,
             },
             share: None,
+            desk: None,
+            answered: 0,
+            before_verify: None,
             floor: None,
             target: None,
             backlog: VecDeque::new(),
@@ -367,6 +397,9 @@ impl<'a> Thread<'a> {
                 Some(messages) => self.turn_of_messages(now, over, messages),
             };
             self.record.turn(now, self.shown);
+            if self.is_asked() {
+                self.answer(&mut counters, ramping);
+            }
             if let Some(floor) = &mut self.floor
                 && let Some(what) = floor.check(now, &self.record.directions)
             {
@@ -402,22 +435,38 @@ impl<'a> Thread<'a> {
         let calls = self.channels.statistics().system_calls - self.statistics_before.system_calls;
         let cpu = counters.end(calls);
         if self.error.is_none() && !self.common.is_stopped() {
+            if self.desk.is_some() {
+                let record = self.record.copy();
+                self.before_verify = Some(self.outcome(record, cpu, (begin_ns, end_ns), ramping));
+            }
             self.verify_written();
         }
         self.shown.phase.store(4, Ordering::Relaxed);
+        let record = std::mem::replace(&mut self.record, Record::new(self.measured, LONG));
+        self.outcome(record, cpu, (begin_ns, end_ns), ramping)
+    }
+
+    /// What was found, with these figures of the time that was measured.
+    fn outcome(
+        &self,
+        record: Record,
+        cpu: CpuReport,
+        (begin_ns, end_ns): (u64, u64),
+        in_ramp: bool,
+    ) -> Outcome {
         // Also what happened in its ramp, and while it verified: all of that may have shaped what was found.
         let ChannelStatistics { resets, timeouts_polled, .. } = self.channels.statistics();
         Outcome {
-            record: self.record,
+            record,
             cpu,
-            error: self.error,
-            verify: self.verify,
-            passed: self.passed,
+            error: self.error.clone(),
+            verify: self.verify.clone(),
+            passed: self.passed.clone(),
             incidents: Incidents { resets, timeouts_polled },
             depth_found: self.target.as_ref().map(LatencyTarget::depth),
             begin_ns,
             end_ns,
-            in_ramp: ramping,
+            in_ramp,
         }
     }
 
@@ -489,7 +538,7 @@ impl<'a> Thread<'a> {
         if self.completions.is_empty() {
             let want = if barrier { u32::MAX } else { self.job.batch_complete_min.max(1) };
             match later {
-                None => self.wait(want.min(self.in_flight), None),
+                None => self.wait(want.min(self.in_flight), self.patience()),
                 Some(due_ns) => {
                     let left_ns = due_ns.saturating_sub(self.common.now_ns());
                     if left_ns > SLEEP_SLACK_NS {

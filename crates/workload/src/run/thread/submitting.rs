@@ -56,6 +56,7 @@ impl Thread<'_> {
                     }
                     Request {
                         force_unit_access: self.job.force_unit_access,
+                        atomic: self.job.atomic,
                         ..Request::write(offset_bytes, len_bytes, buffer, tag.into())
                     }
                 }

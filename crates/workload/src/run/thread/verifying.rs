@@ -122,7 +122,8 @@ impl Thread<'_> {
                 {
                     self.read_back(target, offset_bytes, len_bytes);
                 }
-                self.wait(1, None);
+                self.wait(1, self.patience());
+                self.answer_verifying();
                 self.pending.clear();
                 let now = self.common.now_ns();
                 self.take(now);

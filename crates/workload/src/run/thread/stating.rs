@@ -1,0 +1,51 @@
+//! The state of a job's thread, for those who ask while it runs.
+
+use std::time::Duration;
+
+use crate::report::CpuReport;
+
+use super::{Counters, LOOK, Outcome, Thread};
+
+impl Thread<'_> {
+    /// Whether its state is asked for.
+    #[inline]
+    pub(super) fn is_asked(&self) -> bool {
+        self.desk.is_some_and(|desk| desk.asked() != self.answered)
+    }
+
+    /// How long to wait for a completion: without end, if there is nobody who may ask.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        self.desk.map(|_| LOOK)
+    }
+
+    /// Leaves its state while it measures, or before that.
+    #[cold]
+    pub(super) fn answer(&mut self, counters: &mut Counters, in_ramp: bool) {
+        let now = self.common.now_ns();
+        let outcome = if in_ramp {
+            self.outcome(self.record.nothing(now), CpuReport::default(), (now, now), true)
+        } else {
+            let calls = self.channels.statistics().system_calls;
+            let cpu = counters.end(calls - self.statistics_before.system_calls);
+            let span = (self.record.begin_ns(), now);
+            self.outcome(self.record.so_far(now), cpu, span, false)
+        };
+        self.leave(outcome);
+    }
+
+    /// Leaves its state if it is asked while it verifies: what it measured before, and what it has verified.
+    pub(super) fn answer_verifying(&mut self) {
+        if let (true, Some(before)) = (self.is_asked(), &self.before_verify) {
+            let span = (before.begin_ns, before.end_ns);
+            let outcome = self.outcome(before.record.copy(), before.cpu, span, before.in_ramp);
+            self.leave(outcome);
+        }
+    }
+
+    fn leave(&mut self, outcome: Outcome) {
+        if let Some(desk) = self.desk {
+            self.answered = desk.asked();
+            desk.leave(self.answered, outcome);
+        }
+    }
+}
