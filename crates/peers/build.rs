@@ -1,4 +1,5 @@
-//! Compiles the shims over what RocksDB and WiredTiger do not offer as functions of C, and links the three libraries.
+//! Compiles the shims over what RocksDB and WiredTiger do not offer as functions of C, and links
+//! the three libraries.
 
 fn main() {
     println!("cargo:rerun-if-changed=src/wiredtiger/shim.c");

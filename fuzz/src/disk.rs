@@ -8,7 +8,8 @@ fn all_of(want: u32) -> WaitOptions {
     WaitOptions { want, linger: Duration::MAX, timeout: None }
 }
 
-/// Requests to a disk, whatever its driver and the device below it do: each completes once, and every buffer comes back.
+/// Requests to a disk, whatever its driver and the device below it do: each completes once, and
+/// every buffer comes back.
 pub fn work(disk: &dyn BlockDevice) {
     let info = disk.info();
     let block = info.logical_block_bytes;

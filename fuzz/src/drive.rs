@@ -1,5 +1,5 @@
-//! A hostile drive: whatever its registers, its identify data and its completions say, the driver neither crashes nor hangs, and every
-//! buffer comes back.
+//! A hostile drive: whatever its registers, its identify data and its completions say, the driver
+//! neither crashes nor hangs, and every buffer comes back.
 
 #![no_main]
 

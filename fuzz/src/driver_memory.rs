@@ -1,5 +1,5 @@
-//! The memory of a driver that is wrong, as a device made of software is given it: some to be written, which is opened and closed, and some
-//! that may only be read.
+//! The memory of a driver that is wrong, as a device made of software is given it: some to be
+//! written, which is opened and closed, and some that may only be read.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};

@@ -53,8 +53,8 @@ pub fn read_superblocks(slots: &[u8], seal: bool) {
     let _ = Superblock::choose(&slots, "superblocks");
 }
 
-/// Reads a checkpoint record (the first 512 bytes) and the description of an image (the rest); nothing may panic, and what is
-/// read is what would be written.
+/// Reads a checkpoint record (the first 512 bytes) and the description of an image (the rest);
+/// nothing may panic, and what is read is what would be written.
 pub fn read_checkpoint(bytes: &[u8]) {
     let (record, image) = bytes.split_at(bytes.len().min(PAGE_SIZE_MIN));
     let _ = qpair_format::image::Record::decode(record);
@@ -81,8 +81,8 @@ pub fn seal_page(page: &mut [u8]) {
     page[field::CHECKSUM..field::CHECKSUM + 4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Reads a record, a place in a log and a log from a device's bytes; nothing may panic. With `seal`, the checksums
-/// of the log are made right first, as far as its headers can be believed.
+/// Reads a record, a place in a log and a log from a device's bytes; nothing may panic. With
+/// `seal`, the checksums of the log are made right first, as far as its headers can be believed.
 pub fn read_log(image: &[u8], seal: bool) {
     if let Ok(record) = Record::decode(image) {
         let _ = describe(&record);
@@ -131,8 +131,8 @@ pub fn read_log(image: &[u8], seal: bool) {
     panic!("the log has no end");
 }
 
-/// Makes the checksums of a log's blocks right, from the innermost outwards: of the records of each chunk, of the
-/// chunk's payload, and of the header.
+/// Makes the checksums of a log's blocks right, from the innermost outwards: of the records of each
+/// chunk, of the chunk's payload, and of the header.
 fn seal_log(bytes: &mut [u8]) {
     let half = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes) as usize

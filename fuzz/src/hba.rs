@@ -1,5 +1,5 @@
-//! A hostile card: whatever its registers, its facts, its replies, its events and the data of its disks say, the driver and the layers
-//! above neither crash nor hang, and every buffer comes back.
+//! A hostile card: whatever its registers, its facts, its replies, its events and the data of its
+//! disks say, the driver and the layers above neither crash nor hang, and every buffer comes back.
 
 #![no_main]
 
@@ -256,7 +256,8 @@ impl PciDevice for Card {
     fn step(&self, queue: u16) -> Stepped {
         let stepped = self.sound.step(queue);
         let mut state = self.state();
-        // Data of disks, sense data and pages of the configuration: memory that is open, after it was written.
+        // Data of disks, sense data and pages of the configuration: memory that is open, after it
+        // was written.
         if stepped.progress && state.input.byte() & 3 == 3 {
             let memories = state.memory.len().max(1);
             let which = usize::from(state.input.byte()) % memories;

@@ -1,5 +1,6 @@
-//! What a disk says, and what it is told: sense data, vital product data, mode pages, lists, command descriptor blocks. Reading never
-//! panics, and what was read is written so that it is read the same.
+//! What a disk says, and what it is told: sense data, vital product data, mode pages, lists,
+//! command descriptor blocks. Reading never panics, and what was read is written so that it is read
+//! the same.
 #![no_main]
 
 use qpair_scsi_wire::capacity::Capacity;

@@ -1,7 +1,8 @@
-//! A soft HBA under a driver that is wrong: registers, handshakes, frames, lists and the memory behind them are what the input says.
+//! A soft HBA under a driver that is wrong: registers, handshakes, frames, lists and the memory
+//! behind them are what the input says.
 //!
-//! The controller must not panic or hang, must not write to memory that is open for reading only, and must forget memory that is closed.
-//! That it touches nothing else is checked by the sanitizer.
+//! The controller must not panic or hang, must not write to memory that is open for reading only,
+//! and must forget memory that is closed. That it touches nothing else is checked by the sanitizer.
 
 #![no_main]
 
@@ -33,7 +34,8 @@ use driver_memory::{DriverMemory, IOVA, MEMORY_BYTES};
 use input::Input;
 
 const FRAME_BYTES: usize = 128;
-/// Where things are in the memory: frames, reply queues, reply frames, the queue of free ones, sense, data.
+/// Where things are in the memory: frames, reply queues, reply frames, the queue of free ones,
+/// sense, data.
 const REPLY_QUEUES: u64 = IOVA + 0x4000;
 const REPLY_FRAMES: u64 = IOVA + 0x6000;
 const REPLY_FREE: u64 = IOVA + 0x8000;

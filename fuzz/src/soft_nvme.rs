@@ -1,8 +1,8 @@
-//! A soft NVMe controller under a driver that is wrong: registers, doorbells, commands, lists and the memory behind them are what the
-//! input says.
+//! A soft NVMe controller under a driver that is wrong: registers, doorbells, commands, lists and
+//! the memory behind them are what the input says.
 //!
-//! The controller must not panic or hang, must not write to memory that is open for reading only, and must forget memory that is closed.
-//! That it touches nothing else is checked by the sanitizer.
+//! The controller must not panic or hang, must not write to memory that is open for reading only,
+//! and must forget memory that is closed. That it touches nothing else is checked by the sanitizer.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Names of devices: parsing never panics, and what is parsed is written so that it is read the same.
+//! Names of devices: parsing never panics, and what is parsed is written so that it is read the
+//! same.
 #![no_main]
 
 use qpair_block::DeviceSpec;

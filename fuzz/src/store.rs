@@ -1,7 +1,9 @@
-//! Whole stores: a small one with a few bytes changed opens, is checked, read and scanned, or says why not.
+//! Whole stores: a small one with a few bytes changed opens, is checked, read and scanned, or says
+//! why not.
 //!
-//! The first byte of an input says what is made right after the change: bit 0 the checksums of changed pages, bit 1 those of
-//! changed superblocks. A store with sealed pages is only checked. Then come changes of five bytes each: where, and the new value.
+//! The first byte of an input says what is made right after the change: bit 0 the checksums of
+//! changed pages, bit 1 those of changed superblocks. A store with sealed pages is only checked.
+//! Then come changes of five bytes each: where, and the new value.
 #![no_main]
 
 #[allow(dead_code, reason = "other targets use the rest")]

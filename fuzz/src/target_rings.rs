@@ -1,6 +1,7 @@
-//! A hostile guest of `qpair target`, over its socket: whatever stands in the rings of its disk or of its SCSI host, in their chains, commands and
-//! tasks, and however it changes while it is read, the target neither crashes nor hangs, gives the rings back when it is asked, and touches
-//! nothing but the memory that it was given.
+//! A hostile guest of `qpair target`, over its socket: whatever stands in the rings of its disk or
+//! of its SCSI host, in their chains, commands and tasks, and however it changes while it is read,
+//! the target neither crashes nor hangs, gives the rings back when it is asked, and touches nothing
+//! but the memory that it was given.
 
 #![no_main]
 
@@ -36,7 +37,8 @@ const RING_BYTES: u64 = 0x1000;
 const SLOTS_AT: u64 = 0x4000;
 const TABLES_AT: u64 = 0x5000;
 const MARK: u64 = 0x5AFE_5AFE_5AFE_5AFE;
-/// How long the target may take to look at what was offered: what it makes of it is not always told.
+/// How long the target may take to look at what was offered: what it makes of it is not always
+/// told.
 const LOOK: Duration = Duration::from_micros(300);
 const LOST: Duration = Duration::from_secs(20);
 

@@ -1,4 +1,5 @@
-//! vfio-user messages: parsing never panics, and what is parsed is written so that it is read the same.
+//! vfio-user messages: parsing never panics, and what is parsed is written so that it is read the
+//! same.
 #![no_main]
 
 use qpair_vfio_user::codec::{

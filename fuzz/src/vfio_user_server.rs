@@ -1,6 +1,7 @@
-//! A vfio-user server with a soft NVMe controller behind it, and a client that sends anything. The input is a list of messages: a
-//! command, a byte that says which descriptors go with it and whether the device is stepped, a length, and the payload. It neither
-//! panics nor keeps anything when the client has gone.
+//! A vfio-user server with a soft NVMe controller behind it, and a client that sends anything. The
+//! input is a list of messages: a command, a byte that says which descriptors go with it and
+//! whether the device is stepped, a length, and the payload. It neither panics nor keeps anything
+//! when the client has gone.
 #![no_main]
 
 use std::io::IoSlice;

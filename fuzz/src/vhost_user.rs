@@ -1,4 +1,5 @@
-//! vhost-user messages: parsing never panics, and what is parsed is written so that it is read the same.
+//! vhost-user messages: parsing never panics, and what is parsed is written so that it is read the
+//! same.
 #![no_main]
 
 use qpair_socket::MessageHeader;

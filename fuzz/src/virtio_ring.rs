@@ -1,5 +1,6 @@
-//! A ring whose driver is hostile, and which changes while it is read: the device's side ends every walk, names no address past the end
-//! of all, nothing that is read after what is written, and gives back no more than it took.
+//! A ring whose driver is hostile, and which changes while it is read: the device's side ends every
+//! walk, names no address past the end of all, nothing that is read after what is written, and
+//! gives back no more than it took.
 
 #![no_main]
 

@@ -1,5 +1,6 @@
-//! A hostile virtio device: whatever its registers, its used rings, its responses, its events and the data of its disks say, the driver and
-//! the layers above neither crash nor hang, and every buffer comes back.
+//! A hostile virtio device: whatever its registers, its used rings, its responses, its events and
+//! the data of its disks say, the driver and the layers above neither crash nor hang, and every
+//! buffer comes back.
 
 #![no_main]
 
@@ -52,7 +53,8 @@ impl Device {
 }
 
 impl State {
-    /// Writes into memory that is open: mostly what was used of a ring, which most of such memory begins with.
+    /// Writes into memory that is open: mostly what was used of a ring, which most of such memory
+    /// begins with.
     fn scribble(&mut self) {
         let used_at = Layout::new(ENTRIES).expect("a power of two").used_at();
         for _ in 0..self.input.byte() % 4 {

@@ -46,7 +46,8 @@ fn main() -> Result<()> {
     let numbers = [job.changes.to_string(), job.value_bytes.to_string()];
     child.args([work, path, &records.to_string(), memory]).args(numbers).arg("crash");
     let _ = child.status();
-    // Memory that the process has had before: the kernel clears it, and a hypervisor need not find it first.
+    // Memory that the process has had before: the kernel clears it, and a hypervisor need not find
+    // it first.
     let memory_bytes = qpair_block::parse_bytes(memory).map_err(|_| usage())?;
     drop(std::hint::black_box(vec![1u8; memory_bytes as usize]));
     // When the log was read, and when what it says was done again.

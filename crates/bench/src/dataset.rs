@@ -27,7 +27,8 @@ pub(crate) fn is_value_of(record: u64, value: &[u8]) -> bool {
 /// The approximate bytes of a store per record, for estimates: a full leaf of 4 KiB holds 30.
 pub(crate) const STORE_BYTES_PER_RECORD: u64 = 137;
 
-/// A permutation of `0..count`, so that random-order inserts meet every record once: an affine walk.
+/// A permutation of `0..count`, so that random-order inserts meet every record once: an affine
+/// walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shuffle {
     step: u64,

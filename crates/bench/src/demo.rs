@@ -336,7 +336,8 @@ fn find_ceiling(
     progress: &dyn Progress,
 ) -> Result<Best> {
     let mut best: Option<Best> = None;
-    // Synchronous calls are never the ceiling of a device; they need not be tried where there is anything else.
+    // Synchronous calls are never the ceiling of a device; they need not be tried where there is
+    // anything else.
     let asynchronous = |interface: &Interface| *interface != Interface::Posix;
     let some =
         available.iter().any(|(interface, outcome)| outcome.is_ok() && asynchronous(interface));
@@ -422,7 +423,8 @@ mod tests {
     fn a_small_demo_runs_and_leaves_nothing() {
         let dir = std::env::temp_dir().join(format!("qpair-demo-test-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        // Killed demos have left a store, and nothing; another one is running, and one folder is another program's.
+        // Killed demos have left a store, and nothing; another one is running, and one folder is
+        // another program's.
         let others = ["1", "2", "3", "4", "x"].map(|pid| dir.join(format!("qpair-demo-{pid}")));
         others.iter().for_each(|other| std::fs::create_dir(other).unwrap());
         for other in [0, 2, 4] {

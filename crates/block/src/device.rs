@@ -27,10 +27,11 @@ pub struct DeviceInfo {
     pub memory_alignment_bytes: u32,
     /// Largest request, bytes.
     pub transfer_bytes_max: u32,
-    /// Length of the smallest write that may be [`Request::atomic`], bytes; without meaning where the largest is 0.
+    /// Length of the smallest write that may be [`Request::atomic`], bytes; without meaning where
+    /// the largest is 0.
     pub atomic_write_bytes_min: u32,
-    /// Length of the largest write that may be [`Request::atomic`], bytes: a power cut leaves such a write either old or new, never
-    /// mixed. 0: the device promises nothing.
+    /// Length of the largest write that may be [`Request::atomic`], bytes: a power cut leaves such
+    /// a write either old or new, never mixed. 0: the device promises nothing.
     pub atomic_write_bytes: u32,
     /// Whether completed writes need a flush to survive power loss.
     pub volatile_write_cache: bool,

@@ -124,7 +124,8 @@ impl BlockDevice for FaultDevice {
         Ok(Box::new(FaultChannel {
             inner: self.inner.open_channel(options)?,
             control: self.control.clone(),
-            // Spread by an odd number, so that channels of neighbouring seeds do not repeat each other.
+            // Spread by an odd number, so that channels of neighbouring seeds do not repeat each
+            // other.
             rng: fastrand::Rng::with_seed(
                 self.seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             ),

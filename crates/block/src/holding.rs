@@ -84,7 +84,8 @@ impl Alarm {
     /// has `below_in_flight` requests.
     pub(crate) fn arm(&mut self, due: Option<Instant>, below_in_flight: u32) {
         let Some(timer) = &mut self.timer else { return };
-        // Without a descriptor of its own, the device below has completions as soon as it has requests.
+        // Without a descriptor of its own, the device below has completions as soon as it has
+        // requests.
         let is_ready = self.set.is_none() && below_in_flight > 0;
         if timer.set(if is_ready { Some(timer.past()) } else { due }) {
             self.system_calls += 1;

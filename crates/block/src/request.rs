@@ -26,8 +26,9 @@ pub struct Request {
     pub op: Op,
     /// Write only: on completion the data survives power loss.
     pub force_unit_access: bool,
-    /// Write only: power loss leaves all of the range old or all of it new. [`DeviceInfo::check`](crate::DeviceInfo::check)
-    /// says which atomic writes a device takes; it refuses all others.
+    /// Write only: power loss leaves all of the range old or all of it new.
+    /// [`DeviceInfo::check`](crate::DeviceInfo::check) says which atomic writes a device takes; it
+    /// refuses all others.
     pub atomic: bool,
     /// First byte on the device; a multiple of the logical block. 0 for a flush.
     pub offset_bytes: u64,

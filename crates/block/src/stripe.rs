@@ -210,7 +210,8 @@ impl BlockDevice for StripeDevice {
             return Ok(());
         }
         let rows = self.layout.rows(size_bytes);
-        // A member that grew before another one failed is only larger than it need be: the stripe stays as it was.
+        // A member that grew before another one failed is only larger than it need be: the stripe
+        // stays as it was.
         for member in &self.members {
             let member_bytes = rows
                 .checked_mul(self.layout.unit_bytes)

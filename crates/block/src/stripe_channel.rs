@@ -257,7 +257,8 @@ impl IoChannel for StripeChannel {
 
     fn kick(&mut self) {
         self.ring();
-        // Only this tells a thread that sleeps on the descriptor of members without one, and of parked parts.
+        // Only this tells a thread that sleeps on the descriptor of members without one, and of
+        // parked parts.
         if !self.parked.is_empty() || self.members.is_untold() {
             self.early.tell();
         }

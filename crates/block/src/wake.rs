@@ -39,14 +39,16 @@ impl WakeEvent {
     /// Announces that the worker is awake, and clears the signal.
     pub fn awake(&self) {
         if !self.sleeping.swap(false, Ordering::SeqCst) {
-            // Another thread woke us: the signal is set, or about to be; what is left of it only costs a turn.
+            // Another thread woke us: the signal is set, or about to be; what is left of it only
+            // costs a turn.
             self.clear();
         }
     }
 
     /// Clears the signal.
     pub fn clear(&self) {
-        // SeqCst, and before the read: a signal that comes in between leaves it set, which costs a turn.
+        // SeqCst, and before the read: a signal that comes in between leaves it set, which costs a
+        // turn.
         self.signalled.store(false, Ordering::SeqCst);
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.fd, &mut count);

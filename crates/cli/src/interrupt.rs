@@ -50,7 +50,8 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Whether this command was asked to stop, and takes such requests: an error after that is most likely one of stopping.
+    /// Whether this command was asked to stop, and takes such requests: an error after that is most
+    /// likely one of stopping.
     pub(crate) fn was_requested() -> bool {
         FIRST.get().is_some_and(Self::is_requested)
     }
@@ -68,7 +69,8 @@ impl Interrupt {
     }
 }
 
-/// Makes the drivers of a command. While they wait for a silent device, people are told, and a request to stop ends the wait. Without
+/// Makes the drivers of a command. While they wait for a silent device, people are told, and a
+/// request to stop ends the wait. Without
 /// [`Interrupt::install`], Ctrl-C ends the command at once.
 pub(crate) fn drivers() -> Drivers {
     let (start, told_at_s) = (Instant::now(), AtomicU64::new(0));

@@ -1,7 +1,8 @@
 //! A line that says how a measured run goes, and the wish to stop it.
 //!
-//! On a terminal the line is drawn anew with each tick and taken away at the end. Elsewhere there is none, unless asked
-//! for: then a new line comes every few seconds. All of it goes to standard error; standard output is the report's.
+//! On a terminal the line is drawn anew with each tick and taken away at the end. Elsewhere there
+//! is none, unless asked for: then a new line comes every few seconds. All of it goes to standard
+//! error; standard output is the report's.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -183,8 +184,9 @@ fn speeds(ios_per_s: &[f64; 3], bytes_per_s: &[f64; 3]) -> Vec<String> {
         .collect()
 }
 
-/// Ticks gathered until they are a sample. Ticks come more often than samples and not at their ends: a sample ends with
-/// the first tick at or after its end, and is counted over the time it really took.
+/// Ticks gathered until they are a sample. Ticks come more often than samples and not at their
+/// ends: a sample ends with the first tick at or after its end, and is counted over the time it
+/// really took.
 #[derive(Default)]
 struct Window {
     of: (String, u32),

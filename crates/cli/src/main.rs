@@ -2,8 +2,8 @@
 //!
 //! - `command/`: one file per subcommand: its arguments, and what it does.
 //! - `load/`: from lines of input to records in a table.
-//! - The rest is shared: which store and how to open it, keys and sizes as people write them, output that survives a closed
-//!   pipe, errors with a way out.
+//! - The rest is shared: which store and how to open it, keys and sizes as people write them,
+//!   output that survives a closed pipe, errors with a way out.
 //!
 //! Everything about stores is in the library `qpair`; what is here reads words and prints some.
 
@@ -48,8 +48,8 @@ Exit codes:
 
 /// Use an embedded key-value store on files and block devices from the command line.
 ///
-/// STORE is a file, a block device, or a device specifier such as stripe:unit=64KiB:A+B. Sizes are written
-/// as 4096, 64KiB, 1.5GiB.
+/// STORE is a file, a block device, or a device specifier such as stripe:unit=64KiB:A+B. Sizes are
+/// written as 4096, 64KiB, 1.5GiB.
 #[derive(Parser)]
 #[command(name = "qpair", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Arguments {
@@ -60,7 +60,8 @@ pub(crate) struct Arguments {
 fn main() -> ExitCode {
     let Arguments { command } =
         Arguments::parse_from(command::as_fio_takes_them(std::env::args_os()));
-    // A write past the limit of a file's size (ulimit -f) fails then, with an error that says so, and does not end the process.
+    // A write past the limit of a file's size (ulimit -f) fails then, with an error that says so,
+    // and does not end the process.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     // `target` logs what others take note of.
     if !matches!(command, Command::Target(_)) {

@@ -30,7 +30,8 @@ pub(crate) fn write_record(format: Format, line: &mut Vec<u8>, key: &[u8], value
     }
 }
 
-/// Writes the fields of a line of CSV (RFC 4180), without its end: any bytes, with quotes where they are needed.
+/// Writes the fields of a line of CSV (RFC 4180), without its end: any bytes, with quotes where
+/// they are needed.
 pub(crate) fn write_fields<'a>(
     out: &mut Vec<u8>,
     fields: impl Iterator<Item = &'a [u8]>,

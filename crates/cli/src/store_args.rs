@@ -32,15 +32,18 @@ pub(crate) struct StoreArgs {
     #[arg(long = "member", value_name = "PATH", help_heading = "Store")]
     members: Vec<PathBuf>,
 
-    /// Memory for pages [default: 256MiB, 16MiB for single records; less where limits of the process leave less]
+    /// Memory for pages [default: 256MiB, 16MiB for single records; less where limits of the
+    /// process leave less]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Store")]
     memory: Option<u64>,
 
-    /// Take the memory for pages from reserved huge pages, or fail [default: transparent huge pages]
+    /// Take the memory for pages from reserved huge pages, or fail [default: transparent huge
+    /// pages]
     #[arg(long, help_heading = "Store")]
     huge_pages: bool,
 
-    /// Interface to the kernel, such as io_uring+k or posix:threads=4; auto takes the first that works
+    /// Interface to the kernel, such as io_uring+k or posix:threads=4; auto takes the first that
+    /// works
     #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode, help_heading = "Store")]
     io: Mode,
 
@@ -62,8 +65,9 @@ pub(crate) struct StoreArgs {
 /// The place of the log.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogDeviceArgs {
-    /// Log device: a file (created if missing, up to 1 GiB), block device or specifier [default: in the store].
-    /// Every change must name it. A closed store takes a blank new one; `none` moves the log into the store
+    /// Log device: a file (created if missing, up to 1 GiB), block device or specifier [default: in
+    /// the store]. Every change must name it. A closed store takes a blank new one; `none` moves
+    /// the log into the store
     #[arg(long = "log-device", value_name = "PATH", help_heading = "Store")]
     device: Option<PathBuf>,
 }
@@ -93,7 +97,8 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "New store")]
     stripe_unit: u64,
 
-    /// Create a new store on a block device or an existing file, if its first and last MiB are blank
+    /// Create a new store on a block device or an existing file, if its first and last MiB are
+    /// blank
     #[arg(long, help_heading = "New store")]
     init: bool,
 
@@ -109,8 +114,8 @@ pub(crate) struct LogArgs {
     #[arg(long, help_heading = "Store")]
     no_log: bool,
 
-    /// Durability of each change [default: sync; async for loads]: sync survives power loss; group too, together with
-    /// other changes; async does not wait. At the end, all changes survive
+    /// Durability of each change [default: sync; async for loads]: sync survives power loss; group
+    /// too, together with other changes; async does not wait. At the end, all changes survive
     #[arg(long, value_name = "WHEN", value_parser = parse_durability, help_heading = "Store")]
     durability: Option<Durability>,
 }
@@ -152,15 +157,18 @@ const RECOVERY_TOLD_EVERY: Duration = Duration::from_secs(5);
 /// Memory for pages of a command that handles single records, bytes.
 const SMALL_MEMORY_BYTES: u64 = 16 << 20;
 
-/// Memory that a task of a benchmark is worth where memory is little, bytes: a way down a tree, and what the task gathers.
+/// Memory that a task of a benchmark is worth where memory is little, bytes: a way down a tree, and
+/// what the task gathers.
 const TASK_BYTES_MIN: u64 = 128 << 10;
 
-/// Memory for pages of a benchmark: what was given, or what the limits of the process leave of the usual.
+/// Memory for pages of a benchmark: what was given, or what the limits of the process leave of the
+/// usual.
 pub(crate) fn memory_or_default(given: Option<u64>) -> u64 {
     given.unwrap_or_else(|| Bounds::read().pages_bytes(STORE_MEMORY_BYTES))
 }
 
-/// Tasks of each worker of a benchmark: as many as were given, or the usual number if the memory is enough for it.
+/// Tasks of each worker of a benchmark: as many as were given, or the usual number if the memory is
+/// enough for it.
 pub(crate) fn tasks_or_default(given: Option<usize>, usual: usize, memory: Option<u64>) -> usize {
     let worth = memory_or_default(memory) / TASK_BYTES_MIN;
     given.unwrap_or_else(|| usual.min(usize::try_from(worth).unwrap_or(usize::MAX).max(1)))
@@ -184,7 +192,8 @@ impl StoreArgs {
         [&self.store].into_iter().chain(&self.members).map(bytes).sum()
     }
 
-    /// Returns how the files of the store and its log device grow: `Zeroed` if that is so for one of them; `None` if no file tells.
+    /// Returns how the files of the store and its log device grow: `Zeroed` if that is so for one
+    /// of them; `None` if no file tells.
     pub(crate) fn growth(&self) -> Option<Growth> {
         let places = [self.store.as_path()].into_iter();
         let places =
@@ -206,7 +215,8 @@ impl StoreArgs {
         self.log.tell(options)
     }
 
-    /// Opens the store to look at it. One that was not closed is recovered first, if it can be written.
+    /// Opens the store to look at it. One that was not closed is recovered first, if it can be
+    /// written.
     pub(crate) fn open_to_read(&self, effort: Effort) -> Result<(Store, OpenReport)> {
         let options = self.options(effort).create(false);
         match options.clone().read_only(true).open_with_report() {
@@ -236,7 +246,8 @@ impl StoreArgs {
         ))
     }
 
-    /// Opens the store to check it; whether that is as its last checkpoint has it, since it was not closed.
+    /// Opens the store to check it; whether that is as its last checkpoint has it, since it was not
+    /// closed.
     pub(crate) fn open_to_check(&self) -> Result<(Store, bool)> {
         let options = self.options(Effort::Large).create(false).read_only(true);
         match options.clone().open_with_report() {
@@ -252,7 +263,8 @@ impl StoreArgs {
         self.options(Effort::Large)
     }
 
-    /// How to make another store, served as this one is. Like this one it may be several members: `stripe:unit=64KiB:A+B`.
+    /// How to make another store, served as this one is. Like this one it may be several members:
+    /// `stripe:unit=64KiB:A+B`.
     pub(crate) fn target(&self, target: &Path, force: bool) -> Result<Options> {
         self.refuse_own(target)?;
         Ok(self

@@ -14,7 +14,8 @@ use crate::interrupt::Interrupt;
 /// Memory while a store is filled, bytes.
 const FILLING_BYTES: u64 = 256 << 20;
 
-/// A run of a store takes that long at least, and its beginning, seconds: a transaction is many reads.
+/// A run of a store takes that long at least, and its beginning, seconds: a transaction is many
+/// reads.
 const SHORTEST_S: (f64, f64) = (0.2, 0.3);
 
 /// Seconds in which a peak is found, before operations arrive at a part of it.

@@ -1,6 +1,7 @@
 //! Bytes, numbers and times in words.
 //!
-//! What always holds: what [`escape_into`] writes has neither tab nor line end, and [`unescape_into`] makes the same bytes of it.
+//! What always holds: what [`escape_into`] writes has neither tab nor line end, and
+//! [`unescape_into`] makes the same bytes of it.
 
 use std::fmt::Write as _;
 

@@ -186,7 +186,8 @@ pub(crate) fn force_unit_access(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// A device that has atomic writes does them, and refuses those that could be torn; any other device refuses all.
+/// A device that has atomic writes does them, and refuses those that could be torn; any other
+/// device refuses all.
 pub(crate) fn atomic_write(rig: &mut Rig) -> CheckResult {
     if let Some(skip) = rig.unwritable() {
         return Ok(skip);

@@ -1,8 +1,9 @@
 //! One suite of tests that every block device passes.
 //!
 //! [`run`] makes a device for each check, runs it, and returns a [`Report`] that names every check and how it
-//! ended. What a device cannot do is skipped, and the skip is reported with its reason: a suite that silently shrinks
-//! proves nothing. Devices start with any bytes on them; the suite overwrites the first
+//! ended. What a device cannot do is skipped, and the skip is reported with its reason: a suite
+//! that silently shrinks proves nothing. Devices start with any bytes on them; the suite overwrites
+//! the first
 //! [`Options::region_bytes`], the last logical block, and whatever it grows.
 //!
 //! ```
@@ -43,7 +44,8 @@ use rig::Rig;
 pub struct Options {
     /// Seed of all random choices; `None`: a fresh one, printed with the report.
     pub seed: Option<u64>,
-    /// Bytes at the start of the device that the suite may overwrite; less if the device is smaller.
+    /// Bytes at the start of the device that the suite may overwrite; less if the device is
+    /// smaller.
     pub region_bytes: u64,
     /// Random steps of each random check.
     pub rounds: u32,
@@ -113,7 +115,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("reset", resets::reset),
 ];
 
-/// Runs every check, each on a device of its own from `make` (which may open the same medium again).
+/// Runs every check, each on a device of its own from `make` (which may open the same medium
+/// again).
 pub fn run(make: impl Fn() -> Arc<dyn BlockDevice>, options: Options) -> Report {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     let mut report = Report::new(seed);

@@ -27,8 +27,9 @@ fn foreign_arena(lists: u32) -> Result<Arc<Arena>, String> {
     Ok(Arena::foreign(regions, lists, SEGMENTS_MAX as usize))
 }
 
-/// Segments of `len` bytes in all, at random places that lie apart, as the device wants them. Half of the lists lie page by page: only
-/// the first segment begins inside a page, and only the last ends in one.
+/// Segments of `len` bytes in all, at random places that lie apart, as the device wants them. Half
+/// of the lists lie page by page: only the first segment begins inside a page, and only the last
+/// ends in one.
 fn segments(rig: &mut Rig, len: u32) -> Vec<Segment> {
     let info = rig.device.info();
     let alignment = info.memory_alignment_bytes.max(1);
@@ -114,7 +115,8 @@ fn one_round(rig: &mut Rig, line: &mut Line, lists: &Arc<Arena>) -> Result<(), S
         line.succeed(Request::write(offset, len, list, 1))?;
     }
     line.expect(offset, &bytes)?;
-    // A part of it, into the middle of a list: what lies around stays. Where the part does not lie as the device wants it, it is refused.
+    // A part of it, into the middle of a list: what lies around stays. Where the part does not lie
+    // as the device wants it, it is refused.
     let block = rig.block();
     let part = rig.rng.u32(1..=len / block) * block;
     let skip = rig.rng.u32(0..=(len - part) / block) * block;
@@ -160,7 +162,8 @@ pub(crate) fn lists_that_are_wrong(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// Memory that its owner takes away while requests are under way: each of them ends once, and the channel goes on with other memory.
+/// Memory that its owner takes away while requests are under way: each of them ends once, and the
+/// channel goes on with other memory.
 pub(crate) fn memory_that_shrinks(rig: &mut Rig) -> CheckResult {
     if let Some(skip) = rig.forgetful() {
         return Ok(skip);
@@ -205,7 +208,8 @@ pub(crate) fn memory_that_shrinks(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// Writes from a list of these segments at the device's start, and reads into it; how many of the two requests a driver copied.
+/// Writes from a list of these segments at the device's start, and reads into it; how many of the
+/// two requests a driver copied.
 ///
 /// # Errors
 /// What went wrong, in words.

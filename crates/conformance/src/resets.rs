@@ -11,7 +11,8 @@ use crate::{CheckResult, Pass};
 
 const RESETS: u32 = 4;
 
-/// Requests under way when a reset begins are back when it ends, each once, and what was acknowledged is kept.
+/// Requests under way when a reset begins are back when it ends, each once, and what was
+/// acknowledged is kept.
 pub(crate) fn reset(rig: &mut Rig) -> CheckResult {
     match rig.device.reset() {
         Ok(()) => {}

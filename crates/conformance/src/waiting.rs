@@ -1,4 +1,5 @@
-//! Sleeping, and being woken. Nothing here asserts how long a sleep took, only that it ended for its reason.
+//! Sleeping, and being woken. Nothing here asserts how long a sleep took, only that it ended for
+//! its reason.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -144,7 +145,8 @@ pub(crate) fn completion_fd(rig: &mut Rig) -> CheckResult {
         Some(fd) => Some(fd.map_err(|e| e.to_string())?),
         None => None,
     };
-    // Also as a member of an epoll set: some descriptors tell a thread that polls them, but not a set they are in.
+    // Also as a member of an epoll set: some descriptors tell a thread that polls them, but not a
+    // set they are in.
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| e.to_string())?;
     if let Some(fd) = &fd {
         epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)

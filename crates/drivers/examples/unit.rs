@@ -1,5 +1,5 @@
-//! A SCSI unit of this machine, by the drivers here: the conformance suite over it, resets and tasks while it works, and what comes and
-//! goes behind its host.
+//! A SCSI unit of this machine, by the drivers here: the conformance suite over it, resets and
+//! tasks while it works, and what comes and goes behind its host.
 //!
 //! ```text
 //! unit write NAME FILE       the file's bytes to its start, and a flush

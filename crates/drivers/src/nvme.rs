@@ -47,7 +47,8 @@ impl Drivers {
     /// # Errors
     /// `Busy` if it is open with other options; otherwise the driver's errors.
     pub fn controller(&self, address: &NvmeAddress) -> Result<Arc<Controller>> {
-        // Held while a controller is set up: another thread that asks for the same one waits for it.
+        // Held while a controller is set up: another thread that asks for the same one waits for
+        // it.
         let mut open = self.controllers().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, (controller, ..)| controller.strong_count() > 0);
         let patience = self.patience();

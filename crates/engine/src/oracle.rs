@@ -56,7 +56,8 @@ impl TimestampOracle {
     /// Returns the greatest timestamp such that all commits at or below it are applied.
     #[inline(always)]
     pub(crate) fn applied(&self) -> u64 {
-        // Acquire: pairs with the store in `end_commit`; a reader that sees the timestamp sees the applied changes.
+        // Acquire: pairs with the store in `end_commit`; a reader that sees the timestamp sees the
+        // applied changes.
         self.applied.load(Ordering::Acquire)
     }
 

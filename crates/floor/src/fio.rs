@@ -44,7 +44,8 @@ pub(crate) fn turn(device: &Path, folder: &Path, size_bytes: u64, ask: Ask<'_>) 
             break status;
         }
         if (ask.stop)() {
-            // Its jobs are threads, and end with it. If it has ended by itself just now, that is as good.
+            // Its jobs are threads, and end with it. If it has ended by itself just now, that is as
+            // good.
             let _ = child.kill();
             let _ = child.wait();
             return Ok(Turn::default());

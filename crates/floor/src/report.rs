@@ -342,7 +342,8 @@ pub(crate) mod tests {
         let (low, high) = gap.percent_of_floor_bounds.unwrap();
         assert!(high - low < 1e-6, "the ratio is the same in each round");
         assert_eq!(report.points[0].ways[0].gap, None);
-        // By hand, the paper's own: 13.76 us against 18.72 us are 36 % of the floor and 26.5 % of fio's.
+        // By hand, the paper's own: 13.76 us against 18.72 us are 36 % of the floor and 26.5 % of
+        // fio's.
         let gap = Gap::of(&[(18.72, 13.76)]).unwrap();
         assert!((gap.us - 4.96).abs() < 1e-9 && (gap.percent_of_floor - 36.05).abs() < 0.01);
         assert!((gap.percent_of_own - 26.50).abs() < 0.01);

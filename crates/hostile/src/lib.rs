@@ -81,7 +81,8 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
     let mut random = fastrand::Rng::with_seed(seed);
     let served = Served::start()?;
     let mut counts = Counts::default();
-    // A drive that no hostile client comes to, served by the same thread: its blocks are known for ever.
+    // A drive that no hostile client comes to, served by the same thread: its blocks are known for
+    // ever.
     let mut quiet = Blocks::new(seed);
     counts.verified += quiet.visit(served.path(1), 64)?;
     // One of each, so that what is made once is there before it is counted.

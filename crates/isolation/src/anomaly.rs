@@ -25,9 +25,11 @@ pub enum Kind {
     Duplicate,
     /// A transaction does not find what it has read or appended itself.
     Internal,
-    /// G1a: a read has an element of a transaction that was rolled back, or one that was taken back.
+    /// G1a: a read has an element of a transaction that was rolled back, or one that was taken
+    /// back.
     AbortedRead,
-    /// G1b: a read has some of the elements that one transaction appended to a list, and lacks others.
+    /// G1b: a read has some of the elements that one transaction appended to a list, and lacks
+    /// others.
     IntermediateRead,
     /// Two reads of a list of which neither is a prefix of the other.
     IncompatibleOrder,

@@ -1,7 +1,8 @@
 //! The shortest cycle of the worst class in a component.
 //!
-//! Worst is what the weakest isolation forbids already: writes alone, then with reads of what was written, then with one
-//! read of what was replaced, then with several; each without the order of real time before those that need it.
+//! Worst is what the weakest isolation forbids already: writes alone, then with reads of what was
+//! written, then with one read of what was replaced, then with several; each without the order of
+//! real time before those that need it.
 
 use std::collections::VecDeque;
 
@@ -14,8 +15,8 @@ pub(crate) struct Cycle {
     pub(crate) steps: Vec<(usize, Edge)>,
 }
 
-/// Edges that are followed for one class in one component, at most. A component is small, but for a store that is very wrong; and there
-/// the cycles of the last class are found at once.
+/// Edges that are followed for one class in one component, at most. A component is small, but for a
+/// store that is very wrong; and there the cycles of the last class are found at once.
 const FOLLOWED_MAX: u64 = 30_000_000;
 /// The same once there is a cycle, and a shorter one is looked for.
 const FOLLOWED_MORE_MAX: u64 = 1_000_000;

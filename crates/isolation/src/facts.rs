@@ -41,7 +41,8 @@ pub(crate) struct Fact {
     /// Moments; 0 is the base's.
     pub(crate) began: u64,
     pub(crate) ended: u64,
-    /// Whether its reads and its commit have the same place in the order: it is serializable, or it only read.
+    /// Whether its reads and its commit have the same place in the order: it is serializable, or it
+    /// only read.
     pub(crate) is_point: bool,
     /// Whether its appends, if it has any, took place.
     pub(crate) took_place: bool,
@@ -118,7 +119,8 @@ impl Facts {
         });
     }
 
-    /// Takes in a transaction, and compares what it found with what it had found and appended itself.
+    /// Takes in a transaction, and compares what it found with what it had found and appended
+    /// itself.
     fn add(&mut self, number: usize, transaction: &Transaction, verdict: &mut Verdict) {
         let fact = self.all.len();
         let mut seen: Vec<Seen> = Vec::new();

@@ -1,13 +1,15 @@
 //! The graph: which moment comes before which.
 //!
-//! A transaction at snapshot isolation has two nodes, the moment S of its reads and the moment C of its commit, with S before C.
-//! Who has one place for both, since it is serializable or only reads, has one node. Then
+//! A transaction at snapshot isolation has two nodes, the moment S of its reads and the moment C of
+//! its commit, with S before C. Who has one place for both, since it is serializable or only reads,
+//! has one node. Then
 //!
 //! - `a` ww or wr `b`, and `a` before `b` in real time: C of `a` is not after S of `b`;
 //! - `a` rw `b`: S of `a` is before C of `b`.
 //!
-//! A history that is possible has moments in this order, so the graph has no cycle. In a cycle of transactions with two
-//! neighbouring rw edges around one at snapshot isolation, its S and C let the cycle open: such a cycle is none in this graph.
+//! A history that is possible has moments in this order, so the graph has no cycle. In a cycle of
+//! transactions with two neighbouring rw edges around one at snapshot isolation, its S and C let
+//! the cycle open: such a cycle is none in this graph.
 
 use std::collections::HashMap;
 
@@ -125,7 +127,8 @@ impl Graph {
         }
     }
 
-    /// Moments of the clock, one for each acknowledgement, carry the order of real time with few edges.
+    /// Moments of the clock, one for each acknowledgement, carry the order of real time with few
+    /// edges.
     fn add_time(&mut self, facts: &Facts) {
         let ends =
             facts.all.iter().enumerate().filter(|(_, fact)| {

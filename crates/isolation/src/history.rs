@@ -78,7 +78,8 @@ pub struct Transaction {
     pub process: u32,
     /// A moment before its first operation, on a clock that all processes share.
     pub began: u64,
-    /// A moment after its commit was acknowledged, on the same clock; means nothing for other outcomes.
+    /// A moment after its commit was acknowledged, on the same clock; means nothing for other
+    /// outcomes.
     pub ended: u64,
     /// The operations, in order.
     pub operations: Vec<Operation>,

@@ -10,8 +10,8 @@ use crate::history::History;
 use crate::order::orders;
 use crate::reads;
 
-/// Judges a history: what no store with the promised isolation can show. Takes time in proportion to the size of the history, if it is
-/// well.
+/// Judges a history: what no store with the promised isolation can show. Takes time in proportion
+/// to the size of the history, if it is well.
 #[must_use]
 pub fn judge(history: &History) -> Verdict {
     let mut verdict = Verdict::default();

@@ -1,7 +1,7 @@
 //! The order in which elements were appended to a list: what its longest read has.
 //!
-//! Lists only grow, so of two reads of a list the shorter must be the beginning of the longer. Appends that no read has come
-//! after all that were read.
+//! Lists only grow, so of two reads of a list the shorter must be the beginning of the longer.
+//! Appends that no read has come after all that were read.
 
 use std::collections::HashMap;
 

@@ -93,7 +93,8 @@ fn check_order(facts: &Facts, reader: usize, seen: &Seen, order: &Order, verdict
 
 /// Looks for acknowledged appends that no later read has.
 fn check_appends(facts: &Facts, orders: &HashMap<List, Order>, verdict: &mut Verdict) {
-    // Of each list: when reads began and how far they came, the latest first; then how far any came from there on.
+    // Of each list: when reads began and how far they came, the latest first; then how far any came
+    // from there on.
     let mut reads: HashMap<List, Vec<(u64, usize, usize)>> = HashMap::new();
     let mut recovered = None;
     for (reader, seen) in facts.reads() {

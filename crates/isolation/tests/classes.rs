@@ -1,4 +1,5 @@
-//! Histories made by hand: one of each class, which the judge must find, and the same without it, which must pass.
+//! Histories made by hand: one of each class, which the judge must find, and the same without it,
+//! which must pass.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -288,7 +289,8 @@ fn reads_in_different_orders_are_incompatible() {
 
 #[test]
 fn a_range_with_a_hole_is_a_phantom() {
-    // The second half of the list only: what the store did when records of a range were left out in silence.
+    // The second half of the list only: what the store did when records of a range were left out in
+    // silence.
     let history = in_turn(vec![
         vec![append(1, 10)],
         vec![append(1, 11)],

@@ -314,8 +314,9 @@ pub(crate) mod tests {
         Some(done.remove(0).result)
     }
 
-    /// Every interface hands the flag to the kernel, which has a drive here that knows atomic writes, or refuses them. Without the
-    /// kernel's word on what the drive knows no request gets so far.
+    /// Every interface hands the flag to the kernel, which has a drive here that knows atomic
+    /// writes, or refuses them. Without the kernel's word on what the drive knows no request gets
+    /// so far.
     #[test]
     fn atomic_writes_reach_the_kernel() {
         let program = std::env::current_exe().unwrap();

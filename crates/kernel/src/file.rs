@@ -295,7 +295,8 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // Explicitly, as the kernel may hold on to the open file for a while after the descriptor is closed.
+        // Explicitly, as the kernel may hold on to the open file for a while after the descriptor
+        // is closed.
         let _ = flock(&self.fd, FlockOperation::Unlock);
     }
 }
@@ -457,8 +458,8 @@ fn direct_alignment(file: &std::fs::File) -> Option<(u32, u32)> {
     Some((statx.stx_dio_mem_align, statx.stx_dio_offset_align))
 }
 
-/// Lengths of the smallest and the largest write with `RWF_ATOMIC`, bytes; the largest is 0 if the kernel (before 6.11), the file
-/// system or the drive has none.
+/// Lengths of the smallest and the largest write with `RWF_ATOMIC`, bytes; the largest is 0 if the
+/// kernel (before 6.11), the file system or the drive has none.
 fn atomic_writes(file: &std::fs::File) -> (u32, u32) {
     let told = statx(file, STATX_WRITE_ATOMIC);
     told.map_or((0, 0), |it| (it.stx_atomic_write_unit_min, it.stx_atomic_write_unit_max))
@@ -469,8 +470,8 @@ fn statx(file: &std::fs::File, mask: u32) -> Option<libc::statx> {
     let empty = CString::default();
     // SAFETY: all-zero is a value of this plain structure.
     let mut statx: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: `empty` is a C string and `statx` a structure of the kernel's size, both alive for the call;
-    // the descriptor is `file`'s.
+    // SAFETY: `empty` is a C string and `statx` a structure of the kernel's size, both alive for
+    // the call; the descriptor is `file`'s.
     let failed = unsafe {
         libc::statx(file.as_raw_fd(), empty.as_ptr(), libc::AT_EMPTY_PATH, mask, &raw mut statx)
     };

@@ -34,7 +34,8 @@ impl LockHolder {
 /// place.
 fn holder_in(locks: &str, place: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
-        // Number, kind, ADVISORY, READ or WRITE, process, place, range; behind "->" is a process that waits.
+        // Number, kind, ADVISORY, READ or WRITE, process, place, range; behind "->" is a process
+        // that waits.
         let mut words = line.split_whitespace().skip(1);
         (words.next() == Some("FLOCK")).then_some(())?;
         let process_id = words.nth(2)?;

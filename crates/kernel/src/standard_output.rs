@@ -10,7 +10,8 @@ static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// A function that the loader runs before the standard library begins.
 #[used]
-// SAFETY: the section holds pointers to functions without results, and `note` is one; it needs nothing of the standard library's runtime.
+// SAFETY: the section holds pointers to functions without results, and `note` is one; it needs
+// nothing of the standard library's runtime.
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = note;
 

@@ -19,8 +19,8 @@ pub(crate) struct Vectors {
     grid_bytes: usize,
 }
 
-// SAFETY: the addresses in it are numbers to this module, which never follows them; the transfers they are of are owned by
-// the code that fills a slot.
+// SAFETY: the addresses in it are numbers to this module, which never follows them; the transfers
+// they are of are owned by the code that fills a slot.
 unsafe impl Send for Vectors {}
 
 impl Vectors {

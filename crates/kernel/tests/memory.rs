@@ -103,7 +103,8 @@ fn memory_is_registered_as_it_is_used() {
         assert!(used <= most, "{mode}: {used} KiB are pinned for five blocks");
         assert!(!mode.registered_buffers || used >= 12 << 10, "{mode}: {used} KiB are pinned");
         drop(channel);
-        // The kernel takes a ring down some time after it was closed, but not what it had registered.
+        // The kernel takes a ring down some time after it was closed, but not what it had
+        // registered.
         assert!(pinned_kib() <= before + 64, "{mode}: {} KiB stay pinned", pinned_kib());
     }
 }

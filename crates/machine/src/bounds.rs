@@ -192,7 +192,8 @@ mod tests {
         assert_eq!(bounds.beside_bytes(256 << 20, 8), (100 << 20) / 8);
         assert_eq!(bounds.exceeded_by(100 << 20), None);
         assert_eq!(bounds.exceeded_by((100 << 20) + 1).unwrap().source, group);
-        // Addresses are not memory, but there have to be enough of them for all else that a store maps.
+        // Addresses are not memory, but there have to be enough of them for all else that a store
+        // maps.
         let narrow = Bounds { memory: vec![bound(BoundSource::AddressSpace, 400)], ..bounds };
         assert_eq!(narrow.pages_bytes(256 << 20), 64 << 20);
     }

@@ -110,8 +110,8 @@ fn directories(root: &Root, controller: Option<&str>) -> Vec<PathBuf> {
         None => mount.file_system == "cgroup2",
     });
     let (Some(group), Some(mount)) = (group, mount) else { return Vec::new() };
-    // A container may see its own part only: the path is then below what is mounted, or is not to be seen. Where the process was moved out
-    // of its namespace, the path leads upwards.
+    // A container may see its own part only: the path is then below what is mounted, or is not to
+    // be seen. Where the process was moved out of its namespace, the path leads upwards.
     let below = Path::new(&group).strip_prefix(&mount.root).unwrap_or(Path::new(""));
     let below = match below.iter().any(|part| part == "..") {
         true => Path::new(""),

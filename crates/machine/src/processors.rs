@@ -133,7 +133,8 @@ fn topology(root: &Root, online: &CpuList) -> (Option<u32>, Option<u32>) {
         let of = |leaf: &str| root.number::<i64>(format!("{CPU}/cpu{cpu}/topology/{leaf}"));
         let Some(socket) = of("physical_package_id") else { continue };
         sockets.insert(socket);
-        // Siblings tell cores apart on every architecture; numbers of cores begin anew on each die of some.
+        // Siblings tell cores apart on every architecture; numbers of cores begin anew on each die
+        // of some.
         let siblings = ["core_cpus_list", "thread_siblings_list"]
             .iter()
             .find_map(|leaf| root.text(format!("{CPU}/cpu{cpu}/topology/{leaf}")));

@@ -6,7 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The root of the tree that describes the machine: `/`, or a directory with the same paths below it.
+/// The root of the tree that describes the machine: `/`, or a directory with the same paths below
+/// it.
 #[derive(Clone, Debug)]
 pub struct Root(PathBuf);
 

@@ -14,7 +14,8 @@ impl ScratchFile {
         let path = directory.join(format!(".qpair-doctor-{}", std::process::id()));
         let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
         let scratch = Self(path);
-        // Written, not only reserved: blocks that were never written are answered without asking the drive.
+        // Written, not only reserved: blocks that were never written are answered without asking
+        // the drive.
         file.write_all(&[0xd0; 64 << 10])?;
         file.sync_all()?;
         Ok(scratch)

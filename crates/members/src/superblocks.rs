@@ -246,7 +246,8 @@ pub fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generat
             ));
         }
         generations.note(superblock.generation, name);
-        // A crash in the middle of a close: this member's superblock was written, and member 0's was not.
+        // A crash in the middle of a close: this member's superblock was written, and member 0's
+        // was not.
         let closing = first.state == StoreState::Open
             && superblock.state == StoreState::Clean
             && superblock.generation == first.generation + 1;

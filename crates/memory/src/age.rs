@@ -43,7 +43,8 @@ impl Age {
     /// first becomes dirty during `epoch` does not count.
     #[inline(always)]
     pub(crate) fn is_dirty_before(&self, epoch: u32) -> bool {
-        // In this order: a page that `epoch` itself made dirty is of that epoch by the time it is seen to be dirty.
+        // In this order: a page that `epoch` itself made dirty is of that epoch by the time it is
+        // seen to be dirty.
         self.is_dirty() && self.epoch() != epoch
     }
 }

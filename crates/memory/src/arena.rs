@@ -87,8 +87,8 @@ pub struct Arena {
     free: Mutex<Vec<u32>>,
 }
 
-// SAFETY: `base` points to memory owned by this value alone (mapped in `new`, unmapped in `drop`), which
-// is reached only as the crate's safety argument allows, from any thread.
+// SAFETY: `base` points to memory owned by this value alone (mapped in `new`, unmapped in `drop`),
+// which is reached only as the crate's safety argument allows, from any thread.
 unsafe impl Send for Arena {}
 // SAFETY: as above; shared access hands out leases through the mutex and racy reads.
 unsafe impl Sync for Arena {}
@@ -271,7 +271,8 @@ impl Arena {
     #[inline(always)]
     pub(crate) fn address(&self, block: u32) -> *mut u8 {
         assert!(block < self.block_count);
-        // SAFETY: inside the mapping: `block < block_count` and the mapping holds them all. Of lists, the start of no bytes.
+        // SAFETY: inside the mapping: `block < block_count` and the mapping holds them all. Of
+        // lists, the start of no bytes.
         unsafe { self.base.as_ptr().add(block as usize * self.block_size) }
     }
 }
@@ -302,7 +303,8 @@ impl Drop for Arena {
         if self.mapped_bytes == 0 {
             return;
         }
-        // SAFETY: every lease holds an `Arc` of this arena, so none is left, and no other code has the address.
+        // SAFETY: every lease holds an `Arc` of this arena, so none is left, and no other code has
+        // the address.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
     }
 }
@@ -350,8 +352,8 @@ fn no_huge_pages(len: usize, cause: &io::Error) -> io::Error {
 pub(crate) fn map_aligned(len: usize) -> io::Result<NonNull<u8>> {
     let base = map(len + HUGE_PAGE, MapFlags::PRIVATE)?;
     let skip = base.as_ptr().align_offset(HUGE_PAGE);
-    // SAFETY: `skip < HUGE_PAGE`, so `aligned .. aligned + len` lies in the mapping just made; head and tail
-    // around it are ours and unused.
+    // SAFETY: `skip < HUGE_PAGE`, so `aligned .. aligned + len` lies in the mapping just made; head
+    // and tail around it are ours and unused.
     unsafe {
         let aligned = base.as_ptr().add(skip);
         if skip > 0 {

@@ -126,7 +126,8 @@ impl Buffer {
     /// Returns the bytes for writing.
     #[must_use]
     pub fn bytes_mut(&mut self) -> RacyBytesMut<'_> {
-        // SAFETY: in the mapping, aligned to at least 512; `&mut self` is the block's only writer (point 2).
+        // SAFETY: in the mapping, aligned to at least 512; `&mut self` is the block's only writer
+        // (point 2).
         unsafe { RacyBytesMut::new(self.as_ptr(), self.arena.block_size()) }
     }
 
@@ -135,7 +136,8 @@ impl Buffer {
     #[inline(always)]
     #[must_use]
     pub fn shared(&mut self) -> SharedBytes<'_> {
-        // SAFETY: in the mapping, aligned to at least 512; `&mut self` keeps references away while this lives.
+        // SAFETY: in the mapping, aligned to at least 512; `&mut self` keeps references away while
+        // this lives.
         unsafe { SharedBytes::new(self.as_ptr(), self.arena.block_size(), true) }
     }
 
@@ -148,7 +150,8 @@ impl Buffer {
         let block_size = self.arena.block_size();
         assert!((offset | len).is_multiple_of(8));
         assert!(offset <= block_size && len <= block_size - offset);
-        // SAFETY: inside the mapping, and of whole words, by the assertions; `&mut self` is the block's only writer.
+        // SAFETY: inside the mapping, and of whole words, by the assertions; `&mut self` is the
+        // block's only writer.
         unsafe { RacyBytesMut::new(self.as_ptr().add(offset), len) }
     }
 
@@ -242,7 +245,8 @@ impl SharedBlock {
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {
-        // SAFETY: in the mapping, aligned to at least 512; the lease is `self.0`, which lends no references.
+        // SAFETY: in the mapping, aligned to at least 512; the lease is `self.0`, which lends no
+        // references.
         unsafe { SharedBytes::new(self.0.as_ptr(), self.0.arena.block_size(), true) }
     }
 

@@ -26,7 +26,8 @@ fn count() {
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: every call is handed on to `System` as it is; counting allocates nothing and does not unwind.
+// SAFETY: every call is handed on to `System` as it is; counting allocates nothing and does not
+// unwind.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -35,7 +36,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`; `pointer` is of `System`, as all of this allocator are.
+        // SAFETY: the caller keeps the contract of `dealloc`; `pointer` is of `System`, as all of
+        // this allocator are.
         unsafe { System.dealloc(pointer, layout) }
     }
 

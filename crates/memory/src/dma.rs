@@ -51,8 +51,8 @@ impl DmaMemory {
         match &self.0 {
             Owner::Mapping(mapping) => mapping.bytes(),
             Owner::Arena(arena) => {
-                // SAFETY: the arena's mapping lives as long as `self`, and is aligned to a huge page; `of_arena` asks that
-                // no code holds a reference to what is written.
+                // SAFETY: the arena's mapping lives as long as `self`, and is aligned to a huge
+                // page; `of_arena` asks that no code holds a reference to what is written.
                 unsafe { SharedBytes::new(arena.region().0, arena.mapped_bytes(), true) }
             }
         }

@@ -94,7 +94,8 @@ mod tests {
                 }
             }
         }
-        // An event that is none, as a hostile device may write, costs a ring or loses one; it does no other harm.
+        // An event that is none, as a hostile device may write, costs a ring or loses one; it does
+        // no other harm.
         assert!(!passes(60_000, 1, 2));
     }
 }

@@ -44,9 +44,9 @@ pub struct FrameTable {
     headers: Box<[Header]>,
 }
 
-// SAFETY: the only field that is not `Sync` by itself is `Header::buffer`, which is touched only by the holder
-// of the frame's exclusive latch, or by the thread that returns the buffer that is missing from it: each is one
-// thread at a time, ordered by the latch's acquire and release.
+// SAFETY: the only field that is not `Sync` by itself is `Header::buffer`, which is touched only by
+// the holder of the frame's exclusive latch, or by the thread that returns the buffer that is
+// missing from it: each is one thread at a time, ordered by the latch's acquire and release.
 unsafe impl Sync for FrameTable {}
 
 impl FrameTable {
@@ -301,16 +301,16 @@ impl FrameTable {
     fn take_back(&self, buffer: Buffer) -> FrameIndex {
         assert!(Arc::ptr_eq(buffer.arena(), &self.arena), "a buffer of another arena");
         let frame = FrameIndex(buffer.block().0);
-        // SAFETY: a block has one lease; it is in our hand, so the cell is empty and the latch in flight, which
-        // keeps every guard away until `end_fill` or `end_write_back`.
+        // SAFETY: a block has one lease; it is in our hand, so the cell is empty and the latch in
+        // flight, which keeps every guard away until `end_fill` or `end_write_back`.
         unsafe { *self.header(frame).buffer.get() = Some(buffer) };
         frame
     }
 
     #[inline(always)]
     fn bytes(&self, frame: FrameIndex) -> RacyBytes<'_> {
-        // SAFETY: mapped while `self.arena` lives, aligned to at least 512; frame memory is written by atomic
-        // stores and devices only.
+        // SAFETY: mapped while `self.arena` lives, aligned to at least 512; frame memory is written
+        // by atomic stores and devices only.
         unsafe { RacyBytes::new(self.arena.address(frame.0), self.arena.block_size()) }
     }
 }
@@ -397,7 +397,8 @@ impl<'a> ExclusiveFrame<'a> {
     /// Returns the page as a slice.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: writers are excluded: the latch is ours, the buffer is in the frame (points 2 and 4).
+        // SAFETY: writers are excluded: the latch is ours, the buffer is in the frame (points 2 and
+        // 4).
         unsafe {
             std::slice::from_raw_parts(
                 self.table.arena.address(self.frame.0),

@@ -53,7 +53,8 @@ impl Range {
     fn set(&self, start: usize, len: usize) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
-        // Partner of the fence in `get`: a reader that sees one of the stores below sees the odd version too.
+        // Partner of the fence in `get`: a reader that sees one of the stores below sees the odd
+        // version too.
         fence(Ordering::Release);
         self.start.store(start, Ordering::Relaxed);
         self.len.store(len, Ordering::Relaxed);
@@ -140,7 +141,8 @@ fn install() -> io::Result<()> {
     // SAFETY: asks only; `previous` is there to be written.
     checked(unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous) })?;
     let _ = PREVIOUS.set(previous);
-    // SAFETY: `on_bus_error` has the signature that SA_SIGINFO asks for, and does what a handler may (point 7 of the crate).
+    // SAFETY: `on_bus_error` has the signature that SA_SIGINFO asks for, and does what a handler
+    // may (point 7 of the crate).
     checked(unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) })?;
     *installed = true;
     Ok(())
@@ -172,8 +174,9 @@ fn replace(address: usize) -> bool {
             continue;
         }
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: a mapping of ours takes the place of the whole of one that is there: the thread that faulted is in the midst of an
-        // access to it, and so a thread holds it (point 8 of the crate).
+        // SAFETY: a mapping of ours takes the place of the whole of one that is there: the thread
+        // that faulted is in the midst of an access to it, and so a thread holds it (point 8 of the
+        // crate).
         let mapped = unsafe {
             rustix::mm::mmap_anonymous(
                 ptr::with_exposed_provenance_mut(start),
@@ -199,8 +202,8 @@ fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let previous = PREVIOUS.get();
     let handler = previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        // SAFETY: plain data; all zeroes is the default action. The fault comes again on return, and ends the process. A signal that
-        // was sent is raised again, for the same.
+        // SAFETY: plain data; all zeroes is the default action. The fault comes again on return,
+        // and ends the process. A signal that was sent is raised again, for the same.
         unsafe {
             let action: libc::sigaction = MaybeUninit::zeroed().assume_init();
             libc::sigaction(signal, &raw const action, ptr::null_mut());
@@ -209,7 +212,8 @@ fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             }
         }
     } else if previous.is_some_and(|previous| previous.sa_flags & libc::SA_SIGINFO != 0) {
-        // SAFETY: the kernel would have called it with just this; the flag says which kind of function it is.
+        // SAFETY: the kernel would have called it with just this; the flag says which kind of
+        // function it is.
         unsafe { std::mem::transmute::<usize, WithInfo>(handler)(signal, info, context) };
     } else {
         // SAFETY: as above.

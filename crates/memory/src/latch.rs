@@ -58,8 +58,8 @@ impl Latch {
     /// [`Blocked`] while a writer or a filling device has the bytes.
     #[inline(always)]
     pub fn optimistic(&self) -> Result<Version, Blocked> {
-        // Acquire: pairs with the Release of `release_exclusive`, so that the bytes read next are at least
-        // as new as this version.
+        // Acquire: pairs with the Release of `release_exclusive`, so that the bytes read next are
+        // at least as new as this version.
         let word = self.word.load(Ordering::Acquire);
         if word & EXCLUSIVE == 0 {
             Ok(Version(word & !FLAGS))
@@ -74,8 +74,8 @@ impl Latch {
     #[inline(always)]
     #[must_use]
     pub fn validate(&self, version: Version) -> bool {
-        // Acquire fence: pairs with the Release fence of `lock`; if a reader saw any byte a writer stored
-        // after latching, the load below sees that writer's EXCLUSIVE or something later.
+        // Acquire fence: pairs with the Release fence of `lock`; if a reader saw any byte a writer
+        // stored after latching, the load below sees that writer's EXCLUSIVE or something later.
         fence(Ordering::Acquire);
         let word = self.word.load(Ordering::Relaxed);
         word & !(IN_FLIGHT | WAITERS) == version.0

@@ -40,8 +40,8 @@ enum Kind {
     File,
 }
 
-// SAFETY: `base` points to a mapping that this value alone unmaps, and its bytes are reached by atomics and string copies
-// alone (point 5), from any thread.
+// SAFETY: `base` points to a mapping that this value alone unmaps, and its bytes are reached by
+// atomics and string copies alone (point 5), from any thread.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -182,8 +182,9 @@ impl Mapping {
         let renewed = memory_file(self.len as u64, MemfdFlags::empty())
             .and_then(|file| self.replace(Some(file.as_fd())).map(|()| file));
         if renewed.is_err() && self.replace(None).is_err() {
-            // The kernel has no memory for as much as a note of a mapping, and may have taken the old one away. Going on would be a
-            // crash at the next access, or letting a process share what it should not.
+            // The kernel has no memory for as much as a note of a mapping, and may have taken the
+            // old one away. Going on would be a crash at the next access, or letting a process
+            // share what it should not.
             std::process::abort();
         }
         renewed
@@ -193,8 +194,9 @@ impl Mapping {
     fn replace(&self, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let (at, len) = (self.base.as_ptr().cast(), self.mapped_bytes);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the whole of what this value has mapped (`base`, `mapped_bytes`) is mapped anew, as readable and writable as before
-        // (`kind` is `Own`). Its bytes are reached by atomics and string copies alone, which find other values then (point 5).
+        // SAFETY: the whole of what this value has mapped (`base`, `mapped_bytes`) is mapped anew,
+        // as readable and writable as before (`kind` is `Own`). Its bytes are reached by atomics
+        // and string copies alone, which find other values then (point 5).
         unsafe {
             match file {
                 Some(file) => {
@@ -247,8 +249,8 @@ impl Mapping {
         if self.kind != Kind::Anonymous || !inside || !whole {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: inside the mapping, which is private to this value; its bytes are reached by atomics and string copies alone, which
-        // find zeroes then (point 5).
+        // SAFETY: inside the mapping, which is private to this value; its bytes are reached by
+        // atomics and string copies alone, which find zeroes then (point 5).
         unsafe {
             let at = self.base.as_ptr().add(offset).cast();
             rustix::mm::madvise(at, len, Advice::LinuxDontNeed)?;
@@ -260,7 +262,8 @@ impl Mapping {
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {
-        // SAFETY: inside the mapping, which lives as long as `self`; aligned to 8 as `of_file` asked for.
+        // SAFETY: inside the mapping, which lives as long as `self`; aligned to 8 as `of_file`
+        // asked for.
         unsafe {
             SharedBytes::new(self.base.as_ptr().add(self.skip_bytes), self.len, self.writable)
         }
@@ -307,8 +310,8 @@ pub(crate) fn memory_file(len_bytes: u64, kind: MemfdFlags) -> io::Result<OwnedF
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind;
     let file = rustix::fs::memfd_create("qpair", flags)?;
     rustix::fs::ftruncate(&file, len_bytes)?;
-    // A process that is handed the file can neither take pages away from the processes that map it, nor make it hold memory that no process
-    // knows of; nor seal it against being mapped again.
+    // A process that is handed the file can neither take pages away from the processes that map it,
+    // nor make it hold memory that no process knows of; nor seal it against being mapped again.
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&file, seals)?;
     Ok(file)
@@ -330,7 +333,8 @@ fn page_bytes_of(file: BorrowedFd<'_>) -> u64 {
 fn free_address(len: usize) -> io::Result<*mut std::ffi::c_void> {
     let room = len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
     let null = std::ptr::null_mut();
-    // SAFETY: a fresh mapping at an address of the kernel's choice, which is ours alone until it is unmapped.
+    // SAFETY: a fresh mapping at an address of the kernel's choice, which is ours alone until it is
+    // unmapped.
     unsafe {
         let room_at =
             rustix::mm::mmap_anonymous(null, room, ProtFlags::empty(), MapFlags::PRIVATE)?;
@@ -361,8 +365,9 @@ pub(crate) fn map_file(
     let address = loop {
         // Small ones (registers) need no such address.
         let hint = if len >= HUGE_PAGE { free_address(len)? } else { std::ptr::null_mut() };
-        // SAFETY: a fresh mapping at an address of the kernel's choice: it takes the hint if that is free, and replaces nothing. A mapping that
-        // is to replace another one (MAP_FIXED) may have unmapped it when it fails, and then any other mapping may take the place.
+        // SAFETY: a fresh mapping at an address of the kernel's choice: it takes the hint if that
+        // is free, and replaces nothing. A mapping that is to replace another one (MAP_FIXED) may
+        // have unmapped it when it fails, and then any other mapping may take the place.
         let address = unsafe {
             rustix::mm::mmap(hint, len, protection, MapFlags::SHARED, file, offset_bytes)?
         };

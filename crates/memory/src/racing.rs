@@ -27,7 +27,8 @@ pub(crate) unsafe fn load_u64(source: *const u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         let word: u64;
-        // SAFETY: reads what the caller vouches for, and nothing else. Not `pure`: the bytes may change between two loads.
+        // SAFETY: reads what the caller vouches for, and nothing else. Not `pure`: the bytes may
+        // change between two loads.
         unsafe {
             std::arch::asm!(
                 "mov {word}, qword ptr [{source}]",
@@ -60,7 +61,8 @@ pub(crate) unsafe fn load_u64(source: *const u8) -> u64 {
 /// belongs to the caller alone.
 #[inline]
 pub(crate) unsafe fn copy_out(source: *const u8, target: *mut u8, len: usize) {
-    // SAFETY: what is read is within `len` bytes of `source`, what is written within as many of `target`.
+    // SAFETY: what is read is within `len` bytes of `source`, what is written within as many of
+    // `target`.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         move_bytes(source, target, len);
@@ -91,7 +93,8 @@ pub(crate) unsafe fn copy_out(source: *const u8, target: *mut u8, len: usize) {
 /// module, by atomic ones or from outside the program.
 #[inline]
 pub(crate) unsafe fn copy_in(source: *const u8, target: *mut u8, len: usize) {
-    // SAFETY: what is read is within `len` bytes of `source`, what is written within as many of `target`.
+    // SAFETY: what is read is within `len` bytes of `source`, what is written within as many of
+    // `target`.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         move_bytes(source, target, len);
@@ -100,7 +103,8 @@ pub(crate) unsafe fn copy_in(source: *const u8, target: *mut u8, len: usize) {
     {
         let mut at = 0;
         while at < len {
-            // SAFETY: `at`, and the eight bytes from it on where a word is stored, are within both; the word is aligned.
+            // SAFETY: `at`, and the eight bytes from it on where a word is stored, are within both;
+            // the word is aligned.
             unsafe {
                 let to = target.add(at);
                 if to.addr().is_multiple_of(8) && at + 8 <= len {
@@ -130,7 +134,8 @@ unsafe fn load_aligned(source: *const u8) -> u64 {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) unsafe fn move_string(source: *const u8, target: *mut u8, len: usize) {
-    // SAFETY: reads and writes the ranges that the caller vouches for; the direction flag is clear by the ABI.
+    // SAFETY: reads and writes the ranges that the caller vouches for; the direction flag is clear
+    // by the ABI.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -150,7 +155,8 @@ pub(crate) unsafe fn move_string(source: *const u8, target: *mut u8, len: usize)
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn move_bytes(source: *const u8, target: *mut u8, len: usize) {
-    // SAFETY: each access lies within `len` bytes of its address: whole ones while they fit, then the last that fits from the end.
+    // SAFETY: each access lies within `len` bytes of its address: whole ones while they fit, then
+    // the last that fits from the end.
     unsafe {
         if len >= STRING_BYTES {
             move_string(source, target, len);

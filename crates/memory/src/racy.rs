@@ -37,9 +37,9 @@ macro_rules! load {
             if offset >= self.len || !offset.is_multiple_of(SIZE) {
                 return 0;
             }
-            // SAFETY: aligned, and in bounds, by the check above: base and length are multiples of 8 by the constructors'
-            // contract, so what begins inside and is aligned ends inside. The memory is live for 'a; racing stores are atomic
-            // (point 3).
+            // SAFETY: aligned, and in bounds, by the check above: base and length are multiples of
+            // 8 by the constructors' contract, so what begins inside and is aligned ends inside.
+            // The memory is live for 'a; racing stores are atomic (point 3).
             let value = unsafe { (*self.base.add(offset).cast::<$atomic>()).load(Relaxed) };
             <$int>::from_le(value)
         }
@@ -103,8 +103,8 @@ impl<'a> RacyBytes<'a> {
         if offset > self.len.wrapping_sub(8) || self.len < 8 {
             return 0;
         }
-        // SAFETY: eight bytes in bounds by the check above, of which base and length are multiples; live for 'a, and racing
-        // stores are those that `new` asks for (point 3).
+        // SAFETY: eight bytes in bounds by the check above, of which base and length are multiples;
+        // live for 'a, and racing stores are those that `new` asks for (point 3).
         unsafe { racing::load_u64(self.base.add(offset)) }
     }
 
@@ -131,8 +131,8 @@ impl<'a> RacyBytes<'a> {
             target.fill(0);
             return;
         }
-        // SAFETY: in bounds by the check above, live for 'a, and racing stores are those that `new` asks for (point 3); the target
-        // is a slice of that length.
+        // SAFETY: in bounds by the check above, live for 'a, and racing stores are those that `new`
+        // asks for (point 3); the target is a slice of that length.
         unsafe { racing::copy_out(self.base.add(offset), target.as_mut_ptr(), target.len()) }
     }
 
@@ -147,8 +147,8 @@ impl<'a> RacyBytes<'a> {
             return;
         }
         target.reserve(len);
-        // SAFETY: in bounds by the check above; `len` bytes behind `start` are reserved, and all are written before they
-        // count.
+        // SAFETY: in bounds by the check above; `len` bytes behind `start` are reserved, and all
+        // are written before they count.
         unsafe {
             racing::copy_out(self.base.add(offset), target.as_mut_ptr().add(start), len);
             target.set_len(start + len);
@@ -242,8 +242,8 @@ impl<'a> RacyBytesMut<'a> {
         if !fits {
             return;
         }
-        // SAFETY: in bounds by the check above; `&mut self` is the only writer (point 2), and readers that race are those that
-        // `RacyBytes::new` allows.
+        // SAFETY: in bounds by the check above; `&mut self` is the only writer (point 2), and
+        // readers that race are those that `RacyBytes::new` allows.
         unsafe { racing::copy_in(source.as_ptr(), self.base.add(offset), source.len()) }
     }
 
@@ -273,8 +273,8 @@ impl<'a> RacyBytesMut<'a> {
             return;
         }
         let base = self.base;
-        // SAFETY: both ranges lie in bounds and are of whole aligned words by the checks above; `&mut self` is the only writer
-        // (point 2), and readers that race see atomic stores.
+        // SAFETY: both ranges lie in bounds and are of whole aligned words by the checks above;
+        // `&mut self` is the only writer (point 2), and readers that race see atomic stores.
         let step = |i: usize| unsafe {
             let word = (*base.add(source + i).cast::<AtomicU64>()).load(Relaxed);
             (*base.add(target + i).cast::<AtomicU64>()).store(word, Relaxed);

@@ -45,7 +45,8 @@ pub(crate) struct Scatter {
     pub(crate) segments_max: usize,
 }
 
-// SAFETY: a list is reached through the one lease on it (the second invariant), which one thread borrows mutably at a time.
+// SAFETY: a list is reached through the one lease on it (the second invariant), which one thread
+// borrows mutably at a time.
 unsafe impl Sync for Scatter {}
 
 impl Scatter {

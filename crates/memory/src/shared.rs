@@ -200,7 +200,8 @@ impl<'a> SharedBytes<'a> {
         let inside = |of_len: usize, offset: usize| offset <= of_len && len <= of_len - offset;
         if inside(source.len, source_offset) && inside(target.len, target_offset) && target.writable
         {
-            // SAFETY: inside both by the check above. If they do overlap, the bytes are some mix, as they may be anyway.
+            // SAFETY: inside both by the check above. If they do overlap, the bytes are some mix,
+            // as they may be anyway.
             unsafe { copy(source.base.add(source_offset), target.base.add(target_offset), len) }
         }
     }
@@ -247,7 +248,8 @@ unsafe fn copy_words(source: *const u8, target: *mut u8, len: usize) {
     let mut at = 0;
     if source.addr().is_multiple_of(8) && target.addr().is_multiple_of(8) {
         while at + 8 <= len {
-            // SAFETY: in range and aligned; `source` may be memory that was lent for reading only, which a load does not mind.
+            // SAFETY: in range and aligned; `source` may be memory that was lent for reading only,
+            // which a load does not mind.
             unsafe {
                 let word = (*source.add(at).cast::<AtomicU64>()).load(Ordering::Relaxed);
                 (*target.add(at).cast::<AtomicU64>()).store(word, Ordering::Relaxed);

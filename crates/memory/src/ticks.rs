@@ -7,8 +7,8 @@
 pub fn ticks() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        // SAFETY: RDTSC reads a counter, and touches no memory. Linux forbids it to programs that ask for that (PR_SET_TSC), which this one
-        // does not.
+        // SAFETY: RDTSC reads a counter, and touches no memory. Linux forbids it to programs that
+        // ask for that (PR_SET_TSC), which this one does not.
         unsafe { std::arch::x86_64::_rdtsc() }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -41,7 +41,8 @@ impl Gate {
     #[inline]
     pub(crate) fn pass<R>(&self, state: &State, seen: Word, work: impl FnOnce() -> R) -> Option<R> {
         self.0.store(true, Ordering::Relaxed);
-        // Partner of the fence in `wait`: either the new word is seen here, or the entered gate there.
+        // Partner of the fence in `wait`: either the new word is seen here, or the entered gate
+        // there.
         fence(Ordering::SeqCst);
         let is_same = state.get() == seen;
         let done = is_same.then(work);

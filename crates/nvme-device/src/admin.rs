@@ -1,4 +1,5 @@
-//! Admin commands (Base §5). They run under the lock of the admin queues, and take locks of I/O queues, whose numbers are higher, below it.
+//! Admin commands (Base §5). They run under the lock of the admin queues, and take locks of I/O
+//! queues, whose numbers are higher, below it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -70,7 +71,8 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// From now on the doorbells of I/O queues are in the driver's memory. Those that queues have now are taken to be there already.
+    /// From now on the doorbells of I/O queues are in the driver's memory. Those that queues have
+    /// now are taken to be there already.
     fn set_doorbell_buffers(&self, command: &Command, memory: &DriverMemory) -> Answered {
         let shadow = Shadow::new(command.prp1(), command.prp2(), &memory.table)?;
         for number in 1..self.pairs() {
@@ -179,7 +181,8 @@ impl<B: Backend> NvmeController<B> {
             return Err(Status::INVALID_CQ);
         }
         let ring = new_ring(command, entries, ENTRY_BYTES.0, memory)?;
-        // One after the other: no command but this one, under the admin queue's lock, makes or deletes queues.
+        // One after the other: no command but this one, under the admin queue's lock, makes or
+        // deletes queues.
         if self.lock_pair(number.into()).is_none_or(|pair| pair.side.submission.is_some()) {
             return Err(Status::INVALID_QUEUE_ID);
         }
@@ -222,7 +225,8 @@ impl<B: Backend> NvmeController<B> {
             let shadow = side.shadow.as_ref();
             let heads = || self.doorbell_of(shadow, queue.cq, true);
             if let Some(completion) = completion {
-                // Fetched commands are answered, as far as there is room: the driver is told by the deletion anyway.
+                // Fetched commands are answered, as far as there is room: the driver is told by the
+                // deletion anyway.
                 for cid in self.backend().withdraw(&mut side.state.own) {
                     if completion.room(1, heads).0 > 0 {
                         let _ =
@@ -282,7 +286,8 @@ impl<B: Backend> NvmeController<B> {
         if command.cdw(10) >> 31 != 0 {
             return Err(Status::FEATURE_NOT_SAVEABLE);
         }
-        // Looked at before the lock of what admin commands change: that of a queue never comes below it.
+        // Looked at before the lock of what admin commands change: that of a queue never comes
+        // below it.
         let any_queues = number == feature::NUMBER_OF_QUEUES && self.has_io_queues();
         let value = command.cdw(11);
         let result = {

@@ -13,8 +13,8 @@ use crate::queue::{CompletionQueue, Unreachable};
 
 /// The namespaces of a controller, and what executes their I/O commands.
 ///
-/// The methods may be called from any thread. Those that are given a queue are called under that queue's lock, and must not call the
-/// controller.
+/// The methods may be called from any thread. Those that are given a queue are called under that
+/// queue's lock, and must not call the controller.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The state that the backend keeps for each I/O queue.
     type Queue: fmt::Debug + Default + Send;
@@ -22,7 +22,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Whether the Compare command is there.
     const COMPARES: bool = false;
 
-    /// Returns the namespaces in the order of their numbers. When they change, [`crate::NvmeController::namespaces_changed`] is called.
+    /// Returns the namespaces in the order of their numbers. When they change,
+    /// [`crate::NvmeController::namespaces_changed`] is called.
     fn namespaces(&self) -> Vec<NamespaceInfo>;
 
     /// The number of commands that the backend takes now.
@@ -31,14 +32,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         u32::MAX
     }
 
-    /// Takes commands that were fetched from a queue. Each ends once: by [`Io::end`] in this call or in a later [`Self::poll`], or by
+    /// Takes commands that were fetched from a queue. Each ends once: by [`Io::end`] in this call
+    /// or in a later [`Self::poll`], or by
     /// [`crate::NvmeController::answer`] from anywhere else.
     ///
     /// # Errors
     /// The controller is to stop.
     fn take(&self, commands: &[Command], io: &mut Io<'_, Self::Queue>) -> Result<(), Stop>;
 
-    /// Ends commands that were taken before and are due. Called in each step of a queue that has such commands, after [`Self::take`].
+    /// Ends commands that were taken before and are due. Called in each step of a queue that has
+    /// such commands, after [`Self::take`].
     ///
     /// # Errors
     /// The controller is to stop.
@@ -47,7 +50,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Ok(Again::OnNews)
     }
 
-    /// Lets [`Self::poll`] end a command as aborted. False: the backend has no such command, or cannot.
+    /// Lets [`Self::poll`] end a command as aborted. False: the backend has no such command, or
+    /// cannot.
     fn abort(&self, _queue: &mut Self::Queue, _cid: u16) -> bool {
         false
     }
@@ -57,10 +61,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Makes all that was written durable, and returns how that ended; `None`: [`crate::NvmeController::answer`] says it later.
+    /// Makes all that was written durable, and returns how that ended; `None`:
+    /// [`crate::NvmeController::answer`] says it later.
     fn flush(&self, ticket: Ticket) -> Option<Status>;
 
-    /// A driver has opened or closed memory; the segments of later commands are those of this table.
+    /// A driver has opened or closed memory; the segments of later commands are those of this
+    /// table.
     fn memory_changed(&self, _table: &DmaTable) {}
 
     /// The function was removed: no step is under way, and there are no queues.
@@ -78,7 +84,8 @@ pub struct NamespaceInfo {
     pub logical_block_bytes: u32,
     /// Whether it cannot be written.
     pub read_only: bool,
-    /// Whether its blocks can be deallocated; else a command that asks for it succeeds and does nothing, as it may (NVM Command Set §3.2.3).
+    /// Whether its blocks can be deallocated; else a command that asks for it succeeds and does
+    /// nothing, as it may (NVM Command Set §3.2.3).
     pub deallocates: bool,
     /// The names.
     pub names: Names,

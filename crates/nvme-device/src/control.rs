@@ -14,7 +14,8 @@ use crate::device::{NvmeController, VERSION};
 use crate::queue::{CompletionQueue, ENTRY_BYTES, SubmissionQueue};
 use crate::ring::Ring;
 
-/// Longest time until it is ready, as it says, ms. (It is ready at once; 0 would mean to some that there is no limit.)
+/// Longest time until it is ready, as it says, ms. (It is ready at once; 0 would mean to some that
+/// there is no limit.)
 const READY_TIMEOUT_MS: u32 = 10_000;
 /// Command sets, memory page and arbitration that it has: none but 0.
 const CC_CHOICES_MASK: u32 = 0x3FF0;
@@ -152,7 +153,8 @@ impl<B: Backend> NvmeController<B> {
         self.disable();
     }
 
-    /// Whether the driver has said which sizes the entries of I/O queues have, and they are what they must be.
+    /// Whether the driver has said which sizes the entries of I/O queues have, and they are what
+    /// they must be.
     pub(crate) fn entry_sizes_are_set(&self) -> bool {
         self.entry_sizes.load(Ordering::Relaxed) == CC_ENTRY_SIZES
     }

@@ -1,9 +1,11 @@
-//! A backend whose blocks belong to another thread: commands become operations of the block layer, which that thread takes with
+//! A backend whose blocks belong to another thread: commands become operations of the block layer,
+//! which that thread takes with
 //! [`Delegated::next`], and answers.
 //!
-//! Invariant: memory is opened and closed, queues are made and deleted, and the controller is reset only while no operation is under way. The
-//! thread that takes the operations sees to it: it executes admin commands ([`NvmeController::step_admin`]), lets a client be heard, and
-//! changes namespaces only then.
+//! Invariant: memory is opened and closed, queues are made and deleted, and the controller is reset
+//! only while no operation is under way. The thread that takes the operations sees to it: it
+//! executes admin commands ([`NvmeController::step_admin`]), lets a client be heard, and changes
+//! namespaces only then.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -83,8 +85,8 @@ impl Delegated {
         self.room.store(commands, Ordering::Relaxed);
     }
 
-    /// Takes the next operation. The segments of its data replace what is in `segments`, and name the mappings that [`Self::new_memory`] gave
-    /// last.
+    /// Takes the next operation. The segments of its data replace what is in `segments`, and name
+    /// the mappings that [`Self::new_memory`] gave last.
     pub fn next(&self, segments: &mut Vec<Segment>) -> Option<Operation> {
         let mut state = locked(&self.state);
         let operation = state.operations.pop_front()?;
@@ -93,8 +95,8 @@ impl Delegated {
         Some(operation)
     }
 
-    /// Returns the mappings that the driver has opened, if they have changed since the last call. Memory of this process is not among them:
-    /// commands fail, as their segments name no mapping.
+    /// Returns the mappings that the driver has opened, if they have changed since the last call.
+    /// Memory of this process is not among them: commands fail, as their segments name no mapping.
     pub fn new_memory(&self) -> Option<Vec<Arc<Mapping>>> {
         locked(&self.state).memory.take()
     }
@@ -223,8 +225,8 @@ impl State {
     }
 }
 
-/// Returns the status of an operation whose part that is `op` ended like this: for an error, that from which [`Status::errno`] makes the same
-/// error, where there is one.
+/// Returns the status of an operation whose part that is `op` ended like this: for an error, that
+/// from which [`Status::errno`] makes the same error, where there is one.
 #[must_use]
 pub fn status_of(op: Op, ended: Result<(), IoError>) -> Status {
     let Err(error) = ended else { return Status::SUCCESS };

@@ -31,7 +31,8 @@ pub(crate) const VERSION: u32 = 0x0001_0400;
 pub(crate) const FIRMWARE: &str = "1.0";
 /// Bytes of the area of doorbells: two pages, which all drivers that map them expect.
 const DOORBELL_BYTES: u64 = 0x2000;
-/// An id that is not assigned to any vendor; mass storage, non-volatile memory, NVM Express; registers and doorbells.
+/// An id that is not assigned to any vendor; mass storage, non-volatile memory, NVM Express;
+/// registers and doorbells.
 pub(crate) const IDENTITY: Identity = Identity {
     vendor: 0x1234,
     device: 0x5150,
@@ -54,7 +55,8 @@ pub struct NvmeController<B: Backend> {
     /// One more than the highest number of a queue that was made.
     slots_in_use: AtomicU32,
     doorbells: Arc<Mapping>,
-    /// The file behind them; `None`: it could not be made when it had to be, and is to be made when a caller asks for it.
+    /// The file behind them; `None`: it could not be made when it had to be, and is to be made when
+    /// a caller asks for it.
     doorbell_file: Mutex<Option<OwnedFd>>,
     /// Whether a caller was given the file, and may have it mapped.
     is_doorbell_file_out: AtomicBool,
@@ -68,7 +70,8 @@ pub struct NvmeController<B: Backend> {
     pub(crate) write_through: AtomicBool,
     pub(crate) entry_sizes: AtomicU32,
     config: Mutex<Config>,
-    /// BAR 4: what a driver writes there it reads there; the code that was given the events signals.
+    /// BAR 4: what a driver writes there it reads there; the code that was given the events
+    /// signals.
     vector_table: Mutex<Box<[u8]>>,
     events: Box<[Mutex<Option<IrqEvent>>]>,
 }
@@ -132,7 +135,8 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// The function is pulled out: every register reads as ones, doorbells do nothing, and memory is not accessed any more.
+    /// The function is pulled out: every register reads as ones, doorbells do nothing, and memory
+    /// is not accessed any more.
     pub fn remove(&self) {
         self.gone.store(true, Ordering::Release);
         self.disable();
@@ -150,7 +154,8 @@ impl<B: Backend> NvmeController<B> {
         self.options.doorbells == Doorbells::Shadow
     }
 
-    /// Whether a driver of another process may ring doorbells by memory that it has mapped: then it wakes no thread.
+    /// Whether a driver of another process may ring doorbells by memory that it has mapped: then it
+    /// wakes no thread.
     #[must_use]
     pub fn are_doorbells_mapped(&self) -> bool {
         self.is_doorbell_file_out.load(Ordering::Relaxed)
@@ -233,8 +238,8 @@ impl<B: Backend> NvmeController<B> {
         self.slots_in_use.store(1, Ordering::Relaxed);
     }
 
-    /// The value of a doorbell: the tail of a submission queue, or the head of a completion queue; where the driver has it in its memory, from
-    /// there.
+    /// The value of a doorbell: the tail of a submission queue, or the head of a completion queue;
+    /// where the driver has it in its memory, from there.
     #[inline(always)]
     pub(crate) fn doorbell_of(
         &self,

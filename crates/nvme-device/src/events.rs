@@ -1,4 +1,5 @@
-//! Asynchronous events (Base §5.2): what the controller says without being asked, and the requests that wait for it.
+//! Asynchronous events (Base §5.2): what the controller says without being asked, and the requests
+//! that wait for it.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,10 @@
 //! An NVMe controller in software, without blocks.
 //!
-//! A driver writes commands into its own memory and rings a doorbell, which is memory too; an [`NvmeController`] reads the doorbell when a
-//! thread steps it, fetches the commands, has its [`Backend`] execute them, and writes completions. It has no thread. Queue pairs have a lock
-//! each, so that threads that step different queues do not wait for each other; locks are taken in the order of the queues' numbers.
+//! A driver writes commands into its own memory and rings a doorbell, which is memory too; an
+//! [`NvmeController`] reads the doorbell when a thread steps it, fetches the commands, has its
+//! [`Backend`] execute them, and writes completions. It has no thread. Queue pairs have a lock
+//! each, so that threads that step different queues do not wait for each other; locks are taken in
+//! the order of the queues' numbers.
 //!
 //! - [`Backend`]: what has the blocks; [`Io`]: a queue during one step, as a backend sees it.
 //! - [`Delegated`]: a backend that makes operations of commands, for another thread.

@@ -13,8 +13,8 @@ pub enum Doorbells {
     Mapped,
     /// Each doorbell is a call.
     Trapped,
-    /// Each doorbell is a call, and drivers are offered doorbells in their own memory (Doorbell Buffer Config), so that only those calls are
-    /// left that wake a thread.
+    /// Each doorbell is a call, and drivers are offered doorbells in their own memory (Doorbell
+    /// Buffer Config), so that only those calls are left that wake a thread.
     Shadow,
 }
 
@@ -41,7 +41,8 @@ pub struct ControllerOptions {
     pub controller_id: u16,
     /// Highest number of a namespace.
     pub namespaces_max: u32,
-    /// Whether the subsystem may have other controllers, and drivers are offered to be told of namespaces that change.
+    /// Whether the subsystem may have other controllers, and drivers are offered to be told of
+    /// namespaces that change.
     pub is_shared: bool,
 }
 

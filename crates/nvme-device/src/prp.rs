@@ -1,6 +1,8 @@
-//! From PRP entries to memory (Base §4.1.1). Nothing here trusts an address: each is looked up, and what a driver wrote is read once.
+//! From PRP entries to memory (Base §4.1.1). Nothing here trusts an address: each is looked up, and
+//! what a driver wrote is read once.
 //!
-//! A walk ends: each page of a list but the last holds at least 511 entries of data after the first one, however its chain is laid.
+//! A walk ends: each page of a list but the last holds at least 511 entries of data after the first
+//! one, however its chain is laid.
 
 use qpair_block::Segment;
 use qpair_nvme_wire::{Command, PAGE_BYTES, Range, Status};
@@ -46,7 +48,8 @@ impl DriverMemory {
         Walk { table, last, extents }.prps(command.prp1(), command.prp2(), len, direction)
     }
 
-    /// Reads the ranges that a Dataset Management command names, but empty ones, once: the driver may be changing them.
+    /// Reads the ranges that a Dataset Management command names, but empty ones, once: the driver
+    /// may be changing them.
     ///
     /// # Errors
     /// As [`Self::prps`].

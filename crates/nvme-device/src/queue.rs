@@ -1,7 +1,8 @@
 //! Submission and completion queues, and what a controller keeps for each number of a queue pair.
 //!
-//! Invariants: indices are below the queue's entries, whatever a doorbell says; a completion entry that the driver has not
-//! acknowledged is not written over; the last dword of an entry, with the phase, is stored last.
+//! Invariants: indices are below the queue's entries, whatever a doorbell says; a completion entry
+//! that the driver has not acknowledged is not written over; the last dword of an entry, with the
+//! phase, is stored last.
 
 use qpair_memory::SharedBytes;
 use qpair_nvme_wire::{COMPLETION_BYTES, Command, Completion, SUBMISSION_BYTES, Status};
@@ -50,7 +51,8 @@ impl SubmissionQueue {
         if tail >= self.head { tail - self.head } else { tail + entries - self.head }
     }
 
-    /// `count` entries from the head on are taken soon. Not more: the driver writes what comes after, and would have to fetch it back.
+    /// `count` entries from the head on are taken soon. Not more: the driver writes what comes
+    /// after, and would have to fetch it back.
     #[inline(always)]
     pub(crate) fn prefetch(&self, count: u32) {
         let mut index = self.head;
@@ -109,7 +111,8 @@ impl CompletionQueue {
     /// The driver need not ring for its head: there is a thread that looks.
     #[inline]
     pub(crate) fn be_quiet(&mut self, shadow: &Shadow, number: u16) {
-        // The known head falls back while nothing asks for it; by a whole queue, the driver would come to the index again.
+        // The known head falls back while nothing asks for it; by a whole queue, the driver would
+        // come to the index again.
         if self.room_known() < self.ring.entries() / 8 * 7
             && let Some(head) = shadow.load(number, true)
         {
@@ -120,7 +123,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Asks the driver to ring when it acknowledges more, if there is more. False: it has, which may be news or make room.
+    /// Asks the driver to ring when it acknowledges more, if there is more. False: it has, which
+    /// may be news or make room.
     pub(crate) fn listen(&mut self, shadow: &Shadow, number: u16) -> bool {
         let Some(head) = shadow.load(number, true) else { return true };
         let before = self.head;
@@ -131,7 +135,8 @@ impl CompletionQueue {
         if !self.has_unacknowledged() {
             return true;
         }
-        // The value that is there, whether it makes sense or not: what makes none keeps no thread awake.
+        // The value that is there, whether it makes sense or not: what makes none keeps no thread
+        // awake.
         self.event.set(head);
         shadow.listen(number, true, head)
     }
@@ -147,8 +152,8 @@ impl CompletionQueue {
         entries - 1 - used
     }
 
-    /// Entries that can be posted; looks at the doorbell only if `wanted` do not fit by what is known. True in the second place: the
-    /// doorbell was rung with a value that makes no sense.
+    /// Entries that can be posted; looks at the doorbell only if `wanted` do not fit by what is
+    /// known. True in the second place: the doorbell was rung with a value that makes no sense.
     #[inline(always)]
     pub(crate) fn room(&mut self, wanted: u32, doorbell: impl FnOnce() -> u32) -> (u32, bool) {
         let known = self.room_known();
@@ -173,7 +178,8 @@ impl CompletionQueue {
             return false;
         }
         self.head = doorbell;
-        // Entries that the driver had not seen when it rang are news: perhaps it looked just before they were posted.
+        // Entries that the driver had not seen when it rang are news: perhaps it looked just before
+        // they were posted.
         self.wake |= self.head != self.tail;
         true
     }

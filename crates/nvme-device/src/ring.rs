@@ -1,4 +1,5 @@
-//! The memory of a queue: entries of equal size at an address of the driver's, contiguous for the device.
+//! The memory of a queue: entries of equal size at an address of the driver's, contiguous for the
+//! device.
 
 use qpair_memory::{DmaMemory, SharedBytes};
 
@@ -12,7 +13,8 @@ pub(crate) struct Ring {
     iova: u64,
     entries: u32,
     entry_bytes: usize,
-    /// In order, one for each range of the driver's memory that it lies in; none if a part of it is not open.
+    /// In order, one for each range of the driver's memory that it lies in; none if a part of it is
+    /// not open.
     segments: Vec<Segment>,
 }
 
@@ -25,7 +27,8 @@ struct Segment {
 }
 
 impl Ring {
-    /// A queue of `entries` of `entry_bytes` (a power of two up to a page) at `iova`, a multiple of 4096.
+    /// A queue of `entries` of `entry_bytes` (a power of two up to a page) at `iova`, a multiple of
+    /// 4096.
     pub(crate) fn new(iova: u64, entries: u32, entry_bytes: usize) -> Self {
         Self { iova, entries, entry_bytes, segments: Vec::new() }
     }
@@ -34,7 +37,8 @@ impl Ring {
         self.entries
     }
 
-    /// Finds its memory in `table`, and forgets all other. False: some of it is not open (then none of it is reached).
+    /// Finds its memory in `table`, and forgets all other. False: some of it is not open (then none
+    /// of it is reached).
     pub(crate) fn resolve(&mut self, table: &DmaTable) -> bool {
         self.segments.clear();
         let bytes = u64::from(self.entries) * self.entry_bytes as u64;

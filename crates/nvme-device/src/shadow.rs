@@ -1,8 +1,9 @@
-//! Doorbells in the driver's memory (Doorbell Buffer Config, Base §5.8): what they are now, and at which values the driver is to ring those of the
-//! register page.
+//! Doorbells in the driver's memory (Doorbell Buffer Config, Base §5.8): what they are now, and at
+//! which values the driver is to ring those of the register page.
 //!
-//! Always holds: nothing in these pages is believed. A value is used where a doorbell's would be, and checked as that is; a page that the driver
-//! closes is not reached any more, and the registers count again.
+//! Always holds: nothing in these pages is believed. A value is used where a doorbell's would be,
+//! and checked as that is; a page that the driver closes is not reached any more, and the registers
+//! count again.
 
 use qpair_memory::DmaMemory;
 use qpair_memory::doorbell::{self, DoorbellWord as _, SharedWord};
@@ -105,8 +106,9 @@ impl EventIndex {
         self.0 = event;
     }
 
-    /// The doorbell of a queue of so many entries was seen at `seen`. What to write so that a busy driver does not come to the index by going
-    /// round: just behind, when the index has fallen back by an eighth of the queue. More seldom, since the driver reads that line.
+    /// The doorbell of a queue of so many entries was seen at `seen`. What to write so that a busy
+    /// driver does not come to the index by going round: just behind, when the index has fallen
+    /// back by an eighth of the queue. More seldom, since the driver reads that line.
     #[inline]
     pub(crate) fn behind(&mut self, seen: u32, entries: u32) -> Option<u32> {
         let lag = if seen >= self.0 { seen - self.0 } else { seen + entries - self.0.min(entries) };

@@ -1,4 +1,5 @@
-//! Stepping a queue: commands are fetched in a batch, executed and completed, under the queue's lock.
+//! Stepping a queue: commands are fetched in a batch, executed and completed, under the queue's
+//! lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -299,7 +300,8 @@ impl<B: Backend> NvmeController<B> {
         Ok(ran)
     }
 
-    /// Calls `work` with a number's submission side and the queue that it completes to, if there are such.
+    /// Calls `work` with a number's submission side and the queue that it completes to, if there
+    /// are such.
     #[inline]
     pub(crate) fn with_queues<R>(
         &self,
@@ -319,7 +321,8 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// As [`Self::with_queues`], for a submission queue that completes to the queue of another number.
+    /// As [`Self::with_queues`], for a submission queue that completes to the queue of another
+    /// number.
     #[cold]
     fn with_two<R>(
         &self,
@@ -356,7 +359,8 @@ impl<B: Backend> NvmeController<B> {
                     return Listened::Busy;
                 }
             }
-            // A driver that looks just before something is posted, and a queue that was full: the head's next move is news.
+            // A driver that looks just before something is posted, and a queue that was full: the
+            // head's next move is news.
             if completion.as_mut().is_some_and(|queue| !queue.listen(shadow, number)) {
                 return Listened::Busy;
             }

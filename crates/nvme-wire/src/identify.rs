@@ -251,7 +251,8 @@ impl IdentifyNamespace {
         let blocks = u32::from(own.unwrap_or(of_controller)) + 1;
         let blocks = match (self.atomic_boundary_power_fail, self.atomic_boundary_offset) {
             (0, _) => blocks,
-            // The largest power of two that divides the distance: a multiple of it is never across a boundary.
+            // The largest power of two that divides the distance: a multiple of it is never across
+            // a boundary.
             (last, 0) => blocks.min(1 << (u32::from(last) + 1).trailing_zeros()),
             // Boundaries that do not begin at block 0 lie between multiples of anything.
             _ => 1,

@@ -87,9 +87,11 @@ impl Status {
             (0, 0x21 | 0x82) if !self.do_not_retry() => EAGAIN,
             // Invalid opcode; the drive does not know the verb.
             (0, 0x01) => EOPNOTSUPP,
-            // Invalid field, LBA out of range; conflicting attributes, invalid protection information.
+            // Invalid field, LBA out of range; conflicting attributes, invalid protection
+            // information.
             (0, 0x02 | 0x80) | (1, 0x80 | 0x81) => EINVAL,
-            // Aborted: by request, as its queue went, with a fused command, in preparation of power loss.
+            // Aborted: by request, as its queue went, with a fused command, in preparation of power
+            // loss.
             (0, 0x05 | 0x07 | 0x08 | 0x09 | 0x0A) => ECANCELED,
             // Invalid namespace or format: it was deleted or formatted under us.
             (0, 0x0B) => ENODEV,

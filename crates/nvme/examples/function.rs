@@ -1,5 +1,5 @@
-//! Tests a hardware PCI function from below: registers, memory, interrupts, reset, and that the IOMMU
-//! stops a stray address.
+//! Tests a hardware PCI function from below: registers, memory, interrupts, reset, and that the
+//! IOMMU stops a stray address.
 //!
 //! For an NVMe controller that is bound to vfio-pci and not in use: the program resets it.
 //!
@@ -284,7 +284,8 @@ impl Pair {
         self.submissions.shared().copy_from(entry, &command.encode());
         let next = (self.at + 1) % ENTRIES;
         let doorbell = |is_completion| reg::doorbell(self.number, is_completion, 4) as usize;
-        // The entry is written before the doorbell: pairs with the device's read of the entry after it.
+        // The entry is written before the doorbell: pairs with the device's read of the entry after
+        // it.
         fence(Ordering::Release);
         registers.bytes().store_u32(doorbell(false), next.into());
         let completion = wait(&self.event, &mut self.completions, self.at, self.phase)?;

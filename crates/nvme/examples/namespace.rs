@@ -123,7 +123,8 @@ impl Line {
         for (number, piece) in content.chunks(PIECE_BYTES).enumerate() {
             let buffer = self.buffer(content)?;
             let at = number as u64 * PIECE_BYTES as u64;
-            // The tag is where the file's bytes are, and one more: 0 means that there is nothing to compare.
+            // The tag is where the file's bytes are, and one more: 0 means that there is nothing to
+            // compare.
             self.submit(Request::read(at, piece.len() as u32, buffer, at + 1))?;
         }
         self.drain(content)

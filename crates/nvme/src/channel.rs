@@ -136,7 +136,8 @@ impl NvmeChannel {
             return Some(Err(error));
         }
         match request.op {
-            // It is one command, which has no more than a bounce buffer holds if its memory is out of the controller's reach.
+            // It is one command, which has no more than a bounce buffer holds if its memory is out
+            // of the controller's reach.
             Op::Write if request.atomic && !self.is_one_command(request) => {
                 Some(Err(IoError::INVALID))
             }

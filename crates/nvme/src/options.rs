@@ -37,8 +37,8 @@ pub struct ControllerOptions {
     /// The I/O queue pairs to ask the controller for: the maximum number of channels that can be
     /// open at once. Default: 64.
     pub queues: u16,
-    /// The time limit for the controller to become ready, ms. `None`, the default: the time that the
-    /// controller states, but at least a second.
+    /// The time limit for the controller to become ready, ms. `None`, the default: the time that
+    /// the controller states, but at least a second.
     pub ready_timeout_ms: Option<u32>,
     /// The timeout policy, which may end a wait for a silent controller before the time-out.
     /// Default: none.

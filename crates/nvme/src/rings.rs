@@ -134,7 +134,8 @@ impl Rings {
     pub(crate) fn take(&mut self) -> Option<Taken> {
         let at = self.completions_at + self.head as usize * COMPLETION_BYTES;
         let entry = self.memory.bytes().part(at, COMPLETION_BYTES)?;
-        // Acquire: what the controller wrote before the phase, data and the other words, is seen after it.
+        // Acquire: what the controller wrote before the phase, data and the other words, is seen
+        // after it.
         let last = entry.load_u32_acquire(12);
         if last >> 16 & 1 != self.phase {
             return None;

@@ -124,8 +124,9 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
         }
         let len = arena.mapped_bytes() as u64;
         let iova = opened.take(len);
-        // SAFETY: the device is a model of hardware: it writes where commands say. The drivers above this crate name in commands
-        // only buffers that they hold until the answer, and their own queues (qpair-memory, point 6).
+        // SAFETY: the device is a model of hardware: it writes where commands say. The drivers
+        // above this crate name in commands only buffers that they hold until the answer, and their
+        // own queues (qpair-memory, point 6).
         let memory = unsafe { DmaMemory::of_arena(arena.clone()) };
         self.device.map_dma(iova, memory)?;
         opened.arenas.insert(arena.id(), (iova, len));

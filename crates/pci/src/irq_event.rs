@@ -161,8 +161,9 @@ impl Signaller {
         };
         for _ in 0..TRIES {
             let list = [&raw mut request];
-            // SAFETY: the kernel reads one pointer, reads that request and writes its key, all within the call; the read that it asks
-            // for has no bytes, so that the address in it is not used.
+            // SAFETY: the kernel reads one pointer, reads that request and writes its key, all
+            // within the call; the read that it asks for has no bytes, so that the address in it is
+            // not used.
             let submitted = checked(unsafe {
                 libc::syscall(libc::SYS_io_submit, self.context, 1 as c_long, list.as_ptr())
             });
@@ -178,7 +179,8 @@ impl Signaller {
 
     fn collect(&self) {
         let mut ends = [End::default(); REQUESTS];
-        // SAFETY: the kernel writes up to as many ends as there is room for, and waits for none; no time-out is passed.
+        // SAFETY: the kernel writes up to as many ends as there is room for, and waits for none; no
+        // time-out is passed.
         let _ = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,

@@ -88,10 +88,11 @@ pub trait Engine: Clone + Send + Sync + Sized + 'static {
 
 /// A client's way to a store of a peer. Transactions are at snapshot isolation, or better.
 ///
-/// Tables are named by their place in [`Settings::tables`]. Each operation fails if no transaction is open.
+/// Tables are named by their place in [`Settings::tables`]. Each operation fails if no transaction
+/// is open.
 pub trait Session {
-    /// A transaction that meets another's change fails at once, also while the other is still under way: before it is tried
-    /// again the client had better wait a moment.
+    /// A transaction that meets another's change fails at once, also while the other is still under
+    /// way: before it is tried again the client had better wait a moment.
     const NEVER_WAITS: bool = false;
 
     /// Begins a transaction. None is open.
@@ -103,7 +104,8 @@ pub trait Session {
     /// Whether a transaction is open.
     fn is_open(&self) -> bool;
 
-    /// Replaces `value` by what is found: by nothing, and the answer is `false`, if the key is not there.
+    /// Replaces `value` by what is found: by nothing, and the answer is `false`, if the key is not
+    /// there.
     ///
     /// # Errors
     /// What the peer says.
@@ -156,7 +158,8 @@ pub trait Session {
 }
 
 impl Span<'_> {
-    /// Whether a key that was reached going forward is beyond the end, or, going backward, before the beginning.
+    /// Whether a key that was reached going forward is beyond the end, or, going backward, before
+    /// the beginning.
     #[must_use]
     pub(crate) fn is_left_by(&self, key: &[u8]) -> bool {
         if self.backward { key < self.from } else { !self.to.is_empty() && key >= self.to }

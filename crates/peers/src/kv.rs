@@ -1,4 +1,5 @@
-//! A peer as the workloads of `qpair-bench` see it: each client has a thread, and its futures are ready at once.
+//! A peer as the workloads of `qpair-bench` see it: each client has a thread, and its futures are
+//! ready at once.
 
 use std::fmt;
 use std::future::Future;
@@ -102,8 +103,8 @@ impl<S: Session> PeerSession<S> {
         Ok(outcome?)
     }
 
-    /// Lets the transaction that was lost to go on, where the peer does not wait for it: 10 us after the first time, twice
-    /// as long after each further one, 1 ms at most.
+    /// Lets the transaction that was lost to go on, where the peer does not wait for it: 10 us
+    /// after the first time, twice as long after each further one, 1 ms at most.
     fn back_off(&self) {
         if S::NEVER_WAITS && self.lost > 0 {
             let us = 10_u64 << (self.lost - 1).min(7);

@@ -1,4 +1,5 @@
-//! `qpair-peers`: the workloads of `qpair bench` over RocksDB, WiredTiger and LMDB, with reports of the same layout.
+//! `qpair-peers`: the workloads of `qpair bench` over RocksDB, WiredTiger and LMDB, with reports of
+//! the same layout.
 
 mod command;
 

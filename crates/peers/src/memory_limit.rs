@@ -1,13 +1,16 @@
-//! A bound on the memory of this process, with the pages of files that the kernel keeps for it: a cgroup of its own.
+//! A bound on the memory of this process, with the pages of files that the kernel keeps for it: a
+//! cgroup of its own.
 //!
-//! Files that were in memory before count for the process that read them: they are to be dropped from it before they are used.
+//! Files that were in memory before count for the process that read them: they are to be dropped
+//! from it before they are used.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result, failed};
 
-/// This process in a cgroup of its own; dropping this puts it back where it was, and removes the group.
+/// This process in a cgroup of its own; dropping this puts it back where it was, and removes the
+/// group.
 #[derive(Debug)]
 pub struct MemoryLimit {
     group: PathBuf,
@@ -51,7 +54,8 @@ impl Drop for MemoryLimit {
     }
 }
 
-/// The folder to make a group in, the name of the file that has its limit, and the version of cgroups.
+/// The folder to make a group in, the name of the file that has its limit, and the version of
+/// cgroups.
 fn find_root() -> Result<(PathBuf, &'static str, u32)> {
     let mounts = fs::read_to_string("/proc/mounts")
         .map_err(|error| failed("reading /proc/mounts", error))?;

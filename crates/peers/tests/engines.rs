@@ -1,4 +1,5 @@
-//! One test over the three: what goes in comes out, in order, transactions are whole, and all of it is there after reopening.
+//! One test over the three: what goes in comes out, in order, transactions are whole, and all of it
+//! is there after reopening.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -137,7 +138,8 @@ fn run<E: Engine>(name: &str) {
     }
 }
 
-/// Clients that add to the same numbers lose no addition, and a client that loses a conflict is told so.
+/// Clients that add to the same numbers lose no addition, and a client that loses a conflict is
+/// told so.
 fn count<E: Engine>(name: &str) {
     let settings = settings(&format!("{name}-count"), true);
     let kv = Peer::new(E::open(&settings).unwrap());

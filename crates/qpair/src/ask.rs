@@ -1,7 +1,8 @@
 //! Backups of an open store that other processes ask for: `qpair backup` of a store that is in use.
 //!
-//! What always holds: only the owner of the process, and root, can connect; what is asked for is done with the rights of the process that has
-//! the store; one backup at a time; a backup whose asker went away is broken off.
+//! What always holds: only the owner of the process, and root, can connect; what is asked for is
+//! done with the rights of the process that has the store; one backup at a time; a backup whose
+//! asker went away is broken off.
 //!
 //! The socket is beside the one at which the store is published. Lines of text, in this order:
 //!
@@ -143,7 +144,8 @@ fn parse_request(line: &str) -> Result<(PathBuf, bool)> {
     }
 }
 
-/// Whether a device is made of files, block devices, and stripes of these alone: what another process can open as well.
+/// Whether a device is made of files, block devices, and stripes of these alone: what another
+/// process can open as well.
 fn is_of_files(spec: &DeviceSpec) -> bool {
     match spec {
         DeviceSpec::File(_) => true,
@@ -164,13 +166,13 @@ fn absolute(spec: DeviceSpec) -> io::Result<DeviceSpec> {
     })
 }
 
-/// Has the process that has a store open, and publishes it at `published`, make a backup of it; nothing if no process does. `progress` is told
-/// the pages done and all, and may break it off; as long as that process says nothing it is asked again with what it knows, 0 of 0 at first.
+/// Has the process that has a store open, and publishes it at `published`, make a backup of it;
+/// nothing if no process does. `progress` is told the pages done and all, and may break it off; as
+/// long as that process says nothing it is asked again with what it knows, 0 of 0 at first.
 ///
 /// # Errors
-/// Those of [`Options::backup_of`] in the other process; `Invalid` if it could not open the target, which is to be made of files, block devices and
-/// stripes of these;
-/// `Closed` if it went away.
+/// Those of [`Options::backup_of`] in the other process; `Invalid` if it could not open the target,
+/// which is to be made of files, block devices and stripes of these; `Closed` if it went away.
 pub fn ask_for_backup(
     published: &Path,
     target: &Path,

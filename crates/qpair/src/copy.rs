@@ -1,6 +1,8 @@
-//! Copying an open store into a new one, table by table: the new one may have pages of another size.
+//! Copying an open store into a new one, table by table: the new one may have pages of another
+//! size.
 //!
-//! - The new store is of use only once all of it is there: until it is closed its superblock says that it is unfinished.
+//! - The new store is of use only once all of it is there: until it is closed its superblock says
+//!   that it is unfinished.
 //! - Each table is read in the order of its keys, and loaded sorted: pages are written once, full.
 
 use std::cell::Cell;
@@ -29,12 +31,15 @@ pub struct CopyReport {
 }
 
 impl Options {
-    /// Copies all tables of an open store, as they are now, into a new store on these members, whose page size and members may be others
-    /// ([`Options::page_size`]); `progress` is told the records done and about how many there are, and may break it off. Each table is of one
-    /// moment, and so are all where nobody writes meanwhile. Nothing may be there yet, but for blank block devices.
+    /// Copies all tables of an open store, as they are now, into a new store on these members,
+    /// whose page size and members may be others ([`Options::page_size`]); `progress` is told the
+    /// records done and about how many there are, and may break it off. Each table is of one
+    /// moment, and so are all where nobody writes meanwhile. Nothing may be there yet, but for
+    /// blank block devices.
     ///
     /// # Errors
-    /// `Exists` if something is there; `KeyTooLong` if a key does not fit pages of the new size; `Interrupted` if `progress` broke it off; as
+    /// `Exists` if something is there; `KeyTooLong` if a key does not fit pages of the new size;
+    /// `Interrupted` if `progress` broke it off; as
     /// [`Options::open`]. What is on the members is no store then, and files made here are gone again.
     pub fn copy_of(
         self,

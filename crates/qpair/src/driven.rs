@@ -1,5 +1,6 @@
-//! Devices that bypass the kernel: `nvme:`, `softnvme:`, `scsi:` and `vhost-user:`. The feature `drivers` brings the crates that drive them;
-//! a build without it refuses their names before it touches any device.
+//! Devices that bypass the kernel: `nvme:`, `softnvme:`, `scsi:` and `vhost-user:`. The feature
+//! `drivers` brings the crates that drive them; a build without it refuses their names before it
+//! touches any device.
 
 use qpair_block::DeviceSpec;
 use qpair_engine::{Error, ErrorKind, Result};
@@ -21,7 +22,8 @@ pub(crate) fn check_is_built(spec: &DeviceSpec) -> Result<()> {
     }
 }
 
-/// Returns the first device in a specifier that takes a driver, as the driver's name and the device's own.
+/// Returns the first device in a specifier that takes a driver, as the driver's name and the
+/// device's own.
 fn find(spec: &DeviceSpec) -> Option<(&str, &str)> {
     match spec {
         DeviceSpec::Driven { driver, name } => Some((driver, name)),

@@ -41,8 +41,8 @@ impl Interfaces {
         }
     }
 
-    /// After a failed attempt: goes on to the next interface, if the choice is ours and the failure may be the
-    /// interface's; `false` if not.
+    /// After a failed attempt: goes on to the next interface, if the choice is ours and the failure
+    /// may be the interface's; `false` if not.
     pub(crate) fn next(&mut self, error: &Error) -> bool {
         let may_be_its =
             matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Limit | ErrorKind::Denied);
@@ -60,7 +60,8 @@ impl Interfaces {
             && self.current.registered_buffers
             && error.kind() == ErrorKind::Limit
         {
-            // Most users may lock only a little memory: rings that do not register it are still the best there is.
+            // Most users may lock only a little memory: rings that do not register it are still the
+            // best there is.
             self.current = Mode { interface: failed, registered_buffers: false, ..self.asked };
             return true;
         }

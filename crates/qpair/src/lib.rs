@@ -1,5 +1,5 @@
-//! A key-value store for one program: byte-string keys in order, in named tables, on a file, several files or raw block
-//! devices, with as much memory as it is given and no more.
+//! A key-value store for one program: byte-string keys in order, in named tables, on a file,
+//! several files or raw block devices, with as much memory as it is given and no more.
 //!
 //! ```
 //! use qpair::Options;
@@ -46,28 +46,34 @@
 //! # }
 //! ```
 //!
-//! - [`Options`] opens a store: on which devices, over which [`Interface`] in which [`Mode`], with how much
-//!   memory.
+//! - [`Options`] opens a store: on which devices, over which [`Interface`] in which [`Mode`], with
+//!   how much memory.
 #![cfg_attr(
     feature = "drivers",
     doc = "- [`Drivers`] drive the devices that bypass the kernel; stores on one controller share them."
 )]
-//! - [`Store::transact`], [`Transaction`] and [`Snapshot`] for threads, [`task::TaskStore`] for tasks: transactions.
+//! - [`Store::transact`], [`Transaction`] and [`Snapshot`] for threads, [`task::TaskStore`] for
+//!   tasks: transactions.
 //! - [`Store`] and [`Table`]: what is open; [`task`]: what runs on the store's workers.
-//! - [`metrics`], [`report`] and [`inspect`]: what a store counts, what calls return, and stores that are not open.
-//! - [`interface`], [`published`]: the kernel's interfaces in detail; stores that other processes have open.
+//! - [`metrics`], [`report`] and [`inspect`]: what a store counts, what calls return, and stores
+//!   that are not open.
+//! - [`interface`], [`published`]: the kernel's interfaces in detail; stores that other processes
+//!   have open.
 //! - [`Error`] has a kind for programs, and context and a way out for people.
 //!
 //! What is stable is in docs/design/api.md: all but [`unstable`], [`inspect`] and [`published`].
 //!
 //! # Features
 //!
-//! Without features the crate opens files and block devices through the kernel, and builds 23 crates; with `drivers` it builds 52.
+//! Without features the crate opens files and block devices through the kernel, and builds 23
+//! crates; with `drivers` it builds 52.
 //!
-//! - `drivers`: devices that the program drives itself, without the kernel: NVMe drives (`nvme:`), SCSI disks behind SAS and virtio controllers
-//!   (`scsi:`), disks of other processes by vhost-user (`vhost-user:`), controllers of other processes by vfio-user, and drives made of software
+//! - `drivers`: devices that the program drives itself, without the kernel: NVMe drives (`nvme:`),
+//!   SCSI disks behind SAS and virtio controllers (`scsi:`), disks of other processes by vhost-user
+//!   (`vhost-user:`), controllers of other processes by vfio-user, and drives made of software
 //!   (`softnvme:`, `scsi:soft`). Without the feature these names are `Unsupported`.
-//! - `metrics`: `metrics::record_metrics` passes what a store counts on to the recorder of the `metrics` crate.
+//! - `metrics`: `metrics::record_metrics` passes what a store counts on to the recorder of the
+//!   `metrics` crate.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
@@ -105,7 +111,8 @@ pub mod task {
     };
 }
 
-/// What goes with a [`Transaction`]: its ranges, savepoints and commit, and what is told of those that are open.
+/// What goes with a [`Transaction`]: its ranges, savepoints and commit, and what is told of those
+/// that are open.
 pub mod transaction {
     pub use qpair_engine::{
         Commit, Savepoint, TransactionInfo, TransactionRange, TransactionState,
@@ -150,7 +157,8 @@ pub mod interface {
     pub use qpair_kernel::{Polling, SubmissionThread, TaskRun};
 }
 
-/// Stores that other processes have open and publish ([`Options::publish`]): where, and how to ask for a backup.
+/// Stores that other processes have open and publish ([`Options::publish`]): where, and how to ask
+/// for a backup.
 pub mod published {
     pub use crate::ask::ask_for_backup;
     pub use crate::publish::publish_path;

@@ -69,7 +69,8 @@ impl Members {
         self.log_paths().into_iter().find(is_missing).map(Path::to_owned)
     }
 
-    /// Whether nothing of the store is there yet, given which of its files are not: then nothing can be lost by making it.
+    /// Whether nothing of the store is there yet, given which of its files are not: then nothing
+    /// can be lost by making it.
     pub(crate) fn is_new(&self, missing: &[PathBuf]) -> bool {
         missing.len() == self.paths().len() && !self.specs.iter().any(has_lasting_drive)
     }

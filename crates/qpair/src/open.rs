@@ -1,7 +1,8 @@
 //! Opening: names to devices, devices to a store.
 //!
 //! Invariants:
-//! - a file is formatted only if it was made here, if the making of a store has left it, or if formatting was asked for;
+//! - a file is formatted only if it was made here, if the making of a store has left it, or if
+//!   formatting was asked for;
 //! - a file made here is gone again if the store did not come to be;
 //! - the interface and mode asked for by name are those that run.
 
@@ -131,8 +132,9 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
     Ok((store, report))
 }
 
-/// Whether a store may be made where there is none: in files that an incomplete creation left, as far as the error tells, and in files
-/// that it did not get to make. The attempt finds out when it has locked them.
+/// Whether a store may be made where there is none: in files that an incomplete creation left, as
+/// far as the error tells, and in files that it did not get to make. The attempt finds out when it
+/// has locked them.
 fn may_be_made_anew(options: &Options, members: &Members, error: &Error) -> bool {
     let is_file = |path: &&Path| match path.metadata() {
         Ok(metadata) => metadata.is_file(),
@@ -154,8 +156,9 @@ pub(crate) struct Devices {
     pub(crate) log_place: LogPlace,
 }
 
-/// Opens the members of a store alone, over the first interface with which `make` works. They are there, or are to be made
-/// (`options.store.format`); files that were made here are gone again if `make` fails.
+/// Opens the members of a store alone, over the first interface with which `make` works. They are
+/// there, or are to be made (`options.store.format`); files that were made here are gone again if
+/// `make` fails.
 pub(crate) fn with_devices<T>(options: &Options, make: &dyn Fn(Devices) -> Result<T>) -> Result<T> {
     let members = Members::of(options)?;
     let missing = members.missing();
@@ -171,7 +174,8 @@ pub(crate) fn with_devices<T>(options: &Options, make: &dyn Fn(Devices) -> Resul
 }
 
 fn check_missing(options: &Options, path: &Path, all_missing: bool) -> Result<()> {
-    // Where a store is to be made, what is there is looked at before anything is written, unless by force.
+    // Where a store is to be made, what is there is looked at before anything is written, unless by
+    // force.
     if !all_missing && (!options.store.format || options.force) {
         return Err(Error::with_hint(
             ErrorKind::Member,
@@ -201,10 +205,12 @@ fn check_missing_log(options: &Options, members: &Members) -> Result<()> {
     }
 }
 
-/// Memory that an open store needs beside its pages and what its transactions gather, bytes: stacks, older values, tasks.
+/// Memory that an open store needs beside its pages and what its transactions gather, bytes:
+/// stacks, older values, tasks.
 const MEMORY_BESIDE_BYTES: u64 = 128 << 20;
 
-/// Refuses to work in a process that may map little more memory than it has: the first small piece that cannot be had would end it.
+/// Refuses to work in a process that may map little more memory than it has: the first small piece
+/// that cannot be had would end it.
 fn check_memory_left(needed_bytes: u64) -> Result<()> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
     let pages = || -> Option<u64> {
@@ -244,11 +250,12 @@ fn is_not_writable(error: &Error) -> bool {
 
 /// How long a file that is locked is asked for again.
 ///
-/// The kernel takes a killed program's rings apart in the background, and they hold its files, locks included, a moment
-/// longer than the program lives.
+/// The kernel takes a killed program's rings apart in the background, and they hold its files,
+/// locks included, a moment longer than the program lives.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The same if the program that has the lock has ended: on a machine that has much to do the moment can be seconds.
+/// The same if the program that has the lock has ended: on a machine that has much to do the moment
+/// can be seconds.
 const LOCK_PATIENCE_WITH_THE_DEAD: Duration = Duration::from_secs(10);
 
 /// Time for the process that made the file of a new store to lock it, and make it a store.
@@ -287,8 +294,9 @@ fn not_blank(name: &str, at_bytes: u64) -> Error {
     )
 }
 
-/// Refuses a file that begins blank and has something behind its last whole block: devices do not show that, and a file of a few bytes
-/// would look empty. The code that reads the file finds out what any other beginning means.
+/// Refuses a file that begins blank and has something behind its last whole block: devices do not
+/// show that, and a file of a few bytes would look empty. The code that reads the file finds out
+/// what any other beginning means.
 fn check_tail(path: &Path, size_bytes: u64) -> Result<()> {
     let tail = || -> std::io::Result<Vec<u8>> {
         let file = std::fs::File::open(path)?;
@@ -330,7 +338,8 @@ struct Attempt<'a> {
     new_log: Option<PathBuf>,
     /// Whether what is there was not looked at yet. After that, what is there may be ours.
     must_be_blank: Cell<bool>,
-    /// The caller asked for no format: it takes what the making of a store has left, and no other file, however blank it is.
+    /// The caller asked for no format: it takes what the making of a store has left, and no other
+    /// file, however blank it is.
     remade: bool,
     buffered: bool,
 }
@@ -365,8 +374,9 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Refuses a member that has no superblock and that no making of a store has left. A making leaves zeroes: of a size that files have
-    /// while a store is made or, beside a device that says that a store is being made (`is_marked`), of any size up to that of a new file.
+    /// Refuses a member that has no superblock and that no making of a store has left. A making
+    /// leaves zeroes: of a size that files have while a store is made or, beside a device that says
+    /// that a store is being made (`is_marked`), of any size up to that of a new file.
     fn check_left(&self, member: &dyn BlockDevice, is_marked: bool) -> Result<()> {
         if find_content(member)?.is_some() {
             // Its superblock says that a making has left it: nothing else passes for blank.

@@ -19,7 +19,8 @@ use qpair_kernel::Interface;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct OpenReport {
-    /// The interface in use: `io_uring`, `libaio`, `posix`, `ram`, ...; several joined by `+` if members differ.
+    /// The interface in use: `io_uring`, `libaio`, `posix`, `ram`, ...; several joined by `+` if
+    /// members differ.
     pub interface: String,
     /// Details of its mode.
     pub mode: String,
@@ -29,10 +30,11 @@ pub struct OpenReport {
     pub created: bool,
     /// Why the store was opened for reading only though that was not asked.
     pub not_writable: Option<Error>,
-    /// The memory that was given is more than a limit of the process leaves: which limit, and how much it leaves. The kernel may end the process
-    /// once it uses all of that memory.
+    /// The memory that was given is more than a limit of the process leaves: which limit, and how
+    /// much it leaves. The kernel may end the process once it uses all of that memory.
     pub memory_warning: Option<String>,
-    /// Why the store is not published beside its first member though that was asked ([`crate::Options::publish_beside`]): it is of use without.
+    /// Why the store is not published beside its first member though that was asked
+    /// ([`crate::Options::publish_beside`]): it is of use without.
     pub not_published: Option<Error>,
 }
 

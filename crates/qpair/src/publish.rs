@@ -1,8 +1,9 @@
-//! What a store counts, and its open transactions, for other processes to look at: `qpair top`. Beside it, a socket at which backups are
-//! asked for ([`crate::ask`]).
+//! What a store counts, and its open transactions, for other processes to look at: `qpair top`.
+//! Beside it, a socket at which backups are asked for ([`crate::ask`]).
 //!
-//! What always holds: a client that connects gets one line of JSON, and reads nothing else, changes nothing, and keeps no thread waiting but
-//! the one that serves it. The sockets go when the store is closed, before its close returns; that thread ends soon after.
+//! What always holds: a client that connects gets one line of JSON, and reads nothing else, changes
+//! nothing, and keeps no thread waiting but the one that serves it. The sockets go when the store
+//! is closed, before its close returns; that thread ends soon after.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -22,8 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a reader may take to read a line.
 const READER_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where the store on this file or device is published, unless another place is chosen: beside a file; for what is in /dev in
-/// the user's runtime directory.
+/// Where the store on this file or device is published, unless another place is chosen: beside a
+/// file; for what is in /dev in the user's runtime directory.
 #[must_use]
 pub fn publish_path(member: &Path) -> PathBuf {
     let mut name = member.as_os_str().to_owned();
@@ -37,10 +38,12 @@ pub fn publish_path(member: &Path) -> PathBuf {
     name.into()
 }
 
-/// Publishes an open store at a socket of this path, for the owner of the process, until it is closed.
+/// Publishes an open store at a socket of this path, for the owner of the process, until it is
+/// closed.
 ///
 /// # Errors
-/// `Exists` if there is something that is no socket; `Busy` if another process publishes there; what the system says.
+/// `Exists` if there is something that is no socket; `Busy` if another process publishes there;
+/// what the system says.
 pub(crate) fn publish(store: &Store, path: &Path) -> Result<()> {
     let ask_path = ask_path(path);
     for path in [path, &ask_path] {

@@ -1,7 +1,10 @@
-//! Replacing a backup in files: the new one is written beside the old one, and takes its name once it is whole.
+//! Replacing a backup in files: the new one is written beside the old one, and takes its name once
+//! it is whole.
 //!
-//! - The old backup is not touched before that; its files are open, so that no other process uses them.
-//! - A name changes in one step. The names of several files change one after the other: members of two backups do not open together.
+//! - The old backup is not touched before that; its files are open, so that no other process uses
+//!   them.
+//! - A name changes in one step. The names of several files change one after the other: members of
+//!   two backups do not open together.
 //! - What a killed backup leaves beside is removed by the next one, unless it is whole.
 
 use std::ffi::OsString;
@@ -30,7 +33,8 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// The replacement of what is on a target that may be overwritten; nothing unless all of it are files, and are there.
+    /// The replacement of what is on a target that may be overwritten; nothing unless all of it are
+    /// files, and are there.
     ///
     /// # Errors
     /// `Exists` if a whole backup lies beside one of the files; what the system says of them.
@@ -62,10 +66,12 @@ impl Replacement {
         Ok(Some(Self { options, files }))
     }
 
-    /// Has `make` make the new backup, and gives it the old one's names. `old` opens the old one meanwhile.
+    /// Has `make` make the new backup, and gives it the old one's names. `old` opens the old one
+    /// meanwhile.
     ///
     /// # Errors
-    /// What `make` says, and the system; the old backup is as it was then, unless the names of several files were being changed.
+    /// What `make` says, and the system; the old backup is as it was then, unless the names of
+    /// several files were being changed.
     pub(crate) fn run<T>(&self, old: &Options, make: &dyn Fn(&Options) -> Result<T>) -> Result<T> {
         with_devices(old, &|_locked| {
             let made = make(&self.options).map_err(told_of_old)?;

@@ -18,7 +18,8 @@ use crate::open::with_devices;
 use crate::options::Options;
 use crate::replace::Replacement;
 
-/// Whether a file or block device has the superblock of a store, or of a store's log, even if the rest is damaged.
+/// Whether a file or block device has the superblock of a store, or of a store's log, even if the
+/// rest is damaged.
 ///
 /// # Errors
 /// If it cannot be opened or read.
@@ -36,15 +37,21 @@ pub fn holds_store(path: &Path) -> io::Result<bool> {
 }
 
 impl Options {
-    /// Makes a backup of an open store on these members, as a store of its own, while the store is read and written; `progress` is told the pages
-    /// done and all, and may break it off. The backup is of one moment between commits: it has all transactions that committed before the
-    /// call, and others in full or not at all. Each page is checked as it is copied. What is there already has to be blank, unless [`Options::force`] is set. Files that are there are replaced once the
-    /// backup is whole: until then it is in files beside them, with `.qpair-backup` behind their names, and what is there stays as it is. A device
-    /// is written over, after it was found to be large enough: a backup that is broken off from then on leaves neither the old one nor the new one.
+    /// Makes a backup of an open store on these members, as a store of its own, while the store is
+    /// read and written; `progress` is told the pages done and all, and may break it off. The
+    /// backup is of one moment between commits: it has all transactions that committed before the
+    /// call, and others in full or not at all. Each page is checked as it is copied. What is there
+    /// already has to be blank, unless [`Options::force`] is set. Files that are there are replaced
+    /// once the backup is whole: until then it is in files beside them, with `.qpair-backup` behind
+    /// their names, and what is there stays as it is. A device is written over, after it was found
+    /// to be large enough: a backup that is broken off from then on leaves neither the old one nor
+    /// the new one.
     ///
     /// # Errors
-    /// `Exists` if there is something; `Interrupted` if `progress` broke it off; `Corrupt` if a page of the store is damaged; `NoSpace` if the members
-    /// are too small; `Invalid` on a worker, or if the members cannot hold pages of this size; what the devices say. Files made here are gone again then.
+    /// `Exists` if there is something; `Interrupted` if `progress` broke it off; `Corrupt` if a
+    /// page of the store is damaged; `NoSpace` if the members are too small; `Invalid` on a worker,
+    /// or if the members cannot hold pages of this size; what the devices say. Files made here are
+    /// gone again then.
     pub fn backup_of(
         self,
         store: &Store,
@@ -72,11 +79,12 @@ impl Options {
         }
     }
 
-    /// Saves what can be read of the damaged store on these members into a new one on those of `target`, which it makes only
-    /// if something is damaged. This store is not written to.
+    /// Saves what can be read of the damaged store on these members into a new one on those of
+    /// `target`, which it makes only if something is damaged. This store is not written to.
     ///
     /// # Errors
-    /// As [`qpair_inspect::repair`], and as [`Options::open`] for the target. Files made for the target are gone again then.
+    /// As [`qpair_inspect::repair`], and as [`Options::open`] for the target. Files made for the
+    /// target are gone again then.
     pub fn repair_into(
         self,
         target: Self,
@@ -106,8 +114,8 @@ impl Options {
         repaired
     }
 
-    /// Reads the write-ahead log of the store on these members, which no process has open, without recovering it; `each` is given
-    /// the commits in their order, and may break it off.
+    /// Reads the write-ahead log of the store on these members, which no process has open, without
+    /// recovering it; `each` is given the commits in their order, and may break it off.
     ///
     /// # Errors
     /// As [`qpair_inspect::dump_log`].
@@ -122,7 +130,8 @@ impl Options {
         })
     }
 
-    /// What is wrong with the write-ahead log of the store on these members, which no process has open; nothing if recovery can read all of it.
+    /// What is wrong with the write-ahead log of the store on these members, which no process has
+    /// open; nothing if recovery can read all of it.
     ///
     /// # Errors
     /// As [`qpair_inspect::examine_log`].

@@ -1,4 +1,5 @@
-//! A store in a process that can map no more memory. It has a process of its own, whose limit it changes.
+//! A store in a process that can map no more memory. It has a process of its own, whose limit it
+//! changes.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

@@ -1,6 +1,7 @@
 //! Devices by name, as JSON-RPC makes, layers and deletes them.
 //!
-//! Invariant: a device that another one is made of, or that is served, is claimed, and is not deleted.
+//! Invariant: a device that another one is made of, or that is served, is claimed, and is not
+//! deleted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +12,8 @@ use qpair_block::{BlockDevice, Error, ErrorKind, FaultControl, LimitDevice, Resu
 use crate::disk::Disk;
 use crate::rpc::AttachedScsi;
 
-/// Opens files and block devices for a registry: the path, `aio` or `uring`, and whether it is only read.
+/// Opens files and block devices for a registry: the path, `aio` or `uring`, and whether it is only
+/// read.
 pub type OpenFile = Box<dyn Fn(&Path, &str, bool) -> Result<Arc<dyn BlockDevice>> + Send + Sync>;
 
 /// Attaches an NVMe controller by its address: its namespaces, by their numbers.
@@ -224,7 +226,8 @@ impl Bdevs {
     }
 }
 
-/// A number that is made of a name, always the same; `salt` makes others. FNV-1a: it tells names apart, and keeps no secret.
+/// A number that is made of a name, always the same; `salt` makes others. FNV-1a: it tells names
+/// apart, and keeps no secret.
 pub(crate) fn hash(name: &str, salt: u64) -> u64 {
     name.bytes().fold(0xCBF2_9CE4_8422_2325 ^ salt, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)

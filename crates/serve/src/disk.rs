@@ -52,9 +52,11 @@ pub struct DiskCounters {
     pub discards: AtomicU64,
     /// Requests that the device answered with an error.
     pub errors: AtomicU64,
-    /// Of these, those that the device's driver had no answer to in time, or that a reset took back.
+    /// Of these, those that the device's driver had no answer to in time, or that a reset took
+    /// back.
     pub timeouts: AtomicU64,
-    /// Requests that were copied, since their segments did not lie as the device wants them, or the device does not reach their memory.
+    /// Requests that were copied, since their segments did not lie as the device wants them, or the
+    /// device does not reach their memory.
     pub bounced: AtomicU64,
     /// Signals to guests.
     pub calls: AtomicU64,

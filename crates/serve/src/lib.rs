@@ -3,7 +3,8 @@
 //! - [`Disk`]: a device with a name, as a guest has it.
 //! - [`Target`]: workers, and the sockets at which disks are given to guests.
 //! - [`MetricsServer`]: what it counts, for Prometheus.
-//! - [`Bdevs`], [`Manager`], [`RpcServer`]: devices by name, and JSON-RPC to make them and give them to guests.
+//! - [`Bdevs`], [`Manager`], [`RpcServer`]: devices by name, and JSON-RPC to make them and give
+//!   them to guests.
 //!
 //! docs/design/target.md has the picture.
 

@@ -39,7 +39,8 @@ pub(crate) struct Place {
     at: usize,
 }
 
-/// The regions of a guest. A change is another value: queues are stopped, and start with the new one.
+/// The regions of a guest. A change is another value: queues are stopped, and start with the new
+/// one.
 #[derive(Clone, Default)]
 pub(crate) struct GuestMemory {
     regions: Vec<Region>,
@@ -49,7 +50,8 @@ impl GuestMemory {
     /// With one region more.
     ///
     /// # Errors
-    /// `InvalidInput` for one that is empty, overlaps another, or is no file in memory; `OutOfMemory` for one too many; what mmap said.
+    /// `InvalidInput` for one that is empty, overlaps another, or is no file in memory;
+    /// `OutOfMemory` for one too many; what mmap said.
     pub(crate) fn with(&self, place: RegionPlace, file: BorrowedFd<'_>) -> io::Result<Self> {
         let RegionPlace { guest, len_bytes, user, file_offset_bytes } = place;
         let apart = |start: u64, other: u64, other_len: u64| {
@@ -142,7 +144,8 @@ impl GuestMemory {
         Some(self.regions[region].place.len_bytes - at as u64)
     }
 
-    /// Appends the segments of `len_bytes` from an address of the guest's: more than one if regions end within. False: it is not all there.
+    /// Appends the segments of `len_bytes` from an address of the guest's: more than one if regions
+    /// end within. False: it is not all there.
     #[inline]
     pub(crate) fn segments(&self, mut guest: u64, len_bytes: u32, into: &mut Vec<Segment>) -> bool {
         let mut left = len_bytes;

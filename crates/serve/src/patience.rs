@@ -6,8 +6,9 @@ use std::time::Duration;
 const LONGEST: Duration = Duration::from_micros(200);
 const SHORTEST: Duration = Duration::from_micros(10);
 
-/// The time, as it has paid so far: halved when nothing came while the queue was watched, doubled when something came so soon after that the
-/// longest watch would have seen it. A guest that is slow between its requests costs no processor, and a quick one no wake-ups.
+/// The time, as it has paid so far: halved when nothing came while the queue was watched, doubled
+/// when something came so soon after that the longest watch would have seen it. A guest that is
+/// slow between its requests costs no processor, and a quick one no wake-ups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience(Duration);
 

@@ -1,7 +1,8 @@
 //! One front end's connection: it says where the guest's memory and rings are, and is answered.
 //!
-//! Invariant: a ring that runs is on a worker with the memory, addresses and features that the session has now. Whatever changes one of these
-//! takes the ring back first ([`Session::stop`]) and lets it run again afterwards ([`Session::settle`]).
+//! Invariant: a ring that runs is on a worker with the memory, addresses and features that the
+//! session has now. Whatever changes one of these takes the ring back first ([`Session::stop`]) and
+//! lets it run again afterwards ([`Session::settle`]).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -421,7 +422,8 @@ impl Session {
         let (Some(addresses), true, true) = (ring.addresses, is_ready, ring.size > 0) else {
             return Ok(Answer::Done);
         };
-        // All areas of a ring of the guest's are in its memory: what is not there yet comes with another message.
+        // All areas of a ring of the guest's are in its memory: what is not there yet comes with
+        // another message.
         let inflight = match &self.inflight {
             Some((mapping, found)) if number < usize::from(found.queues) => {
                 if found.queue_size < ring.size {

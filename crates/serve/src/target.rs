@@ -158,10 +158,12 @@ impl Target {
         Ok(Self { served: Mutex::default(), nvmf, workers, cut })
     }
 
-    /// Gives a disk, under a name, to the front ends that come to the socket at `path`: one at a time.
+    /// Gives a disk, under a name, to the front ends that come to the socket at `path`: one at a
+    /// time.
     ///
     /// # Errors
-    /// `Invalid` for a number of queues that is none, `Exists` for a disk of that name; what binding the socket says.
+    /// `Invalid` for a number of queues that is none, `Exists` for a disk of that name; what
+    /// binding the socket says.
     pub fn serve_blk(
         &self,
         name: &str,
@@ -174,7 +176,8 @@ impl Target {
         self.serve(name, path, Kind::Blk(blk), queues)
     }
 
-    /// Gives a SCSI host without targets, under a name, to the front ends that come to the socket at `path`: one at a time.
+    /// Gives a SCSI host without targets, under a name, to the front ends that come to the socket
+    /// at `path`: one at a time.
     ///
     /// # Errors
     /// Those of [`Target::serve_blk`].
@@ -236,16 +239,18 @@ impl Target {
         }
     }
 
-    /// Makes a disk a target of a SCSI host: the one of that number, or the first that is free. Guests are told.
+    /// Makes a disk a target of a SCSI host: the one of that number, or the first that is free.
+    /// Guests are told.
     ///
     /// # Errors
-    /// `NotFound` for a host that is not served; `Exists` for a target that is there, `Invalid` for a number that is none, `NoSpace` if all are
-    /// taken.
+    /// `NotFound` for a host that is not served; `Exists` for a target that is there, `Invalid` for
+    /// a number that is none, `NoSpace` if all are taken.
     pub fn add_scsi_target(&self, name: &str, number: Option<u8>, disk: &Arc<Disk>) -> Result<u8> {
         self.controller(name)?.add(number, disk)
     }
 
-    /// Takes a target from a SCSI host, when what guests have under way there has ended, and tells them. The disk that it was.
+    /// Takes a target from a SCSI host, when what guests have under way there has ended, and tells
+    /// them. The disk that it was.
     ///
     /// # Errors
     /// `NotFound` for one that is not there; `Busy` if commands do not end.
@@ -256,7 +261,8 @@ impl Target {
     /// Ends serving a disk: its front end loses it.
     ///
     /// # Errors
-    /// `NotFound` for a disk that is not served; `Busy` if a front end is there and `force` is not said.
+    /// `NotFound` for a disk that is not served; `Busy` if a front end is there and `force` is not
+    /// said.
     pub fn remove(&self, name: &str, force: bool) -> Result<()> {
         let mut all = self.served();
         let at = all.iter().position(|served| served.name == name);
@@ -284,7 +290,8 @@ impl Target {
         Ok(())
     }
 
-    /// To be called now and then: sends away front ends whose memory was cut short, and tells the others of disks that have grown.
+    /// To be called now and then: sends away front ends whose memory was cut short, and tells the
+    /// others of disks that have grown.
     pub fn look_after(&self) {
         let cut = mappings_cut();
         let is_news = self.cut.swap(cut, Ordering::Relaxed) != cut;
@@ -323,7 +330,8 @@ impl Target {
         self.nvmf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is served as namespaces of NVMe: each by its subsystem's name and its number, at the first of the controllers.
+    /// What is served as namespaces of NVMe: each by its subsystem's name and its number, at the
+    /// first of the controllers.
     #[must_use]
     pub fn namespaces(&self) -> Vec<ExportInfo> {
         let mut all = Vec::new();

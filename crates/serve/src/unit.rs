@@ -23,7 +23,8 @@ pub(crate) trait Unit {
     /// Descriptor by which others say that there is something to do.
     fn kick_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Descriptor that polls readable when something that is under way may have ended; `None`: nothing of it is ever waited for.
+    /// Descriptor that polls readable when something that is under way may have ended; `None`:
+    /// nothing of it is ever waited for.
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>>;
 
     /// A worker woke up for it.

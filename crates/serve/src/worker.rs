@@ -1,7 +1,8 @@
 //! A worker: a thread that serves queues, and controllers that have several.
 //!
 //! Invariants:
-//! - a unit is in `busy`, and is turned in every round, or it has been asked to be kicked (`Unit::listen`) and waits in the epoll set;
+//! - a unit is in `busy`, and is turned in every round, or it has been asked to be kicked
+//!   (`Unit::listen`) and waits in the epoll set;
 //! - the worker sleeps only while `busy` is empty, and after it has looked for commands once more.
 
 use std::collections::{HashMap, VecDeque};
@@ -149,7 +150,8 @@ struct Served {
     /// When it went idle.
     idle_at: Instant,
     patience: Patience,
-    /// A descriptor tells of its completions. Without one it stays busy while requests are under way.
+    /// A descriptor tells of its completions. Without one it stays busy while requests are under
+    /// way.
     is_told: bool,
 }
 
@@ -162,7 +164,8 @@ struct Turner {
     idle: HashMap<QueueId, Served>,
     events: Vec<epoll::Event>,
     rounds: u32,
-    /// When idle ones that have requests under way were turned last, though no event told of their end.
+    /// When idle ones that have requests under way were turned last, though no event told of their
+    /// end.
     watched_at: Instant,
 }
 

@@ -1,4 +1,5 @@
-//! Front ends that mean no good: whatever they send, the target serves the others, and the next one at the same socket.
+//! Front ends that mean no good: whatever they send, the target serves the others, and the next one
+//! at the same socket.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -150,7 +151,8 @@ fn messages_of_all_kinds() {
     let mut good = Good::connect(&good_path);
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     good.works();
-    // A few more or less: the good one's threads have copies of theirs now and then. 300 sessions that left one each would be seen.
+    // A few more or less: the good one's threads have copies of theirs now and then. 300 sessions
+    // that left one each would be seen.
     let before = descriptors() + 8;
     for seed in 0..300 {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -289,7 +291,8 @@ impl Reading {
     }
 }
 
-/// Two guests on the worker of a hostile one, which asks for as much as it can and breaks its sessions: each has its share, and its own data.
+/// Two guests on the worker of a hostile one, which asks for as much as it can and breaks its
+/// sessions: each has its share, and its own data.
 #[test]
 fn guests_beside_a_hostile_one_have_their_share() {
     let folder = folder();
@@ -311,7 +314,8 @@ fn guests_beside_a_hostile_one_have_their_share() {
                 let guest = raw.start();
                 let mut bytes = [0u8; 4096];
                 fastrand::fill(&mut bytes);
-                // Descriptors and the available ring: chains that go round, addresses outside, an index far ahead.
+                // Descriptors and the available ring: chains that go round, addresses outside, an
+                // index far ahead.
                 for offset_bytes in [0, 0x1000] {
                     rustix::io::pwrite(&guest, &bytes, offset_bytes).unwrap();
                 }

@@ -1,4 +1,5 @@
-//! The terminal of a search: lines on standard output, progress on standard error, and an early end.
+//! The terminal of a search: lines on standard output, progress on standard error, and an early
+//! end.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -78,7 +79,8 @@ impl Console {
         self.interrupted.clone()
     }
 
-    /// The exit code of a search that found `bad` faults: 130 if it was interrupted before it found one.
+    /// The exit code of a search that found `bad` faults: 130 if it was interrupted before it found
+    /// one.
     pub(crate) fn exit_code(&self, bad: u64) -> ExitCode {
         match bad {
             0 if self.is_interrupted() => ExitCode::from(130),

@@ -1,9 +1,10 @@
-//! Whole stores under everything that can happen to them: what `cargo xtask` runs to judge the engine.
+//! Whole stores under everything that can happen to them: what `cargo xtask` runs to judge the
+//! engine.
 //!
-//! - [`stores`]: stores on simulated devices, and on disks behind a soft HBA; a run follows from its
-//!   seed alone.
-//! - [`isolation`]: transactions on lists, in threads, tasks and processes that are killed, judged by
-//!   what they read.
+//! - [`stores`]: stores on simulated devices, and on disks behind a soft HBA; a run follows from
+//!   its seed alone.
+//! - [`isolation`]: transactions on lists, in threads, tasks and processes that are killed, judged
+//!   by what they read.
 //! - [`powercut`]: losses of power of stores on recorded disks.
 //! - [`drive`]: a drive with a volatile cache, for a virtual machine.
 

@@ -1,4 +1,5 @@
-//! Prints the shapes of the profiles, in virtual time: `cargo run --release -p qpair-softdev --example profiles [PROFILE...]`.
+//! Prints the shapes of the profiles, in virtual time:
+//! `cargo run --release -p qpair-softdev --example profiles [PROFILE...]`.
 
 #![allow(
     clippy::print_stdout,

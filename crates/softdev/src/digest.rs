@@ -10,7 +10,8 @@ pub(crate) fn digest(serial: &str, nsid: u32, salt: u8) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// A name for what SAS has names for: locally assigned, as its upper four bits say; the one above it is free.
+/// A name for what SAS has names for: locally assigned, as its upper four bits say; the one above
+/// it is free.
 pub(crate) fn local_name(serial: &str, number: u32, salt: u8) -> u64 {
     3 << 60 | digest(serial, number, salt) & (!0 >> 4) & !3
 }

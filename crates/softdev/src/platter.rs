@@ -1,8 +1,11 @@
-//! How long a rotating disk would take: a model in virtual time, as `flash` is one. The same calls with the same times give the same answers.
+//! How long a rotating disk would take: a model in virtual time, as `flash` is one. The same calls
+//! with the same times give the same answers.
 //!
-//! One arm, one request at a time, in the order in which they come: a request waits for those before it, for the arm, for the sector to come by,
-//! and for its bytes to pass under the head. What goes on where the last request ended is read ahead, or follows in the same turn. With the
-//! write cache in use a write is done when the cache has it, as long as the arm is not too far behind.
+//! One arm, one request at a time, in the order in which they come: a request waits for those
+//! before it, for the arm, for the sector to come by, and for its bytes to pass under the head.
+//! What goes on where the last request ended is read ahead, or follows in the same turn. With the
+//! write cache in use a write is done when the cache has it, as long as the arm is not too far
+//! behind.
 
 use qpair_block::Op;
 

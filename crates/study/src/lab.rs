@@ -20,7 +20,8 @@ pub enum Effort {
     /// About three minutes.
     #[default]
     Usual,
-    /// More points, more and longer runs, writes long enough to fill a cache of the drive: half an hour.
+    /// More points, more and longer runs, writes long enough to fill a cache of the drive: half an
+    /// hour.
     Full,
 }
 

@@ -325,7 +325,8 @@ impl StudyReport {
             return false;
         }
         if config.interface.contains("+k") {
-            // Its threads spin, so how full the cores are says nothing: what binds another interface there binds it, too.
+            // Its threads spin, so how full the cores are says nothing: what binds another
+            // interface there binds it, too.
             return alike().any(|point| {
                 !point.config.interface.contains("+k") && self.device_bound(&point.config)
             });

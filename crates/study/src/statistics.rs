@@ -38,7 +38,8 @@ pub(crate) enum Confidence {
 impl Confidence {
     /// Returns the quantile of Student's t for `freedom` degrees of freedom, at least one.
     fn quantile(self, freedom: usize) -> f64 {
-        // The quantiles of the normal distribution; a series takes them to Student's t. It is a few percent low below four degrees.
+        // The quantiles of the normal distribution; a series takes them to Student's t. It is a few
+        // percent low below four degrees.
         let z: f64 = match self {
             Self::Shown => return STUDENT_T_975.get(freedom - 1).copied().unwrap_or(NORMAL_975),
             Self::Clear => 2.5758,
@@ -231,7 +232,8 @@ mod tests {
 
     #[test]
     fn intervals_are_student_s() {
-        // Of 1 to 5: mean 3, deviation sqrt(2.5), t(4) = 2.776: 3 +- 1.963. Around zero there are no logarithms.
+        // Of 1 to 5: mean 3, deviation sqrt(2.5), t(4) = 2.776: 3 +- 1.963. Around zero there are
+        // no logarithms.
         let (mean, half) = student(&[1.0, 2.0, 3.0, 4.0, 5.0], Confidence::Shown).unwrap();
         assert!(near(mean, 3.0) && near(half, 1.963), "{mean} {half}");
         let interval = Interval::of(&[0.0, 10.0, 20.0]).unwrap();

@@ -160,7 +160,8 @@ impl ScsiQueue {
             let memory = rings.bytes();
             let found =
                 Response::decode(memory.load_u64(at + RESPONSE_AT), memory.load_u32(at + CODE_AT));
-            // Answered twice, never asked for, or not ended yet: the device has not written its response.
+            // Answered twice, never asked for, or not ended yet: the device has not written its
+            // response.
             if !*active || found.response == UNANSWERED {
                 break;
             }

@@ -1,6 +1,7 @@
 //! A job: one thread's work on its devices, every option settled.
 //!
-//! Command line and job files are read into these; nothing here knows of the words people used, except
+//! Command line and job files are read into these; nothing here knows of the words people used,
+//! except
 //! [`Job::options`], which repeats them for reports.
 
 use std::fmt;
@@ -102,7 +103,8 @@ pub struct Zone {
 /// Where sequential requests go, if not right behind the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
-    /// Bytes that are passed over after each sequential request; below zero: backwards, counted from its end.
+    /// Bytes that are passed over after each sequential request; below zero: backwards, counted
+    /// from its end.
     pub skip_bytes: i64,
     /// In random order: only the first of so many requests goes to a random place; 0 is as 1.
     pub random_every: u32,
@@ -295,8 +297,8 @@ pub enum Extent {
 pub struct Target {
     /// Its name.
     pub spec: DeviceSpec,
-    /// If it is a file that is not there: make it, of this many bytes, filled where it will be read. `None`: it must be
-    /// there.
+    /// If it is a file that is not there: make it, of this many bytes, filled where it will be
+    /// read. `None`: it must be there.
     pub create_bytes: Option<u64>,
     /// Make it without space of its own and without content: it gets both as it is written.
     pub sparse: bool,
@@ -340,7 +342,8 @@ pub enum Form {
     Barrier,
     /// As [`Form::Barrier`], reported second by second: S4's *stress*.
     Stress,
-    /// A thread of its own hands requests to this one, with at least this long between two: S4's *msg*.
+    /// A thread of its own hands requests to this one, with at least this long between two: S4's
+    /// *msg*.
     Messages {
         /// Shortest time between two requests.
         interval: Duration,
@@ -395,7 +398,8 @@ pub struct Verify {
     pub only: bool,
     /// Stop at the first block that is wrong.
     pub fatal: bool,
-    /// While writing: after so many written requests, read them and check them; 0: not before the end.
+    /// While writing: after so many written requests, read them and check them; 0: not before the
+    /// end.
     pub backlog: u32,
     /// How many of them are read at a time; 0: all.
     pub backlog_batch: u32,
@@ -496,7 +500,8 @@ pub struct Job {
     pub order: Order,
     /// Sizes of requests, by [`Direction`].
     pub block_sizes: [BlockSizes; 3],
-    /// Equal pieces of a request, handed to the kernel as a vector; 0: plain. A request is so many times its block size.
+    /// Equal pieces of a request, handed to the kernel as a vector; 0: plain. A request is so many
+    /// times its block size.
     pub vector_len: u16,
     /// How likely blocks are.
     pub distribution: Distribution,
@@ -547,7 +552,8 @@ pub struct Job {
     pub rate_cycle: Duration,
     /// Its share among other jobs.
     pub flow: Option<FlowShare>,
-    /// When requests of a limited rate start. Latency counts from there, however late they are sent.
+    /// When requests of a limited rate start. Latency counts from there, however late they are
+    /// sent.
     pub rate_process: RateProcess,
     /// Pause after [`Job::think_time_blocks`] requests.
     pub think_time: Duration,
@@ -600,7 +606,8 @@ pub struct Job {
     pub percentiles: Vec<f64>,
     /// Length of a sample of the time series; `None`: one second.
     pub sample: Option<Duration>,
-    /// Files to write the time series to, by kind (`bw`, `iops`, `lat`): fio's `write_bw_log` and its kin, the prefix.
+    /// Files to write the time series to, by kind (`bw`, `iops`, `lat`): fio's `write_bw_log` and
+    /// its kin, the prefix.
     pub logs: Vec<(String, PathBuf)>,
     /// Their lines have a column for offsets, which is 0.
     pub log_offset: bool,

@@ -4,7 +4,8 @@
 //! - [`options`], [`jobfile`]: fio's words, from the command line and from job files, become jobs.
 //! - [`run`]: runs jobs.
 //! - [`peak()`]: the stripped loop.
-//! - [`RunReport`]: what the jobs of a run found: latencies, throughput over time, and what each I/O cost.
+//! - [`RunReport`]: what the jobs of a run found: latencies, throughput over time, and what each
+//!   I/O cost.
 //! - [`Observer`]: watches a run, and may stop it.
 //! - [`output`]: what was found, as text and files.
 

@@ -35,13 +35,15 @@ pub trait Observer: Sync {
         let _ = text;
     }
 
-    /// How often [`Observer::status`] is to be told; `None` or zero: never. Asked once, before the first job begins.
+    /// How often [`Observer::status`] is to be told; `None` or zero: never. Asked once, before the
+    /// first job begins.
     fn status_every(&self) -> Option<Duration> {
         None
     }
 
-    /// What was found so far: [`RunReport::so_far`](crate::RunReport::so_far) says how long the run goes on. Jobs that have not begun are
-    /// missing; of a job whose device has stalled, this is its last known state.
+    /// What was found so far: [`RunReport::so_far`](crate::RunReport::so_far) says how long the run
+    /// goes on. Jobs that have not begun are missing; of a job whose device has stalled, this is
+    /// its last known state.
     fn status(&self, report: &RunReport) {
         let _ = report;
     }

@@ -1,6 +1,8 @@
-//! The stripped loop: requests as fast as one thread can make them, with no clock and no histogram in it.
+//! The stripped loop: requests as fast as one thread can make them, with no clock and no histogram
+//! in it.
 //!
-//! On a device it is the most that the interface can do with so many cores; on `null:` it is what our own layers cost.
+//! On a device it is the most that the interface can do with so many cores; on `null:` it is what
+//! our own layers cost.
 
 use std::path::Path;
 use std::sync::Arc;

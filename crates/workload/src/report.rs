@@ -9,8 +9,8 @@ use qpair_block::DeviceInfo;
 
 use crate::job::{Direction, Job};
 
-/// Latencies, nanoseconds, to three digits. Without memory until the first is recorded: a job uses a few of the dozen that its
-/// report has, and there may be hundreds of jobs.
+/// Latencies, nanoseconds, to three digits. Without memory until the first is recorded: a job uses
+/// a few of the dozen that its report has, and there may be hundreds of jobs.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies(Option<Box<Histogram<u64>>>);
 
@@ -111,8 +111,8 @@ pub struct CpuReport {
     pub system: Duration,
     /// Time in user mode of other threads that worked for it: those of `posix`.
     pub helpers_user: Duration,
-    /// Time in the kernel of other threads that worked for it: those of `posix`, io_uring's workers, the submission
-    /// thread.
+    /// Time in the kernel of other threads that worked for it: those of `posix`, io_uring's
+    /// workers, the submission thread.
     pub helpers_system: Duration,
     /// Voluntary context switches, helpers' too: a thread slept.
     pub switches_voluntary: u64,

@@ -136,7 +136,8 @@ fn overlapping_writes_of_many_sizes_verify() {
 
 #[test]
 fn an_open_loop_counts_from_the_intended_start() {
-    // 2 ms a request, one at a time, 1000 a second asked for: the queue grows, and so does the latency.
+    // 2 ms a request, one at a time, 1000 a second asked for: the queue grows, and so does the
+    // latency.
     let job = Job {
         rate: [Rate { ios_per_s: 1000, bytes_per_s: 0 }; 3],
         rate_process: RateProcess::Poisson,
@@ -246,7 +247,8 @@ fn only_what_was_written_is_verified() {
     assert_eq!(again.jobs[0].verify.blocks, wrote.jobs[0].direction(Direction::Write).ios);
 }
 
-/// `verify_only` took any block that some run had written there: one of another seed, and an older one of the same run.
+/// `verify_only` took any block that some run had written there: one of another seed, and an older
+/// one of the same run.
 #[test]
 fn only_the_run_that_is_named_is_found() {
     let folder = folder();
@@ -380,7 +382,8 @@ fn histograms_over_time_count_each_request_once() {
     assert!(done.histograms.is_sorted_by_key(|sample| sample.end));
 }
 
-/// The loosest of limits holds as soon as the window is full: that ends the job, long before its time does.
+/// The loosest of limits holds as soon as the window is full: that ends the job, long before its
+/// time does.
 #[test]
 fn a_steady_state_ends_a_job_or_a_group() {
     let goal = SteadyGoal {
@@ -539,8 +542,8 @@ fn atomic_writes_are_refused_where_there_are_none() {
     assert_eq!(run(&[reads], &Unwatched).unwrap().jobs[0].error, None);
 }
 
-/// Each block is trimmed and then written, at any depth; what is verified afterwards was written after its trim. Counts as
-/// fio's: so many writes, and as many trims.
+/// Each block is trimmed and then written, at any depth; what is verified afterwards was written
+/// after its trim. Counts as fio's: so many writes, and as many trims.
 #[test]
 fn blocks_are_trimmed_and_then_written() {
     for (depth, order, random_map) in
@@ -566,7 +569,8 @@ fn blocks_are_trimmed_and_then_written() {
     }
 }
 
-/// With a backlog, reads come between writes, each written block is read once, and a wrong one is found and dumped.
+/// With a backlog, reads come between writes, each written block is read once, and a wrong one is
+/// found and dumped.
 #[test]
 fn a_backlog_is_read_back_while_writing() {
     let job = Job {
@@ -666,7 +670,8 @@ fn a_flow_shares_requests_out() {
         ..on("null:size=1MiB")
     };
     let report = run(&[job("one", 1), job("eight", 8)], &Unwatched).unwrap();
-    // By how much is counted beside `Share`: here a job may be kept from running for as long as the machine likes.
+    // By how much is counted beside `Share`: here a job may be kept from running for as long as the
+    // machine likes.
     let ios: Vec<u64> = report.jobs.iter().map(|job| job.ios()).collect();
     assert!(ios[0] > 0 && ios[1] > ios[0], "{ios:?}");
 }
@@ -699,8 +704,8 @@ fn a_sparse_file_has_its_size_and_no_blocks() {
     assert!(metadata.blocks() * 512 < 1 << 20, "{}", metadata.blocks());
 }
 
-/// Two files, or a stripe of two, cost the system calls that one costs. What was taken from one of them once kept its
-/// event readable while only the other had requests, so that no wait slept.
+/// Two files, or a stripe of two, cost the system calls that one costs. What was taken from one of
+/// them once kept its event readable while only the other had requests, so that no wait slept.
 #[test]
 fn several_files_cost_the_system_calls_of_one() {
     let folder = folder();
@@ -726,7 +731,8 @@ fn several_files_cost_the_system_calls_of_one() {
                 assert!(job.error.is_none(), "{:?}", job.error);
                 let (reads, calls) = (job.directions[0].ios, job.cpu.system_calls);
                 assert_eq!(reads, 64);
-                // Handing over and waiting; where both have requests, also a look at each and its event.
+                // Handing over and waiting; where both have requests, also a look at each and its
+                // event.
                 let most = if depth == 1 { 2 } else { 5 };
                 assert!(
                     calls <= most * reads + 16,
@@ -737,7 +743,8 @@ fn several_files_cost_the_system_calls_of_one() {
     }
 }
 
-/// Without direct I/O a file takes requests of any size at any place, as files do; sizes and offsets are fio's.
+/// Without direct I/O a file takes requests of any size at any place, as files do; sizes and
+/// offsets are fio's.
 #[test]
 fn a_buffered_file_takes_any_size() {
     let folder = folder();
@@ -796,7 +803,8 @@ fn a_buffered_file_takes_any_size() {
     assert_eq!(run(&[job], &Unwatched).unwrap().jobs[0].ios(), 4);
 }
 
-/// A queue that is still being filled does not keep a job from its end, nor from the end of its ramp.
+/// A queue that is still being filled does not keep a job from its end, nor from the end of its
+/// ramp.
 #[test]
 fn the_clock_is_looked_at_while_the_queue_fills() {
     let job = Job { depth: 64, verbs: Verbs::Read, ..on("ram:size=1MiB") };

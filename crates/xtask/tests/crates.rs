@@ -1,4 +1,5 @@
-//! Crates import downward only, and what ARCHITECTURE.md says: its table has a row for each crate, and a crate imports crates of rows further down.
+//! Crates import downward only, and what ARCHITECTURE.md says: its table has a row for each crate,
+//! and a crate imports crates of rows further down.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -74,7 +75,8 @@ fn crates_import_downward() {
     }
 }
 
-/// What simulates or injects faults is in no program that users run, but where a user asks for a soft drive by its name.
+/// What simulates or injects faults is in no program that users run, but where a user asks for a
+/// soft drive by its name.
 #[test]
 fn what_serves_users_imports_no_simulation() {
     const SIMULATES: [&str; 4] = ["conformance", "isolation", "sim", "xtask"];

@@ -42,7 +42,8 @@ fn cpu() -> Duration {
     Duration::from_millis(10 * fields.filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>())
 }
 
-/// Runs `client` for each client for the time of a turn; it gives the requests that it made before the instant it is told.
+/// Runs `client` for each client for the time of a turn; it gives the requests that it made before
+/// the instant it is told.
 async fn turn<F>(client: impl Fn(fastrand::Rng, Instant) -> F) -> Outcome<Turn>
 where
     F: Future<Output = Outcome<u64>> + Send + 'static,

@@ -50,7 +50,8 @@ pub(crate) async fn read(
     Ok(found(table.get_async(key.as_bytes()).await?))
 }
 
-/// The same by a task on the store's workers, to be compared: worth it where a request makes many calls.
+/// The same by a task on the store's workers, to be compared: worth it where a request makes many
+/// calls.
 pub(crate) async fn read_spawned(
     State((store, table)): State<(qpair::Store, Table)>,
     Path(key): Path<String>,
@@ -60,7 +61,8 @@ pub(crate) async fn read_spawned(
     Ok(found(read.await??))
 }
 
-/// 201 if there was none of this key, 204 if it was replaced. When the answer comes the record survives power loss.
+/// 201 if there was none of this key, 204 if it was replaced. When the answer comes the record
+/// survives power loss.
 async fn write(
     State(table): State<Table>,
     Path(key): Path<String>,

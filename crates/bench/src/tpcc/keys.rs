@@ -1,5 +1,6 @@
-//! Keys: columns big-endian one behind the other, so that keys sort as their columns do. Each has as many bytes as its
-//! numbers need: 2 a warehouse, 1 a district, 2 a customer, 3 an order or item, 1 a line.
+//! Keys: columns big-endian one behind the other, so that keys sort as their columns do. Each has
+//! as many bytes as its numbers need: 2 a warehouse, 1 a district, 2 a customer, 3 an order or
+//! item, 1 a line.
 
 /// Greatest number of a warehouse.
 pub(crate) const WAREHOUSE_MAX: u32 = u16::MAX as u32;
@@ -54,7 +55,8 @@ pub(crate) fn customer(w: u32, d: u8, c: u16) -> [u8; 5] {
     join(&[&two(w), &[d], &c.to_be_bytes()])
 }
 
-/// History has no key in the standard. Here its key says which client wrote it, and how many before: run, client, number.
+/// History has no key in the standard. Here its key says which client wrote it, and how many
+/// before: run, client, number.
 #[inline]
 pub(crate) fn history(run: u32, client: u32, number: u32) -> [u8; 12] {
     join(&[&run.to_be_bytes(), &client.to_be_bytes(), &number.to_be_bytes()])

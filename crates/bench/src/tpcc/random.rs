@@ -96,7 +96,8 @@ pub(crate) fn data(random: &mut Rng, column: &mut [u8]) {
 /// Returns the generator of one row or group of rows, so that the loaded data does not depend on
 /// the order of loading.
 pub(crate) fn row(seed: u64, table: u64, a: u64, b: u64) -> Rng {
-    // Each number goes through a mixer of 64 bits (splitmix64), so that neighbours have nothing in common.
+    // Each number goes through a mixer of 64 bits (splitmix64), so that neighbours have nothing in
+    // common.
     let mix = |mut word: u64| {
         word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,7 +1,8 @@
-//! Rows: columns of fixed width at fixed offsets, little-endian, in the standard's widths (TPC-C 1.3).
+//! Rows: columns of fixed width at fixed offsets, little-endian, in the standard's widths (TPC-C
+//! 1.3).
 //!
-//! Money is in cents, rates are in hundredths of a percent, times in microseconds since 1970. Columns that are in the
-//! key are not in the row. A row is changed in the bytes that were read.
+//! Money is in cents, rates are in hundredths of a percent, times in microseconds since 1970.
+//! Columns that are in the key are not in the row. A row is changed in the bytes that were read.
 
 /// Defines the type of a numeric column.
 macro_rules! number {

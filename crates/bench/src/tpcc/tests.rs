@@ -290,7 +290,8 @@ fn arrivals_set_the_pace_and_late_ones_count_from_when_they_were_due() {
     // About 100 arrive, so no more can be done; terminals at their own pace do thousands.
     let slow = run_tpcc(&kv, &at(200.0), &Silent).unwrap();
     assert!((1..200).contains(&counted(&slow)), "{slow:#?}");
-    // All are due at the beginning: the operation that is done first has waited least, and the others the rest of the run.
+    // All are due at the beginning: the operation that is done first has waited least, and the
+    // others the rest of the run.
     let over = run_tpcc(&kv, &at(1e9), &Silent).unwrap();
     assert!(over.latency_us["new_order"].p50 > 1e6 * 0.5 / 20.0, "{over:#?}");
     assert!(run_tpcc(&kv, &at(-1.0), &Silent).is_err());

@@ -127,7 +127,8 @@ mod tests {
         let scrambled = Scrambled::new();
         let shares = shares(RECORDS as usize, |random| scrambled.draw(random, RECORDS));
         let hottest = (fnv(0) % RECORDS) as usize;
-        // 1 / zeta of the first number, and a thousandth of those that fall on each record by chance.
+        // 1 / zeta of the first number, and a thousandth of those that fall on each record by
+        // chance.
         let expected = 1.0 / SCRAMBLED_ZETA + 0.0007;
         assert!((shares[hottest] / expected - 1.0).abs() < 0.1, "{}", shares[hottest]);
         assert!(shares.iter().all(|&share| share <= shares[hottest]));

@@ -64,7 +64,8 @@ impl Carving {
         let info = device.info();
         match (newest, damage) {
             (Some((slot, map)), _) => {
-                // The process that wrote it may have died before it was durable; slices are given away, and the other slot is written, only behind it.
+                // The process that wrote it may have died before it was durable; slices are given
+                // away, and the other slot is written, only behind it.
                 if !info.read_only {
                     SerialChannel::open(device.as_ref())?.flush()?;
                 }

@@ -281,7 +281,8 @@ fn what_is_wrong_with_a_slice_is_its_own() {
         }
         channel.kick();
     }
-    // A slice has nothing that a reset could mend, and hands none down to the device that it shares.
+    // A slice has nothing that a reset could mend, and hands none down to the device that it
+    // shares.
     assert_eq!(SliceDevice::reset(&slices[0]).unwrap_err().kind(), ErrorKind::Unsupported);
     for (channel, expected) in channels.iter_mut().zip([Err(IoError::IO), Ok(())]) {
         let mut ended = Vec::new();

@@ -21,8 +21,8 @@ const BLOCK_MAX: u32 = 16 << 20;
 
 /// Name the best interface for this machine, with measurements and what would change the answer
 ///
-/// The answer comes from a stored study (--study). Without one, the command measures IOPS and latency by queue depth,
-/// on one core and on two, for about a minute.
+/// The answer comes from a stored study (--study). Without one, the command measures IOPS and
+/// latency by queue depth, on one core and on two, for about a minute.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The answer is a value for --interface of the other commands.

@@ -18,14 +18,15 @@ use crate::text::{counted, size};
 
 /// Make a complete and consistent copy of a store
 ///
-/// The copy is an independent, closed store; each page is checked while it is written. A crashed store is recovered
-/// first. The target is a file, a block device, or several: stripe:unit=64KiB:A+B. After Ctrl-C it holds nothing that
-/// looks like a store. With --force a backup in a file is replaced once the new one is whole, so there must be room for
-/// both. On a block device the old backup is lost as soon as the new one is found to fit: after Ctrl-C, a kill or a power
-/// loss the device has neither. Two devices in turn always leave one.
+/// The copy is an independent, closed store; each page is checked while it is written. A crashed
+/// store is recovered first. The target is a file, a block device, or several:
+/// stripe:unit=64KiB:A+B. After Ctrl-C it holds nothing that looks like a store. With --force a
+/// backup in a file is replaced once the new one is whole, so there must be room for both. On a
+/// block device the old backup is lost as soon as the new one is found to fit: after Ctrl-C, a kill
+/// or a power loss the device has neither. Two devices in turn always leave one.
 ///
-/// If another process has the store open and publishes it (see `qpair top`), that process makes the copy, with its own
-/// rights, onto a file, a block device or a stripe of these.
+/// If another process has the store open and publishes it (see `qpair top`), that process makes the
+/// copy, with its own rights, onto a file, a block device or a stripe of these.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -110,7 +111,8 @@ impl Backup {
         }
     }
 
-    /// Asks the process that has the store open to make the backup; fails if there is no such process.
+    /// Asks the process that has the store open to make the backup; fails if there is no such
+    /// process.
     fn ask(
         &self,
         progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
@@ -134,7 +136,8 @@ impl Backup {
     }
 }
 
-/// With `--force` the error has a way out of its own: a whole backup of an earlier attempt is never overwritten.
+/// With `--force` the error has a way out of its own: a whole backup of an earlier attempt is never
+/// overwritten.
 fn told(error: qpair::Error, force: bool) -> Failure {
     match error.kind() {
         ErrorKind::Exists if !force => Failure::from(error).hint("if it may be lost: --force"),

@@ -89,8 +89,8 @@ struct RunArgs {
     #[arg(long, value_name = "N", value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: Option<usize>,
 
-    /// Lookups or updates that arrive per second, at random times; latency counts from the arrival [default: each task
-    /// does one after the other]
+    /// Lookups or updates that arrive per second, at random times; latency counts from the arrival
+    /// [default: each task does one after the other]
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     rate: Option<f64>,
 
@@ -106,7 +106,8 @@ struct RunArgs {
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
     warm_up: f64,
 
-    /// Seconds to measure the device alone after the run, for each of 8 combinations of threads and depth; 0: none
+    /// Seconds to measure the device alone after the run, for each of 8 combinations of threads and
+    /// depth; 0: none
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_seconds)]
     ceiling: f64,
 

@@ -46,7 +46,8 @@ pub(crate) struct Commit {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_count::<u32, 1_000_000>)]
     rows: u32,
 
-    /// Insert all records in random order into a new store, instead of updates; --seconds has no effect
+    /// Insert all records in random order into a new store, instead of updates; --seconds has no
+    /// effect
     #[arg(long)]
     insert: bool,
 

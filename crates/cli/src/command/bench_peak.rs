@@ -33,7 +33,8 @@ pub(crate) struct Peak {
     #[arg(default_value = "null:size=1TiB", value_parser = parse_spec)]
     device: DeviceSpec,
 
-    /// Interface and mode: io_uring, io_uring+p, io_uring+k, libaio, posix, io_uring_cmd, with switches after a colon
+    /// Interface and mode: io_uring, io_uring+p, io_uring+k, libaio, posix, io_uring_cmd, with
+    /// switches after a colon
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     interface: Mode,
 

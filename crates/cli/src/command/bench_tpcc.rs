@@ -47,8 +47,8 @@ pub(crate) struct Tpcc {
     #[arg(long, value_name = "N", value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: Option<usize>,
 
-    /// Transactions that arrive per second, at random times; latency counts from the arrival [default: each terminal
-    /// does one after the other]
+    /// Transactions that arrive per second, at random times; latency counts from the arrival
+    /// [default: each terminal does one after the other]
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     rate: Option<f64>,
 

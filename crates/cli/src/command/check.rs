@@ -11,9 +11,9 @@ use crate::text::{count, counted, escape, size};
 
 /// Check every page of a store
 ///
-/// The check covers checksums, page addresses, the order of keys and large values, and finds pages that are used twice.
-/// It does not change the store, and lists damaged pages with their place in the file. If the store was not closed, it
-/// covers the last checkpoint, and then the log after it.
+/// The check covers checksums, page addresses, the order of keys and large values, and finds pages
+/// that are used twice. It does not change the store, and lists damaged pages with their place in
+/// the file. If the store was not closed, it covers the last checkpoint, and then the log after it.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

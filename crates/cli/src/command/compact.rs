@@ -15,9 +15,10 @@ use crate::text::{counted, size};
 
 /// Shorten a store's files to about the size of their content
 ///
-/// Pages move from the end of the files to the front, and the files are truncated after the last page in use. Ctrl-C
-/// ends it early; the store stays consistent, and moved pages stay where they are. If another process has the store
-/// open, only that process can compact it (Store::compact). A store on block devices is not changed.
+/// Pages move from the end of the files to the front, and the files are truncated after the last
+/// page in use. Ctrl-C ends it early; the store stays consistent, and moved pages stay where they
+/// are. If another process has the store open, only that process can compact it (Store::compact). A
+/// store on block devices is not changed.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

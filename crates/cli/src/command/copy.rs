@@ -15,12 +15,12 @@ use crate::text::counted;
 
 /// Copy all tables into a new store, with pages of another size
 ///
-/// Records are read table by table in the order of their keys and loaded sorted, so the copy is as small as it can be.
-/// A crashed store is recovered first. The target must not exist; a block device must be blank. After Ctrl-C it holds
-/// nothing that looks like a store.
+/// Records are read table by table in the order of their keys and loaded sorted, so the copy is as
+/// small as it can be. A crashed store is recovered first. The target must not exist; a block
+/// device must be blank. After Ctrl-C it holds nothing that looks like a store.
 ///
-/// A store with pages smaller than the blocks below it does not open there. One in files does with --buffered, and so
-/// does a file with the bytes of a block device: copy it from there.
+/// A store with pages smaller than the blocks below it does not open there. One in files does with
+/// --buffered, and so does a file with the bytes of a block device: copy it from there.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -33,7 +33,8 @@ pub(crate) struct Copy {
     /// Target of the copy: a file, a block device, or a device specifier
     target: PathBuf,
 
-    /// Page size of the new store: 4KiB for records read one by one, 16KiB for long scans [default: as the store has it]
+    /// Page size of the new store: 4KiB for records read one by one, 16KiB for long scans [default:
+    /// as the store has it]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     page_size: Option<u64>,
 

@@ -17,8 +17,8 @@ use crate::text::{counted, escape};
 
 /// Remove a record, or all records of a range
 ///
-/// When the command returns, the change survives power loss. A range is removed in parts, each of them completely or
-/// not at all.
+/// When the command returns, the change survives power loss. A range is removed in parts, each of
+/// them completely or not at all.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

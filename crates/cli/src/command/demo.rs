@@ -15,9 +15,10 @@ use crate::text::count;
 
 /// Show a store ten times larger than its memory, over every interface
 ///
-/// The demo measures random lookups in a new store over every interface of this machine, beside the speed of the device
-/// alone, and names the interface to use. A last run uses the user-space NVMe driver on an emulated drive. The demo
-/// takes about two minutes, and removes all its files, also those of a killed demo.
+/// The demo measures random lookups in a new store over every interface of this machine, beside the
+/// speed of the device alone, and names the interface to use. A last run uses the user-space NVMe
+/// driver on an emulated drive. The demo takes about two minutes, and removes all its files, also
+/// those of a killed demo.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

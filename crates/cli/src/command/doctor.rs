@@ -17,9 +17,9 @@ use crate::text::counted;
 
 /// Show what this machine's storage can do, and what slows it down
 ///
-/// The command examines the kernel, processors, memory, limits and drives, and reads one block over every interface.
-/// For each weak point it prints a command that fixes it. It changes nothing and needs no root; a value that it cannot
-/// read is "not available".
+/// The command examines the kernel, processors, memory, limits and drives, and reads one block over
+/// every interface. For each weak point it prints a command that fixes it. It changes nothing and
+/// needs no root; a value that it cannot read is "not available".
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Marks:

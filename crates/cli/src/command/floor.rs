@@ -24,9 +24,10 @@ use crate::text::utc;
 
 /// Measure a drive's own speed, and the cost of each layer above it
 ///
-/// The floor is the drive's own speed: commands built before the run, one doorbell for each I/O, polled completions.
-/// For a DEVICE of the kernel's driver, a kernel module measures it; this program's driver (if there is VFIO), its
-/// io_uring path and fio (if installed) follow in turns. With --user, only this program's driver measures.
+/// The floor is the drive's own speed: commands built before the run, one doorbell for each I/O,
+/// polled completions. For a DEVICE of the kernel's driver, a kernel module measures it; this
+/// program's driver (if there is VFIO), its io_uring path and fio (if installed) follow in turns.
+/// With --user, only this program's driver measures.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The report gives each gap in microseconds, in percent of the floor, and in percent of the path's own latency. The \
@@ -49,15 +50,18 @@ Examples:
   qpair floor --user nvme:0000:3b:00.0 --rw randread --iodepth 1,4,16,64
   qpair floor --user nvme:0000:3b:00.0 --rw randwrite --allow-writes --json")]
 pub(crate) struct Floor {
-    /// A drive of the kernel's driver: /dev/nvme0n1, a SAS disk such as /dev/sdb, or the controller's address
+    /// A drive of the kernel's driver: /dev/nvme0n1, a SAS disk such as /dev/sdb, or the
+    /// controller's address
     #[arg(value_name = "DEVICE", required_unless_present_any = ["user", "recover", "build"])]
     device: Option<String>,
 
-    /// Measure a drive of this program's driver: nvme:ADDRESS (see qpair nvme bind) or softnvme:size=1GiB
+    /// Measure a drive of this program's driver: nvme:ADDRESS (see qpair nvme bind) or
+    /// softnvme:size=1GiB
     #[arg(long, value_name = "SPEC", value_parser = parse_spec, conflicts_with = "device")]
     user: Option<DeviceSpec>,
 
-    /// Return the drives of a killed program to their driver: the drive at the address DEVICE, or all
+    /// Return the drives of a killed program to their driver: the drive at the address DEVICE, or
+    /// all
     #[arg(long, conflicts_with = "user")]
     recover: bool,
 
@@ -85,7 +89,8 @@ pub(crate) struct Floor {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_count::<u32, JOBS_MAX>)]
     numjobs: u32,
 
-    /// Use a paper's loads and times: table2 (depth 1, 30 s) or table3 (depths 1 to 64, 1 to 16 jobs, 300 s)
+    /// Use a paper's loads and times: table2 (depth 1, 30 s) or table3 (depths 1 to 64, 1 to 16
+    /// jobs, 300 s)
     #[arg(long, value_name = "NAME", value_parser = parse_paper, conflicts_with_all = ["rw", "iodepth", "numjobs"])]
     paper: Option<&'static str>,
 
@@ -175,7 +180,8 @@ impl Floor {
             Some((time, loads)) => (time, loads),
             None => (Duration::from_millis(500), self.loads()),
         };
-        // A paper's settings, and the default, have what may be done; what was named is done or refused.
+        // A paper's settings, and the default, have what may be done; what was named is done or
+        // refused.
         if self.rw.is_empty() {
             loads.retain(|load| self.allow_writes || !load.workload.write);
         }

@@ -24,16 +24,18 @@ const TASKS_PER_WORKER: usize = 64;
 
 /// Load records from a file or standard input
 ///
-/// A missing store or table is created. A record replaces one with the same key; if the input repeats a key, the last
-/// record wins. When the command returns, all records survive power loss. Ctrl-C keeps the records loaded so far.
+/// A missing store or table is created. A record replaces one with the same key; if the input
+/// repeats a key, the last record wins. When the command returns, all records survive power loss.
+/// Ctrl-C keeps the records loaded so far.
 ///
-/// Each line is one record; blank lines are skipped. --key and --value take a column's header or number (from 1), or a
-/// JSON field (OUTER.INNER if nested).
+/// Each line is one record; blank lines are skipped. --key and --value take a column's header or
+/// number (from 1), or a JSON field (OUTER.INNER if nested).
 ///
-/// TSV keys and single-column values have the escapes \t \n \r \\ \x00, except with --raw. CSV quotes may enclose a
-/// column; a quote inside is doubled. A JSON string is decoded; any other JSON value is stored as its bytes stand in
-/// the input. If field F is missing, F_hex gives its bytes as hexadecimal digits. A whole line, or several columns,
-/// become a value in the input's format, unchanged except for unnecessary CSV quotes.
+/// TSV keys and single-column values have the escapes \t \n \r \\ \x00, except with --raw. CSV
+/// quotes may enclose a column; a quote inside is doubled. A JSON string is decoded; any other JSON
+/// value is stored as its bytes stand in the input. If field F is missing, F_hex gives its bytes as
+/// hexadecimal digits. A whole line, or several columns, become a value in the input's format,
+/// unchanged except for unnecessary CSV quotes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -58,7 +60,8 @@ pub(crate) struct Load {
     #[arg(long, value_name = "COLUMN", help_heading = "Input")]
     key: Option<String>,
 
-    /// Column or field of the value; several become one value in the input's format [default: the whole line]
+    /// Column or field of the value; several become one value in the input's format [default: the
+    /// whole line]
     #[arg(long = "value", value_name = "COLUMN", help_heading = "Input")]
     values: Vec<String>,
 

@@ -13,8 +13,8 @@ use crate::text::counted;
 
 /// Print the write-ahead log of a store
 ///
-/// The output lists the commits after the newest checkpoint in order, with their changes, and then the end of each log.
-/// The store is neither recovered nor changed. A closed store has no log.
+/// The output lists the commits after the newest checkpoint in order, with their changes, and then
+/// the end of each log. The store is neither recovered nor changed. A closed store has no log.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

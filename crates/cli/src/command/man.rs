@@ -53,7 +53,8 @@ fn title(command: &Command) -> String {
 
 fn page(command: &Command) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // As --help has it: a list of all options, without their values, does not tell how to call a command.
+    // As --help has it: a list of all options, without their values, does not tell how to call a
+    // command.
     let usage = command.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
     let named = command.clone().name(title(command)).override_usage(usage);

@@ -16,9 +16,10 @@ use crate::text::{counted, escape, size};
 
 /// Save the readable records of a damaged store into a new one
 ///
-/// The damaged store is not changed. A table that lost its name becomes table-N. The report lists the key ranges that
-/// are lost, and those found only in older copies. If the whole store is readable, no new store is created. If the
-/// superblocks are lost, the whole device is searched for the store's pages.
+/// The damaged store is not changed. A table that lost its name becomes table-N. The report lists
+/// the key ranges that are lost, and those found only in older copies. If the whole store is
+/// readable, no new store is created. If the superblocks are lost, the whole device is searched for
+/// the store's pages.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -13,10 +13,11 @@ use crate::store_args::{Effort, StoreArgs, TableArgs};
 
 /// Print records in the order of their keys
 ///
-/// Each line is one record: key, tab, value. Tabs, line ends, backslashes, control bytes and non-UTF-8 bytes are
-/// escaped: \t \n \r \\ \x00. CSV has a header line, and quotes where they are needed. JSON has non-UTF-8 bytes as
-/// hexadecimal digits, in key_hex and value_hex. `qpair load` reads all three formats back byte for byte, and --raw
-/// output if no record contains a tab or a line end.
+/// Each line is one record: key, tab, value. Tabs, line ends, backslashes, control bytes and
+/// non-UTF-8 bytes are escaped: \t \n \r \\ \x00. CSV has a header line, and quotes where they are
+/// needed. JSON has non-UTF-8 bytes as hexadecimal digits, in key_hex and value_hex. `qpair load`
+/// reads all three formats back byte for byte, and --raw output if no record contains a tab or a
+/// line end.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

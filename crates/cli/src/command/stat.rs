@@ -14,7 +14,8 @@ use crate::text::{count, counted, escape, size, size_exact, utc};
 
 /// Show a store's sizes, members and tables
 ///
-/// The size of each table is estimated from a few of its pages. `growth` is shown where files grow by writing zeros.
+/// The size of each table is estimated from a few of its pages. `growth` is shown where files grow
+/// by writing zeros.
 ///
 /// For the metrics of a store that another process has open, see qpair top.
 #[derive(Args, Debug)]
@@ -43,7 +44,8 @@ impl Stat {
         let key_len_max = store.key_len_max();
         let metrics = store.metrics()?;
         let estimate = |name: &String| {
-            // One that is damaged, or too many for the memory, has a name still; `check` says what is wrong.
+            // One that is damaged, or too many for the memory, has a name still; `check` says what
+            // is wrong.
             store.existing_table(name).ok().flatten().and_then(|table| table.statistics().ok())
         };
         let estimates: Vec<Option<TableStatistics>> = match self.prometheus {
@@ -122,7 +124,8 @@ fn in_words(table: &TableStatistics) -> String {
     )
 }
 
-/// The text for a store on a file system that cannot reserve space: it says what growing costs there.
+/// The text for a store on a file system that cannot reserve space: it says what growing costs
+/// there.
 const ZEROED: &str = "by writing zeros, as the file system cannot reserve space (fallocate): each byte that the store grows by is written \
     once more, and workers wait for that";
 

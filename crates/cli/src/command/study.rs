@@ -20,8 +20,9 @@ use crate::text::{count, utc};
 
 /// Repeat the papers' experiments on this machine, and report the best interface and why
 ///
-/// The study measures every interface that works here, on its own file or the given devices. It writes a report:
-/// whether the papers' findings hold on this machine, plots, and all numbers. It takes about five minutes.
+/// The study measures every interface that works here, on its own file or the given devices. It
+/// writes a report: whether the papers' findings hold on this machine, plots, and all numbers. It
+/// takes about five minutes.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -72,7 +73,8 @@ pub(crate) struct Study {
     #[arg(long, conflicts_with = "full")]
     quick: bool,
 
-    /// Measure more points in more and longer runs, with writes that fill the drive's cache: about an hour
+    /// Measure more points in more and longer runs, with writes that fill the drive's cache: about
+    /// an hour
     #[arg(long)]
     full: bool,
 

@@ -1,5 +1,5 @@
-//! A peer that does the same wrong thing over and over, a guest say, does not fill the log: the first events of a kind and a peer in a while are
-//! logged, and of the others how many there were.
+//! A peer that does the same wrong thing over and over, a guest say, does not fill the log: the
+//! first events of a kind and a peer in a while are logged, and of the others how many there were.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,8 @@ use tracing_subscriber::layer::{Context, Filter};
 const WHILE: Duration = Duration::from_secs(10);
 /// Events of a kind and a peer that are logged in a while.
 const LOGGED: u64 = 10;
-/// Fields that name a peer. Events without one come from no peer that could make many of them, or of whoever runs the target.
+/// Fields that name a peer. Events without one come from no peer that could make many of them, or
+/// of whoever runs the target.
 const PEERS: [&str; 4] = ["disk", "device", "socket", "controller"];
 
 /// The number of events of one kind and peer in a period.
@@ -28,7 +29,8 @@ type About = (&'static str, &'static str, String);
 
 #[derive(Clone, Default)]
 pub(super) struct Flood {
-    /// By what they are about. Peers are the target's own disks, devices and sockets: there are no more than of those.
+    /// By what they are about. Peers are the target's own disks, devices and sockets: there are no
+    /// more than of those.
     spans: Arc<Mutex<BTreeMap<About, Span>>>,
 }
 
@@ -41,7 +43,8 @@ impl Flood {
         span.events <= LOGGED
     }
 
-    /// Says how many were left out in each while that is over by `now`, and lets the next one begin.
+    /// Says how many were left out in each while that is over by `now`, and lets the next one
+    /// begin.
     pub(super) fn tell(&self, now: Instant) {
         let mut over = Vec::new();
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, span| {

@@ -1,4 +1,5 @@
-//! An event as a JSON object, one a line: its name as `event`, when, how important, of which crate, and its fields.
+//! An event as a JSON object, one a line: its name as `event`, when, how important, of which crate,
+//! and its fields.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -53,7 +53,8 @@ impl Events {
         self.levels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs how many events were left out; called now and then, and at the end with a time that is over for all of them.
+    /// Logs how many events were left out; called now and then, and at the end with a time that is
+    /// over for all of them.
     pub(crate) fn tell_of_left_out(&self, now: Instant) {
         self.flood.tell(now);
     }

@@ -14,7 +14,8 @@ use super::record::{ReadError, ReadRecord, Record};
 use crate::record_line::write_fields;
 use crate::text::counted;
 
-/// Lines that are read behind the input. They are a record of their own, unless a quote was not closed before.
+/// Lines that are read behind the input. They are a record of their own, unless a quote was not
+/// closed before.
 const END: &[u8] = b"\nend of input 0f3ac1d2-9d5e-4c8b-8a6e-qpair\n";
 
 /// Input with those lines behind it.
@@ -34,7 +35,8 @@ pub(crate) struct CsvReader<R> {
     delimiter: u8,
 }
 
-/// Input that ends with an error where one record would take too much memory, as behind a quote that is not closed.
+/// Input that ends with an error where one record would take too much memory, as behind a quote
+/// that is not closed.
 struct Bounded<R> {
     input: R,
     left: Arc<AtomicU64>,

@@ -194,8 +194,9 @@ impl Gatherer {
         Ok(())
     }
 
-    /// Drops the record before if this one has the same key; refuses one that comes too late. A round only goes off
-    /// when a record is there to begin the next, so that the record before is always at hand.
+    /// Drops the record before if this one has the same key; refuses one that comes too late. A
+    /// round only goes off when a record is there to begin the next, so that the record before is
+    /// always at hand.
     fn check_order(&mut self, line: u64, record: &Record) -> Result<()> {
         let Some(last) = self.round.last_key() else { return Ok(()) };
         match record.key.as_slice().cmp(last) {

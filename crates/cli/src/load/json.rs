@@ -1,7 +1,7 @@
 //! JSON lines: one object a line.
 //!
-//! What always holds: a value that is no string, and a whole line, is taken as its bytes stand in the input. Numbers keep their digits, and
-//! objects their order and blanks.
+//! What always holds: a value that is no string, and a whole line, is taken as its bytes stand in
+//! the input. Numbers keep their digits, and objects their order and blanks.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -116,7 +116,8 @@ struct Field<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// The field of this name; where there is none, the one that has the same as hexadecimal digits.
+    /// The field of this name; where there is none, the one that has the same as hexadecimal
+    /// digits.
     fn field(&self, name: &str) -> Result<Field<'a>, String> {
         if let Some(value) = self.find(name)? {
             return Ok(Field { name: name.to_owned(), value, is_hex: false });
@@ -128,7 +129,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A field by name, or by the names on the way to it with dots between; elements of arrays by number, from 0.
+    /// A field by name, or by the names on the way to it with dots between; elements of arrays by
+    /// number, from 0.
     fn find(&self, name: &str) -> Result<Option<&'a RawValue>, String> {
         if let Some(found) = self.member(name)? {
             return Ok(Some(found));

@@ -19,7 +19,8 @@ impl<R: BufRead> Lines<R> {
         Self { input, line: Vec::new(), number: 0 }
     }
 
-    /// The next line that is not blank, with its number and without its end; none at the end of input.
+    /// The next line that is not blank, with its number and without its end; none at the end of
+    /// input.
     pub(crate) fn next(&mut self) -> Result<Option<(u64, &[u8])>, ReadError> {
         loop {
             self.line.clear();

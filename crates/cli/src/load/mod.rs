@@ -5,9 +5,10 @@
 //! bytes             records of one format                    a thread   batches   tasks of the store
 //! ```
 //!
-//! One thread reads and parses ahead while the store's workers put the round before. A round's records are dealt out
-//! to lanes by their keys, each lane is one task, and rounds run one after the other: so of records with
-//! the same key the last one of the input wins, whatever runs in parallel.
+//! One thread reads and parses ahead while the store's workers put the round before. A round's
+//! records are dealt out to lanes by their keys, each lane is one task, and rounds run one after
+//! the other: so of records with the same key the last one of the input wins, whatever runs in
+//! parallel.
 
 mod csv_reader;
 mod delimited;

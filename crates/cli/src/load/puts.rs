@@ -20,7 +20,8 @@ pub(crate) struct Loaded {
     pub(crate) bytes: u64,
     /// Why it ended early.
     pub(crate) failure: Option<Failure>,
-    /// Records put of the round in which a put failed, and all that it has: which ones, only their keys tell.
+    /// Records put of the round in which a put failed, and all that it has: which ones, only their
+    /// keys tell.
     pub(crate) unfinished: Option<(u64, u64)>,
 }
 

@@ -32,8 +32,8 @@ pub(crate) fn load_sorted(table: &Table, gather: Gather, progress: &Progress) ->
     loaded
 }
 
-/// The records of all rounds, on the way into the table. An error in the input ends them; what came before it
-/// is loaded.
+/// The records of all rounds, on the way into the table. An error in the input ends them; what came
+/// before it is loaded.
 struct Records {
     gather: Gather,
     round: Round,

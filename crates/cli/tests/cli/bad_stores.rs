@@ -46,7 +46,8 @@ fn not_a_store() {
     directory.run("get small k").failed(3, &["smaller than a superblock"]);
     assert_eq!(std::fs::read_to_string(directory.path("text")).unwrap(), text);
     directory.run("put text k v --init").failed(3, &["not blank", "--init-force"]);
-    // Neither is a file without a whole block, nor one with something behind its beginning, or at its end.
+    // Neither is a file without a whole block, nor one with something behind its beginning, or at
+    // its end.
     let with_byte_at = |at: usize| {
         let mut bytes = vec![0; 4 << 20];
         bytes[at] = 1;

@@ -67,7 +67,8 @@ fn states_are_documents_that_grow() {
     directory.run(wrong).failed(2, &["status-interval", "is no time"]);
 }
 
-/// A device without atomic writes is refused before anything is written; one that has them takes them.
+/// A device without atomic writes is refused before anything is written; one that has them takes
+/// them.
 #[test]
 fn atomic_writes_are_done_or_refused() {
     let directory = Directory::new();

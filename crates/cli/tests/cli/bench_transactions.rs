@@ -79,7 +79,8 @@ fn a_store_is_read_before_the_run() {
     assert!(text.contains("read first") && text.contains("memory is full"), "{text}");
 }
 
-/// In an open loop no more is done than arrives; what arrives faster than it can be done is late, and counts from when it was due.
+/// In an open loop no more is done than arrives; what arrives faster than it can be done is late,
+/// and counts from when it was due.
 #[test]
 fn lookups_arrive_at_a_rate() {
     let directory = Directory::new();

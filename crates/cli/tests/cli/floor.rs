@@ -1,4 +1,5 @@
-//! `qpair floor` over drives made of software, and what it refuses of others. Those of hardware: guest/tests/floor.
+//! `qpair floor` over drives made of software, and what it refuses of others. Those of hardware:
+//! guest/tests/floor.
 
 use std::time::{Duration, Instant};
 

@@ -39,7 +39,8 @@ impl Directory {
         command
     }
 
-    /// The same, ended if it has no answer in time: a command that hangs is to fail its test, not to stop them all.
+    /// The same, ended if it has no answer in time: a command that hangs is to fail its test, not
+    /// to stop them all.
     fn limited(&self, words: &str) -> Command {
         let mut command = Command::new("timeout");
         command.current_dir(self.0.path()).args(["-k", "1", "20", env!("CARGO_BIN_EXE_qpair")]);
@@ -89,7 +90,8 @@ impl Run {
     }
 }
 
-/// Interrupts a run where it is, not where it would be when the signal is seen; its output. It may be over already.
+/// Interrupts a run where it is, not where it would be when the signal is seen; its output. It may
+/// be over already.
 pub(crate) fn interrupted(child: Child) -> Output {
     use rustix::process::{Pid, Signal, kill_process};
     let pid = Pid::from_child(&child);

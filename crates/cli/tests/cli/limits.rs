@@ -40,7 +40,8 @@ fn a_file_that_may_not_grow_is_an_error() {
     assert!(said.contains("writing to standard output: File too large"), "{said}");
 }
 
-/// Huge pages that were reserved are taken only by a job that asks for them, and that has nothing else.
+/// Huge pages that were reserved are taken only by a job that asks for them, and that has nothing
+/// else.
 #[test]
 fn reserved_huge_pages_are_taken_when_asked_for() {
     let directory = Directory::new();
@@ -59,7 +60,8 @@ fn reserved_huge_pages_are_taken_when_asked_for() {
     }
 }
 
-/// A store took all of its memory from huge pages that were reserved for other programs, and nobody could say no.
+/// A store took all of its memory from huge pages that were reserved for other programs, and nobody
+/// could say no.
 #[test]
 fn a_store_takes_reserved_huge_pages_only_when_asked() {
     let directory = Directory::new();
@@ -109,7 +111,8 @@ impl Drop for Group {
     }
 }
 
-/// The default was 256 MiB whatever the control group allowed: a load of more than it allowed was killed.
+/// The default was 256 MiB whatever the control group allowed: a load of more than it allowed was
+/// killed.
 #[test]
 fn a_load_fits_into_a_small_control_group() {
     let Some(group) = Group::of_memory(64 << 20) else {
@@ -120,7 +123,8 @@ fn a_load_fits_into_a_small_control_group() {
         (0..300_000).map(|i| format!("{:06}\t{i:0280}\n", i * 7 % 300_000)).collect();
     directory.file("in.tsv", lines);
     let enter = format!("echo $$ >{}", group.0.join("cgroup.procs").display());
-    // Not through the page cache: control groups of version 1 kill for pages that are not written back yet.
+    // Not through the page cache: control groups of version 1 kill for pages that are not written
+    // back yet.
     let (code, said) = limited(&directory, &enter, "load s in.tsv");
     assert_eq!(code, Some(0), "{said}");
     assert!(!said.contains("warning"), "{said}");
@@ -200,7 +204,8 @@ fn loop_device(directory: &Directory, name: &str, size_bytes: usize) -> Option<L
     (output.status.success() && writable.is_ok_and(|status| status.success())).then_some(device)
 }
 
-/// The way out was that "a block device has a fixed size". Deleting needs no space, and is the way to get some.
+/// The way out was that "a block device has a fixed size". Deleting needs no space, and is the way
+/// to get some.
 #[test]
 fn a_full_device_tells_how_to_get_room() {
     let directory = Directory::new();

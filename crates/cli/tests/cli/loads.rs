@@ -219,7 +219,8 @@ fn more_data_than_memory() {
     assert!(directory.run("check s").done().contains("no damage found"));
 }
 
-/// A load in a process that may map little memory is refused, or goes well. Once it was ended by the first piece that could not be had.
+/// A load in a process that may map little memory is refused, or goes well. Once it was ended by
+/// the first piece that could not be had.
 #[test]
 fn a_load_with_little_memory_to_map_ends_with_an_error() {
     let directory = Directory::new();

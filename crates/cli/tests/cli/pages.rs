@@ -83,7 +83,8 @@ fn a_synopsis_says_how_a_command_is_called() {
     }
 }
 
-/// Paragraphs with line ends of their own, which the help broke again at the terminal's width, left words alone on lines.
+/// Paragraphs with line ends of their own, which the help broke again at the terminal's width, left
+/// words alone on lines.
 #[test]
 fn paragraphs_are_broken_once() {
     let directory = Directory::new();

@@ -146,8 +146,8 @@ fn stripes_over_members() {
     directory.run("get a k --member a").failed(2, &["named twice"]);
 }
 
-/// A stripe sleeps on an epoll set of its members' descriptors. A DEFER_TASKRUN ring never tells such a set of what it
-/// has done (Linux 6.18): the store hung in its first wait.
+/// A stripe sleeps on an epoll set of its members' descriptors. A DEFER_TASKRUN ring never tells
+/// such a set of what it has done (Linux 6.18): the store hung in its first wait.
 #[test]
 fn stripes_on_every_interface() {
     let directory = Directory::new();

@@ -4,7 +4,8 @@ use qpair::Options;
 
 use crate::harness::Directory;
 
-/// A store with keys and values that have every byte, and what each format treats in a way of its own.
+/// A store with keys and values that have every byte, and what each format treats in a way of its
+/// own.
 fn store_of_odd_bytes(directory: &Directory) {
     let store = Options::new(directory.path("s")).memory_bytes(16 << 20).open().unwrap();
     let table = store.table("default").unwrap();

@@ -51,7 +51,8 @@ fn a_backup_is_a_store_of_its_own() {
     assert!(!directory.path("t").exists());
 }
 
-/// A store with pages of 512 bytes could not be brought to a device with larger blocks but by `scan` and `load`, table by table.
+/// A store with pages of 512 bytes could not be brought to a device with larger blocks but by
+/// `scan` and `load`, table by table.
 #[test]
 fn a_copy_has_pages_of_another_size() {
     let directory = filled();
@@ -80,7 +81,8 @@ fn a_copy_has_pages_of_another_size() {
     assert!(!directory.path("t").exists());
 }
 
-/// Standard output that is closed swallowed what was printed, and the exit code said that all was well.
+/// Standard output that is closed swallowed what was printed, and the exit code said that all was
+/// well.
 #[test]
 fn a_closed_standard_output_is_an_error() {
     let directory = filled();
@@ -276,7 +278,8 @@ fn the_log_of_a_crash_is_printed_and_the_store_backed_up() {
     directory.file("bad", &before);
     let keys = keys_of_log(&log);
     patch(&directory.path("bad"), |bytes| {
-        // The text of a record that lies across the chunks of the log is not in one piece: then that of the next one is.
+        // The text of a record that lies across the chunks of the log is not in one piece: then
+        // that of the next one is.
         let hits = keys[keys.len() / 8..].iter().find_map(|text| {
             let all = bytes.windows(text.len()).enumerate();
             let hits: Vec<usize> =

@@ -30,7 +30,8 @@ pub(super) async fn use_fewer_frames(shared: &Arc<Shared>) -> Result<bool> {
     let Some(target) = target(shared) else { return Ok(false) };
     for _ in 0..ROUNDS_MAX {
         evict_down_to(shared, target).await?;
-        // What is dirty can leave once it was written for an image, and its instant counts the frames.
+        // What is dirty can leave once it was written for an image, and its instant counts the
+        // frames.
         checkpoint_to_its_end(shared).await?;
         if u64::from(shared.pool.active()) <= target || shared.lifecycle.is_closing() {
             break;

@@ -79,9 +79,11 @@ impl SpaceRetry {
             return Ok(true);
         }
         let is_log_full = || shared.wal.device.as_ref().is_some_and(LogDevice::is_full);
-        // Old snapshots never make a change fail, and none is given up while it is the log device that is full: they have nothing of that.
+        // Old snapshots never make a change fail, and none is given up while it is the log device
+        // that is full: they have nothing of that.
         if !is_log_full() {
-            // Where what they need is not as much as the change lacks, they have a better use for it.
+            // Where what they need is not as much as the change lacks, they have a better use for
+            // it.
             if upkeep.give_older_values_up(shared.space.short()) {
                 return Ok(true);
             }

@@ -44,8 +44,8 @@ pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let log_bytes = shared.wal.bytes.load(Ordering::Relaxed);
     let made = make(shared, last).await;
     match &made {
-        // The device was full. The one before still counts, the log has all that came since, and pages in memory do not depend on
-        // what was written for this one.
+        // The device was full. The one before still counts, the log has all that came since, and
+        // pages in memory do not depend on what was written for this one.
         Err(error)
             if error.kind() == ErrorKind::NoSpace && shared.lifecycle.failure().is_none() =>
         {

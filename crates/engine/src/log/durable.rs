@@ -53,8 +53,9 @@ impl Durable {
 
     /// Returns the greatest timestamp for which it and all smaller ones are durable.
     pub(crate) fn horizon(&self) -> u64 {
-        // A log that is about to be given a timestamp has lowered its word before: in the one order of all these
-        // operations either that is seen, or the timestamp is above all that is asked about.
+        // A log that is about to be given a timestamp has lowered its word before: in the one order
+        // of all these operations either that is seen, or the timestamp is above all that is asked
+        // about.
         let open = self.entries.iter().map(|entry| entry.open_from.load(Ordering::SeqCst)).min();
         open.unwrap_or(NOTHING_OPEN).saturating_sub(1)
     }

@@ -79,7 +79,8 @@ impl Pool {
                 if matches!(self.frames.state(frame), state::COOLING | state::BROKEN) {
                     victims[found] = frame;
                     found += 1;
-                    // What the second look will touch: the page's header, its parent's latch, and the reference there.
+                    // What the second look will touch: the page's header, its parent's latch, and
+                    // the reference there.
                     self.frames.prefetch(frame, 1);
                     if let Some((parent, position)) = self.frames.parent_hint(frame) {
                         self.frames.prefetch(parent, 1);
@@ -182,7 +183,8 @@ impl Pool {
         };
         let swip = Swip::Hot(frame).encode();
         let node = Node::new(parent.bytes());
-        // A split or merge that moves the reference corrects the hint, but we may have read the hint before.
+        // A split or merge that moves the reference corrects the hint, but we may have read the
+        // hint before.
         if node.is_leaf() {
             return None;
         }

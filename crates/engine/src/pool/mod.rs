@@ -226,7 +226,8 @@ impl Pool {
         ticket: &mut Ticket,
         waker: &Waker,
     ) -> bool {
-        // In the list before the latch is marked: the end of the I/O looks into the list only if the latch is marked.
+        // In the list before the latch is marked: the end of the I/O looks into the list only if
+        // the latch is marked.
         self.waiters(frame).wait(ticket, frame.0.into(), waker);
         let waits = self.frames.add_waiter(frame);
         if !waits {

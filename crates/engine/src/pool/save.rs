@@ -152,9 +152,10 @@ impl Pool {
             let children_are_leaves = node.level() == 1;
             for position in 0..=node.count() {
                 let Swip::Hot(child) = Swip::decode(node.child(position)) else { continue };
-                // The page's latch keeps its children where they are. A child that is not saved yet will be, and
-                // where is settled here. A clean leaf will not, though another worker may make it dirty just now; nor a page
-                // that is still being read, which has the new epoch before any thread sees it. So that is asked first.
+                // The page's latch keeps its children where they are. A child that is not saved yet
+                // will be, and where is settled here. A clean leaf will not, though another worker
+                // may make it dirty just now; nor a page that is still being read, which has the
+                // new epoch before any thread sees it. So that is asked first.
                 let is_read = self.frames.optimistic(child).err() == Some(Blocked::InFlight);
                 let unsaved = match children_are_leaves {
                     _ if is_read => false,
@@ -170,8 +171,9 @@ impl Pool {
         }
         self.take_place(space, checkpoints, frame, place);
         copy.set_place(place);
-        // Until the copy is written its place holds something else: the page must not leave memory as a clean one. No code
-        // keeps track of whether that write is over by then, so the page is written once more when it leaves.
+        // Until the copy is written its place holds something else: the page must not leave memory
+        // as a clean one. No code keeps track of whether that write is over by then, so the page is
+        // written once more when it leaves.
         self.frames.set_dirty(frame, true);
         self.frames.set_epoch(frame, epoch.number);
         Ok(place)

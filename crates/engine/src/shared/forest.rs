@@ -136,7 +136,8 @@ impl Shared {
             Root::Closed(page_id) => (tree, page_id),
             Root::Open(frame) => match retired.get(&tree) {
                 Some(page_id) if !now.contains_key(&tree) => (tree, *page_id),
-                // A root leaves its place only for an image: where it is now is where this one has it.
+                // A root leaves its place only for an image: where it is now is where this one has
+                // it.
                 _ => (tree, self.pool.frames.page_id(frame)),
             },
         };

@@ -82,7 +82,8 @@ impl CommitBarrier {
     /// Enters if the barrier is open.
     #[inline]
     pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Result<BarrierGuard>> {
-        // This change is counted first: the task that closes the barrier either sees the count, or this change sees that the barrier is closed.
+        // This change is counted first: the task that closes the barrier either sees the count, or
+        // this change sees that the barrier is closed.
         self.inside.fetch_add(1, Ordering::SeqCst);
         let guard = BarrierGuard { barrier: self.clone(), reserved: 0 };
         if !self.closed.load(Ordering::SeqCst) {

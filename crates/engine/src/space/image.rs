@@ -30,7 +30,8 @@ impl Space {
     pub(crate) fn begin_image(&self, begin: impl FnOnce()) {
         let mut inner = self.lock();
         inner.image = Some(inner.linked.clone());
-        // Where backups may hold some longer none is counted: pages that leave memory have the less.
+        // Where backups may hold some longer none is counted: pages that leave memory have the
+        // less.
         inner.gain = match inner.held.is_empty() {
             true => inner.taken - inner.used,
             false => 0,

@@ -385,7 +385,8 @@ impl Space {
         purpose: Purpose,
     ) -> Result<Range<u64>> {
         let start = self.allocate_locked(inner, 1, purpose)?;
-        // Each of those behind it leaves as much as the first did; what is kept grows with what is in use.
+        // Each of those behind it leaves as much as the first did; what is kept grows with what is
+        // in use.
         let kept = self.reserve_of(inner, most - 1, purpose);
         let room = inner.free(self.capacity()).saturating_sub(kept);
         let last = (start + most).min(start + 1 + room).min(self.capacity());
@@ -415,8 +416,9 @@ impl Space {
                 self.note_low(inner, keep);
                 return Ok(start);
             }
-            // There is space, but not in a row: it comes at the end, and no more than that. In a store whose pages move all the time
-            // what is free is single pages, however large the device is.
+            // There is space, but not in a row: it comes at the end, and no more than that. In a
+            // store whose pages move all the time what is free is single pages, however large the
+            // device is.
             inner.row_cursor = (self.capacity() / 64) as usize;
             refusal = self.grow_for_row(count).err();
             if let Some(start) = inner.find(count, self.capacity()) {
@@ -453,7 +455,8 @@ impl Space {
             Purpose::New | Purpose::Log => left_by_new(written_out) + self.reserved_more(),
             // The checkpoint has begun: what leaves memory was changed after its instant.
             Purpose::Eviction if inner.image.is_some() => {
-                // Its image keeps what they leave: once it is durable there must be enough for the next one's writer.
+                // Its image keeps what they leave: once it is durable there must be enough for the
+                // next one's writer.
                 let then = (written_out + written_out / 4).saturating_sub(inner.gain);
                 let now = (written_out / 4).max(self.unsaved.load(Ordering::Relaxed));
                 now.max(then) + self.reserved_more()
@@ -465,7 +468,8 @@ impl Space {
             },
             Purpose::Eviction => reserve_of_eviction(written_out) + self.reserved_more(),
             Purpose::FirstLog => reserve_of_first_log(written_out) + self.reserved_more(),
-            // What it takes it gives back at once; the checkpoint writer finds its own places meanwhile.
+            // What it takes it gives back at once; the checkpoint writer finds its own places
+            // meanwhile.
             Purpose::EvictionAgain => self.unsaved.load(Ordering::Relaxed),
             Purpose::Checkpoint => 0,
         }

@@ -58,13 +58,15 @@ impl Space {
             }
             inside.take_back();
         }
-        // A change that asks for that much asks under the lock: of several that have no room beside each other one has it. The pages are
-        // added before the sum is looked at, so that no change beside it gets pages without a look.
+        // A change that asks for that much asks under the lock: of several that have no room beside
+        // each other one has it. The pages are added before the sum is looked at, so that no change
+        // beside it gets pages without a look.
         let mut inner = self.lock();
         let all = inside.reserve(pages);
         let needed = self.needed_for(&inner, reserved, all - pages, self.frames());
         if inner.free(self.capacity()) < needed {
-            // The system's error about the file does not help a caller that can split its transaction.
+            // The system's error about the file does not help a caller that can split its
+            // transaction.
             let _ = self.grow(&mut inner, needed, Purpose::New);
         }
         let free = inner.free(self.capacity());

@@ -66,7 +66,8 @@ fn what_is_reserved_no_other_takes() {
     while space.allocate(1, Purpose::Eviction).is_ok() {}
     assert!(left() > 600 + 96, "{}", left());
     while space.allocate(1, Purpose::Eviction).is_ok() {}
-    // One was refused: what is reserved is there for those inside, and the checkpoint writer finds its own.
+    // One was refused: what is reserved is there for those inside, and the checkpoint writer finds
+    // its own.
     assert!(left() < 600 && left() >= 64 + 32, "{}", left());
     drop((first, second));
     assert_eq!(space.barrier().reserved(), 0);
@@ -126,7 +127,8 @@ fn what_leaves_memory_beside_a_checkpoint_leaves_room_for_the_next() {
         moved += 1;
     }
     durable();
-    // The next image needs a place for each page in memory, and what these left is held for this one.
+    // The next image needs a place for each page in memory, and what these left is held for this
+    // one.
     assert!(space.counts().1 >= 64 + 32 && moved > 50, "{moved} {:?}", space.counts());
 }
 

@@ -185,8 +185,8 @@ impl BulkLoader {
             let last = self.levels[0].last_key().unwrap_or_default();
             let mut fence = key[..separator_len(last, key)].to_vec();
             if !self.levels[0].fits_below(0, Some(&fence), page_size) {
-                // The next key is so unlike the others that a short fence would cost them their prefix: the
-                // last key's direct successor keeps it.
+                // The next key is so unlike the others that a short fence would cost them their
+                // prefix: the last key's direct successor keeps it.
                 fence = [last, &[0]].concat();
             }
             self.emit(0, &fence).await?;

@@ -163,8 +163,8 @@ impl TaskTransaction {
         self.core.get_into(self.tree(table)?, key, value).await
     }
 
-    /// Prefetches the memory that lookups of these keys touch into the processor's caches, all at the
-    /// same time. Nothing is read from the device: this is the part of
+    /// Prefetches the memory that lookups of these keys touch into the processor's caches, all at
+    /// the same time. Nothing is read from the device: this is the part of
     /// [`TaskTransaction::prefetch`] that does not wait, for keys whose pages are known to be in
     /// memory.
     ///

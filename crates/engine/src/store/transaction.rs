@@ -134,7 +134,8 @@ impl Transaction {
     /// Locks a key's row, then reads its value.
     ///
     /// # Errors
-    /// As [`TaskTransaction::get_for_update`](crate::TaskTransaction::get_for_update); `Invalid` on a worker.
+    /// As [`TaskTransaction::get_for_update`](crate::TaskTransaction::get_for_update); `Invalid` on
+    /// a worker.
     pub fn get_for_update(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.lock(table, key)?;
         self.get(table, key)
@@ -192,7 +193,8 @@ impl Transaction {
     /// stands for no record, in both `expected` and `new`.
     ///
     /// # Errors
-    /// As [`TaskTransaction::compare_and_swap`](crate::TaskTransaction::compare_and_swap); `Invalid` on a worker.
+    /// As [`TaskTransaction::compare_and_swap`](crate::TaskTransaction::compare_and_swap);
+    /// `Invalid` on a worker.
     pub fn compare_and_swap(
         &mut self,
         table: &Table,
@@ -229,7 +231,8 @@ impl Transaction {
     /// Removes all records of a range of keys that the transaction sees; returns their number.
     ///
     /// # Errors
-    /// As [`TaskTransaction::delete_range`](crate::TaskTransaction::delete_range); `Invalid` on a worker.
+    /// As [`TaskTransaction::delete_range`](crate::TaskTransaction::delete_range); `Invalid` on a
+    /// worker.
     pub fn delete_range(&mut self, table: &Table, range: impl KeyBounds) -> Result<u64> {
         let tree = self.tree(table)?;
         let (from, to) = bounds(&range)?;

@@ -47,7 +47,8 @@ impl AsyncMutex {
     }
 
     fn try_enter(self: &Arc<Self>) -> Option<AsyncMutexGuard> {
-        // SeqCst, with the store in the guard's drop: a task that is not let in is seen there, if it entered itself before.
+        // SeqCst, with the store in the guard's drop: a task that is not let in is seen there, if
+        // it entered itself before.
         (!self.held.swap(true, Ordering::SeqCst)).then(|| AsyncMutexGuard(self.clone()))
     }
 

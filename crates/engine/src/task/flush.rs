@@ -20,7 +20,8 @@ pub(crate) async fn flush(shared: &Shared) -> Result<()> {
     let Some(own) = current(|worker| worker.shared_arc()) else {
         return Err(Error::new(ErrorKind::Invalid, "flush must run on a worker"));
     };
-    // The flush runs to its end even if its caller is dropped: no other flush may begin before that.
+    // The flush runs to its end even if its caller is dropped: no other flush may begin before
+    // that.
     let begun = own.flushes.begun.load(Ordering::SeqCst);
     spawn_here(shared, move || async move { flush_alone(&own, begun).await }).await?
 }

@@ -212,7 +212,8 @@ pub(crate) async fn run_as<O: Operation>(
             if fresh && O::IS_LOOKUP {
                 worker.count_lookup();
             }
-            // A task that finds all it needs in memory must still let others run, and completions in.
+            // A task that finds all it needs in memory must still let others run, and completions
+            // in.
             if std::mem::take(&mut fresh) && worker.spend_budget(interleave) {
                 worker.requeue();
                 return worker.keep_waker(context.waker(), Poll::Pending);

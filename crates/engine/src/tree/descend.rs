@@ -102,7 +102,8 @@ impl Descent {
                         }
                         Swip::Hot(child) => {
                             if level <= 2 && frames.contains(child) {
-                                // The misses on latch, header and slots overlap, instead of following one another.
+                                // The misses on latch, header and slots overlap, instead of
+                                // following one another.
                                 frames.prefetch(child, if level == 1 { LEAF_LINES } else { 2 });
                                 if level == 2
                                     && let Route::To(key) = route
@@ -128,7 +129,8 @@ impl Descent {
             }
             let below = match read(context, child) {
                 Ok(below) => below,
-                // The reference may have been stale: only if the page above still stands is the wait for this child.
+                // The reference may have been stale: only if the page above still stands is the
+                // wait for this child.
                 Err(_) if !page.validate() => {
                     self.restart();
                     return Err(Need::Retry);

@@ -263,7 +263,8 @@ fn plan(
     }
     leaves[0].restart(&lower);
     let (mut used, mut old, mut new) = (1, 0, 0);
-    // No new ones any more: this is the last leaf there can be, and what is left of the old ones must go into it.
+    // No new ones any more: this is the last leaf there can be, and what is left of the old ones
+    // must go into it.
     let mut last = leaves_max == 1;
     let mut timestamp = node.timestamp();
     loop {
@@ -369,7 +370,8 @@ fn make(
     leaves[0].fill(0, &mut node);
     node.set_timestamp(plan.timestamp);
     table.set_dirty(page.index(), true);
-    // The reference that led to the whole leaf leads to the last of them; the others come before it.
+    // The reference that led to the whole leaf leads to the last of them; the others come before
+    // it.
     let mut above = NodeMut::new(parent.bytes_mut());
     let prefix_len = above.read().prefix_len();
     let reference = |frame: FrameIndex| Swip::Hot(frame).encode();

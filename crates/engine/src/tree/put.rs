@@ -225,14 +225,15 @@ impl<'a> Prepare<'a> {
         }
         let lack = |needed_bytes| Lack { needed_bytes, beside: beside.is_some() };
         let Some(beside) = beside else { return Err(lack(needed_bytes)) };
-        // An empty leaf has a quarter of the page at least: more than that, and what this record needs, no split needs to reserve.
+        // An empty leaf has a quarter of the page at least: more than that, and what this record
+        // needs, no split needs to reserve.
         let quarter = needed_bytes.max(node.bytes.len() / 4);
         if node.free_bytes() < quarter {
             return Err(lack(quarter));
         }
         let behind: usize = (0..found.0).map(|position| node.entry_bytes_at(position)).sum();
-        // A separator is no longer than the key before it, and a byte: it is a fence of this part, and of the one before; where that has no
-        // room for it, its last record moves over.
+        // A separator is no longer than the key before it, and a byte: it is a fence of this part,
+        // and of the one before; where that has no room for it, its last record moves over.
         let fence_bytes = self.key.len() + 1;
         let moved = if left < fence_bytes as isize { beside.last_bytes } else { 0 };
         Ok(Prepared {
@@ -247,14 +248,15 @@ impl Operation for Prepare<'_> {
     type Output = Result<Prepared, Lack>;
 
     fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need> {
-        // A leaf that was split is looked for from the root, as the split does: in a damaged tree both come to the same leaf so, and not to
-        // two, one of which never gets room.
+        // A leaf that was split is looked for from the root, as the split does: in a damaged tree
+        // both come to the same leaf so, and not to two, one of which never gets room.
         if let Some(beside) = self.beside.filter(|beside| !beside.was_split) {
             self.descent.begin_near(context, beside.leaf, self.key);
         }
         let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
         if context.is_unsaved(page.index()) {
-            // Saving it takes space, which is not available for certain: the change itself must not ask for it.
+            // Saving it takes space, which is not available for certain: the change itself must not
+            // ask for it.
             self.descent.restart();
             let latched = latch(page)?;
             context.begin_change(&latched)?;

@@ -65,7 +65,8 @@ impl Pace {
                 }
                 self.window = needed.min(AHEAD_MAX);
             }
-            // A scan of many leaves is one of many more, most often; the further it has come, the further it looks ahead.
+            // A scan of many leaves is one of many more, most often; the further it has come, the
+            // further it looks ahead.
             None => {
                 if self.leaves < LEAVES_BEFORE_AHEAD || self.ahead > self.window / 2 {
                     return None;

@@ -185,7 +185,8 @@ impl<'a> Scan<'a> {
         let Some(next @ (Included(next_key) | Excluded(next_key))) = &self.batch.next else {
             return true;
         };
-        // Once the key that a range begins with was looked at, it is a bound to go on from, of the other kind.
+        // Once the key that a range begins with was looked at, it is a bound to go on from, of the
+        // other kind.
         let looked_at = matches!((self.from, next), (Included(_), Excluded(_)));
         match self.direction {
             Direction::Forward => next_key > from_key || looked_at && next_key == from_key,

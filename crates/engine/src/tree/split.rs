@@ -106,7 +106,8 @@ impl<'a> Split<'a> {
         if level > 0 {
             node.set_last_child(old.child(cut.position));
         }
-        // The reference that led to the whole page leads to the right part; a new one leads to the left.
+        // The reference that led to the whole page leads to the right part; a new one leads to the
+        // left.
         let mut above = NodeMut::new(parent.bytes_mut());
         let prefix_len = above.read().prefix_len();
         above.set_child(position, Swip::Hot(frame).encode());
@@ -152,7 +153,8 @@ impl Operation for Split<'_> {
                 return Ok(SplitOutcome::Done);
             }
             if !node.covers(self.key) {
-                // Both pages are latched as they were read: only a damaged tree leads here, and splits would go on for ever.
+                // Both pages are latched as they were read: only a damaged tree leads here, and
+                // splits would go on for ever.
                 return Err(Need::Sound);
             }
             let cut = choose_cut(node, self.key, self.sorted);
@@ -165,8 +167,8 @@ impl Operation for Split<'_> {
             self.cut(context, parent, position, page, frame, &cut);
             Ok(SplitOutcome::Done)
         })();
-        // The page id is taken when the frame is. The frame itself may be out of our hands by now: written, evicted,
-        // and on another worker's list.
+        // The page id is taken when the frame is. The frame itself may be out of our hands by now:
+        // written, evicted, and on another worker's list.
         if self.page_id.get().is_some() {
             worker.give_frame(frame);
         }

@@ -251,7 +251,8 @@ impl Committing {
             }
         }
         if self.phase == Phase::Applied {
-            // A checkpoint waits for commits that change pages, and not for commits that wait for others.
+            // A checkpoint waits for commits that change pages, and not for commits that wait for
+            // others.
             self.inside = None;
             shared.oracle.wait_applied(self.timestamp).await?;
             self.finish(tx);

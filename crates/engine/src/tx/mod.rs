@@ -183,7 +183,8 @@ impl Tx {
     /// Must be called after reading with the snapshot.
     #[inline]
     fn check_snapshot(&self, timestamp: u64, name: impl FnOnce() -> String) -> Result<()> {
-        // Acquire: the shards' locks give the order: a reader that misses an undo version finds this raised.
+        // Acquire: the shards' locks give the order: a reader that misses an undo version finds
+        // this raised.
         if timestamp >= self.lost_below.load(Ordering::Acquire) {
             return Ok(());
         }

@@ -217,8 +217,8 @@ impl Row {
         self.owner == owner
     }
 
-    /// Takes the lock if it is free, or waits for it: at the end of the queue, or at its place there with a new
-    /// waker. Returns whether `owner` has it now.
+    /// Takes the lock if it is free, or waits for it: at the end of the queue, or at its place
+    /// there with a new waker. Returns whether `owner` has it now.
     pub(crate) fn take_or_wait(&mut self, owner: u64, place: &mut Place, waker: &Waker) -> bool {
         if self.take(owner) {
             self.forget(owner, *place);
@@ -237,7 +237,8 @@ impl Row {
         false
     }
 
-    /// Takes a transaction that does not have the lock out of the queue; returns the waker of the one to wake instead.
+    /// Takes a transaction that does not have the lock out of the queue; returns the waker of the
+    /// one to wake instead.
     pub(crate) fn leave(&mut self, owner: u64, place: Place) -> Option<Waker> {
         self.forget(owner, place);
         match self.owner {

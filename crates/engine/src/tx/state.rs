@@ -317,7 +317,8 @@ impl TxState {
         self.needs_snapshot = true;
     }
 
-    /// Notes a read of a key. Its row is locked if it was locked just before; otherwise it counts as not locked.
+    /// Notes a read of a key. Its row is locked if it was locked just before; otherwise it counts
+    /// as not locked.
     fn note_unlocked(&mut self, tree: Tree, key: &[u8]) {
         if !(self.recent.is(tree.id, key) && self.recent.row.is_some()) {
             self.needs_snapshot();

@@ -33,7 +33,8 @@ fn counts_what_is_there() {
             report.tables.iter().map(|t| t.leaf_pages + t.inner_pages + t.overflow_pages).sum();
         assert_eq!(report.pages_checked, pages);
         assert!(report.free_pages >= 6, "{}", report.free_pages);
-        // The rest is the checkpoint's own: two records, what describes its image, and room for the next description.
+        // The rest is the checkpoint's own: two records, what describes its image, and room for the
+        // next description.
         let checkpoint = checkpoint_of(device.as_ref(), page_size);
         assert!(checkpoint.own.len() > checkpoint.description.count());
         let own = 2 + checkpoint.own.len() as u64;

@@ -410,7 +410,8 @@ fn damaged_superblocks() {
     let error = open_error(std::slice::from_ref(&device));
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.way_out().is_some());
-    // With the newer superblock lost, the older one says that the store is open. The checkpoint knows better.
+    // With the newer superblock lost, the older one says that the store is open. The checkpoint
+    // knows better.
     write_bytes(device.as_ref(), SUPERBLOCKS[older], &superblocks[older]);
     assert_eq!(read_all(&device, &model, &[], "the newer superblock damaged"), 0);
     let report = check(&device);

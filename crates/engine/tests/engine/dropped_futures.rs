@@ -208,7 +208,8 @@ fn a_range_goes_on_where_it_was() {
             let mut dropped = 0;
             let mut keys = Vec::new();
             let all = ..;
-            // Each next is polled once and dropped, some times; what a large value has read is lost with it.
+            // Each next is polled once and dropped, some times; what a large value has read is lost
+            // with it.
             let mut tries = 0;
             macro_rules! read {
                 ($range:expr) => {

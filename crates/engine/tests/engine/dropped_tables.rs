@@ -399,7 +399,8 @@ fn values_may_be_overwritten(run_pages_max: u64) {
     let crashed = copy_of(devices[0].as_ref(), devices[0].size_bytes());
     drop(open);
     store.close().unwrap();
-    // Recovered, and closed before the pages are given back once more: workers begin with that at once, so it takes some tries.
+    // Recovered, and closed before the pages are given back once more: workers begin with that at
+    // once, so it takes some tries.
     let recovered_and_closed = || {
         let crashed = vec![copy_of(crashed.as_ref(), crashed.size_bytes())];
         Store::open(crashed.clone(), &existing(PAGE, FRAMES)).unwrap().close().unwrap();

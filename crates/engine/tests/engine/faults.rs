@@ -153,7 +153,8 @@ fn a_failed_write_makes_the_store_read_only() {
         assert!(error.to_string().contains("writing the log"), "{error}");
         assert!(error.way_out().is_some());
     }
-    // Reads go on, but for what may be lost, and what lies beside it in its leaf. A reader that asks for non-durable data gets that too.
+    // Reads go on, but for what may be lost, and what lies beside it in its leaf. A reader that
+    // asks for non-durable data gets that too.
     let ahead = TransactionOptions { durability: Durability::Async, ..Default::default() };
     // The one that failed may have a leaf of its own.
     assert_eq!(table.get(&key(50)).unwrap_err().kind(), ErrorKind::ReadOnly);
@@ -208,8 +209,8 @@ fn a_recovery_whose_pages_cannot_be_written() {
     let crashed = common::copy_of(below.as_ref(), below.size_bytes());
     control.fail_writes(true);
     drop((table, store));
-    // The ends of the logs are written once more, and then pages. Of an eighth nothing can be written: of one that has pages, and no end of a
-    // log.
+    // The ends of the logs are written once more, and then pages. Of an eighth nothing can be
+    // written: of one that has pages, and no end of a log.
     let eighth = crashed.size_bytes() / 8;
     let attempts: Vec<_> = (1..8)
         .map(|part| {

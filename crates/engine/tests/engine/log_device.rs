@@ -124,7 +124,8 @@ fn the_log_of_a_closed_store_moves() {
     let inside = StoreOptions { log_place: LogPlace::Store, ..existing.clone() };
     open(&device, &options(4096, 256)).unwrap().close().unwrap();
     let mut keys = 0;
-    // From the store to a device, to another, into the store again, and to the first, which holds what is old by now.
+    // From the store to a device, to another, into the store again, and to the first, which holds
+    // what is old by now.
     let places = [
         with_log(existing.clone(), &first),
         with_log(existing.clone(), &second),
@@ -210,7 +211,8 @@ fn a_closed_store_that_is_older_than_its_log_device() {
         fill(&store, keys * 10..keys * 10 + 10);
         store.close().unwrap();
     }
-    // There is no log, so nothing is missing; and no chunk of the lives that it does not know counts in the next.
+    // There is no log, so nothing is missing; and no chunk of the lives that it does not know
+    // counts in the next.
     let store = open(&old, &with_log(existing.clone(), &log)).unwrap();
     fill(&store, 0..1);
     let (left, left_log) = crashed(&old, &log);

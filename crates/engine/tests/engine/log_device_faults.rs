@@ -166,7 +166,8 @@ fn a_log_device_that_cannot_grow() {
     assert_eq!(put_until_refused(&table, 0..8000), 8000);
     assert!(store.statistics().unwrap().checkpoints > 3);
     assert!(log.size_bytes() < 2 << 20);
-    // What has no room on it as it is, is refused and changes nothing; once it can grow there is room.
+    // What has no room on it as it is, is refused and changes nothing; once it can grow there is
+    // room.
     let large = || {
         store.transact(|tx| {
             (0..4000).try_for_each(|i| tx.put(&table, &key(90_000 + i), &[7; 60]).map(|_| ()))
@@ -227,7 +228,8 @@ fn tools_with_and_without_the_log_device() {
         assert_eq!(error.kind(), ErrorKind::Member, "{error}");
     }
 
-    // A log that cannot be read may have had commits that a program relies on, whatever of it is there.
+    // A log that cannot be read may have had commits that a program relies on, whatever of it is
+    // there.
     let bad = FaultDevice::new(left_log.clone(), FaultOptions::default()).unwrap();
     bad.control().fail_range(Op::Read, common::SUPERBLOCK_BYTES..left_log.size_bytes());
     let bad = LogPlace::Device(Arc::new(bad));

@@ -83,7 +83,8 @@ fn a_transaction_reads_ahead_and_has_no_snapshot_yet() {
             let before = reads.seen(Op::Read);
             transaction.prefetch(announced()).await.unwrap();
             let ahead = reads.seen(Op::Read) - before;
-            // Another's change since then: its first read comes after that, and the place that was remembered is out of date.
+            // Another's change since then: its first read comes after that, and the place that was
+            // remembered is out of date.
             let mut other = of_task.begin();
             for key in [KEYS[3] + 1, KEYS[3]] {
                 other.put(&table_of, &key.to_be_bytes(), &[8; 40]).await.unwrap();

@@ -389,7 +389,8 @@ fn a_log_with_changes_of_more_tables_than_memory_has_pages() {
         assert_eq!(found.unwrap(), table.to_be_bytes(), "{table}");
     }
     store.close().unwrap();
-    // Once it is closed it needs no more than was given. So many tables are open at most, and those go on.
+    // Once it is closed it needs no more than was given. So many tables are open at most, and those
+    // go on.
     let store = Store::open(vec![crashed.clone()], &existing(PAGE, 64)).unwrap();
     assert_eq!(store.report().memory_bytes, 64 * PAGE as u64);
     let mut opened = Vec::new();

@@ -186,7 +186,8 @@ fn renames_are_made_again_from_the_log() {
     store.rename_table("y", "x").unwrap();
     store.rename_table("z", "y").unwrap();
     check(&[("a", "of a"), ("d", "renamed"), ("x", "of y"), ("y", "of x")]);
-    // A table that is made, filled, renamed, filled, and dropped; and the name of one that was dropped.
+    // A table that is made, filled, renamed, filled, and dropped; and the name of one that was
+    // dropped.
     make(&store, &["e"]);
     store.rename_table("e", "f").unwrap();
     store.table("f").unwrap().put(b"k", b"more").unwrap();

@@ -170,7 +170,8 @@ fn a_log_device_that_cannot_be_read() {
     let faulty: Device = Arc::new(faulty);
     let (report, _) = salvage_with(&left, &with_log(existing(4096, 256), &faulty));
     assert!(report.unwrap().log.unwrap().damaged);
-    // Of its superblocks too one is enough, but for the newest, without which it may be of another moment.
+    // Of its superblocks too one is enough, but for the newest, without which it may be of another
+    // moment.
     let opened = SUPERBLOCKS.map(|at| {
         let left_log = unreadable(&log, at);
         let opened = Store::open(vec![crashed(&left)], &with_log(existing(4096, 256), &left_log));

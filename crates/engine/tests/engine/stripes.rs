@@ -120,7 +120,8 @@ fn the_largest_value() {
         table.put(b"large", &value).unwrap();
         table.put(b"one less", &value[1..]).unwrap();
         assert!(table.get(b"large").unwrap().unwrap() == value);
-        // Its pages are used again, if not by the next value, which may come before they are free, then by one after that.
+        // Its pages are used again, if not by the next value, which may come before they are free,
+        // then by one after that.
         let pages = store.report().pages;
         for _ in 0..5 {
             table.delete(b"large").unwrap();

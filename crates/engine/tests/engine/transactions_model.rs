@@ -204,7 +204,8 @@ fn transaction(
     index: usize,
 ) -> bool {
     let key = random_key(random);
-    // The transaction would wait for a lock that another one has, and no other transaction runs meanwhile.
+    // The transaction would wait for a lock that another one has, and no other transaction runs
+    // meanwhile.
     let busy = |key: &Vec<u8>| {
         all.iter().enumerate().any(|(other, open)| other != index && open.locks.contains(key))
     };

@@ -320,7 +320,8 @@ impl LogWriter {
     #[inline]
     pub fn next_write(&mut self, buffer: &mut (impl WriteBuffer + ?Sized)) -> Option<PlannedWrite> {
         let block = self.geometry.block_bytes as usize;
-        // A segment has room for two chunks at least: the second tells of the first, if it gets damaged.
+        // A segment has room for two chunks at least: the second tells of the first, if it gets
+        // damaged.
         let half = (self.geometry.segment_bytes as usize / 2).max(2 * block);
         let capacity = buffer.capacity_bytes().min(half) / block * block;
         debug_assert!(capacity >= 2 * block, "a segment's header and its first chunk go together");

@@ -251,8 +251,8 @@ impl<'a> Node<'a> {
             size -= half;
         }
         base += usize::from(slots.head(base) < probe.head);
-        // Keys with the same head are few, unless they are alike for long, as at the edges of a tree, where no prefix is cut
-        // off: then the next bytes are searched in the same way.
+        // Keys with the same head are few, unless they are alike for long, as at the edges of a
+        // tree, where no prefix is cut off: then the next bytes are searched in the same way.
         if base + FEW < count && slots.head(base + FEW) == probe.head {
             let mut size = count - base;
             while size > 1 {
@@ -452,7 +452,8 @@ impl<'a> Node<'a> {
             }
             key.clear();
             self.key(position, &mut key);
-            // A head is longer than a short suffix: the rest of it is zeroes, or searches pass the key by.
+            // A head is longer than a short suffix: the rest of it is zeroes, or searches pass the
+            // key by.
             let suffix = key.get(prefix.len()..).unwrap_or_default();
             if self.bytes.load_u32(self.slot(position)) != head_of(suffix) {
                 return Some(format!("the head of key {position} says more than the key"));

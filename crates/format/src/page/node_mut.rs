@@ -113,7 +113,8 @@ impl<'a> NodeMut<'a> {
         let record = self.read().heap_start() - record_bytes;
         self.bytes.store_u32(field::HEAP_START, record as u32);
         self.bytes.store_u32(slot, head_of(suffix));
-        // A key without a tail in an inner page has no record; its offset is never used, and may not fit.
+        // A key without a tail in an inner page has no record; its offset is never used, and may
+        // not fit.
         self.bytes.store_u16(slot + 4, if record_bytes == 0 { 0 } else { record as u16 });
         self.bytes.store_u16(slot + 6, suffix.len() as u16);
         self.bytes.store_u16(field::COUNT, (count + 1) as u16);

@@ -44,7 +44,8 @@ impl Candidates {
         for (tree, leaves) in more {
             let all = self.0.entry(tree).or_default();
             all.extend(leaves);
-            // A sorted load has the timestamp of the commit before it, which may be the one that emptied the table: what is full came later.
+            // A sorted load has the timestamp of the commit before it, which may be the one that
+            // emptied the table: what is full came later.
             all.sort_by_key(|leaf| std::cmp::Reverse((leaf.used, leaf.timestamp, leaf.records)));
         }
     }

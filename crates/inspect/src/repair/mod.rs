@@ -281,8 +281,9 @@ impl Salvage<'_> {
 
     fn scan(&mut self, wanted: Option<&BTreeMap<u32, Vec<Hole>>>) -> Result<()> {
         let progress = self.progress;
-        // The checkpoint's own run for the next description has what was there before it was taken: leaves of any age, of an incarnation that
-        // came to nothing even. And what is found where a hole's page should be is not that page.
+        // The checkpoint's own run for the next description has what was there before it was taken:
+        // leaves of any age, of an incarnation that came to nothing even. And what is found where a
+        // hole's page should be is not that page.
         let found_wrong: BTreeSet<u64> = wanted
             .iter()
             .flat_map(|of| of.values().flatten())

@@ -178,7 +178,8 @@ pub(super) fn save_table(
     let table = salvage.target.table(name)?;
     let mut saved = RepairedTable { name: name.to_owned(), ..RepairedTable::default() };
     if qpair_engine::is_stepped_here() {
-        // A thread that steps the new store's workers waits for no other thread: all is read before it is written.
+        // A thread that steps the new store's workers waits for no other thread: all is read before
+        // it is written.
         let mut batches = Vec::new();
         let read = read_table(salvage, tree, root, &mut saved, &mut |batch| {
             batches.push(batch);

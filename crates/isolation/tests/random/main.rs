@@ -1,4 +1,5 @@
-//! Random histories of stores that are right by their smallness pass; with an anomaly planted in them, the judge finds it.
+//! Random histories of stores that are right by their smallness pass; with an anomaly planted in
+//! them, the judge finds it.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -72,7 +73,8 @@ fn a_store_that_does_not_check_is_found() {
     }
 }
 
-/// Without this a long history could not be judged: what a history is well in takes time in proportion to its size. Counted in edges.
+/// Without this a long history could not be judged: what a history is well in takes time in
+/// proportion to its size. Counted in edges.
 #[test]
 fn edges_grow_with_the_history_and_no_faster() {
     let edges = |transactions| {

@@ -291,7 +291,8 @@ fn torn_by_a_crash(history: &mut History, _: &mut Rng) -> Option<IsFound> {
     Some(|verdict| verdict.has_cycle(Class::GSingle))
 }
 
-/// The history ends with a crash, after which the lists are as the longest reads and the appends after them say.
+/// The history ends with a crash, after which the lists are as the longest reads and the appends
+/// after them say.
 fn recover(history: &mut History, keeps: impl Fn(List) -> bool) {
     let mut state = history.base.clone();
     for transaction in &history.transactions {

@@ -1,4 +1,5 @@
-//! A store of lists in memory, with snapshots and validation, that is stepped by one thread: a few lines that are easily seen to be right.
+//! A store of lists in memory, with snapshots and validation, that is stepped by one thread: a few
+//! lines that are easily seen to be right.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +71,8 @@ pub(crate) fn run_broken(
 pub(crate) fn crashed(rng: &mut Rng, level: Level, transactions: u32) -> History {
     let mut store = Store::default();
     store.run(rng, level, transactions, None);
-    // Durable: writers up to a point. What a reader that is called durable had read must be durable as well.
+    // Durable: writers up to a point. What a reader that is called durable had read must be durable
+    // as well.
     let durable = rng.usize(0..=store.commits.len());
     let kept = rng.usize(durable..=store.commits.len());
     let there = store.state(durable);

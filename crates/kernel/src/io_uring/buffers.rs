@@ -96,8 +96,8 @@ impl Buffers {
             if pieces.len() > PIECES_MAX {
                 return Err(too_many(bytes, piece_shift));
             }
-            // SAFETY: each piece lies in an arena that `entries` keeps mapped, and the channel drops them only
-            // after the ring's registration (`Channel::drop`).
+            // SAFETY: each piece lies in an arena that `entries` keeps mapped, and the channel
+            // drops them only after the ring's registration (`Channel::drop`).
             unsafe { ring.register_buffers(&pieces) }.map_err(|cause| failed(cause, bytes))?;
         }
         let pieces = vec![Piece::Registered; pieces.len()];

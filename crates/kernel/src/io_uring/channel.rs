@@ -49,7 +49,8 @@ const SPINS: u32 = 128;
 
 /// A channel with one ring that speaks `D`; `THREAD`: with a submission thread.
 pub(super) struct Channel<D: Dialect, const THREAD: bool> {
-    // The order matters: the ring, which names memory, goes before the slots and arenas that own it.
+    // The order matters: the ring, which names memory, goes before the slots and arenas that own
+    // it.
     ring: Ring<D::Submission, D::Completion>,
     in_flight: InFlight,
     encoder: D,
@@ -139,7 +140,8 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
                             self.unseen = true;
                             // SAFETY: `rest` names memory that the slot owns until it is finished.
                             if unsafe { submission.push(&entry) }.is_err() {
-                                // A completion may be seen before the kernel has given back the entry's place.
+                                // A completion may be seen before the kernel has given back the
+                                // entry's place.
                                 self.without_room.push((slot, rest));
                             }
                         }
@@ -277,7 +279,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         if THREAD {
             self.unseen = true;
         }
-        // SAFETY: `transfer` names memory of the request's buffer, which the slot owns until it is finished.
+        // SAFETY: `transfer` names memory of the request's buffer, which the slot owns until it is
+        // finished.
         match unsafe { self.ring.push(&entry) } {
             Ok(()) => Ok(()),
             // Never reached while the ring has `entries`; if it is, the queue counts as full.
@@ -325,7 +328,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
         let before = completions.len();
-        // A signal from before this wait was for an earlier one; if it still holds, the poll fires at once.
+        // A signal from before this wait was for an earlier one; if it still holds, the poll fires
+        // at once.
         self.reap(completions);
         let mut pace = Pace::new(options, self.wake.is_some());
         let mut called = false;

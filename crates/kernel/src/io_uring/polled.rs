@@ -139,7 +139,8 @@ impl<D: Dialect> Channel<D> {
         } else {
             (&mut self.plain, self.plain_encoder.encode(transfer, slot))
         };
-        // SAFETY: `transfer` names memory of the request's buffer, which the slot owns until it is finished.
+        // SAFETY: `transfer` names memory of the request's buffer, which the slot owns until it is
+        // finished.
         let pushed = unsafe { ring.push(&entry) }.is_ok();
         if pushed {
             let count = if polls { &mut self.in_polled } else { &mut self.in_plain };
@@ -282,7 +283,8 @@ impl<D: Dialect> Channel<D> {
             }
             std::hint::spin_loop();
         }
-        // Two rings cannot be slept on at once: a short sleep on one bounds how late the other is seen.
+        // Two rings cannot be slept on at once: a short sleep on one bounds how late the other is
+        // seen.
         self.in_flight.statistics.system_calls += 1;
         let timeout = sleep.timeout.unwrap_or(WAKE_DELAY_MAX).min(WAKE_DELAY_MAX);
         let timeout = Some(timeout);
@@ -342,7 +344,8 @@ impl<D: Dialect> IoChannel for Channel<D> {
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
         let before = completions.len();
-        // A signal from before this wait was for an earlier one; if it still holds, the poll fires at once.
+        // A signal from before this wait was for an earlier one; if it still holds, the poll fires
+        // at once.
         self.reap(completions);
         let mut pace = Pace::new(options, self.wake.is_some());
         let bounded = options.timeout.is_some() || self.wake.is_some();

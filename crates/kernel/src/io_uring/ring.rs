@@ -115,7 +115,8 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
     fn register_self(&mut self) {
         let fd = self.ring.as_raw_fd();
         let mut update = RingFdUpdate { offset: u32::MAX, reserved: 0, data: fd as u64 };
-        // SAFETY: one update of the kernel's layout, alive for the call; the descriptor is this ring's.
+        // SAFETY: one update of the kernel's layout, alive for the call; the descriptor is this
+        // ring's.
         let done = unsafe {
             libc::syscall(libc::SYS_io_uring_register, fd, REGISTER_RING_FDS, &raw mut update, 1)
         };
@@ -224,9 +225,9 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
             _ => ((&raw const args).cast::<libc::c_void>(), size_of_val(&args)),
         };
         let unsubmitted = self.unsubmitted();
-        // SAFETY: `args` and the time it points to live past the call; `enter_fd` names this ring (registered on
-        // this thread, which is the only one to use it, until `drop`); what the entries name is under
-        // the promise made to `push`.
+        // SAFETY: `args` and the time it points to live past the call; `enter_fd` names this ring
+        // (registered on this thread, which is the only one to use it, until `drop`); what the
+        // entries name is under the promise made to `push`.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,

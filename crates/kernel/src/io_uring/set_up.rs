@@ -261,7 +261,8 @@ fn build_by_hand(entries: u32, asked: &Asked, set_up: SetUp) -> io::Result<IoUri
     let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
     // SAFETY: of one size and layout: the library's type is a wrapper of the kernel's structure.
     let parameters = unsafe { std::mem::transmute::<RawParameters, Parameters>(raw) };
-    // SAFETY: the descriptor is a ring that nothing else owns, and the parameters are what the kernel filled in for it.
+    // SAFETY: the descriptor is a ring that nothing else owns, and the parameters are what the
+    // kernel filled in for it.
     unsafe { IoUring::from_fd(fd, parameters) }
 }
 

@@ -152,8 +152,9 @@ impl Channel {
             // In bounds: `pending` holds numbers that `push` and `arm` found blocks for.
             self.pointers.extend(self.pending.iter().map(|&slot| base.wrapping_add(slot as usize)));
             self.in_flight.statistics.system_calls += 1;
-            // SAFETY: the pointers are to distinct elements of `blocks`, which no other code touches during the call; each
-            // names memory of its slot's buffer, which the slot owns until it is finished.
+            // SAFETY: the pointers are to distinct elements of `blocks`, which no other code
+            // touches during the call; each names memory of its slot's buffer, which the slot owns
+            // until it is finished.
             match unsafe { self.context.submit(&mut self.pointers) } {
                 Ok(0) => return,
                 Ok(taken) => drop(self.pending.drain(..taken)),
@@ -263,7 +264,8 @@ impl IoChannel for Channel {
         let before = completions.len();
         let mapped = self.context.is_mapped();
         if mapped {
-            // A signal from before this wait was for an earlier one; if it still holds, the poll fires at once.
+            // A signal from before this wait was for an earlier one; if it still holds, the poll
+            // fires at once.
             self.reap(completions);
         }
         let mut pace = Pace::new(options, self.wake.is_some());

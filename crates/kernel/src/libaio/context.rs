@@ -82,8 +82,8 @@ impl Context {
             return Err(unavailable(io::Error::last_os_error()));
         }
         let ring = NonNull::new(std::ptr::with_exposed_provenance_mut::<RingHeader>(id as usize));
-        // SAFETY: since Linux 2.5.32 a context's name is the address of its ring, which is mapped until `io_destroy`
-        // in `drop`.
+        // SAFETY: since Linux 2.5.32 a context's name is the address of its ring, which is mapped
+        // until `io_destroy` in `drop`.
         let ring = ring.filter(|ring| unsafe {
             let ring = ring.as_ref();
             ring.magic == RING_MAGIC
@@ -141,8 +141,8 @@ impl Context {
             }
             None => std::ptr::null_mut(),
         };
-        // SAFETY: `events` holds as many as are asked for; `time` is null or points to a structure that lives
-        // past the call.
+        // SAFETY: `events` holds as many as are asked for; `time` is null or points to a structure
+        // that lives past the call.
         let count = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
@@ -170,8 +170,8 @@ impl Context {
         let tail = header.tail.load(Ordering::Acquire);
         let mut count = 0;
         while head != tail && count < events.len() && head < header.events {
-            // SAFETY: the header is followed by `header.events` events, and `head` is below that; the kernel does not
-            // write those between head and tail.
+            // SAFETY: the header is followed by `header.events` events, and `head` is below that;
+            // the kernel does not write those between head and tail.
             events[count] = unsafe { ring.add(1).cast::<Event>().add(head as usize).read() };
             count += 1;
             head = if head + 1 == header.events { 0 } else { head + 1 };

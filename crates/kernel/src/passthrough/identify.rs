@@ -147,7 +147,8 @@ fn identify(fd: BorrowedFd<'_>, nsid: u32, cns: u8) -> io::Result<Box<[u8; IDENT
         cdw10: cns.into(),
         ..AdminCommand::default()
     };
-    // SAFETY: the command is of the kernel's layout; it and the data it names, whose length it says, outlive the call.
+    // SAFETY: the command is of the kernel's layout; it and the data it names, whose length it
+    // says, outlive the call.
     let status = unsafe { libc::ioctl(fd.as_raw_fd(), NVME_IOCTL_ADMIN_CMD, &raw mut command) };
     match status {
         0 => Ok(data),

@@ -181,7 +181,8 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         if self.locked {
-            // Explicitly, as the kernel may hold on to the open file for a while after the descriptor is closed.
+            // Explicitly, as the kernel may hold on to the open file for a while after the
+            // descriptor is closed.
             let _ = flock(&self.fd, FlockOperation::Unlock);
         }
     }

@@ -45,8 +45,9 @@ fn call(file: &File, rest: &Transfer, vectors: &mut Option<Vectors>) -> i64 {
         return -i64::from(IoError::INVALID.errno);
     };
     let rw_flags = rest.write_flags();
-    // SAFETY: `rest` names memory of the buffer in the caller's slot, which this thread owns throughout the call, and
-    // `request::verify` has found it to hold `len_bytes`; the pieces of a vector lie in it; the descriptor is `file`'s.
+    // SAFETY: `rest` names memory of the buffer in the caller's slot, which this thread owns
+    // throughout the call, and `request::verify` has found it to hold `len_bytes`; the pieces of a
+    // vector lie in it; the descriptor is `file`'s.
     let result = unsafe {
         match (rest.op, vectors) {
             (Op::Read, _) if rest.pieces > 0 => {

@@ -1,4 +1,5 @@
-//! A controller whose commands another thread does: which operations it gets, what the controller waits for, and what a driver is told.
+//! A controller whose commands another thread does: which operations it gets, what the controller
+//! waits for, and what a driver is told.
 
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ struct Taker {
 }
 
 impl Taker {
-    /// Steps the I/O queues, and takes the operations or lets them fail. Whether there was something.
+    /// Steps the I/O queues, and takes the operations or lets them fail. Whether there was
+    /// something.
     fn step(&mut self, device: &Device) -> bool {
         device.backend().set_room(if self.is_full { 0 } else { u32::MAX });
         let mut progress = device.step_io().progress;
@@ -124,7 +126,8 @@ fn operations_are_answered_in_any_order() {
     assert_eq!(ended, [(11, Status::SUCCESS), (10, read_error), (12, Status::SUCCESS)]);
 }
 
-/// No more operations are under way than can be answered, and completions without room wait for the driver.
+/// No more operations are under way than can be answered, and completions without room wait for the
+/// driver.
 #[test]
 fn answers_wait_for_room() {
     let mut host = host();
@@ -274,7 +277,8 @@ fn deallocation_is_offered_if_one_has_it() {
     assert!(taker.taken.is_empty());
 }
 
-/// The holder of commands says when admin commands are executed: they may take away what commands work with.
+/// The holder of commands says when admin commands are executed: they may take away what commands
+/// work with.
 #[test]
 fn admin_commands_wait_to_be_let() {
     let mut host = host();

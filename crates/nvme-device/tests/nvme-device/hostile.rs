@@ -14,7 +14,8 @@ use qpair_pci::{IrqEvent, PciDevice};
 use crate::blocks::{Host, device, options, small};
 use crate::host::{self, DATA, IOVA, MEMORY_BYTES, transfer};
 
-/// Lays out PRP entries for `len` bytes over random pages of the data area; the addresses page by page, as a model reads them.
+/// Lays out PRP entries for `len` bytes over random pages of the data area; the addresses page by
+/// page, as a model reads them.
 fn scatter(
     host: &Host,
     rng: &mut fastrand::Rng,

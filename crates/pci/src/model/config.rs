@@ -1,4 +1,5 @@
-//! The PCI configuration space of a function with power management, MSI-X and PCI Express capabilities.
+//! The PCI configuration space of a function with power management, MSI-X and PCI Express
+//! capabilities.
 //!
 //! A mask beside the bytes says which bits can be written; all others keep their value.
 
@@ -55,7 +56,8 @@ impl Config {
         config.put(0x08, &[identity.revision], &[]);
         config.put(0x09, &identity.class, &[]);
         config.put(0x0C, &[0], &[0xFF]);
-        // BAR 0: memory, 64 bits; BAR 4: memory, 32 bits. Bits below the size read as zero, so that a driver finds the size.
+        // BAR 0: memory, 64 bits; BAR 4: memory, 32 bits. Bits below the size read as zero, so that
+        // a driver finds the size.
         config.put(0x10, &[4, 0, 0, 0], &size_mask(identity.bar0_bytes));
         config.put(0x14, &[0; 4], &[0xFF; 4]);
         config.put(0x20, &[0; 4], &size_mask(BAR4_BYTES));
@@ -124,7 +126,8 @@ impl Config {
         true
     }
 
-    /// Writes a range and returns whether the function is to be reset; `None` if the range is not inside.
+    /// Writes a range and returns whether the function is to be reset; `None` if the range is not
+    /// inside.
     pub fn write(&mut self, offset: u32, from: &[u8]) -> Option<bool> {
         let start = offset as usize;
         let end = start.checked_add(from.len()).filter(|end| *end <= CONFIG_BYTES)?;

@@ -1,7 +1,8 @@
 //! The memory that a driver has opened to a device.
 //!
-//! A table is never changed: opening and closing make another one. A thread that works on a command holds one table from its first look
-//! at an address to its last byte, so what it found stays mapped for as long.
+//! A table is never changed: opening and closing make another one. A thread that works on a command
+//! holds one table from its first look at an address to its last byte, so what it found stays
+//! mapped for as long.
 
 use std::sync::Arc;
 
@@ -58,7 +59,8 @@ impl DmaTable {
     /// Returns this table with one range more.
     ///
     /// # Errors
-    /// `Invalid` for a range that is not of pages, `Exists` if it overlaps what is open, `Limit` if too many are open.
+    /// `Invalid` for a range that is not of pages, `Exists` if it overlaps what is open, `Limit` if
+    /// too many are open.
     pub fn with(&self, iova: u64, memory: DmaMemory) -> Result<Self> {
         let len = memory.bytes().len() as u64;
         let range = format!("{len} bytes of memory at {iova:#x} for a device");
@@ -149,8 +151,8 @@ impl DmaTable {
         Some((region.memory.clone(), extent.offset as usize))
     }
 
-    /// Returns the mappings that are open, in the order by which segments name them ([`Extent::segment`]); `None` if some of the memory is of
-    /// this process.
+    /// Returns the mappings that are open, in the order by which segments name them
+    /// ([`Extent::segment`]); `None` if some of the memory is of this process.
     #[must_use]
     pub fn mappings(&self) -> Option<Vec<Arc<Mapping>>> {
         self.regions.iter().map(|region| region.memory.mapping().cloned()).collect()

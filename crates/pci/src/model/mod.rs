@@ -1,4 +1,5 @@
-//! Parts that models of PCI functions share: the configuration space, the table of open memory, locks.
+//! Parts that models of PCI functions share: the configuration space, the table of open memory,
+//! locks.
 
 mod config;
 mod dma;

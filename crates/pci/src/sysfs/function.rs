@@ -280,7 +280,8 @@ mod tests {
             machine.link(&format!("sys/class/block/{disk}"), &folder);
             nodes.push(folder);
         }
-        // A partition has a node of its own, below its disk; and a disk may be behind another controller.
+        // A partition has a node of its own, below its disk; and a disk may be behind another
+        // controller.
         machine.folder(&format!("{}/sda1", nodes[0]));
         machine.file(&format!("{}/sda1/partition", nodes[0]), "1");
         machine.link("sys/class/block/sda1", &format!("{}/sda1", nodes[0]));

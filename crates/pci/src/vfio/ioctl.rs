@@ -110,7 +110,8 @@ fn answer(status: c_int) -> io::Result<u32> {
 
 /// Makes a call with a number as its argument.
 pub(super) fn plain(fd: BorrowedFd<'_>, call: Plain, value: usize) -> io::Result<u32> {
-    // SAFETY: the calls that are `Plain` take a number or nothing, and touch no memory of this program.
+    // SAFETY: the calls that are `Plain` take a number or nothing, and touch no memory of this
+    // program.
     answer(unsafe { libc::ioctl(fd.as_raw_fd(), call.0 as _, value) })
 }
 
@@ -119,8 +120,9 @@ pub(super) fn sized(fd: BorrowedFd<'_>, call: Sized, argument: &mut Argument) ->
     // The kernel may have changed the size at an earlier call.
     let len = argument.0.len() as u32;
     argument.0[..4].copy_from_slice(&len.to_ne_bytes());
-    // SAFETY: the calls that are `Sized` read and write at most as many bytes as the first word says, which is the length of the
-    // vector, and no other memory: with the flags in use here their structures hold no addresses.
+    // SAFETY: the calls that are `Sized` read and write at most as many bytes as the first word
+    // says, which is the length of the vector, and no other memory: with the flags in use here
+    // their structures hold no addresses.
     answer(unsafe { libc::ioctl(fd.as_raw_fd(), call.0 as _, argument.0.as_mut_ptr()) })
 }
 
@@ -178,9 +180,10 @@ pub(super) fn map(opening: &Opening<'_>, memory: Memory<'_>, iova: u64) -> io::R
         Opening::Container(fd) => (fd, IOMMU_MAP_DMA, type1_map(address, iova, len)),
         Opening::Ioas(fd, ioas) => (fd, IOAS_MAP, ioas_map(*ioas, address, iova, len)),
     };
-    // SAFETY: the structures have the sizes that they say. The address range is a whole mapping; the kernel pins its
-    // pages until it is closed to devices, so that a device never reaches anything else, even if the mapping goes first.
-    // Where in it a device writes follows from its driver's commands (qpair-memory, point 6).
+    // SAFETY: the structures have the sizes that they say. The address range is a whole mapping;
+    // the kernel pins its pages until it is closed to devices, so that a device never reaches
+    // anything else, even if the mapping goes first. Where in it a device writes follows from its
+    // driver's commands (qpair-memory, point 6).
     answer(unsafe { libc::ioctl(fd.as_raw_fd(), call as _, argument.0.as_ptr()) }).map(drop)
 }
 
@@ -208,8 +211,8 @@ pub(super) fn ioas_ranges(fd: &OwnedFd, ioas: u32) -> io::Result<Vec<(u64, u64)>
         .with_u32(8, found.len() as u32)
         .with_u64(16, found.as_mut_ptr() as u64);
     let mut argument = argument;
-    // SAFETY: the structure has the size that it says, and the vector that it points to has room for as many ranges of two
-    // 8-byte words as it says.
+    // SAFETY: the structure has the size that it says, and the vector that it points to has room
+    // for as many ranges of two 8-byte words as it says.
     let status = unsafe {
         let at = argument.0.as_mut_ptr();
         libc::ioctl(fd.as_fd().as_raw_fd(), IOAS_IOVA_RANGES as _, at)

@@ -73,7 +73,8 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     pub(crate) warm_up: f64,
 
-    /// Print one JSON object; there is no other form, and it is here so that the words are those of qpair bench
+    /// Print one JSON object; there is no other form, and it is here so that the words are those of
+    /// qpair bench
     #[arg(long)]
     json: bool,
 }
@@ -106,7 +107,8 @@ impl StoreArgs {
             Choice::Rocksdb => self.over::<Rocks, J>(tables, job, ""),
             Choice::Wiredtiger => self.over::<WiredTiger, J>(tables, job, ""),
             Choice::Lmdb => {
-                // It has no bound of its own. What cannot be bounded is measured all the same, and said.
+                // It has no bound of its own. What cannot be bounded is measured all the same, and
+                // said.
                 let limit = MemoryLimit::set(self.memory + PROCESS_BYTES);
                 let note = match &limit {
                     Ok(limit) => format!("memory: {}", limit.described()),

@@ -1,18 +1,21 @@
 //! LMDB: one writer at a time, readers that see the tree as it was when they began.
 //!
-//! The file is mapped, and what is kept of it in memory is the kernel's affair; see `cgroup` for how that is bounded.
+//! The file is mapped, and what is kept of it in memory is the kernel's affair; see `cgroup` for
+//! how that is bounded.
 //!
 //! # Safety argument
 //!
-//! 1. *Life.* `Inner` owns the environment, and its `Drop` is the only place that closes it; each session holds an `Arc` of it.
-//!    A transaction is a session's (`open`), and ends in `commit`, `rollback` or the session's `Drop`, after which the pointer is
-//!    gone. Cursors live within `scan`.
-//! 2. *Threads.* An environment may be used from all threads (`lmdb.h`), so `Inner` is `Send` and `Sync`. A transaction that writes
-//!    belongs to its thread: a session holds raw pointers and is neither. `NOTLS` unties readers' slots from threads, so
-//!    that several sessions of a thread do not get in each other's way. The flag `NOSYNC` is changed only by the thread that holds the lock
-//!    of the one writer, between its begin and its commit.
-//! 3. *Bytes.* What `mdb_get` and cursors give points into the map and stays until the transaction ends or writes: it is copied,
-//!    or lent to a closure that cannot reach the transaction.
+//! 1. *Life.* `Inner` owns the environment, and its `Drop` is the only place that closes it; each
+//!    session holds an `Arc` of it. A transaction is a session's (`open`), and ends in `commit`,
+//!    `rollback` or the session's `Drop`, after which the pointer is gone. Cursors live within
+//!    `scan`.
+//! 2. *Threads.* An environment may be used from all threads (`lmdb.h`), so `Inner` is `Send` and
+//!    `Sync`. A transaction that writes belongs to its thread: a session holds raw pointers and is
+//!    neither. `NOTLS` unties readers' slots from threads, so that several sessions of a thread do
+//!    not get in each other's way. The flag `NOSYNC` is changed only by the thread that holds the
+//!    lock of the one writer, between its begin and its commit.
+//! 3. *Bytes.* What `mdb_get` and cursors give points into the map and stays until the transaction
+//!    ends or writes: it is copied, or lent to a closure that cannot reach the transaction.
 //! 4. *Tables.* Their handles are opened once, in `open`, before any session is made.
 
 mod sys;
@@ -49,7 +52,8 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: `self` owns the environment; no transaction is left, as each session holds an `Arc`.
+        // SAFETY: `self` owns the environment; no transaction is left, as each session holds an
+        // `Arc`.
         unsafe {
             sys::mdb_env_sync(self.env, 1);
             sys::mdb_env_close(self.env);
@@ -74,7 +78,8 @@ const NO_VAL: sys::Val = sys::Val { len: 0, data: null_mut() };
 
 /// # Safety
 ///
-/// LMDB filled `val` in, and nothing has been written nor the transaction ended since, for all of `'a`.
+/// LMDB filled `val` in, and nothing has been written nor the transaction ended since, for all of
+/// `'a`.
 unsafe fn bytes<'a>(val: sys::Val) -> &'a [u8] {
     if val.len == 0 {
         return &[];
@@ -107,8 +112,9 @@ impl Engine for Lmdb {
             | sys::NOMEMINIT
             | if settings.log { 0 } else { sys::NOSYNC };
         let mut env = null_mut();
-        // SAFETY: the environment is new, and set up before it is opened; `path` lives for the call. From here on `Inner` owns it,
-        // and closes it also if opening fails, as `lmdb.h` asks for.
+        // SAFETY: the environment is new, and set up before it is opened; `path` lives for the
+        // call. From here on `Inner` owns it, and closes it also if opening fails, as `lmdb.h` asks
+        // for.
         let mut inner = unsafe {
             check(&doing, sys::mdb_env_create(&mut env))?;
             let inner = Inner {
@@ -129,7 +135,8 @@ impl Engine for Lmdb {
             inner
         };
         let mut txn = null_mut();
-        // SAFETY: the environment is open; the transaction ends here in any case, and no other code uses the environment yet.
+        // SAFETY: the environment is open; the transaction ends here in any case, and no other code
+        // uses the environment yet.
         unsafe {
             check(&doing, sys::mdb_txn_begin(env, null_mut(), 0, &mut txn))?;
             for table in &settings.tables {
@@ -200,8 +207,8 @@ impl Session for LmdbSession {
     fn begin(&mut self, start: Start) -> Result<()> {
         self.end();
         let flags: c_uint = if start.read_only { sys::RDONLY } else { 0 };
-        // SAFETY: the environment is alive, as the session holds it. The flag is changed by the one writer only, while it holds
-        // the writer's lock.
+        // SAFETY: the environment is alive, as the session holds it. The flag is changed by the one
+        // writer only, while it holds the writer's lock.
         unsafe {
             let env = self.store.env;
             check("beginning", sys::mdb_txn_begin(env, null_mut(), flags, &mut self.open))?;
@@ -221,7 +228,8 @@ impl Session for LmdbSession {
         value.clear();
         let (txn, dbi) = self.txn(table)?;
         let (mut key, mut data) = (val(key), NO_VAL);
-        // SAFETY: the transaction is open; LMDB does not write through the key, and what it gives is copied at once.
+        // SAFETY: the transaction is open; LMDB does not write through the key, and what it gives
+        // is copied at once.
         unsafe {
             match sys::mdb_get(txn, dbi, &mut key, &mut data) {
                 sys::NOTFOUND => return Ok(false),
@@ -240,7 +248,8 @@ impl Session for LmdbSession {
     fn put(&mut self, table: u8, key: &[u8], value: &[u8]) -> Result<()> {
         let (txn, dbi) = self.txn(table)?;
         let (mut key, mut data) = (val(key), val(value));
-        // SAFETY: the transaction is open; without MDB_RESERVE, LMDB does not write through either, and copies both.
+        // SAFETY: the transaction is open; without MDB_RESERVE, LMDB does not write through either,
+        // and copies both.
         check("putting a record", unsafe { sys::mdb_put(txn, dbi, &mut key, &mut data, 0) })
     }
 
@@ -258,8 +267,8 @@ impl Session for LmdbSession {
         let (txn, dbi) = self.txn(table)?;
         let mut cursor = null_mut();
         let (mut key, mut data) = (NO_VAL, NO_VAL);
-        // SAFETY: the transaction is open, and the cursor closed before it ends; `visit` cannot reach this session, so that
-        // nothing is written while it has what the cursor gave.
+        // SAFETY: the transaction is open, and the cursor closed before it ends; `visit` cannot
+        // reach this session, so that nothing is written while it has what the cursor gave.
         unsafe {
             check("scanning", sys::mdb_cursor_open(txn, dbi, &mut cursor))?;
             let start = if span.backward { span.to } else { span.from };
@@ -271,7 +280,8 @@ impl Session for LmdbSession {
                 sys::mdb_cursor_get(cursor, &mut key, &mut data, sys::OP_SET_RANGE)
             };
             if span.backward && !start.is_empty() {
-                // At the first key that is not below the end: the one before it is the last of the span.
+                // At the first key that is not below the end: the one before it is the last of the
+                // span.
                 let op = if code == sys::NOTFOUND { sys::OP_LAST } else { sys::OP_PREV };
                 code = sys::mdb_cursor_get(cursor, &mut key, &mut data, op);
             }
@@ -289,7 +299,8 @@ impl Session for LmdbSession {
         if txn.is_null() {
             return Err(not_open());
         }
-        // SAFETY: the transaction is this session's, and the pointer is gone: LMDB frees it whatever the outcome.
+        // SAFETY: the transaction is this session's, and the pointer is gone: LMDB frees it
+        // whatever the outcome.
         check("committing", unsafe { sys::mdb_txn_commit(txn) })
     }
 

@@ -1,19 +1,22 @@
 //! RocksDB through its C interface: a pessimistic `TransactionDB`, with the write-committed policy.
 //!
-//! Tables share one column family: a key begins with the number of its table, so that all of them share the memtables and
-//! the memory is one figure. The number 255 keeps the names of the tables.
+//! Tables share one column family: a key begins with the number of its table, so that all of them
+//! share the memtables and the memory is one figure. The number 255 keeps the names of the tables.
 //!
 //! # Safety argument
 //!
-//! 1. *Life.* `Inner` owns the database and the options, and its `Drop` is the only place that frees them; a
-//!    session holds an `Arc` of it, and so does each `Open` transaction, and with that everything they point to. What a transaction
-//!    owns (`txn`, `read_options`, `snapshot`) is freed by its own `Drop` only. The bounds of a scan live in `scan`'s frame,
-//!    longer than its iterator.
-//! 2. *Threads.* A database may be called from all threads, and its options are not changed after `open`: so `Inner` is `Send` and
-//!    `Sync`. A session is neither, as it holds raw pointers.
-//! 3. *Bytes.* Keys and values are passed with their lengths and copied by the library. What it gives (`PinnableSlice`,
-//!    iterators' keys and values) is copied or lent to a closure before the next call on the same object.
-//! 4. *Errors.* Each call gets a null error pointer; a message it leaves is copied and freed in `check`.
+//! 1. *Life.* `Inner` owns the database and the options, and its `Drop` is the only place that
+//!    frees them; a session holds an `Arc` of it, and so does each `Open` transaction, and with
+//!    that everything they point to. What a transaction owns (`txn`, `read_options`, `snapshot`) is
+//!    freed by its own `Drop` only. The bounds of a scan live in `scan`'s frame, longer than its
+//!    iterator.
+//! 2. *Threads.* A database may be called from all threads, and its options are not changed after
+//!    `open`: so `Inner` is `Send` and `Sync`. A session is neither, as it holds raw pointers.
+//! 3. *Bytes.* Keys and values are passed with their lengths and copied by the library. What it
+//!    gives (`PinnableSlice`, iterators' keys and values) is copied or lent to a closure before the
+//!    next call on the same object.
+//! 4. *Errors.* Each call gets a null error pointer; a message it leaves is copied and freed in
+//!    `check`.
 
 mod sys;
 
@@ -42,14 +45,16 @@ struct Inner {
     settings: String,
 }
 
-// SAFETY: point 2 of the safety argument: `db` may be used from all threads, and the options are not changed after `open`.
+// SAFETY: point 2 of the safety argument: `db` may be used from all threads, and the options are
+// not changed after `open`.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: `self` owns them, made by the functions these undo; no transaction is left, as each holds an `Arc`.
+        // SAFETY: `self` owns them, made by the functions these undo; no transaction is left, as
+        // each holds an `Arc`.
         unsafe {
             sys::rocksdb_transactiondb_close(self.db);
             for options in self.write_options {
@@ -65,7 +70,8 @@ fn check(doing: &str, error: *mut c_char) -> Result<()> {
     if error.is_null() {
         return Ok(());
     }
-    // SAFETY: the library's error messages are strings of C that the caller frees (rocksdb/c.h, convention 3).
+    // SAFETY: the library's error messages are strings of C that the caller frees (rocksdb/c.h,
+    // convention 3).
     let text = unsafe {
         let text = CStr::from_ptr(error).to_string_lossy().into_owned();
         sys::rocksdb_free(error.cast());
@@ -111,8 +117,9 @@ impl Engine for Rocks {
             if settings.log { "log on" } else { "log off" }
         );
         let mut error = null_mut();
-        // SAFETY: every object is made here and freed here, but for those that `Inner` takes; the database copies the options
-        // and shares the cache, and the table options take the filter policy.
+        // SAFETY: every object is made here and freed here, but for those that `Inner` takes; the
+        // database copies the options and shares the cache, and the table options take the filter
+        // policy.
         let store = unsafe {
             let table = sys::rocksdb_block_based_options_create();
             let cache = sys::rocksdb_cache_create_lru(cache_bytes);
@@ -209,7 +216,8 @@ impl Rocks {
 struct Open {
     txn: *mut sys::RocksTransaction,
     read_options: *mut sys::ReadOptions,
-    /// The structure that the C interface puts around the transaction's snapshot; null: nothing was read yet.
+    /// The structure that the C interface puts around the transaction's snapshot; null: nothing was
+    /// read yet.
     snapshot: *const sys::Snapshot,
     _store: Arc<Inner>,
 }
@@ -229,11 +237,13 @@ impl Open {
         }
     }
 
-    /// Takes the snapshot, if there is none yet: what is read and changed from now on is checked against it.
+    /// Takes the snapshot, if there is none yet: what is read and changed from now on is checked
+    /// against it.
     fn take_snapshot(&mut self) {
         if self.snapshot.is_null() {
-            // SAFETY: `txn` and `read_options` are this transaction's own. The structure around the snapshot is freed in `Drop`;
-            // the snapshot itself is the transaction's, which ends after every use of `read_options`.
+            // SAFETY: `txn` and `read_options` are this transaction's own. The structure around the
+            // snapshot is freed in `Drop`; the snapshot itself is the transaction's, which ends
+            // after every use of `read_options`.
             unsafe {
                 sys::peers_rocksdb_set_snapshot(self.txn);
                 self.snapshot = sys::rocksdb_transaction_get_snapshot(self.txn);
@@ -245,8 +255,8 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // SAFETY: the three are this transaction's own, made in `begin`; destroying a transaction rolls it back, and gives
-        // its locks and its snapshot back.
+        // SAFETY: the three are this transaction's own, made in `begin`; destroying a transaction
+        // rolls it back, and gives its locks and its snapshot back.
         unsafe {
             sys::rocksdb_readoptions_destroy(self.read_options);
             sys::rocksdb_free(self.snapshot.cast_mut().cast());
@@ -342,7 +352,8 @@ impl Session for RocksSession {
             )
         };
         check("getting a record to update", error)?;
-        // Taken after the first lock, so that a transaction that waited for it does not conflict with the one it waited for.
+        // Taken after the first lock, so that a transaction that waited for it does not conflict
+        // with the one it waited for.
         open.take_snapshot();
         Ok(take(slice, value))
     }
@@ -397,8 +408,9 @@ impl Session for RocksSession {
         let (open, from) = self.with_key(table, span.from)?;
         open.take_snapshot();
         let mut error = null_mut();
-        // SAFETY: `txn` and its snapshot are alive while `open` is; `upper` and `from` outlive the iterator and its options;
-        // keys and values are lent to `visit` for its call only, and the iterator moves after it.
+        // SAFETY: `txn` and its snapshot are alive while `open` is; `upper` and `from` outlive the
+        // iterator and its options; keys and values are lent to `visit` for its call only, and the
+        // iterator moves after it.
         unsafe {
             let options = sys::rocksdb_readoptions_create();
             sys::rocksdb_readoptions_set_snapshot(options, open.snapshot);
@@ -414,7 +426,8 @@ impl Session for RocksSession {
                 let (mut key_len, mut value_len) = (0, 0);
                 let key = sys::rocksdb_iter_key(iterator, &mut key_len);
                 let Some((&number, key)) = bytes(key, key_len).split_first() else { break };
-                // Going backward the iterator may begin at the end itself, which what the transaction wrote may be.
+                // Going backward the iterator may begin at the end itself, which what the
+                // transaction wrote may be.
                 let at_end =
                     span.backward && (number > table || !span.to.is_empty() && key >= span.to);
                 if !at_end {

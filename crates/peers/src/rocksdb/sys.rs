@@ -1,4 +1,5 @@
-//! The functions of `rocksdb/c.h` that are used here, as version 7.8 declares them, and those of `shim.cc`.
+//! The functions of `rocksdb/c.h` that are used here, as version 7.8 declares them, and those of
+//! `shim.cc`.
 
 use std::ffi::{c_char, c_double, c_int, c_uchar};
 

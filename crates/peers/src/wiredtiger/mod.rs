@@ -2,13 +2,15 @@
 //!
 //! # Safety argument
 //!
-//! 1. *Life.* `Inner` owns the connection, and its `Drop` is the only place that closes it; each session holds an `Arc` of it. A
-//!    session owns its `WT_SESSION`, with its cursors, and closes both in its `Drop`.
-//! 2. *Threads.* A connection may be called from all threads, so `Inner` is `Send` and `Sync`. A `WT_SESSION` may not: a session holds
-//!    raw pointers and is neither.
-//! 3. *Bytes.* Keys and values are lent for the call that uses them: `shim.c` sets them and calls the operation in one function,
-//!    and each cursor is reset, or moved by its own operation, before the next. What a cursor gives stays until its next
-//!    operation: it is copied, or lent to a closure that cannot reach the session.
+//! 1. *Life.* `Inner` owns the connection, and its `Drop` is the only place that closes it; each
+//!    session holds an `Arc` of it. A session owns its `WT_SESSION`, with its cursors, and closes
+//!    both in its `Drop`.
+//! 2. *Threads.* A connection may be called from all threads, so `Inner` is `Send` and `Sync`. A
+//!    `WT_SESSION` may not: a session holds raw pointers and is neither.
+//! 3. *Bytes.* Keys and values are lent for the call that uses them: `shim.c` sets them and calls
+//!    the operation in one function, and each cursor is reset, or moved by its own operation,
+//!    before the next. What a cursor gives stays until its next operation: it is copied, or lent to
+//!    a closure that cannot reach the session.
 //! 4. *Layouts.* Only `shim.c` looks into WiredTiger's structures, by WiredTiger's own header.
 
 mod sys;
@@ -50,7 +52,8 @@ fn check(doing: &str, code: c_int) -> Result<()> {
     if code == 0 {
         return Ok(());
     }
-    // SAFETY: WiredTiger gives a string for each code, which stays at least until the thread asks again.
+    // SAFETY: WiredTiger gives a string for each code, which stays at least until the thread asks
+    // again.
     let (why, conflict) = unsafe {
         (CStr::from_ptr(sys::peers_wt_error(code)), sys::peers_wt_is_conflict(code) != 0)
     };
@@ -82,7 +85,8 @@ impl Engine for WiredTiger {
         let home = c_string(settings.path.as_os_str().as_bytes())?;
         let cache_mib = (settings.memory_bytes >> 20).max(1);
         let threads = settings.background_threads.clamp(1, 20);
-        // A commit can be told not to flush the log, but not to flush it where the connection does not.
+        // A commit can be told not to flush the log, but not to flush it where the connection does
+        // not.
         let log = if settings.log {
             "log=(enabled=true,file_max=128MB),transaction_sync=(enabled=true,method=fsync),"
         } else {
@@ -126,7 +130,8 @@ impl Engine for WiredTiger {
         for table in &self.0.tables {
             let uri = c_string(uri(table).as_bytes())?;
             let mut cursor = null_mut();
-            // SAFETY: the session is alive, and the string lives for the call. The session closes its cursors.
+            // SAFETY: the session is alive, and the string lives for the call. The session closes
+            // its cursors.
             check("opening a cursor", unsafe {
                 sys::peers_wt_cursor(session.session, uri.as_ptr(), null(), &mut cursor)
             })?;
@@ -180,7 +185,8 @@ pub struct WiredTigerSession {
 
 impl Drop for WiredTigerSession {
     fn drop(&mut self) {
-        // SAFETY: the session is this one's, and its connection still open, as `store` is held. It rolls back what is open.
+        // SAFETY: the session is this one's, and its connection still open, as `store` is held. It
+        // rolls back what is open.
         unsafe { sys::peers_wt_session_close(self.session) };
     }
 }
@@ -246,7 +252,8 @@ impl Session for WiredTigerSession {
     fn get(&mut self, table: u8, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         value.clear();
         let cursor = self.cursor(table)?;
-        // SAFETY: the cursor is the session's, which is alive; the value is copied before the cursor is reset.
+        // SAFETY: the cursor is the session's, which is alive; the value is copied before the
+        // cursor is reset.
         unsafe {
             let code = sys::peers_wt_search(cursor, key.as_ptr().cast(), key.len());
             if !found("getting a record", code)? {
@@ -261,7 +268,8 @@ impl Session for WiredTigerSession {
     fn get_for_update(&mut self, table: u8, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         value.clear();
         let cursor = self.cursor(table)?;
-        // SAFETY: as in `get`. Reserving positions the cursor, and takes the key for this transaction as an update would.
+        // SAFETY: as in `get`. Reserving positions the cursor, and takes the key for this
+        // transaction as an update would.
         unsafe {
             let code = sys::peers_wt_reserve(cursor, key.as_ptr().cast(), key.len());
             if !found("reserving a record", code)? {
@@ -275,7 +283,8 @@ impl Session for WiredTigerSession {
 
     fn put(&mut self, table: u8, key: &[u8], value: &[u8]) -> Result<()> {
         let cursor = self.cursor(table)?;
-        // SAFETY: the cursor is the session's, which is alive; the bytes live for the call. An insert leaves no position.
+        // SAFETY: the cursor is the session's, which is alive; the bytes live for the call. An
+        // insert leaves no position.
         check("putting a record", unsafe {
             let (data, len) = (value.as_ptr().cast(), value.len());
             sys::peers_wt_put(cursor, key.as_ptr().cast(), key.len(), data, len)
@@ -284,7 +293,8 @@ impl Session for WiredTigerSession {
 
     fn delete(&mut self, table: u8, key: &[u8]) -> Result<bool> {
         let cursor = self.cursor(table)?;
-        // SAFETY: as in `put`. A cursor that overwrites does not tell whether the key was there: it is searched for first.
+        // SAFETY: as in `put`. A cursor that overwrites does not tell whether the key was there: it
+        // is searched for first.
         unsafe {
             let code = sys::peers_wt_search(cursor, key.as_ptr().cast(), key.len());
             if !found("deleting a record", code)? {
@@ -301,8 +311,8 @@ impl Session for WiredTigerSession {
         let cursor = self.cursor(table)?;
         let start = if span.backward { span.to } else { span.from };
         let mut exact = 0;
-        // SAFETY: the cursor is the session's, which is alive; what it gives is lent to `visit` for its call, which cannot
-        // reach the session, and the cursor moves after it.
+        // SAFETY: the cursor is the session's, which is alive; what it gives is lent to `visit` for
+        // its call, which cannot reach the session, and the cursor moves after it.
         unsafe {
             let step = if span.backward { sys::peers_wt_prev } else { sys::peers_wt_next };
             let mut there = if start.is_empty() {
@@ -333,7 +343,8 @@ impl Session for WiredTigerSession {
         let start = self.open.take().ok_or_else(not_open)?;
         let flush = start.sync || start.read_only || !self.store.log;
         let config = if flush { null() } else { c"sync=off".as_ptr() };
-        // SAFETY: the session is alive and has a transaction; the configuration is a literal. A commit that fails rolls back.
+        // SAFETY: the session is alive and has a transaction; the configuration is a literal. A
+        // commit that fails rolls back.
         check("committing", unsafe { sys::peers_wt_commit(self.session, config) })
     }
 

@@ -1,10 +1,12 @@
-//! Works on a store until it is killed, and says which commits were acknowledged; or judges what a crash has left.
+//! Works on a store until it is killed, and says which commits were acknowledged; or judges what a
+//! crash has left.
 //!
 //!   survivor make STORE             makes a store on a blank file or device
 //!   survivor work STORE SEED        a line "ack TASK NUMBER" for each commit, on standard output
 //!   survivor judge STORE JOURNAL    whether all of those lines are kept, and nothing in part
 //!
-//! `crates/qpair/tests/qpair/kill.rs` does the same with kills; `guest/tests/power` takes the power away.
+//! `crates/qpair/tests/qpair/kill.rs` does the same with kills; `guest/tests/power` takes the power
+//! away.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr, reason = "a command says what went wrong")]

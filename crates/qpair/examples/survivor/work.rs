@@ -1,8 +1,9 @@
 //! Transactions that can be judged by what is left of them.
 //!
-//! Task `t` makes transactions 1, 2, 3, ... one after the other. Number `n` puts a value that tells `t` and `n` into the tables
-//! `left` and `right`, deletes what number `n - KEPT` put there, writes `n` to `latest` and moves money between two accounts,
-//! each of which counts how often that was done. So after a crash, whatever was lost:
+//! Task `t` makes transactions 1, 2, 3, ... one after the other. Number `n` puts a value that tells
+//! `t` and `n` into the tables `left` and `right`, deletes what number `n - KEPT` put there, writes
+//! `n` to `latest` and moves money between two accounts, each of which counts how often that was
+//! done. So after a crash, whatever was lost:
 //!
 //! - both tables have the same numbers of each task, without a gap, up to what `latest` says;
 //! - no money came or went, and the accounts were touched twice for each transaction;
@@ -90,7 +91,8 @@ fn parse_number(bytes: &[u8]) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// How long a killed process may hold its files; the kernel takes its rings apart in the background.
+/// How long a killed process may hold its files; the kernel takes its rings apart in the
+/// background.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Opens the store that a killed process had open.
@@ -106,8 +108,8 @@ pub(crate) fn open(options: &Options) -> Result<Store> {
     }
 }
 
-/// Opens the store, or makes it, and works until the process ends. `acknowledged` is told each commit after it was
-/// acknowledged, on a worker.
+/// Opens the store, or makes it, and works until the process ends. `acknowledged` is told each
+/// commit after it was acknowledged, on a worker.
 pub(crate) fn work(
     options: &Options,
     seed: u64,

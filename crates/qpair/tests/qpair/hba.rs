@@ -1,8 +1,10 @@
-//! A store on a disk behind a soft HBA: replies are lost, doubled and late, the controller fails and is reset with I/O under way, the disk is
-//! reset, and the power of the disk fails. Every commit that was acknowledged is there afterwards, none in part, and every page is sound.
+//! A store on a disk behind a soft HBA: replies are lost, doubled and late, the controller fails
+//! and is reset with I/O under way, the disk is reset, and the power of the disk fails. Every
+//! commit that was acknowledged is there afterwards, none in part, and every page is sound.
 //!
-//! `QPAIR_HBA_LIVES=500 cargo test -p qpair --test qpair hba` goes on for longer; `QPAIR_HBA_SEED=N` begins with that seed. A seed says what goes
-//! wrong and what a loss of power takes; threads make the order of commands their own, since resets take theirs and real time.
+//! `QPAIR_HBA_LIVES=500 cargo test -p qpair --test qpair hba` goes on for longer;
+//! `QPAIR_HBA_SEED=N` begins with that seed. A seed says what goes wrong and what a loss of power
+//! takes; threads make the order of commands their own, since resets take theirs and real time.
 
 #![allow(
     clippy::unwrap_used,
@@ -107,7 +109,8 @@ fn commits(writers: &[Writer]) -> u64 {
     writers.iter().map(|it| it.acknowledged.load(Ordering::Relaxed)).sum()
 }
 
-/// Resets the controller and the disk until the writers are done, and lets the power fail after some commits in half of the lives.
+/// Resets the controller and the disk until the writers are done, and lets the power fail after
+/// some commits in half of the lives.
 fn disturb(bed: &Bed, at: &Plugged, seed: u64, writers: &[Writer], is_over: &AtomicBool) -> bool {
     let mut random = fastrand::Rng::with_seed(seed);
     // By commits, not by time: a fast machine is not done before.

@@ -1,11 +1,11 @@
-//! A process that works on a real file is killed at any moment, also while it recovers, again and again: every commit that
-//! was acknowledged is there, none in part, and every page is sound.
+//! A process that works on a real file is killed at any moment, also while it recovers, again and
+//! again: every commit that was acknowledged is there, none in part, and every page is sound.
 //!
-//! What this cannot show: the kernel outlives the process, so nothing is proven of flushes. `cargo xtask sim` and
-//! `guest/tests/power` do that.
+//! What this cannot show: the kernel outlives the process, so nothing is proven of flushes.
+//! `cargo xtask sim` and `guest/tests/power` do that.
 //!
-//! `QPAIR_KILL_SECONDS=600 cargo test -p qpair --test qpair kill -- --nocapture` goes on for longer; `QPAIR_KILL_SEED=N` begins with
-//! that seed.
+//! `QPAIR_KILL_SECONDS=600 cargo test -p qpair --test qpair kill -- --nocapture` goes on for
+//! longer; `QPAIR_KILL_SEED=N` begins with that seed.
 
 #![allow(
     clippy::unwrap_used,

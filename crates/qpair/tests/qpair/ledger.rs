@@ -1,4 +1,5 @@
-//! Writers whose commits can be counted again: what a store must have after it lost its drive at any moment.
+//! Writers whose commits can be counted again: what a store must have after it lost its drive at
+//! any moment.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -194,7 +194,8 @@ fn stores_share_the_drivers_that_they_are_given() {
     drop(held);
 }
 
-/// A process that was stopped in the first milliseconds of a store left a file that no process could open, nor make one in.
+/// A process that was stopped in the first milliseconds of a store left a file that no process
+/// could open, nor make one in.
 #[test]
 fn what_the_making_of_a_store_left_is_made_one() {
     let directory = directory();
@@ -247,8 +248,8 @@ fn what_the_making_of_a_store_left_is_made_one() {
 /// Bytes of the files that members and log devices are made as.
 const NEW_BYTES: u64 = (64 << 10) + (2 << 20);
 
-/// What a power cut leaves of devices on which a store with two members and a log device was being made, `changes` writes and flushes after
-/// the beginning; none if it was done before.
+/// What a power cut leaves of devices on which a store with two members and a log device was being
+/// made, `changes` writes and flushes after the beginning; none if it was done before.
 fn cut_while_made(seed: u64, changes: u64) -> (bool, Vec<Vec<u8>>) {
     cut_while_made_over(vec![vec![0; NEW_BYTES as usize]; 3], seed, changes)
 }
@@ -295,8 +296,9 @@ fn cut_while_made_of(
     (power.is_cut(), devices.iter().map(SimDevice::content).collect())
 }
 
-/// The story: a store with a log device was killed while it was made, made again, and killed again before its log device had a superblock of the
-/// second making. That of the first one was taken for the log of another store, and no process could make one there, ever.
+/// The story: a store with a log device was killed while it was made, made again, and killed again
+/// before its log device had a superblock of the second making. That of the first one was taken for
+/// the log of another store, and no process could make one there, ever.
 #[test]
 fn a_store_of_parts_is_made_however_often_its_making_was_cut() {
     let directory = directory();
@@ -337,8 +339,8 @@ fn a_store_of_parts_is_made_however_often_its_making_was_cut() {
 /// What is at the paths of two members and a log device: nothing, or a file with this content.
 type Parts = Vec<Option<Vec<u8>>>;
 
-/// What the parts of a store that is being made look like to the next process, to tell one state from another: the size of each file, which
-/// superblocks are there, and whether anything else is.
+/// What the parts of a store that is being made look like to the next process, to tell one state
+/// from another: the size of each file, which superblocks are there, and whether anything else is.
 type Shape = Vec<Option<(usize, Vec<[u8; 8]>, bool)>>;
 
 fn shape(parts: &Parts) -> Shape {
@@ -359,8 +361,9 @@ fn shape(parts: &Parts) -> Shape {
     parts.iter().map(|content| content.as_ref().map(of)).collect()
 }
 
-/// What a process leaves that goes to make a store of these parts and is killed after any of its steps. The steps from superblocks on are
-/// taken once from all parts of a shape, which `begun` has then.
+/// What a process leaves that goes to make a store of these parts and is killed after any of its
+/// steps. The steps from superblocks on are taken once from all parts of a shape, which `begun` has
+/// then.
 fn cuts_of_a_making(parts: &Parts, begun: &mut HashSet<Shape>, left: &mut Vec<Parts>) {
     const ROOM_BYTES: usize = (64 << 10) + (1 << 20);
     let mut parts = parts.clone();
@@ -394,8 +397,9 @@ fn cuts_of_a_making(parts: &Parts, begun: &mut HashSet<Shape>, left: &mut Vec<Pa
     }
 }
 
-/// A process that was killed twice left a file of the size to which the second one made an empty file grow. No process took that for a
-/// making's: "all zeroes". Here are all states that any number of kills can leave, found from one another.
+/// A process that was killed twice left a file of the size to which the second one made an empty
+/// file grow. No process took that for a making's: "all zeroes". Here are all states that any
+/// number of kills can leave, found from one another.
 #[test]
 fn whatever_kills_leave_of_a_making_is_made_a_store() {
     let directory = directory();
@@ -437,8 +441,8 @@ fn whatever_kills_leave_of_a_making_is_made_a_store() {
     }
 }
 
-/// Zeroes of any size up to that of a new file are a making's beside a superblock that says that a store is being made, and only there. A
-/// file with a byte in it is not.
+/// Zeroes of any size up to that of a new file are a making's beside a superblock that says that a
+/// store is being made, and only there. A file with a byte in it is not.
 #[test]
 fn zeroes_beside_what_is_being_made_are_made_a_store() {
     let directory = directory();
@@ -478,7 +482,8 @@ fn zeroes_beside_what_is_being_made_are_made_a_store() {
     }
 }
 
-/// Wherever the making of a store was cut, a caller that may make one there finishes it, whatever its parts; one that may not is told.
+/// Wherever the making of a store was cut, a caller that may make one there finishes it, whatever
+/// its parts; one that may not is told.
 #[test]
 fn a_store_of_parts_is_made_wherever_its_making_was_cut() {
     let directory = directory();
@@ -555,8 +560,9 @@ fn parts_of_other_stores_are_left_alone() {
     of(["a0", "a1"], "alog").unwrap().close().unwrap();
 }
 
-/// The story: a store with small pages on three files of a file system that does not tell its alignment was refused after each crash ("reading
-/// the log: Invalid argument"): the stripe cut the reads of the log at multiples of the page, which lie off what the file system may want.
+/// The story: a store with small pages on three files of a file system that does not tell its
+/// alignment was refused after each crash ("reading the log: Invalid argument"): the stripe cut the
+/// reads of the log at multiples of the page, which lie off what the file system may want.
 #[test]
 fn small_pages_on_three_members_after_a_kill() {
     let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
@@ -589,7 +595,8 @@ fn small_pages_on_three_members_after_a_kill() {
     }
 }
 
-/// A file that is removed while its store is open goes on until it is closed: a caller that makes a checkpoint or closes it is told.
+/// A file that is removed while its store is open goes on until it is closed: a caller that makes a
+/// checkpoint or closes it is told.
 #[test]
 fn a_file_that_is_removed_while_it_is_open() {
     let directory = directory();
@@ -616,8 +623,9 @@ fn a_file_that_is_removed_while_it_is_open() {
     }
 }
 
-/// A store over several polled drives makes no system call for a read that misses. A worker has an event by which others wake it, and a
-/// thread over several drives once slept whenever there was one: 1.7 calls a lookup, where one drive took none.
+/// A store over several polled drives makes no system call for a read that misses. A worker has an
+/// event by which others wake it, and a thread over several drives once slept whenever there was
+/// one: 1.7 calls a lookup, where one drive took none.
 #[cfg(feature = "drivers")]
 #[test]
 fn a_store_on_polled_drives_makes_no_calls_for_a_lookup() {

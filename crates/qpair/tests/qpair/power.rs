@@ -1,9 +1,11 @@
-//! A store on a soft NVMe drive, through the user-space driver, loses its power at any command: while it works, while it recovers. Every commit
-//! that was acknowledged is there when the power is back, none in part, and every page is sound.
+//! A store on a soft NVMe drive, through the user-space driver, loses its power at any command:
+//! while it works, while it recovers. Every commit that was acknowledged is there when the power is
+//! back, none in part, and every page is sound.
 //!
-//! The drive has a volatile write cache, of which a cut takes each block or not. `QPAIR_POWER_CUTS=500 cargo test -p qpair --test qpair power` goes on
-//! for longer; `QPAIR_POWER_SEED=N` begins with that seed. Threads make the order of commands their own, so a seed says when the power
-//! fails and what is lost, but not what was under way.
+//! The drive has a volatile write cache, of which a cut takes each block or not.
+//! `QPAIR_POWER_CUTS=500 cargo test -p qpair --test qpair power` goes on for longer;
+//! `QPAIR_POWER_SEED=N` begins with that seed. Threads make the order of commands their own, so a
+//! seed says when the power fails and what is lost, but not what was under way.
 
 #![allow(
     clippy::unwrap_used,
@@ -37,7 +39,8 @@ impl Drive {
         Self { soft, wait }
     }
 
-    /// Power is back: the drive as a new driver finds it. It loses its power again at the command of number `cut_after`.
+    /// Power is back: the drive as a new driver finds it. It loses its power again at the command
+    /// of number `cut_after`.
     fn plug_in(&self, seed: u64, cut_after: Option<u64>) -> Arc<dyn BlockDevice> {
         self.soft.insert();
         self.soft.unmap_all();

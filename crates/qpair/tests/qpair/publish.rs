@@ -63,7 +63,8 @@ fn a_published_store_tells_what_it_does_until_it_is_closed() {
     let broken_off = |_, _| ControlFlow::Break(());
     let error = ask_for_backup(socket, Path::new("new"), false, &broken_off).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted);
-    // A client that asks for something else is told so, and one that asks for nothing keeps no other from asking.
+    // A client that asks for something else is told so, and one that asks for nothing keeps no
+    // other from asking.
     let mut stream = UnixStream::connect("s.top.ask").unwrap();
     let _idle = UnixStream::connect("s.top.ask").unwrap();
     stream.write_all(b"backup new relative\n").unwrap();

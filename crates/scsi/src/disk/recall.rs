@@ -61,7 +61,8 @@ impl Recall {
     /// Returns the number of the last look.
     #[inline(always)]
     pub(crate) fn looks(&self) -> u64 {
-        // Acquire: what is sent after this is sent after the flush was done; the partner is `begin_look`.
+        // Acquire: what is sent after this is sent after the flush was done; the partner is
+        // `begin_look`.
         self.looks.load(Ordering::Acquire)
     }
 
@@ -115,7 +116,8 @@ fn missing(channels: &[Weak<Answers>], number: u64) -> usize {
 
 impl Answers {
     fn owes(&self, number: u64) -> bool {
-        // Acquire: what the channel's thread did with what came back is seen by the thread that is told so.
+        // Acquire: what the channel's thread did with what came back is seen by the thread that is
+        // told so.
         self.is_busy.load(Ordering::Acquire) && self.answered.load(Ordering::Acquire) < number
     }
 

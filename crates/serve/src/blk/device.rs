@@ -12,7 +12,8 @@ use crate::disk::Disk;
 use crate::queue::{GuestRing, Served};
 use crate::unit::Unit;
 
-/// Segments of a request's data that the guest is told of. Some front ends have rings of 128 entries, and a request takes two more.
+/// Segments of a request's data that the guest is told of. Some front ends have rings of 128
+/// entries, and a request takes two more.
 const SEG_MAX: u32 = 126;
 /// Most bytes of a discard or of zeroes.
 const DISCARD_BYTES_MAX: u32 = 1 << 31;
@@ -26,7 +27,8 @@ pub(crate) struct Blk {
     pub(crate) disk: Arc<Disk>,
     pub(crate) read_only: bool,
     queues: u16,
-    /// Writes may be answered before they are durable: the guest has set the cache to write back, or has not been asked.
+    /// Writes may be answered before they are durable: the guest has set the cache to write back,
+    /// or has not been asked.
     write_back: Arc<AtomicBool>,
     /// The size that the front end was told.
     size_bytes: AtomicU64,

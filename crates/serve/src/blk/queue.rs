@@ -239,7 +239,8 @@ impl Chain {
         let mut bytes = [0; Header::BYTES];
         let mut header = take(memory, named, &mut bytes).then(|| Header::decode(&bytes));
         let is_in = named.iter().any(|named| named.is_written && named.len > 0);
-        // Of a request with both, what it has to say is data of neither; with IN it is refused as too much.
+        // Of a request with both, what it has to say is data of neither; with IN it is refused as
+        // too much.
         let data_bytes = segments_of(memory, named, is_in, segments);
         if data_bytes.is_none()
             || is_in && named.iter().any(|named| !named.is_written && named.len > 0)

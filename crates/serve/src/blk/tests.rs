@@ -226,7 +226,8 @@ fn indirect_tables() {
     assert!(queue.stop().is_broken);
 }
 
-/// Heads twice, indexes too far ahead, chains without a status: the ring is given up, and what was under way before is answered.
+/// Heads twice, indexes too far ahead, chains without a status: the ring is given up, and what was
+/// under way before is answered.
 #[test]
 fn a_ring_that_makes_no_sense_is_given_up() {
     type Damage = fn(&mut Guest);
@@ -263,7 +264,8 @@ fn a_ring_that_makes_no_sense_is_given_up() {
     }
 }
 
-/// What was under way when a target ended is done by the next one, once, in its order; what it had published is not done again.
+/// What was under way when a target ended is done by the next one, once, in its order; what it had
+/// published is not done again.
 #[test]
 fn requests_survive_the_target() {
     let mut guest = Guest::new(ram());
@@ -294,7 +296,8 @@ fn requests_survive_the_target() {
     assert_eq!(guest.get(DATA_AT + 8192, 1024), [[1; 512], [4; 512]].concat());
 }
 
-/// Requests that go in parts, more of them than the channel takes, and lists that the device does not take as they lie.
+/// Requests that go in parts, more of them than the channel takes, and lists that the device does
+/// not take as they lie.
 #[test]
 fn a_device_that_is_narrow() {
     let inner = ram();
@@ -330,8 +333,9 @@ fn a_device_that_is_narrow() {
     assert_eq!(guest.blk.disk.counters.bounced.load(Ordering::Relaxed), 4);
 }
 
-/// The story: a list whose segments all begin on the alignment and hold whole blocks was handed on as it is, and its second part, cut at the
-/// longest transfer, began inside a segment, off the alignment: the device refused it.
+/// The story: a list whose segments all begin on the alignment and hold whole blocks was handed on
+/// as it is, and its second part, cut at the longest transfer, began inside a segment, off the
+/// alignment: the device refused it.
 #[test]
 fn a_list_that_is_cut_off_the_alignment() {
     let aligned = SimOptions {
@@ -405,7 +409,8 @@ fn a_device_that_fails() {
     assert_eq!(guest.blk.disk.counters.errors.load(Ordering::Relaxed), 2);
 }
 
-/// Whatever stands in descriptors and headers, the queue neither panics nor touches what is not the guest's, and a queue after it works.
+/// Whatever stands in descriptors and headers, the queue neither panics nor touches what is not the
+/// guest's, and a queue after it works.
 #[test]
 fn rings_of_random_bytes() {
     for seed in 0..200 {

@@ -1,6 +1,7 @@
 //! The endpoint: each request is answered with one look, and the connection ends.
 //!
-//! One client at a time, for a second at most: a client that holds a connection open holds up no other for longer.
+//! One client at a time, for a second at most: a client that holds a connection open holds up no
+//! other for longer.
 
 use std::fmt;
 use std::io::{self, Read, Write};

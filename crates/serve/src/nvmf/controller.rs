@@ -1,7 +1,8 @@
-//! A controller of a subsystem, as a worker turns it: its socket, its queues, and a channel to each of its namespaces.
+//! A controller of a subsystem, as a worker turns it: its socket, its queues, and a channel to each
+//! of its namespaces.
 //!
-//! Invariant: the client is heard, admin commands are executed, and namespaces and channels change only while no command is under way. While
-//! one of these waits, no more commands are taken.
+//! Invariant: the client is heard, admin commands are executed, and namespaces and channels change
+//! only while no command is under way. While one of these waits, no more commands are taken.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -32,12 +33,14 @@ const RANGE_BYTES_MAX: u64 = 1 << 31;
 const COMMANDS: u16 = 256;
 /// Turns between two looks at the socket, as long as there is other work.
 const SOCKET_TURNS: u32 = 1024;
-/// Turns in which the socket is looked at each time, after it had something: registers are accessed one after the other.
+/// Turns in which the socket is looked at each time, after it had something: registers are accessed
+/// one after the other.
 const TALK_TURNS: u32 = 256;
 /// The same, after it has asked to be rung.
 const RING_TURNS: u32 = 16;
-/// Naps of one whose driver may ring doorbells that the controller is not told of: a part of the time that it has been idle. So what comes
-/// then waits for no more than 1/64 of the pause before it, and a long pause costs next to nothing.
+/// Naps of one whose driver may ring doorbells that the controller is not told of: a part of the
+/// time that it has been idle. So what comes then waits for no more than 1/64 of the pause before
+/// it, and a long pause costs next to nothing.
 const NAP_PART: u32 = 64;
 const NAP_MIN: Duration = Duration::from_micros(20);
 const NAP_MAX: Duration = Duration::from_millis(8);
@@ -64,7 +67,8 @@ pub(crate) struct Controller {
     has_news: bool,
     turns: u32,
     talk_turns: u32,
-    /// Since when it is idle, if its driver may ring doorbells that wake no thread: it is to be turned now and then.
+    /// Since when it is idle, if its driver may ring doorbells that wake no thread: it is to be
+    /// turned now and then.
     idle_at: Option<Instant>,
     /// The descriptors that it sleeps for: sockets, channels, and other versions.
     set: OwnedFd,
@@ -379,7 +383,8 @@ impl Operations {
                 // The driver may try again: what is short now may be there later.
                 let mut lane =
                     Lane::open(&namespace.disk, arena, COMMANDS).map_err(|_| IoError::NO_THREAD)?;
-                // It is to be asked for before the first request; that there is none is seen again before a sleep.
+                // It is to be asked for before the first request; that there is none is seen again
+                // before a sleep.
                 let _ = lane.completion_fd();
                 Ok(place.insert(lane))
             }

@@ -26,7 +26,8 @@ pub(crate) struct Transport {
     pub(crate) mdts: u8,
     /// No driver maps doorbells: each that is rung is a message.
     pub(crate) trap_doorbells: bool,
-    /// Drivers are offered doorbells in their own memory, unless the target polls: then it looks at mapped ones.
+    /// Drivers are offered doorbells in their own memory, unless the target polls: then it looks at
+    /// mapped ones.
     pub(crate) shadow_doorbells: bool,
 }
 
@@ -155,7 +156,8 @@ impl Nvmf {
     /// Gives a disk a number: the one that is asked for, or the first that is free.
     ///
     /// # Errors
-    /// `NotFound`, `Exists` for a number that is taken, `Invalid` for one that is none, `NoSpace` if all are taken.
+    /// `NotFound`, `Exists` for a number that is taken, `Invalid` for one that is none, `NoSpace`
+    /// if all are taken.
     pub(crate) fn add(
         &mut self,
         nqn: &str,
@@ -200,10 +202,12 @@ impl Nvmf {
         Ok(namespace.disk)
     }
 
-    /// Puts a controller on a worker, for the drivers that come to the socket at `path`: one at a time.
+    /// Puts a controller on a worker, for the drivers that come to the socket at `path`: one at a
+    /// time.
     ///
     /// # Errors
-    /// `NotFound` without the subsystem, `Invalid` without a transport, `Exists` for an address that is in use; what binding the socket says.
+    /// `NotFound` without the subsystem, `Invalid` without a transport, `Exists` for an address
+    /// that is in use; what binding the socket says.
     pub(crate) fn listen(&mut self, nqn: &str, address: &str, path: &Path) -> Result<()> {
         let transport = self.transport.ok_or_else(|| {
             Error::new(ErrorKind::Invalid, "there is no transport of the type VFIOUSER")

@@ -1,6 +1,7 @@
 //! A subsystem: namespaces, which are disks of the target, and controllers that all have them.
 //!
-//! Invariant: a disk that a controller has a channel to is a namespace's, or [`Subsystem::settle`] has not returned since it was one.
+//! Invariant: a disk that a controller has a channel to is a namespace's, or [`Subsystem::settle`]
+//! has not returned since it was one.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -108,7 +109,8 @@ impl Subsystem {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Changes its namespaces, and waits until all controllers work with the others and have nothing under way on what has gone.
+    /// Changes its namespaces, and waits until all controllers work with the others and have
+    /// nothing under way on what has gone.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Vec<Namespace>)) {
         let version = {
             let mut namespaces = locked(&self.namespaces);

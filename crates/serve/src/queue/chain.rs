@@ -24,7 +24,8 @@ pub(crate) fn take(memory: &GuestMemory, named: &mut [Named], into: &mut [u8]) -
     false
 }
 
-/// Appends the segments of what the device writes, or of what it reads: how many bytes that is; `None`: some are nowhere.
+/// Appends the segments of what the device writes, or of what it reads: how many bytes that is;
+/// `None`: some are nowhere.
 #[inline]
 pub(crate) fn segments_of(
     memory: &GuestMemory,

@@ -7,8 +7,9 @@
 //! 16 + 16 * head: 0 under way u8   6 next u16   8 counter u64
 //! ```
 //!
-//! Heads that are given back are put on a list before the used index is published, and are cleared afterwards: a back end that finds the two
-//! used indexes apart knows how many of the list were published and not cleared.
+//! Heads that are given back are put on a list before the used index is published, and are cleared
+//! afterwards: a back end that finds the two used indexes apart knows how many of the list were
+//! published and not cleared.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -42,7 +43,8 @@ pub(crate) struct Inflight {
 }
 
 impl Inflight {
-    /// The part of queue `number` among parts for `size` heads each; `None`: it is not in the region.
+    /// The part of queue `number` among parts for `size` heads each; `None`: it is not in the
+    /// region.
     pub(crate) fn new(mapping: Arc<Mapping>, number: u16, size: u16) -> Option<Self> {
         let start = usize::from(number) * bytes_of(size);
         let fits = start + bytes_of(size) <= mapping.bytes().len();
@@ -54,7 +56,8 @@ impl Inflight {
         self.start + HEADER_BYTES + HEAD_BYTES * usize::from(head)
     }
 
-    /// Finds what was under way when the used index was `used`, in the order in which it was taken. A part that is new is made ready.
+    /// Finds what was under way when the used index was `used`, in the order in which it was taken.
+    /// A part that is new is made ready.
     pub(crate) fn recover(&mut self, used: u16) -> Vec<u16> {
         let bytes = self.mapping.bytes();
         let is_new = bytes.load_u16(self.start + VERSION_AT) != VERSION
@@ -149,8 +152,8 @@ mod tests {
         assert_eq!(again(&mapping).recover(0xFFFF), [5, 7, 0, 2]);
     }
 
-    /// It ends at each step between giving three back and having noted that they are published: they are either all under way, and are given
-    /// back again, or none is.
+    /// It ends at each step between giving three back and having noted that they are published:
+    /// they are either all under way, and are given back again, or none is.
     #[test]
     fn an_end_within_a_batch_gives_each_back_once() {
         for published in [false, true] {

@@ -1,7 +1,7 @@
 //! The way of a queue's requests to a block device, and back.
 //!
-//! Invariant: a head has a transfer from [`Lane::begin`] until its end is told; exactly then one request with its number as tag is in the
-//! channel or in `parked`, or the head is in `waiting`.
+//! Invariant: a head has a transfer from [`Lane::begin`] until its end is told; exactly then one
+//! request with its number as tag is in the channel or in `parked`, or the head is in `waiting`.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -15,9 +15,11 @@ use qpair_block::{
 
 use crate::disk::Disk;
 
-/// Segments of a request's data at most: those that guests are told of, and more at the ends of regions.
+/// Segments of a request's data at most: those that guests are told of, and more at the ends of
+/// regions.
 pub(crate) const SEGMENTS_MAX: usize = 256;
-/// Blocks that requests are copied through whose segments do not lie as the device wants them, and bytes of each.
+/// Blocks that requests are copied through whose segments do not lie as the device wants them, and
+/// bytes of each.
 const BOUNCES: u32 = 4;
 const BOUNCE_BYTES_MAX: u32 = 1 << 20;
 
@@ -43,7 +45,8 @@ struct Transfer {
     job: Job,
     /// Bytes of it that are done.
     done_bytes: u32,
-    /// It goes through a block: data that does not lie as the device wants it, or zeroes that the device does not write by itself.
+    /// It goes through a block: data that does not lie as the device wants it, or zeroes that the
+    /// device does not write by itself.
     bounced: bool,
     /// The data, if it is not under way.
     list: Option<Buffer>,
@@ -61,7 +64,8 @@ impl Transfer {
     }
 }
 
-/// Whether all parts of a list lie as the device wants them. A part may begin inside a segment, off the alignment on which that begins.
+/// Whether all parts of a list lie as the device wants them. A part may begin inside a segment, off
+/// the alignment on which that begins.
 #[inline]
 fn takes_parts(info: &DeviceInfo, list: &Buffer, len_bytes: u32) -> bool {
     let most = info.transfer_bytes_max;
@@ -92,7 +96,8 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Opens a channel on the calling thread, for a queue of `size` heads whose lists are of `arena`.
+    /// Opens a channel on the calling thread, for a queue of `size` heads whose lists are of
+    /// `arena`.
     ///
     /// # Errors
     /// What the device says.
@@ -132,7 +137,8 @@ impl Lane {
         self.busy
     }
 
-    /// Descriptor that polls readable when the channel may have something; `None`: nothing of it is ever waited for.
+    /// Descriptor that polls readable when the channel may have something; `None`: nothing of it is
+    /// ever waited for.
     pub(crate) fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
         let completion = self.channel.completion_fd()?;
         self.is_told = completion.is_some();
@@ -170,7 +176,8 @@ impl Lane {
         self.go_on(head);
     }
 
-    /// Submits the next part of a job: as much as the device takes at once, or as a block holds that it is copied through.
+    /// Submits the next part of a job: as much as the device takes at once, or as a block holds
+    /// that it is copied through.
     fn go_on(&mut self, head: u16) {
         let info = self.disk.device.info();
         let Some(transfer) = &mut self.transfers[usize::from(head)] else { return };
@@ -261,7 +268,8 @@ impl Lane {
         } else if buffer.is_some() {
             transfer.list = buffer;
         }
-        // What lies below the device may know no zeroes, a file system say: nothing was written then.
+        // What lies below the device may know no zeroes, a file system say: nothing was written
+        // then.
         let is_refused = op == Op::WriteZeroes
             && result.is_err_and(|error| error.kind == ErrorKind::Unsupported);
         if is_refused {

@@ -1,4 +1,5 @@
-//! Queues of a guest's devices: a ring in the guest's memory, and what is done with what comes by it.
+//! Queues of a guest's devices: a ring in the guest's memory, and what is done with what comes by
+//! it.
 //!
 //! [`Served`] is the life of a queue on its worker, the same for each kind of device; [`Verbs`] what is done with a chain. A [`Lane`] is the way
 //! to a block device and back.
@@ -51,7 +52,8 @@ pub(crate) trait Verbs {
     #[inline]
     fn published(&mut self, _is_called: bool) {}
 
-    /// It is about to sleep: descriptors that poll readable without a reason come to rest. False: there is something to do.
+    /// It is about to sleep: descriptors that poll readable without a reason come to rest. False:
+    /// there is something to do.
     fn rest(&mut self) -> bool {
         true
     }

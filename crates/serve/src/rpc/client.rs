@@ -52,7 +52,8 @@ impl Client {
         self.incoming.len()
     }
 
-    /// Whether the client has to do something soon. If others wait to be let in, one that has never asked has to ask.
+    /// Whether the client has to do something soon. If others wait to be let in, one that has never
+    /// asked has to ask.
     pub(super) fn is_busy(&self, others_wait: bool) -> bool {
         self.has_answers() || !self.incoming.is_empty() || (others_wait && !self.is_known)
     }
@@ -64,7 +65,8 @@ impl Client {
         }
         let mut part = [0; 4096];
         while !self.ends && self.outgoing.len() < ANSWER_BYTES_MAX {
-            // What is whole is answered before more is taken: so there is never more than one request and a part.
+            // What is whole is answered before more is taken: so there is never more than one
+            // request and a part.
             match self.stream.read(&mut part) {
                 Ok(0) => self.ends = true,
                 Ok(count) => {

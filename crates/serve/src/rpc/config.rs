@@ -1,7 +1,9 @@
-//! A configuration: calls that make things, and the difference between those of a file and those whose effect is there.
+//! A configuration: calls that make things, and the difference between those of a file and those
+//! whose effect is there.
 //!
 //! Invariants:
-//! - nothing has changed when [`Manager::apply`] fails: what it had made is undone, and what it had undone is made again;
+//! - nothing has changed when [`Manager::apply`] fails: what it had made is undone, and what it had
+//!   undone is made again;
 //! - what a client has made is not taken away because a file does not have it.
 
 use std::collections::BTreeSet;
@@ -86,7 +88,8 @@ fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
     Some((undo, Value::Object(named)))
 }
 
-/// Whether the names in a call's parameters are of what is there already: it makes nothing that has a name.
+/// Whether the names in a call's parameters are of what is there already: it makes nothing that has
+/// a name.
 fn is_about(method: &str) -> bool {
     matches!(method, "bdev_set_qos_limit" | "vhost_scsi_controller_add_target")
 }
@@ -138,11 +141,13 @@ fn uses(call: &Call, makes: &impl Fn(&str) -> bool) -> bool {
 }
 
 impl Manager {
-    /// Makes the target have what these calls make: what is new is made, what they do not have any more is undone, what has changed is
-    /// undone and made anew; all else is left as it is, and so is what clients have made.
+    /// Makes the target have what these calls make: what is new is made, what they do not have any
+    /// more is undone, what has changed is undone and made anew; all else is left as it is, and so
+    /// is what clients have made.
     ///
     /// # Errors
-    /// All that is wrong with them; nothing has changed then. A disk that is to go while a guest has it is one thing that is.
+    /// All that is wrong with them; nothing has changed then. A disk that is to go while a guest
+    /// has it is one thing that is.
     pub fn apply(&self, wanted: &[ConfigCall]) -> Result<ConfigChange, Vec<ConfigFault>> {
         let _alone = self.alone();
         let mut faults = Vec::new();

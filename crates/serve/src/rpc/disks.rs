@@ -1,7 +1,8 @@
 //! Disks of the command line: ordinary devices, each with a socket of its own by default.
 //!
-//! Invariant: the default socket goes when a call takes the device, unless a front end is connected to it, and is there again if the call
-//! fails. Neither the device nor its socket is a call, so a saved configuration goes with the same command line.
+//! Invariant: the default socket goes when a call takes the device, unless a front end is connected
+//! to it, and is there again if the call fails. Neither the device nor its socket is a call, so a
+//! saved configuration goes with the same command line.
 
 use std::sync::Arc;
 
@@ -42,7 +43,8 @@ fn texts<'v>(value: &'v Value, into: &mut Vec<&'v str>) {
 }
 
 impl Manager {
-    /// Makes an opened disk a device, and serves it at the socket `NAME.sock` until a call takes it.
+    /// Makes an opened disk a device, and serves it at the socket `NAME.sock` until a call takes
+    /// it.
     ///
     /// # Errors
     /// `Exists` for a name that is taken; what binding the socket says.

@@ -1,6 +1,7 @@
 //! What calls work on: devices, what is served, and the calls that made them.
 //!
-//! Invariant: `calls` are those whose effect is still there, in an order in which they can be made again.
+//! Invariant: `calls` are those whose effect is still there, in an order in which they can be made
+//! again.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

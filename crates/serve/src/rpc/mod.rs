@@ -1,4 +1,5 @@
-//! JSON-RPC 2.0 on a Unix socket, with the names, parameters and errors of SPDK's, so that its client drives it.
+//! JSON-RPC 2.0 on a Unix socket, with the names, parameters and errors of SPDK's, so that its
+//! client drives it.
 
 mod carved;
 mod client;

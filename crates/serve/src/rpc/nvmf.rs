@@ -107,7 +107,8 @@ pub(super) fn nvmf_create_subsystem(manager: &Manager, mut params: Params) -> Re
     let nqn = params.name("nqn")?;
     let (serial, model) = (params.text("serial_number")?, params.text("model_number")?);
     let most = params.number("max_namespaces")?;
-    // A driver that reaches a controller's socket may have the controller: over vfio-user a driver has no name.
+    // A driver that reaches a controller's socket may have the controller: over vfio-user a driver
+    // has no name.
     let any_host = params.flag("allow_any_host")?;
     params.finish()?;
     let most = within("max_namespaces", most, NAMESPACES, [1, NAMESPACES_MAX])?;

@@ -1,6 +1,7 @@
 //! What each method takes, and the pages that say so.
 //!
-//! Invariant: a call is checked against this table before its method runs, so a parameter that is not in it reaches no method.
+//! Invariant: a call is checked against this table before its method runs, so a parameter that is
+//! not in it reaches no method.
 
 use std::fmt::Write as _;
 
@@ -759,8 +760,9 @@ mod tests {
     use crate::rpc::Manager;
     use crate::target::{Target, TargetOptions};
 
-    /// Every parameter of the table is read by its method, as what the table says: another type is refused by its name. The other way round
-    /// needs no test, as a parameter that is not in the table reaches no method.
+    /// Every parameter of the table is read by its method, as what the table says: another type is
+    /// refused by its name. The other way round needs no test, as a parameter that is not in the
+    /// table reaches no method.
     #[test]
     fn methods_read_what_the_table_has() {
         let names: Vec<_> = SCHEMAS.iter().map(|schema| schema.method).collect();

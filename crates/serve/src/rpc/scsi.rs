@@ -1,7 +1,7 @@
 //! SCSI hosts that this process drives itself, and disks of other vhost-user back ends.
 //!
-//! Invariant: a unit that has gone and that nothing claims is no device any more. One that is claimed stays, and fails its requests, until
-//! nothing claims it or it is back.
+//! Invariant: a unit that has gone and that nothing claims is no device any more. One that is
+//! claimed stays, and fails its requests, until nothing claims it or it is back.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -118,7 +118,8 @@ impl AttachedScsi {
 }
 
 impl Manager {
-    /// Looks after SCSI hosts: units that came become devices, and those of units that went go. To be called now and then.
+    /// Looks after SCSI hosts: units that came become devices, and those of units that went go. To
+    /// be called now and then.
     pub fn look_after(&self) {
         // A call is under way: the next look has the same news.
         let Ok(_alone) = self.try_alone() else { return };

@@ -1,8 +1,10 @@
 //! The socket: clients, which one thread serves in turn.
 //!
 //! Invariants:
-//! - a client that sends whole requests and takes its answers is never closed from here, however many others keep half of one: those go first;
-//! - what all clients have sent of unfinished requests has at most [`RpcLimits::unfinished_bytes_max`] bytes.
+//! - a client that sends whole requests and takes its answers is never closed from here, however
+//!   many others keep half of one: those go first;
+//! - what all clients have sent of unfinished requests has at most
+//!   [`RpcLimits::unfinished_bytes_max`] bytes.
 //!
 //! Calls are made one after the other anyway, so more threads would answer no sooner.
 
@@ -138,7 +140,8 @@ impl Serving {
         }
     }
 
-    /// Sleeps until a client or the stop has something, a client is late, or one more comes; who has something, and whether one comes.
+    /// Sleeps until a client or the stop has something, a client is late, or one more comes; who
+    /// has something, and whether one comes.
     fn wait(&self, stop: &Stop) -> (Vec<u64>, bool) {
         let numbers: Vec<u64> = self.clients.keys().copied().collect();
         let is_full = self.clients.len() >= self.limits.clients_max;
@@ -191,7 +194,8 @@ impl Serving {
         }
     }
 
-    /// Ends clients that are late with a request or an answer, and those whose unfinished requests have too many bytes: the oldest first.
+    /// Ends clients that are late with a request or an answer, and those whose unfinished requests
+    /// have too many bytes: the oldest first.
     fn send_away(&mut self, ready: &[u64], comes: bool) {
         let is_full = comes && self.clients.len() >= self.limits.clients_max;
         let patience = self.patience(is_full);

@@ -1,4 +1,5 @@
-//! From commands that read and write blocks to jobs for a device, and from how these end to sense data.
+//! From commands that read and write blocks to jobs for a device, and from how these end to sense
+//! data.
 
 use qpair_block::{ErrorKind, IoError, Op};
 use qpair_scsi_wire::command::Range;
@@ -24,11 +25,13 @@ pub(super) enum Plan {
     Nothing,
     /// Data is moved by the job.
     Move(Job),
-    /// Jobs without data, one after the other from the last on; how many bytes of parameters were taken.
+    /// Jobs without data, one after the other from the last on; how many bytes of parameters were
+    /// taken.
     Jobs(Vec<Job>, u32),
 }
 
-/// Makes the plan of a command. `take` has the first bytes of what the initiator sends; false: it sends fewer.
+/// Makes the plan of a command. `take` has the first bytes of what the initiator sends; false: it
+/// sends fewer.
 ///
 /// # Errors
 /// What is wrong with the command.

@@ -55,7 +55,8 @@ struct Slot {
     place: Option<Head>,
     /// The target and the command's name among those of the driver, of one that is with a lane.
     under_way: Option<(u8, u64)>,
-    /// Bytes of data that there is memory for, those that move if all goes well, and whether they go to the guest.
+    /// Bytes of data that there is memory for, those that move if all goes well, and whether they
+    /// go to the guest.
     data_bytes: u32,
     moves_bytes: u32,
     is_in: bool,
@@ -70,7 +71,8 @@ struct Slot {
 struct Berth {
     /// `None`: the device gave no channel.
     lane: Option<Lane>,
-    // After the lane: the code that waits for the hold may do with the device what no channel may see.
+    // After the lane: the code that waits for the hold may do with the device what no channel may
+    // see.
     hold: Hold,
     is_leaving: bool,
 }
@@ -138,7 +140,8 @@ impl RequestVerbs {
         Ok(verbs)
     }
 
-    /// Has a berth for each target that there is now, and for no other for longer than its commands take.
+    /// Has a berth for each target that there is now, and for no other for longer than its commands
+    /// take.
     #[cold]
     fn moor(&mut self) {
         for (berth, unit) in self.berths.iter_mut().zip(self.controller.units_now()) {
@@ -174,7 +177,8 @@ impl RequestVerbs {
                     continue;
                 }
                 if let Ok(Some(fd)) = lane.completion_fd() {
-                    // Others may have the same open file, so closing it takes nothing out of the set.
+                    // Others may have the same open file, so closing it takes nothing out of the
+                    // set.
                     let _ = epoll::delete(&self.set, fd);
                 }
             }

@@ -32,7 +32,8 @@ use crate::queue::rig::{MEMORY_BYTES, Memory, Narrow, Ring, SIZE, ram};
 use crate::queue::{Inflight, RingOptions, inflight_bytes};
 use crate::unit::Unit;
 
-/// Where commands, responses, tasks, their answers and events lie, by head; those of the second request queue after those of the first.
+/// Where commands, responses, tasks, their answers and events lie, by head; those of the second
+/// request queue after those of the first.
 const COMMANDS_AT: u64 = 0x8000;
 const RESPONSES_AT: u64 = 0xA000;
 const TASKS_AT: u64 = 0xC000;
@@ -599,7 +600,8 @@ impl IoChannel for GateChannel {
     }
 }
 
-/// A task ends what it is about, in all queues, and is answered afterwards; nothing else ends by it.
+/// A task ends what it is about, in all queues, and is answered afterwards; nothing else ends by
+/// it.
 #[test]
 fn tasks_end_commands() {
     let (gate, other) = (Gate::new(), Gate::new());
@@ -790,7 +792,8 @@ fn targets_come_and_go_while_they_are_used() {
     assert!(told.len() < 21 && told.iter().any(|it| it.kind & event::MISSED != 0), "{told:?}");
 }
 
-/// Heads twice, indexes too far ahead, chains without a response: the ring is given up, others go on.
+/// Heads twice, indexes too far ahead, chains without a response: the ring is given up, others go
+/// on.
 #[test]
 fn rings_that_make_no_sense_are_given_up() {
     type Damage = fn(&mut Host);
@@ -861,7 +864,8 @@ fn commands_survive_the_target() {
     assert_eq!(queue.stop().taken, 2);
 }
 
-/// Whatever stands in descriptors, commands and tasks, the queues neither panic nor touch what is not the guest's, and end.
+/// Whatever stands in descriptors, commands and tasks, the queues neither panic nor touch what is
+/// not the guest's, and end.
 #[test]
 fn rings_of_random_bytes() {
     for seed in 0..200 {

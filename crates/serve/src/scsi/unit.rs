@@ -13,7 +13,8 @@ use crate::bdevs::hash;
 use crate::disk::Disk;
 
 const PRODUCT: &str = "DISK";
-/// What a unit does without: the first if its device knows no discards, the last two if it knows no write-zeroes, and what is between always.
+/// What a unit does without: the first if its device knows no discards, the last two if it knows no
+/// write-zeroes, and what is between always.
 const WITHOUT: [u8; 7] = [
     opcode::UNMAP,
     opcode::VERIFY_10,

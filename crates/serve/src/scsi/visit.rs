@@ -1,7 +1,8 @@
 //! Tasks go from the control queue to all request queues, and each of these ends what it has.
 //!
-//! Protocol: the control queue posts a visit to each member ([`Member::post`]) and wakes it. A member looks at it once it has taken all that the
-//! guest had made available, so that no command that came before the task escapes it; and ends it when those of its commands that the task is
+//! Protocol: the control queue posts a visit to each member ([`Member::post`]) and wakes it. A
+//! member looks at it once it has taken all that the guest had made available, so that no command
+//! that came before the task escapes it; and ends it when those of its commands that the task is
 //! about have been given back, which the guest sees before it sees the end of the task.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -160,7 +160,8 @@ fn limits_and_targets_are_made_and_undone() {
     second[2] = limit("B", 1000);
     manager.apply(&calls(&second)).unwrap();
     assert_eq!((limit_of("A"), limit_of("B")), (None, Some(1000)));
-    // A has another size, while a guest has the host: its target goes and comes, and so does its limit.
+    // A has another size, while a guest has the host: its target goes and comes, and so does its
+    // limit.
     second[2] = limit("A", 2000);
     manager.apply(&calls(&second)).unwrap();
     let guest = UnixStream::connect(folder.path().join("s")).unwrap();

@@ -1,4 +1,5 @@
-//! The target from outside: its faces, its methods, its configuration. `hostile` and `idle` count what a process has, and have one each.
+//! The target from outside: its faces, its methods, its configuration. `hostile` and `idle` count
+//! what a process has, and have one each.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, IoChannel, Result};
 
-/// As the device below, but for what it says of itself: it takes less at once, wants memory aligned, or knows fewer verbs.
+/// As the device below, but for what it says of itself: it takes less at once, wants memory
+/// aligned, or knows fewer verbs.
 #[derive(Debug)]
 pub(crate) struct Narrow {
     pub(crate) info: DeviceInfo,

@@ -99,7 +99,8 @@ fn our_driver_on_our_target() {
     }
 }
 
-/// What devices want of memory is not what drivers have, and what drivers send at once is more than devices take.
+/// What devices want of memory is not what drivers have, and what drivers send at once is more than
+/// devices take.
 #[test]
 fn data_are_copied_and_cut_where_they_must_be() {
     let of_inner = ram();
@@ -146,7 +147,8 @@ fn done<const N: usize>(device: &impl BlockDevice, requests: [Request; N]) {
     }
 }
 
-/// Identify Controller speaks for all namespaces: zeroes are written on each of them, and deallocation is advice where a device knows none.
+/// Identify Controller speaks for all namespaces: zeroes are written on each of them, and
+/// deallocation is advice where a device knows none.
 #[test]
 fn verbs_that_a_device_lacks() {
     let faulty = |discards, writes_zeroes| {
@@ -182,7 +184,8 @@ fn verbs_that_a_device_lacks() {
         assert!(read[..zeroes_at].iter().chain(&read[zeroes_end..]).all(|byte| *byte == 7));
         // Twice three writes; before them it is asked until it has refused.
         assert_eq!(control.seen(Op::Write) - before, asked + 2 * 3);
-        // Another device that deallocates: all may be asked, and one that does not succeeds in doing nothing.
+        // Another device that deallocates: all may be asked, and one that does not succeeds in
+        // doing nothing.
         rig.ok("bdev_malloc_create", json!({"name": "M", "num_blocks": 256, "block_size": 4096}));
         rig.ok("nvmf_subsystem_add_ns", namespace("M"));
         drop((channel, device, controller));
@@ -311,7 +314,8 @@ fn errors_of_devices_reach_the_driver() {
     assert_eq!(channel.write(0, &bytes).unwrap_err().kind(), ErrorKind::ReadOnly);
 }
 
-/// Commands that take their time complete by themselves, the worker does other things meanwhile, and a reset waits for them.
+/// Commands that take their time complete by themselves, the worker does other things meanwhile,
+/// and a reset waits for them.
 #[test]
 fn slow_devices_hold_nobody_up() {
     let mut rig = Rig::start(&ram());
@@ -433,7 +437,8 @@ fn a_subsystem_goes_with_all_that_it_has() {
     rig.ok("nvmf_create_subsystem", json!({"nqn": NQN}));
 }
 
-/// A driver that sends whatever it likes, in the middle of which it closes its memory, deletes its queues, and goes.
+/// A driver that sends whatever it likes, in the middle of which it closes its memory, deletes its
+/// queues, and goes.
 fn hostile(path: &Path, random: &mut fastrand::Rng) {
     let client = connect(path);
     let arena =
@@ -627,8 +632,8 @@ impl Bursts {
     }
 }
 
-/// A controller whose driver does nothing sleeps until it is rung. It once looked a thousand times a second, since no thread is woken by
-/// doorbells that are mapped.
+/// A controller whose driver does nothing sleeps until it is rung. It once looked a thousand times
+/// a second, since no thread is woken by doorbells that are mapped.
 #[test]
 fn an_idle_controller_sleeps_until_it_is_rung() {
     for wait in [WaitMode::Poll, WaitMode::Sleep] {
@@ -661,9 +666,11 @@ fn an_idle_controller_sleeps_until_it_is_rung() {
     }
 }
 
-/// No wake-up is lost, however a load stops and starts: a command that was not seen would end by its time-out, with an error.
+/// No wake-up is lost, however a load stops and starts: a command that was not seen would end by
+/// its time-out, with an error.
 ///
-/// `QPAIR_DOORBELL_SECONDS=3600 QPAIR_DOORBELL_SEED=N cargo test -p qpair-serve --test serve stops_and_starts -- --nocapture` goes on for longer.
+/// `QPAIR_DOORBELL_SECONDS=3600 QPAIR_DOORBELL_SEED=N cargo test -p qpair-serve --test serve stops_and_starts -- --nocapture`
+/// goes on for longer.
 #[test]
 fn a_load_stops_and_starts() {
     let number = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();

@@ -1,4 +1,5 @@
-//! A SCSI host over its socket: queues that sleep are woken by kicks, by targets that come and go, and by tasks.
+//! A SCSI host over its socket: queues that sleep are woken by kicks, by targets that come and go,
+//! and by tasks.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

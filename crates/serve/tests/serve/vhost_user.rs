@@ -1,4 +1,5 @@
-//! The target and the front end of this project against each other, and the front end against QEMU's storage daemon.
+//! The target and the front end of this project against each other, and the front end against
+//! QEMU's storage daemon.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "skips are reported")]
@@ -160,7 +161,8 @@ fn our_front_end_on_qemu() {
     conforms(&path);
 }
 
-/// Writes blocks with their round's stamp, many at a time, and then reads all of them. Nothing may fail.
+/// Writes blocks with their round's stamp, many at a time, and then reads all of them. Nothing may
+/// fail.
 fn hammer(device: &dyn BlockDevice, rounds: u64, mut at_round: impl FnMut(u64)) {
     const BLOCKS: u64 = 64;
     let arena = Arena::new(4096, 16, device.info().arena_options()).unwrap();

@@ -38,7 +38,8 @@ pub struct Options {
     /// Begin no run after so many seconds; 0: no limit
     #[arg(long, default_value_t = 0)]
     seconds: u64,
-    /// After the runs, kill a process that runs transactions so many times, and judge what it acknowledged and what is found
+    /// After the runs, kill a process that runs transactions so many times, and judge what it
+    /// acknowledged and what is found
     #[arg(long, default_value_t = 0)]
     kills: u64,
     /// Plant this bug in the store; a run must be bad

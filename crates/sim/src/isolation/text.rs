@@ -6,7 +6,8 @@
 //! e 0 C 15                         it was acknowledged at 15 (R: rolled back)
 //! ```
 //!
-//! Operations are `a` append, `r` read of a row, `R` read by a range, `u` takes back from an operation on.
+//! Operations are `a` append, `r` read of a row, `R` read by a range, `u` takes back from an
+//! operation on.
 
 use std::fmt::Write as _;
 

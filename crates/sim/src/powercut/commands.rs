@@ -67,7 +67,8 @@ impl Load<'_> {
                 arguments.push("-".to_owned());
             }
             Action::Delete => {
-                // What the last writer has in some table; or nothing, of a table that may not be there.
+                // What the last writer has in some table; or nothing, of a table that may not be
+                // there.
                 let state = {
                     let history =
                         self.history.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -157,8 +157,8 @@ mod tests {
 
     const BLOCK: u64 = 512;
 
-    /// A device whose first two blocks are written and flushed, and then written again with one request, and a device that is never
-    /// flushed.
+    /// A device whose first two blocks are written and flushed, and then written again with one
+    /// request, and a device that is never flushed.
     fn record() -> (Record, Vec<Image>) {
         let shape = Shape { size_bytes: 1 << 20, block_bytes: BLOCK as u32 };
         let logs = vec![[vec![1; 1024], vec![2; 1024]].concat(), vec![3; 1024]];

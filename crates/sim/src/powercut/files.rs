@@ -1,4 +1,5 @@
-//! The judgement by the program itself: the images as files, checked and read by `qpair check` and `qpair scan`.
+//! The judgement by the program itself: the images as files, checked and read by `qpair check` and
+//! `qpair scan`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -64,7 +65,8 @@ pub(super) fn judge_files(
     }
 }
 
-/// Runs a command; whether it succeeded, and what it printed, or why it failed if it printed nothing.
+/// Runs a command; whether it succeeded, and what it printed, or why it failed if it printed
+/// nothing.
 fn run(program: &Path, arguments: &[&str], store: &[&str]) -> Result<(bool, String), String> {
     let mut command = Command::new(program);
     command.args(arguments).args(store).stdin(Stdio::null());

@@ -1,7 +1,9 @@
-//! The format of a log of dm-log-writes, which QEMU's `blklogwrites` writes: a superblock in the first sector, then for each request a
-//! sector with a header, and behind it the bytes that were written.
+//! The format of a log of dm-log-writes, which QEMU's `blklogwrites` writes: a superblock in the
+//! first sector, then for each request a sector with a header, and behind it the bytes that were
+//! written.
 //!
-//! All numbers are little-endian. A log is judged as it is read: what does not fit is an error, and nothing panics.
+//! All numbers are little-endian. A log is judged as it is read: what does not fit is an error, and
+//! nothing panics.
 
 use std::ops::Range;
 
@@ -50,7 +52,8 @@ fn word(log: &[u8], at: usize) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Reads a whole log, whose sectors have `sector_bytes`; `device_bytes` bounds the places that it may name.
+/// Reads a whole log, whose sectors have `sector_bytes`; `device_bytes` bounds the places that it
+/// may name.
 pub(super) fn parse(
     log: &[u8],
     sector_bytes: u32,

@@ -168,7 +168,8 @@ impl Operation {
     }
 }
 
-/// The state if the bytes are those of `state`, or at some keys those of `partly`; otherwise how many keys differ, and the first.
+/// The state if the bytes are those of `state`, or at some keys those of `partly`; otherwise how
+/// many keys differ, and the first.
 fn compare(
     state: &State,
     partly: Option<&Operation>,

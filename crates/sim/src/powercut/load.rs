@@ -1,6 +1,8 @@
-//! One life of a store on recorded devices: it is opened, what is there is read, writers work in threads, and it is closed.
+//! One life of a store on recorded devices: it is opened, what is there is read, writers work in
+//! threads, and it is closed.
 //!
-//! A writer notes an operation before it asks for it. When the call has returned, it marks that in the record before it goes on.
+//! A writer notes an operation before it asks for it. When the call has returned, it marks that in
+//! the record before it goes on.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -110,8 +112,8 @@ impl Load<'_> {
         operations.len() - 1
     }
 
-    /// Marks that an operation has returned. One that found nothing to change wrote nothing, and so waited for nothing: `durable` is
-    /// not said of it.
+    /// Marks that an operation has returned. One that found nothing to change wrote nothing, and so
+    /// waited for nothing: `durable` is not said of it.
     pub(super) fn returned(&self, writer: usize, operation: usize, durable: bool) {
         let durable = durable && {
             let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);

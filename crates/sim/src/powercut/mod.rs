@@ -55,8 +55,8 @@ pub struct Options {
     /// Begin no run after this number of seconds; 0: no limit
     #[arg(long, default_value_t = 0)]
     seconds: u64,
-    /// Plant this fault: lost-flush (the cut takes what was flushed), unflushed-log (the store does not wait for its log), or a bug
-    /// of the engine's as in `sim --list-canaries`. A run must fail
+    /// Plant this fault: lost-flush (the cut takes what was flushed), unflushed-log (the store does
+    /// not wait for its log), or a bug of the engine's as in `sim --list-canaries`. A run must fail
     #[arg(long, value_parser = Fault::parse, value_name = "FAULT")]
     canary: Option<Fault>,
     /// Print the plan of each run
@@ -73,8 +73,8 @@ pub struct Options {
 /// Exit code where the storage daemon is missing, as for other tests that are skipped.
 const SKIPPED: u8 = 77;
 
-/// Runs it; the exit code is 1 if something was wrong, or a planted fault was not found, 77 if the daemon is missing, and 130 after
-/// Ctrl-C.
+/// Runs it; the exit code is 1 if something was wrong, or a planted fault was not found, 77 if the
+/// daemon is missing, and 130 after Ctrl-C.
 pub fn run(options: &Options) -> ExitCode {
     let mut console = Console::new();
     if !has_daemon() {

@@ -108,8 +108,9 @@ fn one_of<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
 }
 
 impl Plan {
-    /// Twelve seeds in a row have all numbers of members, with and without a log device, directly and through a target. Without the
-    /// program nothing goes through a target, and no command is run.
+    /// Twelve seeds in a row have all numbers of members, with and without a log device, directly
+    /// and through a target. Without the program nothing goes through a target, and no command is
+    /// run.
     pub(super) fn new(seed: u64, has_program: bool, fault: Option<Fault>) -> Self {
         let rng = &mut Rng::with_seed(seed);
         let page_size = one_of(rng, &[512, 1024, 4096, 4096, 8192]);

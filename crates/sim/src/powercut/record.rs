@@ -43,7 +43,8 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Reads the logs that arrived. Each entry takes the place of its arrival among those of other devices.
+    /// Reads the logs that arrived. Each entry takes the place of its arrival among those of other
+    /// devices.
     pub(super) fn new(recorder: &Recorder, shapes: &[Shape]) -> Result<Self, String> {
         let (logs, arrivals) = recorder.take();
         let mut entries: Vec<HashMap<u64, Entry>> = Vec::new();

@@ -1,8 +1,9 @@
 //! The place where the logs of all devices arrive, in one order.
 //!
-//! Each `blklogwrites` node writes its log to an NBD server of this process. The order in which these writes arrive is the record's
-//! time: a request of a device was submitted before its entry arrived, and was answered after it. Marks of the load go into the same
-//! order. So whatever a mark says had happened before each entry behind it.
+//! Each `blklogwrites` node writes its log to an NBD server of this process. The order in which
+//! these writes arrive is the record's time: a request of a device was submitted before its entry
+//! arrived, and was answered after it. Marks of the load go into the same order. So whatever a mark
+//! says had happened before each entry behind it.
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -23,7 +24,8 @@ pub(super) enum Mark {
     Opened,
     /// A command of the program is run from here on.
     Command,
-    /// This operation of this writer had returned; `durable` if it had to survive a loss of power from then on, with all before it.
+    /// This operation of this writer had returned; `durable` if it had to survive a loss of power
+    /// from then on, with all before it.
     Returned { writer: usize, operation: usize, durable: bool },
     /// A store that was made beside the first one was whole.
     Made,
@@ -65,7 +67,8 @@ impl Recorder {
         self.state().arrivals.push(Arrival::Mark(mark));
     }
 
-    /// Listens at a socket for the daemon that writes the log of a device, and serves it on a thread until it goes.
+    /// Listens at a socket for the daemon that writes the log of a device, and serves it on a
+    /// thread until it goes.
     pub(super) fn listen(&self, device: usize, socket: &Path) -> io::Result<()> {
         let listener = UnixListener::bind(socket)?;
         let mut log = Log { recorder: self.clone(), device };

@@ -1,11 +1,13 @@
-//! Recorded devices: QEMU's storage daemon serves each by vhost-user-blk, and writes its log to this process.
+//! Recorded devices: QEMU's storage daemon serves each by vhost-user-blk, and writes its log to
+//! this process.
 //!
 //! ```text
 //!   load ── vhost-user ── (qpair target ──) vhost-user-blk ── blklogwrites ── file of the device
 //!                                                                 └── nbd ── Recorder
 //! ```
 //!
-//! The file is served with `cache.no-flush`: a flush is an entry of the log as soon as the daemon sees it, and waits for no disk.
+//! The file is served with `cache.no-flush`: a flush is an entry of the log as soon as the daemon
+//! sees it, and waits for no disk.
 
 use std::fs::File;
 use std::io;
@@ -56,7 +58,8 @@ impl Drop for Process {
 }
 
 impl Rig {
-    /// Serves devices with this content. With `target`, that program serves them once more, as `qpair target`, on its own sockets.
+    /// Serves devices with this content. With `target`, that program serves them once more, as
+    /// `qpair target`, on its own sockets.
     pub(super) fn start(
         folder: &Path,
         images: &[Image],

@@ -1,4 +1,5 @@
-//! One run: the lives of a store, each recorded and cut at many moments, each beginning with a state that a cut of the one before left.
+//! One run: the lives of a store, each recorded and cut at many moments, each beginning with a
+//! state that a cut of the one before left.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -127,7 +128,8 @@ impl Run<'_> {
         Ok(Lived { base, record, history })
     }
 
-    /// Cuts the record of a life at many moments and judges what is left; one of these states, for the next life.
+    /// Cuts the record of a life at many moments and judges what is left; one of these states, for
+    /// the next life.
     fn judge_life(
         &self,
         before: &Before,
@@ -237,7 +239,8 @@ impl Run<'_> {
     }
 }
 
-/// Moments of a record: anywhere, just before or after a flush, after a mark, and in the recovery and the command if there are any.
+/// Moments of a record: anywhere, just before or after a flush, after a mark, and in the recovery
+/// and the command if there are any.
 fn choose(record: &Record, count: usize, rng: &mut Rng) -> Vec<Moment> {
     let all = record.steps.len();
     let at = |wanted: &dyn Fn(&Step) -> bool| -> Vec<usize> {

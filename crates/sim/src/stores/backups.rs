@@ -59,7 +59,8 @@ impl Run {
         let report = match made {
             Ok(report) => report,
             Err(error) => {
-                // A superblock whose write failed may be there all the same, on a copy that is whole.
+                // A superblock whose write failed may be there all the same, on a copy that is
+                // whole.
                 let sealed = target_failed && error.to_string().contains("superblock");
                 if let Ok(copy) = Store::open(target.members(), &options) {
                     copy.crash();

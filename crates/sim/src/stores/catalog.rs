@@ -1,8 +1,9 @@
 //! The tables of a simulated store: four that are always there, and some that come and go.
 //!
-//! - The four have the numbers 0 to 3. Each table that is made beside them has a number that no table had before it, under
-//!   one of a few names.
-//! - For the oracle, a name is a key of the table [`CATALOG`]; its value says the number of the table that has the name.
+//! - The four have the numbers 0 to 3. Each table that is made beside them has a number that no
+//!   table had before it, under one of a few names.
+//! - For the oracle, a name is a key of the table [`CATALOG`]; its value says the number of the
+//!   table that has the name.
 //! - A table has each name once at most, so that a table and its name tell which commit gave it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,8 @@ use qpair_engine::Table;
 
 use super::value::{Key, Value};
 
-/// Tables that are always there: first those for changes by themselves, then those for transactions.
+/// Tables that are always there: first those for changes by themselves, then those for
+/// transactions.
 pub(crate) const TABLES: [&str; 4] = ["single", "another", "shared", "common"];
 /// How many are for changes by themselves.
 pub(crate) const SINGLES: usize = 2;
@@ -74,7 +76,8 @@ impl Catalog {
         self.open = (SINGLES as u16..TABLES.len() as u16).collect();
     }
 
-    /// A number for a table to be made in a slot, and the value of its name; it is in doubt at first.
+    /// A number for a table to be made in a slot, and the value of its name; it is in doubt at
+    /// first.
     pub(crate) fn begin_table(&mut self, slot: u16, id: u64) -> (u16, Value) {
         self.last = self.last.max(TEMPORARY - 1) + 1;
         let value = Value { id, len: self.last.into() };
@@ -111,8 +114,9 @@ impl Catalog {
         self.dropped.insert(number);
     }
 
-    /// The table in a slot is about to move to another one that is free and that it was not in; which table and slot that are, and the
-    /// value of its new name. Both names are in doubt at first.
+    /// The table in a slot is about to move to another one that is free and that it was not in;
+    /// which table and slot that are, and the value of its new name. Both names are in doubt at
+    /// first.
     pub(crate) fn begin_rename(&mut self, slot: u16, id: u64) -> Option<(u16, u16, Value)> {
         let Slot::Taken(number) = self.slots[usize::from(slot)] else { return None };
         let to = (0..SLOTS).find(|to| {

@@ -92,7 +92,8 @@ impl Run {
         Ok(())
     }
 
-    /// Moves pages to the front and cuts the devices off, while tasks go on; at times it is broken off.
+    /// Moves pages to the front and cuts the devices off, while tasks go on; at times it is broken
+    /// off.
     fn compact(&mut self, store: &Store) -> Result<(), Cut> {
         let breaks_off = self.rng.bool();
         let rng = RefCell::new(self.rng.fork());

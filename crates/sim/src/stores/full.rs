@@ -13,7 +13,8 @@ const LAST: u16 = 30_000;
 const REFUSALS_MAX: u32 = 3;
 
 impl Run {
-    /// Fills the devices if they are small, and deletes again all that they were filled with; whether the store can still be opened.
+    /// Fills the devices if they are small, and deletes again all that they were filled with;
+    /// whether the store can still be opened.
     pub(super) fn fill_up(&mut self) -> Result<bool, String> {
         if !self.scenario.is_small() {
             return Ok(true);
@@ -119,7 +120,8 @@ impl Run {
         ));
     }
 
-    /// Deletes all of these; `false` if none can be with as many workers as there are, and the store says so.
+    /// Deletes all of these; `false` if none can be with as many workers as there are, and the
+    /// store says so.
     fn delete(&mut self, store: &Store, keys: &[u16]) -> Result<bool, String> {
         let table = store.table(TABLES[0]).map_err(|error| format!("a table: {error}"))?;
         for (number, index) in keys.iter().enumerate() {

@@ -148,7 +148,8 @@ impl Run {
         Ok(hash.value())
     }
 
-    /// Plants a panic of the engine in some lives: what was acknowledged survives it, and no task waits for ever.
+    /// Plants a panic of the engine in some lives: what was acknowledged survives it, and no task
+    /// waits for ever.
     fn plant_panic(&mut self) {
         if self.canary.is_none() && self.panics.u8(0..8) == 0 {
             let canary = Canary::PANICS[self.panics.usize(0..Canary::PANICS.len())];
@@ -303,8 +304,8 @@ impl Run {
         Err(format!("opening: {:?}: {error}", error.kind()))
     }
 
-    /// Opens the store, and checks every page if the life begins so. One that was recovered, or just made, is closed and
-    /// opened again for that.
+    /// Opens the store, and checks every page if the life begins so. One that was recovered, or
+    /// just made, is closed and opened again for that.
     fn begin(&mut self, life: Life) -> Result<Option<Store>, String> {
         let Some(mut store) = self.open()? else { return Ok(None) };
         if !life.checks {
@@ -494,8 +495,8 @@ impl Run {
     }
 }
 
-/// The generator of the task with windows, in the runs that have one: one of eight. It is apart from the run's, so that a seed without
-/// such a task is the same story as before there were any.
+/// The generator of the task with windows, in the runs that have one: one of eight. It is apart
+/// from the run's, so that a seed without such a task is the same story as before there were any.
 fn windows_of(seed: u64) -> Option<Rng> {
     let mut rng = Rng::with_seed(seed.rotate_left(32));
     (rng.u8(0..8) == 0).then_some(rng)

@@ -1,4 +1,5 @@
-//! The making of a store, cut again and again before its first life: whatever that leaves, a store can be made there.
+//! The making of a store, cut again and again before its first life: whatever that leaves, a store
+//! can be made there.
 
 use qpair_engine::{ErrorKind, Runtime, Store, StoreOptions, find_foreign};
 

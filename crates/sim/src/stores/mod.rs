@@ -1,5 +1,5 @@
-//! Deterministic simulation: whole stores on simulated devices, with power cuts and faults, judged by a model. See
-//! docs/design/simulation.md.
+//! Deterministic simulation: whole stores on simulated devices, with power cuts and faults, judged
+//! by a model. See docs/design/simulation.md.
 //!
 //! A run follows from its seed alone: the same seed does the same, to the byte.
 

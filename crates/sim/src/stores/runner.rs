@@ -1,4 +1,5 @@
-//! Runs of many seeds, several at a time: each on a thread of its own, which is all that it knows of the machine.
+//! Runs of many seeds, several at a time: each on a thread of its own, which is all that it knows
+//! of the machine.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,7 +49,8 @@ fn keep_panics() {
 
 const THREAD: &str = "simulation";
 
-/// Processor time that the program may take while a seed runs; most take some hundredths of a second.
+/// Processor time that the program may take while a seed runs; most take some hundredths of a
+/// second.
 const LONGEST: Duration = Duration::from_secs(240);
 /// The same of a seed that waits, and takes none: on a busy machine others may get it all.
 const LONGEST_WAIT: Duration = Duration::from_secs(1200);

@@ -2,7 +2,8 @@
 //!
 //! - The damaged store stays as it is, to the byte, however the repair ends.
 //! - A store that is whole is called that, and no other is made.
-//! - All that was salvaged was there at some time. What was not told as lost or out of date is what the oracle knows.
+//! - All that was salvaged was there at some time. What was not told as lost or out of date is what
+//!   the oracle knows.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

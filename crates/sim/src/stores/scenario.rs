@@ -55,7 +55,8 @@ const CHECKPOINT_BYTES: [u64; 5] = [1, 16 << 10, 64 << 10, 256 << 10, 256 << 20]
 /// Turns the seed of a run into that of its alignment of memory.
 const ALIGNMENT_SEED: u64 = 0x616C_6967_6E65_6421;
 
-/// How many times as long the lives of a few stores are: trees get deep, leave memory, and shrink again.
+/// How many times as long the lives of a few stores are: trees get deep, leave memory, and shrink
+/// again.
 const LENGTH_MAX: u16 = 20;
 
 /// How a store is damaged, once it has lived its lives.
@@ -78,7 +79,8 @@ pub(crate) enum End {
     Close,
     /// The process ends in the midst of it all; the devices have power.
     Kill,
-    /// The power goes with this many writes and flushes from the life's beginning, if it lives so long.
+    /// The power goes with this many writes and flushes from the life's beginning, if it lives so
+    /// long.
     Cut(u64),
     /// The power goes with this many writes of superblocks and of checkpoints' records.
     CutAtRecord(u64),
@@ -183,14 +185,15 @@ impl Scenario {
         }
     }
 
-    /// The same on devices that in one run of four want memory on a grid above their blocks. Drawn apart, so that the other seeds keep their
-    /// stories.
+    /// The same on devices that in one run of four want memory on a grid above their blocks. Drawn
+    /// apart, so that the other seeds keep their stories.
     pub(crate) fn aligned(self, seed: u64) -> Self {
         let is_aligned = Rng::with_seed(seed ^ ALIGNMENT_SEED).u8(0..4) == 0;
         Self { memory_alignment_bytes: if is_aligned { 4096 } else { 1 }, ..self }
     }
 
-    /// The same on disks behind an HBA, which neither grow nor are small, and keep no more requests than their controller has room for.
+    /// The same on disks behind an HBA, which neither grow nor are small, and keep no more requests
+    /// than their controller has room for.
     pub(crate) fn on_hba(self) -> Self {
         Self {
             depth: self.depth.min(64),
@@ -239,7 +242,8 @@ impl Scenario {
         }
     }
 
-    /// The options of one life, which now and then are not those of the life before: what its logs were made with the logs tell.
+    /// The options of one life, which now and then are not those of the life before: what its logs
+    /// were made with the logs tell.
     pub(crate) fn options_of_a_life(&self, rng: &mut Rng) -> StoreOptions {
         let options = self.store_options();
         if rng.u8(0..4) != 0 {
@@ -323,7 +327,8 @@ impl Life {
         }
     }
 
-    /// The same as the nth life of a store, as what a planted bug needs to show has to happen: else few runs in thousands have it.
+    /// The same as the nth life of a store, as what a planted bug needs to show has to happen: else
+    /// few runs in thousands have it.
     pub(crate) fn shaped_for(self, canary: Option<Canary>, nth: u32) -> Self {
         match canary {
             // A write of the log fails, and the power is cut soon after the store was opened again.

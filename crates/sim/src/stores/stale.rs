@@ -1,6 +1,8 @@
-//! Writes that never came to be, though the device said so: pages whose checksum is right, from another time.
+//! Writes that never came to be, though the device said so: pages whose checksum is right, from
+//! another time.
 //!
-//! Such a store may give wrong answers, which no check can tell. It does not panic, and whatever is asked of it comes to an end.
+//! Such a store may give wrong answers, which no check can tell. It does not panic, and whatever is
+//! asked of it comes to an end.
 
 use std::ops::Bound;
 

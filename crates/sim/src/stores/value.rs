@@ -8,7 +8,8 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key's bytes: in the order of the numbers, and of several lengths; the table is in them too.
+    /// The key's bytes: in the order of the numbers, and of several lengths; the table is in them
+    /// too.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let mut bytes = vec![b'k'];
         bytes.extend_from_slice(&self.index.to_be_bytes());

@@ -139,8 +139,8 @@ impl World {
         }
     }
 
-    /// From here on devices are also for threads that are not stepped, and wait for several of them; whether they were replaced for
-    /// that, by others with the same content.
+    /// From here on devices are also for threads that are not stepped, and wait for several of
+    /// them; whether they were replaced for that, by others with the same content.
     pub(crate) fn free_run(&mut self) -> Result<bool, String> {
         self.free_running =
             self.scenario.members > 1 || self.scenario.log_device_bytes_max.is_some();
@@ -280,7 +280,8 @@ impl Watch {
             ErrorKind::Io => self.has_failed(),
             // A disk that refused a command for all the time that it had.
             ErrorKind::Busy => self.bench.is_some() && self.has_failed(),
-            // Read-only since a write failed; a device that is full fails none. After a panic what was read and is not durable may be lost.
+            // Read-only since a write failed; a device that is full fails none. After a panic what
+            // was read and is not durable may be lost.
             ErrorKind::ReadOnly => self.has_failed() || self.damaged || self.panics,
             ErrorKind::Corrupt => self.damaged || self.has_lost(),
             // A caller that waited for a task that panicked is told that it is gone.

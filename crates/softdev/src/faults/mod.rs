@@ -1,7 +1,8 @@
 //! Faults on demand: which command goes wrong, and how.
 //!
-//! What always holds: what becomes of the command of a number follows from the plan, that number, and what the command is; not from the
-//! time or the thread. Queues that several threads step share the numbers, so that then their order is the threads' own.
+//! What always holds: what becomes of the command of a number follows from the plan, that number,
+//! and what the command is; not from the time or the thread. Queues that several threads step share
+//! the numbers, so that then their order is the threads' own.
 
 mod plan;
 
@@ -28,11 +29,13 @@ pub enum Outcome {
     Delay(u64),
     /// A read that succeeds with one bit flipped: which bit follows from this number.
     Corrupt(u64),
-    /// It is not executed: the controller sets its fatal status and does nothing more until it is reset.
+    /// It is not executed: the controller sets its fatal status and does nothing more until it is
+    /// reset.
     Fatal,
     /// It is not executed: the drive is gone. Registers read as ones.
     Remove,
-    /// It is not executed: the drive's power failed. What is volatile is lost, and the drive is gone.
+    /// It is not executed: the drive's power failed. What is volatile is lost, and the drive is
+    /// gone.
     PowerCut,
 }
 
@@ -63,7 +66,8 @@ impl Faults {
         self.commands.load(Ordering::Relaxed)
     }
 
-    /// What becomes of the next command, on `blocks` logical blocks from `first_block` on (a flush: none). A compare is a read.
+    /// What becomes of the next command, on `blocks` logical blocks from `first_block` on (a flush:
+    /// none). A compare is a read.
     #[inline]
     pub fn next(&self, op: Op, first_block: u64, blocks: u64) -> Outcome {
         if self.is_empty { Outcome::Proceed } else { self.decide(op, first_block, blocks) }
@@ -73,7 +77,8 @@ impl Faults {
         let plan = &self.plan;
         let number = self.commands.fetch_add(1, Ordering::Relaxed) + 1;
         let is = |after: Option<u64>| after == Some(number);
-        // From the rarest and hardest to the most harmless: what ends the drive must not be hidden by a read error.
+        // From the rarest and hardest to the most harmless: what ends the drive must not be hidden
+        // by a read error.
         if is(plan.power_cut_after) {
             return Outcome::PowerCut;
         }

@@ -22,8 +22,9 @@ impl BlockRange {
     }
 }
 
-/// Faults to inject, and how often. Rates are probabilities for each command they fit; `_after` counts commands of I/O queues since the
-/// plan began, and the command of that number is the one it happens to.
+/// Faults to inject, and how often. Rates are probabilities for each command they fit; `_after`
+/// counts commands of I/O queues since the plan began, and the command of that number is the one it
+/// happens to.
 ///
 /// As text: `seed=7,read_error_rate=0.001,read_error_blocks=100-200,remove_after=5000`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,7 +43,8 @@ pub struct Plan {
     pub flush_error_rate: f64,
     /// Commands that are never executed, until they are aborted.
     pub timeout_rate: f64,
-    /// Commands that are executed, but whose completion is never posted; an abort does not find them.
+    /// Commands that are executed, but whose completion is never posted; an abort does not find
+    /// them.
     pub drop_rate: f64,
     /// Commands that take longer.
     pub delay_rate: f64,
@@ -58,7 +60,8 @@ pub struct Plan {
     pub fatal_after: Option<u64>,
     /// The command at which the drive is pulled out.
     pub remove_after: Option<u64>,
-    /// The command at which the drive's power fails: what is volatile is lost, and the drive is gone until power is back.
+    /// The command at which the drive's power fails: what is volatile is lost, and the drive is
+    /// gone until power is back.
     pub power_cut_after: Option<u64>,
 }
 
@@ -93,7 +96,8 @@ impl Plan {
         *self == Self { seed, delay_ns, ..Self::default() }
     }
 
-    /// Takes the options of a plan out of a list of keys and values, in any order, and leaves the others.
+    /// Takes the options of a plan out of a list of keys and values, in any order, and leaves the
+    /// others.
     ///
     /// # Errors
     /// `Invalid` for a value that makes no sense.

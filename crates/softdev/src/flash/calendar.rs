@@ -1,8 +1,9 @@
 //! A bus that carries one transfer at a time, reserved ahead.
 //!
-//! Transfers are asked for in the order in which commands come, but begin when a die is ready, which is another order. So the bus keeps a
-//! calendar of short slots and how full each is: a transfer that begins late does not hold up one that could begin now. What always holds:
-//! no slot carries more than it is long.
+//! Transfers are asked for in the order in which commands come, but begin when a die is ready,
+//! which is another order. So the bus keeps a calendar of short slots and how full each is: a
+//! transfer that begins late does not hold up one that could begin now. What always holds: no slot
+//! carries more than it is long.
 
 /// Slots of the calendar; a power of two. With [`SLOT_NS`] it looks 8 ms ahead.
 const SLOTS: u64 = 1024;

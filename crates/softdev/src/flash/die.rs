@@ -1,9 +1,10 @@
 //! One die: what it is doing, and what waits for it.
 //!
-//! A die does one thing at a time. Reads go before work that waits (programs, and the reads, programs and erases of garbage collection), but
-//! not before what is under way, unless the die can suspend it. The state is brought up to a time only when a caller asks
-//! ([`Die::advance`]), so that a die that is not asked costs nothing. What always holds: after `advance(t)`, work that waits could not have
-//! begun before `t`.
+//! A die does one thing at a time. Reads go before work that waits (programs, and the reads,
+//! programs and erases of garbage collection), but not before what is under way, unless the die can
+//! suspend it. The state is brought up to a time only when a caller asks ([`Die::advance`]), so
+//! that a die that is not asked costs nothing. What always holds: after `advance(t)`, work that
+//! waits could not have begun before `t`.
 
 use super::calendar::Calendar;
 
@@ -116,7 +117,8 @@ impl Die {
         self.host_page_under_way = self.collection == Collection::default();
         self.register = 0;
         let over_ns = at + times.stray(mean_ns, rng);
-        // The next page is brought while one is programmed, so the bus matters only where it is slower than the cells.
+        // The next page is brought while one is programmed, so the bus matters only where it is
+        // slower than the cells.
         let brought_ns = if over_bus { bus.reserve(at, times.page_bytes) } else { at };
         self.work_until = over_ns.max(brought_ns);
         true
@@ -135,7 +137,8 @@ impl Die {
         self.register = 0;
     }
 
-    /// A read of a page that came at `now`, to which the die was advanced: when the data is in its register.
+    /// A read of a page that came at `now`, to which the die was advanced: when the data is in its
+    /// register.
     pub(super) fn read(
         &mut self,
         now: u64,
@@ -162,7 +165,8 @@ impl Die {
         self.reads_until
     }
 
-    /// Begins work that waits before reads that come later: for when the cache is full, and reads would starve writes.
+    /// Begins work that waits before reads that come later: for when the cache is full, and reads
+    /// would starve writes.
     pub(super) fn press(
         &mut self,
         now: u64,
@@ -183,12 +187,13 @@ impl Die {
         self.collection.erases += work.erases;
     }
 
-    /// A page to be programmed that came at `now`, to which the die was advanced; with one bit a cell as long as `slc_max` pages are not
-    /// folded.
+    /// A page to be programmed that came at `now`, to which the die was advanced; with one bit a
+    /// cell as long as `slc_max` pages are not folded.
     pub(super) fn add_page(&mut self, now: u64, slc_max: u32) {
         self.wait_from(now);
         self.pages += 1;
-        // The first pages are the SLC ones: once it is full, pages that wait have to be programmed before it can be folded.
+        // The first pages are the SLC ones: once it is full, pages that wait have to be programmed
+        // before it can be folded.
         if self.folds < slc_max && self.slc_pages + 1 == self.pages {
             self.slc_pages += 1;
             self.folds += 1;
@@ -206,7 +211,8 @@ impl Die {
         self.pages + u32::from(self.host_page_under_way && self.work_until > now)
     }
 
-    /// When all but `rest` of the pages that wait now will have been programmed, if no reads come between.
+    /// When all but `rest` of the pages that wait now will have been programmed, if no reads come
+    /// between.
     pub(super) fn programmed_ns(&self, now: u64, rest: u32, times: &Times) -> u64 {
         let Collection { reads, programs, erases } = self.collection;
         let under_way = u32::from(self.host_page_under_way && self.work_until > now);

@@ -1,11 +1,15 @@
-//! Where logical units are on the flash, and which blocks are worth collecting: the translation layer, as small as it can be.
+//! Where logical units are on the flash, and which blocks are worth collecting: the translation
+//! layer, as small as it can be.
 //!
 //! What always holds:
-//! - A slot is valid if the unit it was written for is still mapped to it; `valid` of a block is the number of its valid slots.
-//! - Each die has a block that the host's pages go to, and one that collection moves to; both are open, all others closed or free.
+//! - A slot is valid if the unit it was written for is still mapped to it; `valid` of a block is
+//!   the number of its valid slots.
+//! - Each die has a block that the host's pages go to, and one that collection moves to; both are
+//!   open, all others closed or free.
 //! - The last free block of a die is collection's, so that collection can always begin.
 //!
-//! The tables are as large as the drive has units, but zeroed memory that was never touched takes no room.
+//! The tables are as large as the drive has units, but zeroed memory that was never touched takes
+//! no room.
 
 use super::die::Collection;
 
@@ -114,14 +118,16 @@ impl Map {
         self.slots.get(unit as usize)?.checked_sub(1)
     }
 
-    /// Whether a die holds no more than its share, so that data does not pile up where it cannot be collected.
+    /// Whether a die holds no more than its share, so that data does not pile up where it cannot be
+    /// collected.
     pub(super) fn has_room(&self, die: u32) -> bool {
         let mean = self.valid_total / u64::from(self.layout.dies);
         u64::from(self.dies[die as usize].valid_total)
             <= mean + u64::from(self.layout.slots_per_block) / 2
     }
 
-    /// Takes the next page of a die for the host: its first slot (none: the die is full), and what collection had to do for it.
+    /// Takes the next page of a die for the host: its first slot (none: the die is full), and what
+    /// collection had to do for it.
     pub(super) fn open_page(&mut self, die: u32) -> (Option<u32>, Collection) {
         let mut work = Collection::default();
         let free = self.dies[die as usize].free.len();
@@ -133,7 +139,8 @@ impl Map {
         if self.dies[die as usize].host.next == self.layout.slots_per_block {
             let blocks = &mut self.dies[die as usize];
             blocks.closed[blocks.host.block as usize] = true;
-            // Collection gains slots with every victim (a die always has more slots than can be valid), so this ends.
+            // Collection gains slots with every victim (a die always has more slots than can be
+            // valid), so this ends.
             while self.dies[die as usize].free.len() < 2
                 && self.collect(die, Some(u32::MAX), u32::MAX, &mut work)
             {}
@@ -202,8 +209,9 @@ impl Map {
         }
     }
 
-    /// Looks at `slots` slots of the die's victim (`None`: as many as its pace says), moves what is valid, and erases it at its end.
-    /// False: there is nothing to collect that has at most `valid_max` valid slots.
+    /// Looks at `slots` slots of the die's victim (`None`: as many as its pace says), moves what is
+    /// valid, and erases it at its end. False: there is nothing to collect that has at most
+    /// `valid_max` valid slots.
     fn collect(
         &mut self,
         die: u32,
@@ -286,7 +294,8 @@ impl Map {
         self.layout.place(slot)
     }
 
-    /// How many pages of the host its die took after the page of `slot`; none: that was in another block, long ago.
+    /// How many pages of the host its die took after the page of `slot`; none: that was in another
+    /// block, long ago.
     pub(super) fn pages_after(&self, slot: u32) -> Option<u32> {
         let (die, block) = self.layout.place(slot);
         let Cursor { block: open, next } = self.dies[die as usize].host;

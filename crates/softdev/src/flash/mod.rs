@@ -1,10 +1,12 @@
 //! How long a drive of flash would take.
 //!
-//! A model in virtual time: it is told when a command came, and says when it is done. What always holds:
+//! A model in virtual time: it is told when a command came, and says when it is done. What always
+//! holds:
 //!
 //! - The same calls with the same times give the same answers: nothing here looks at a clock.
 //! - An answer is never before the command came.
-//! - Times that callers give may go back a little (queues are stepped by several threads); the model takes the later one.
+//! - Times that callers give may go back a little (queues are stepped by several threads); the
+//!   model takes the later one.
 
 mod calendar;
 mod die;
@@ -58,9 +60,11 @@ impl Flash {
         self.model.is_none()
     }
 
-    /// When a command that came at `now_ns` is done. All times are nanoseconds since a start of the caller's choice.
+    /// When a command that came at `now_ns` is done. All times are nanoseconds since a start of the
+    /// caller's choice.
     ///
-    /// `first_byte` counts from the start of the first namespace; a flush has no range. A compare is a read.
+    /// `first_byte` counts from the start of the first namespace; a flush has no range. A compare
+    /// is a read.
     #[inline]
     #[must_use]
     pub fn schedule(&self, now_ns: u64, op: Op, first_byte: u64, len_bytes: u64, fua: bool) -> u64 {

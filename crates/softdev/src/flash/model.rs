@@ -1,8 +1,9 @@
 //! The drive: commands over the interface, to the cache, over channels, to dies.
 //!
-//! A read waits for its die, then for the channel, then for the interface. A write waits for the interface and for room in the cache, and is
-//! done; the cache gives its pages to the dies, one after the other, so that what is written in order can be read from many dies at once.
-//! The cache is divided among the dies.
+//! A read waits for its die, then for the channel, then for the interface. A write waits for the
+//! interface and for room in the cache, and is done; the cache gives its pages to the dies, one
+//! after the other, so that what is written in order can be read from many dies at once. The cache
+//! is divided among the dies.
 
 use qpair_block::{Error, ErrorKind, Op, Result};
 
@@ -15,9 +16,11 @@ use super::profile::Profile;
 const UNIT_BYTES: u64 = 4096;
 /// Blocks that a die has at least, before over-provisioning; smaller drives get smaller blocks.
 const BLOCKS_MIN: u64 = 128;
-/// Blocks of a die that the host's data can never fill: two that are open, one that collection may begin, and what dies differ by.
+/// Blocks of a die that the host's data can never fill: two that are open, one that collection may
+/// begin, and what dies differ by.
 const BLOCKS_SPARE: u64 = 5;
-/// Dies that are asked whether the cache has room for a page of theirs, before the page waits for the first of them.
+/// Dies that are asked whether the cache has room for a page of theirs, before the page waits for
+/// the first of them.
 const DIES_TRIED: u32 = 4;
 /// Entries of the tables at most.
 const SLOTS_MAX: u64 = 1 << 31;
@@ -37,8 +40,8 @@ struct OpenPage {
 pub struct FlashCounts {
     /// Bytes that commands wrote, with what rounds them up to units of 4 KiB.
     pub host_bytes: u64,
-    /// Bytes of pages programmed: for the host, with what was left empty when a flush did not wait for a page to fill, and by garbage
-    /// collection.
+    /// Bytes of pages programmed: for the host, with what was left empty when a flush did not wait
+    /// for a page to fill, and by garbage collection.
     pub programmed_bytes: u64,
     /// Blocks erased.
     pub erased_blocks: u64,
@@ -117,7 +120,8 @@ impl Model {
             open: None,
             next_die: 0,
             cached_max: per_die(profile.cache_bytes).max(1),
-            // One bit a cell takes several times the room, so that no more of a drive than this can be its SLC cache.
+            // One bit a cell takes several times the room, so that no more of a drive than this can
+            // be its SLC cache.
             slc_max: per_die(profile.slc_bytes.min(capacity_bytes / 4)),
             read_link: Calendar::new(profile.link_mb_per_s),
             write_link: Calendar::new(profile.link_mb_per_s),
@@ -248,7 +252,8 @@ impl Model {
         let slot = self.map.as_ref().and_then(|map| map.slot(u32::try_from(unit).ok()?));
         let per_page = u64::from(self.units_per_page);
         let Some(slot) = slot else {
-            // What was never written is read from where it would be had the drive been written in order.
+            // What was never written is read from where it would be had the drive been written in
+            // order.
             let page = unit / per_page;
             return Some(((page % self.dies.len() as u64) as u32, page | 1 << 63));
         };
@@ -343,7 +348,8 @@ impl Model {
         if durable { done_ns.max(self.close_page(now)) } else { done_ns }
     }
 
-    /// Chooses the die for the next page, and takes the page there. `cached`: its data comes to the cache, which must have room.
+    /// Chooses the die for the next page, and takes the page there. `cached`: its data comes to the
+    /// cache, which must have room.
     fn open_page(&mut self, now: u64, cached: bool) -> Option<OpenPage> {
         let count = self.dies.len() as u32;
         let mut chosen = None;

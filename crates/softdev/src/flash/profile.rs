@@ -1,8 +1,10 @@
 //! What a drive is made of, in numbers.
 
-/// The parts of a drive and their times. Times are nanoseconds; in text they have the units that their keys name.
+/// The parts of a drive and their times. Times are nanoseconds; in text they have the units that
+/// their keys name.
 ///
-/// The named profiles are typical of their kind, not of a product; docs/design/soft-nvme-profiles.md says where the numbers come from.
+/// The named profiles are typical of their kind, not of a product;
+/// docs/design/soft-nvme-profiles.md says where the numbers come from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Profile {
     /// The named profile that it started from: `none`, `tlc`, `qlc` or `optane`.
@@ -35,7 +37,8 @@ pub struct Profile {
     pub cache_bytes: u64,
     /// Whether what is in the cache survives a power cut, so that a flush has nothing to do.
     pub cache_protected: bool,
-    /// Bytes that can be programmed with one bit a cell before they must be folded; 0: there is no such cache.
+    /// Bytes that can be programmed with one bit a cell before they must be folded; 0: there is no
+    /// such cache.
     pub slc_bytes: u64,
     /// Programming a page with one bit a cell.
     pub slc_program_ns: u64,
@@ -104,7 +107,8 @@ impl Profile {
         jitter: 0.1,
     };
 
-    /// A drive for desktops: four bits a cell, with an SLC cache that runs out, and a cache that a power cut empties.
+    /// A drive for desktops: four bits a cell, with an SLC cache that runs out, and a cache that a
+    /// power cut empties.
     pub const QLC: Self = Self {
         name: "qlc",
         channels: 4,
@@ -146,7 +150,8 @@ impl Profile {
         ..Self::NONE
     };
 
-    /// A SAS drive for data centres by one of its two ports: what is known of a Kioxia KPM71RUG3T84.
+    /// A SAS drive for data centres by one of its two ports: what is known of a Kioxia
+    /// KPM71RUG3T84.
     pub const SAS_SSD: Self = Self {
         name: "sas-ssd",
         read_ns: 20_300,

@@ -52,10 +52,12 @@ impl Profile {
         })
     }
 
-    /// Takes the options of a profile out of a list of keys and values, in any order, and leaves the others.
+    /// Takes the options of a profile out of a list of keys and values, in any order, and leaves
+    /// the others.
     ///
     /// # Errors
-    /// `Invalid` for a value that makes no sense, or an option without a profile that it could change.
+    /// `Invalid` for a value that makes no sense, or an option without a profile that it could
+    /// change.
     pub fn take(options: &mut Vec<(&str, &str)>) -> Result<Self> {
         let mut profile = Self::NONE;
         if let Some(at) = options.iter().position(|(key, _)| *key == "profile") {

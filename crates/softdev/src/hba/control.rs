@@ -1,6 +1,8 @@
-//! The registers: state, the handshake through the doorbell, and the diagnostic register with its keys.
+//! The registers: state, the handshake through the doorbell, and the diagnostic register with its
+//! keys.
 //!
-//! A register that is read changes nothing: the handshake goes on when the driver clears its interrupt.
+//! A register that is read changes nothing: the handshake goes on when the driver clears its
+//! interrupt.
 
 use qpair_mpi_wire::registers::{
     DIAGNOSTIC_HISTORY, DIAGNOSTIC_RESET, DIAGNOSTIC_WRITE_ENABLE, DOORBELL, DOORBELL_HANDSHAKE,

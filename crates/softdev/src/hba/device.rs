@@ -33,7 +33,8 @@ use qpair_pci::model::locked;
 use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
 use qpair_pci::model::{DmaTable, LastHit, SharedTable};
 
-/// A SAS3008 of revision 1: revision 2 and up have combined reply queue registers; or a 9500-8e. Mass storage, SAS.
+/// A SAS3008 of revision 1: revision 2 and up have combined reply queue registers; or a 9500-8e.
+/// Mass storage, SAS.
 fn identity(is_later: bool) -> Identity {
     let (device, revision, bar0_bytes) = match is_later {
         true => (family::SAS3816, 0, 1 << 20),
@@ -54,7 +55,8 @@ pub(crate) struct Phy {
     pub(crate) timing: Arc<Timing>,
     number: u16,
     topology: Topology,
-    /// 0: nothing is there; otherwise one more than the times that something was plugged in. Each time it has another handle.
+    /// 0: nothing is there; otherwise one more than the times that something was plugged in. Each
+    /// time it has another handle.
     plugged: AtomicU32,
     times: AtomicU32,
     /// The lamp at its slot shines.
@@ -116,7 +118,8 @@ impl SoftHba {
     /// Makes one.
     ///
     /// # Errors
-    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short, what the file system says for a file.
+    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short, what
+    /// the file system says for a file.
     pub fn new(mut options: SoftHbaOptions) -> Result<Arc<Self>> {
         options.check()?;
         if options.serial.is_empty() {
@@ -225,7 +228,8 @@ impl SoftHba {
         true
     }
 
-    /// Disk `number` is plugged in again after [`Self::pull`], as after power on. False: it is there, or there is no such disk.
+    /// Disk `number` is plugged in again after [`Self::pull`], as after power on. False: it is
+    /// there, or there is no such disk.
     pub fn plug(&self, number: usize) -> bool {
         let Some(phy) = self.phys.get(number) else { return false };
         if phy.is_empty || phy.handle().is_some() {
@@ -251,7 +255,8 @@ impl SoftHba {
         self.phys.get(number).is_some_and(|phy| phy.is_located.load(Ordering::Relaxed))
     }
 
-    /// The power of all disks fails, and comes back: what their volatile caches held is lost, each sector or not as `seed` decides.
+    /// The power of all disks fails, and comes back: what their volatile caches held is lost, each
+    /// sector or not as `seed` decides.
     pub fn power_cut(&self, seed: u64) {
         // Between two commands: one that a cache was lost under would say nothing of it.
         let _idle: Vec<_> = self.slots.iter().map(Slot::lock).collect();
@@ -262,7 +267,8 @@ impl SoftHba {
         }
     }
 
-    /// The function is pulled out: every register reads as ones, and memory is not accessed any more.
+    /// The function is pulled out: every register reads as ones, and memory is not accessed any
+    /// more.
     pub fn remove(&self) {
         self.gone.store(true, Ordering::Release);
         self.forget_driver();
@@ -616,7 +622,8 @@ impl PciDevice for SoftHba {
     }
 
     fn shared_area(&self, _bar: u8) -> Option<SharedArea> {
-        // Each store to the request post register is a request: a page of memory would lose all but the last.
+        // Each store to the request post register is a request: a page of memory would lose all but
+        // the last.
         None
     }
 

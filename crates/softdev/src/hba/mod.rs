@@ -1,11 +1,13 @@
 //! A soft SAS host bus adapter: MPI 2.5 or 2.6, with disks at its phys or behind expanders.
 //!
-//! Registers are served where they are written, under one lock. What a driver posts is kept for the reply queue that it names, and done
-//! when a thread steps that queue. Queues have a lock each. The lock of the registers is taken before those of queues, never after; no
-//! thread holds the locks of two queues but the one that lets the power fail, which takes all of them.
+//! Registers are served where they are written, under one lock. What a driver posts is kept for the
+//! reply queue that it names, and done when a thread steps that queue. Queues have a lock each. The
+//! lock of the registers is taken before those of queues, never after; no thread holds the locks of
+//! two queues but the one that lets the power fail, which takes all of them.
 //!
-//! Nothing that comes from a driver is trusted: addresses are looked up, lists are bounded, and what makes no sense is answered with a
-//! status or, where there is no way to answer, puts the controller into its fault state.
+//! Nothing that comes from a driver is trusted: addresses are looked up, lists are bounded, and
+//! what makes no sense is answered with a status or, where there is no way to answer, puts the
+//! controller into its fault state.
 
 mod control;
 mod device;

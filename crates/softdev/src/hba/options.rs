@@ -89,7 +89,9 @@ fn invalid(context: impl Into<String>) -> Error {
 }
 
 impl SoftHbaOptions {
-    /// Reads `disks=2,size=1GiB,block=4096,profile=sas-ssd,mpi=2.6,queues=8,credit=1024,cache=on,timestamp=on,strict=on,serial=TEXT`: disks are all alike.
+    /// Reads
+    /// `disks=2,size=1GiB,block=4096,profile=sas-ssd,mpi=2.6,queues=8,credit=1024,cache=on,timestamp=on,strict=on,serial=TEXT`:
+    /// disks are all alike.
     ///
     /// # Errors
     /// `Invalid`, and names the option.

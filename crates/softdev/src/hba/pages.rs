@@ -1,4 +1,5 @@
-//! Configuration pages: those that lead a driver to disks. All others are refused, as a driver may find on any card.
+//! Configuration pages: those that lead a driver to disks. All others are refused, as a driver may
+//! find on any card.
 
 use qpair_mpi_wire::config::{
     ADDRESS_HANDLE, ADDRESS_NEXT_HANDLE, ConfigRequest, FLAG_PRESENT, INFO_CONTROLLER,
@@ -217,7 +218,8 @@ impl SoftHba {
         let (number, phy) = self.phy_of(handle)?;
         let place = self.topology().place(number);
         Some(SasDevice {
-            // Without an enclosure there are no slots: Linux takes such a disk for another one after a reset if it has a number here.
+            // Without an enclosure there are no slots: Linux takes such a disk for another one
+            // after a reset if it has a number here.
             slot: place.expander.map_or(0, |_| place.phy.into()),
             enclosure: place.expander.map_or(0, |it| it.enclosure),
             address: phy.unit.logical.facts().port.unwrap_or_default(),

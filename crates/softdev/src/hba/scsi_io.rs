@@ -85,7 +85,8 @@ impl SoftHba {
         self.reply_to(lane, frame, io, &answer, data_bytes)
     }
 
-    /// The reply to a command that ended so; none, if it did all that it was to do. Sense data goes to its place.
+    /// The reply to a command that ended so; none, if it did all that it was to do. Sense data goes
+    /// to its place.
     fn reply_to(
         &self,
         lane: &mut Lane,

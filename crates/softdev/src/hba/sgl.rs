@@ -1,4 +1,5 @@
-//! From a list of scatter-gather elements to memory. Each address is looked up, and what a driver wrote is read once.
+//! From a list of scatter-gather elements to memory. Each address is looked up, and what a driver
+//! wrote is read once.
 //!
 //! A walk ends: it looks at a bounded number of elements, however they are chained.
 

@@ -1,5 +1,5 @@
-//! Strict mode: what a driver does is held against the rules of the interface, and what breaks one is counted and told. A card would not
-//! tell: it would do something else each time.
+//! Strict mode: what a driver does is held against the rules of the interface, and what breaks one
+//! is counted and told. A card would not tell: it would do something else each time.
 //!
 //! The rules are in docs/design/mpt3sas.md. Nothing that the controller does depends on them.
 
@@ -23,7 +23,8 @@ use qpair_pci::model::LastHit;
 
 /// Violations that are told; all are counted.
 const TOLD_MAX: usize = 100;
-/// What frames, reply queues and the queue of free reply frames are aligned to; and frames and sense buffers one by one.
+/// What frames, reply queues and the queue of free reply frames are aligned to; and frames and
+/// sense buffers one by one.
 const QUEUE_ALIGNMENT: u64 = 16;
 const BUFFER_ALIGNMENT: u32 = 4;
 
@@ -217,7 +218,8 @@ impl SoftHba {
         self.check_list(lane, smid, &io, frame);
     }
 
-    /// The elements in the frame: they end there, with as many bytes as the command has, or lead to the chain that the frame names.
+    /// The elements in the frame: they end there, with as many bytes as the command has, or lead to
+    /// the chain that the frame names.
     fn check_list(&self, lane: &Lane, smid: u16, io: &ScsiIo, frame: &[u8; FRAME_BYTES]) {
         let mut sum = 0u64;
         for at in (SGL_AT..FRAME_BYTES).step_by(ELEMENT_BYTES) {
@@ -241,8 +243,9 @@ impl SoftHba {
         self.strict().broken(format_args!("SMID {smid}: a list without an end"));
     }
 
-    /// The segments of a list that `chain` leads to, behind `sum` bytes in the frame: as many and as long as the facts allow, each with the
-    /// next one where the element before said, and an end.
+    /// The segments of a list that `chain` leads to, behind `sum` bytes in the frame: as many and
+    /// as long as the facts allow, each with the next one where the element before said, and an
+    /// end.
     fn check_chain(&self, lane: &Lane, smid: u16, mut chain: Element, len: u32, mut sum: u64) {
         let strict = self.strict();
         for _ in 0..CHAIN_DEPTH_MAX {
@@ -381,7 +384,8 @@ mod tests {
         assert!(told_of(true, post(0)).join("; ").contains("SMID 0 is not one of 1 to 72"));
     }
 
-    /// A list that does not fit its command, a sense buffer that is nowhere, another handle than was posted.
+    /// A list that does not fit its command, a sense buffer that is nowhere, another handle than
+    /// was posted.
     #[test]
     fn a_frame_that_is_wrong_is_told_of() {
         let io = ScsiIo {

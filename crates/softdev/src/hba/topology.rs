@@ -5,8 +5,9 @@
 //!                                        ── phy 1 ── leaf 1 ── disks 32 to 63
 //! ```
 //!
-//! The last phy of an expander leads up. Handles: the controller has 1; then come its phys' numbers, the root, the leaves, and twice as many as
-//! there are disks, since a disk that is plugged in again has another one.
+//! The last phy of an expander leads up. Handles: the controller has 1; then come its phys'
+//! numbers, the root, the leaves, and twice as many as there are disks, since a disk that is
+//! plugged in again has another one.
 
 /// Disks of a leaf.
 const LEAF_DISKS: u16 = 32;

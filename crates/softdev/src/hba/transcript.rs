@@ -1,4 +1,5 @@
-//! A transcript of what a driver does, in the order in which the controller sees it: what the rules of strict mode are held against.
+//! A transcript of what a driver does, in the order in which the controller sees it: what the rules
+//! of strict mode are held against.
 //!
 //! ```text
 //! map IOVA BYTES | unmap IOVA BYTES    memory

@@ -1,8 +1,10 @@
-//! A volatile write cache, as far as it can be seen: what was not flushed can be lost with the power.
+//! A volatile write cache, as far as it can be seen: what was not flushed can be lost with the
+//! power.
 //!
-//! The medium always has the newest bytes. Kept beside it is what stable storage would have: for each sector that was written since
-//! it was last made durable, the content before. A flush forgets that; a loss of power puts it back, for each sector or not. What a
-//! drive has no room for it writes to stable storage, so the number of sectors is bounded: the oldest are forgotten first.
+//! The medium always has the newest bytes. Kept beside it is what stable storage would have: for
+//! each sector that was written since it was last made durable, the content before. A flush forgets
+//! that; a loss of power puts it back, for each sector or not. What a drive has no room for it
+//! writes to stable storage, so the number of sectors is bounded: the oldest are forgotten first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -107,8 +109,9 @@ impl WriteCache {
         }
     }
 
-    /// The power fails: of each sector that is not on stable storage, chance decides whether it got there. In some cuts all of them are lost,
-    /// in some none: by single chances neither would ever be seen.
+    /// The power fails: of each sector that is not on stable storage, chance decides whether it got
+    /// there. In some cuts all of them are lost, in some none: by single chances neither would ever
+    /// be seen.
     pub(crate) fn lose(&self, medium: &Medium, seed: u64) -> MediumResult {
         let share = [1.0, 0.9, 0.5, 0.5, 0.1, 0.0][fastrand::Rng::with_seed(seed).usize(0..6)];
         for shard in &self.shards {

@@ -19,7 +19,8 @@ pub(crate) struct FileMedium {
 }
 
 impl FileMedium {
-    /// Opens `path` for this program alone. `size_bytes` 0: the size it has; else it is made that long if it is shorter.
+    /// Opens `path` for this program alone. `size_bytes` 0: the size it has; else it is made that
+    /// long if it is shorter.
     pub(crate) fn open(path: &Path, size_bytes: u64) -> Result<(Self, u64)> {
         let name = PathBuf::from(path);
         let name = name.display();

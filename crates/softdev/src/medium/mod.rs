@@ -1,7 +1,8 @@
 //! Where a namespace keeps its blocks.
 //!
-//! Data goes straight between the medium and the driver's memory, in one copy where the medium is memory itself. Any number of queues
-//! may be at one medium at a time; what two of them do to the same bytes at the same time leaves some mix, as on a drive.
+//! Data goes straight between the medium and the driver's memory, in one copy where the medium is
+//! memory itself. Any number of queues may be at one medium at a time; what two of them do to the
+//! same bytes at the same time leaves some mix, as on a drive.
 
 mod cache;
 mod file;
@@ -34,7 +35,8 @@ pub enum MediumOptions {
 /// The medium did not do it.
 pub(crate) type MediumResult = std::io::Result<()>;
 
-/// Bytes for media that cannot reach the driver's memory themselves. Grows to the largest transfer once, and stays.
+/// Bytes for media that cannot reach the driver's memory themselves. Grows to the largest transfer
+/// once, and stays.
 pub(crate) type Scratch = Vec<u8>;
 
 /// A medium. The caller has checked that ranges lie inside.

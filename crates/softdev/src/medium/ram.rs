@@ -40,7 +40,8 @@ impl RamMedium {
         self.mapping.bytes()
     }
 
-    /// Fetches the first lines of what is copied soon; the processor sees the rest coming by itself.
+    /// Fetches the first lines of what is copied soon; the processor sees the rest coming by
+    /// itself.
     #[inline(always)]
     pub(crate) fn prefetch(&self, at: u64) {
         for line in 0..PREFETCH_LINES {

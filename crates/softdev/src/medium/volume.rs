@@ -1,4 +1,5 @@
-//! Blocks on a medium, and perhaps a volatile write cache before it: what a namespace or a logical unit is made of.
+//! Blocks on a medium, and perhaps a volatile write cache before it: what a namespace or a logical
+//! unit is made of.
 
 use qpair_block::{Error, ErrorKind, Result};
 
@@ -11,7 +12,8 @@ pub(crate) struct Volume {
     pub(crate) blocks: u64,
     pub(crate) block_shift: u32,
     medium: Medium,
-    /// None: what is written is on stable storage, as far as the medium has any, once it is flushed.
+    /// None: what is written is on stable storage, as far as the medium has any, once it is
+    /// flushed.
     cache: Option<WriteCache>,
 }
 

@@ -1,6 +1,8 @@
-//! The backend of a soft drive: media, and what becomes of a command before they execute it, and when.
+//! The backend of a soft drive: media, and what becomes of a command before they execute it, and
+//! when.
 //!
-//! Where nothing takes time and nothing goes wrong, commands are executed at once, and no clock is read.
+//! Where nothing takes time and nothing goes wrong, commands are executed at once, and no clock is
+//! read.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

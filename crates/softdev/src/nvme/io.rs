@@ -117,7 +117,8 @@ impl Drive {
             let range = namespace.range(range.first_block, range.blocks)?;
             namespace.zero(range, io.write_through).map_err(|_| Status::WRITE_FAULT)?;
             if !self.flash.is_instant() {
-                // It takes no time of its own; later writes find more room. Time 0: the latest that the model knows.
+                // It takes no time of its own; later writes find more room. Time 0: the latest that
+                // the model knows.
                 let at = namespace.first_byte + range.at_bytes;
                 let _ = self.flash.schedule(0, Op::Discard, at, range.len_bytes, false);
             }

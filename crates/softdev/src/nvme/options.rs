@@ -1,5 +1,5 @@
-//! How to make a soft NVMe controller, and the text for it. Text and value say the same: what [`SoftNvmeOptions`] displays, it reads
-//! back.
+//! How to make a soft NVMe controller, and the text for it. Text and value say the same: what
+//! [`SoftNvmeOptions`] displays, it reads back.
 //!
 //! ```text
 //! size=1GiB                       of a namespace; several: size=1GiB+2GiB
@@ -67,7 +67,8 @@ pub struct SoftNvmeOptions {
     pub queue_entries_max: u32,
     /// Largest transfer as a power of two of 4 KiB, 1 to 10.
     pub mdts: u8,
-    /// Whether writes may be lost with the power until they are flushed. Without it, each write to a file goes to stable storage.
+    /// Whether writes may be lost with the power until they are flushed. Without it, each write to
+    /// a file goes to stable storage.
     pub volatile_write_cache: bool,
     /// Serial number, at most 20 printable characters; empty: one is made up.
     pub serial: String,

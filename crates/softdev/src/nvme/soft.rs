@@ -24,7 +24,8 @@ impl SoftNvme {
     /// Makes one.
     ///
     /// # Errors
-    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short, what the file system says for a file.
+    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short, what
+    /// the file system says for a file.
     pub fn new(mut options: SoftNvmeOptions) -> Result<Arc<Self>> {
         options.check()?;
         if options.serial.is_empty() {
@@ -41,17 +42,20 @@ impl SoftNvme {
         &self.options
     }
 
-    /// The function is pulled out: every register reads as ones, doorbells do nothing, and memory is not accessed any more.
+    /// The function is pulled out: every register reads as ones, doorbells do nothing, and memory
+    /// is not accessed any more.
     pub fn remove(&self) {
         self.controller.remove();
     }
 
-    /// The function is plugged in again after [`Self::remove`] or [`Self::power_cut`], as after power on.
+    /// The function is plugged in again after [`Self::remove`] or [`Self::power_cut`], as after
+    /// power on.
     pub fn insert(&self) {
         self.controller.insert();
     }
 
-    /// The power fails: what the volatile write caches held is lost, each sector or not as `seed` decides, and the function is gone until
+    /// The power fails: what the volatile write caches held is lost, each sector or not as `seed`
+    /// decides, and the function is gone until
     /// [`Self::insert`].
     pub fn power_cut(&self, seed: u64) {
         self.controller.backend().arm_power_cut(seed);
@@ -75,7 +79,8 @@ impl SoftNvme {
         self.controller.backend().set_faults(plan);
     }
 
-    /// Whether a driver of another process may ring doorbells by memory that it has mapped: then it wakes no thread.
+    /// Whether a driver of another process may ring doorbells by memory that it has mapped: then it
+    /// wakes no thread.
     #[must_use]
     pub fn are_doorbells_mapped(&self) -> bool {
         self.controller.are_doorbells_mapped()

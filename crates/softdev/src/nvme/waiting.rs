@@ -1,4 +1,5 @@
-//! Commands that were fetched and are not due yet, soonest first; those due at the same time in the order they came.
+//! Commands that were fetched and are not due yet, soonest first; those due at the same time in the
+//! order they came.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

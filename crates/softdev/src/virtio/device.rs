@@ -30,7 +30,8 @@ use qpair_pci::model::locked;
 use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
 use qpair_pci::model::{DmaTable, SharedTable};
 
-/// BAR 0: the common configuration, the cause of interrupts, the device's configuration, notifications.
+/// BAR 0: the common configuration, the cause of interrupts, the device's configuration,
+/// notifications.
 const IDENTITY: Identity = Identity {
     vendor: VENDOR,
     device: PCI_DEVICE,
@@ -99,7 +100,8 @@ impl SoftVirtioScsi {
     /// Makes one.
     ///
     /// # Errors
-    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short, what the file system says for a file.
+    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short, what
+    /// the file system says for a file.
     pub fn new(mut options: SoftVirtioScsiOptions) -> Result<Arc<Self>> {
         options.check()?;
         if options.serial.is_empty() {

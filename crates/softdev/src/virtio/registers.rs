@@ -78,7 +78,8 @@ impl Registers {
         })
     }
 
-    /// Writes a register but the status, which is the device's matter. False: there is none of that width.
+    /// Writes a register but the status, which is the device's matter. False: there is none of that
+    /// width.
     pub(super) fn write(&mut self, offset: u64, len: usize, value: u64) -> bool {
         let set = |of: &mut u64, word: u32| {
             if word < 2 {

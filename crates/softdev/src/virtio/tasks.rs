@@ -12,7 +12,8 @@ use super::queue::Parked;
 const EVENTS_MAX: usize = 16;
 
 impl SoftVirtioScsi {
-    /// Runs what came by the control queue, whose lock is held: its answer. `None`: it is not answered.
+    /// Runs what came by the control queue, whose lock is held: its answer. `None`: it is not
+    /// answered.
     pub(super) fn run_task(&self, bytes: &[u8; TASK_BYTES]) -> Option<u8> {
         if self.faults().ignores_tasks() {
             return None;

@@ -1,4 +1,5 @@
-//! The soft drive: what a driver sees of it, its shapes in time, and what it does with a driver that lies.
+//! The soft drive: what a driver sees of it, its shapes in time, and what it does with a driver
+//! that lies.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

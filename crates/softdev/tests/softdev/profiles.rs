@@ -1,4 +1,5 @@
-//! The shapes that real drives show, on the profiles: all in virtual time, so nothing here depends on how fast the machine is.
+//! The shapes that real drives show, on the profiles: all in virtual time, so nothing here depends
+//! on how fast the machine is.
 
 use crate::shapes::{Load, Rig, percentile_us};
 use qpair_softdev::flash::{Flash, Op, Profile};
@@ -319,7 +320,8 @@ fn a_drive_may_start_full() {
     assert!(amplification(&mut Rig::new("tlc", GIB)) < 1.5);
 }
 
-/// What was measured of the drive that `sas-ssd` is made after, at depth 1; and one port's share of its data sheet.
+/// What was measured of the drive that `sas-ssd` is made after, at depth 1; and one port's share of
+/// its data sheet.
 #[test]
 fn the_sas_drive_is_the_one_that_was_measured() {
     let near = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 0.1;

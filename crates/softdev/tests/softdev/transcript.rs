@@ -1,6 +1,8 @@
-//! What Linux's own mpt3sas driver did with a strict soft HBA, done again: strict mode is never stricter than that driver.
+//! What Linux's own mpt3sas driver did with a strict soft HBA, done again: strict mode is never
+//! stricter than that driver.
 //!
-//! The transcript was recorded by the HBA in a guest (`TRANSCRIPT=FILE guest/tests/judges`); its first line says of which kernel.
+//! The transcript was recorded by the HBA in a guest (`TRANSCRIPT=FILE guest/tests/judges`); its
+//! first line says of which kernel.
 
 use std::sync::Arc;
 

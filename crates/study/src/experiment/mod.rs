@@ -125,7 +125,8 @@ pub struct Shown {
     pub scale: Scale,
 }
 
-/// The points of an experiment and how they are shown: one plot for each of `shown` and each of `groups`.
+/// The points of an experiment and how they are shown: one plot for each of `shown` and each of
+/// `groups`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The label of the horizontal axis.

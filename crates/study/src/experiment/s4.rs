@@ -1,4 +1,5 @@
-//! S4: asynchronous I/O on arrays: outstanding requests, intervals, the cost of a byte, prolonged writes.
+//! S4: asynchronous I/O on arrays: outstanding requests, intervals, the cost of a byte, prolonged
+//! writes.
 
 use super::{Experiment, Plan, Scale, by_interface, cores_words, series};
 use crate::config::{Config, Pace};
@@ -124,7 +125,8 @@ fn interval(lab: &Lab) -> Plan {
     };
     let cores = lab.cores().min(2);
     let mut series = by_interface(lab, intervals, |name, us| {
-        // A thread that spins for requests and one that submits them: the kernel's own would be a third.
+        // A thread that spins for requests and one that submits them: the kernel's own would be a
+        // third.
         (!name.contains("+k"))
             .then(|| Config::new(name, cores).depth(DEPTH_HANDED).pace(Pace::Interval { us }))
     });

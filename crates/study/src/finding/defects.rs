@@ -49,7 +49,8 @@ fn few_calls_of_our_batches_are_not_those_of_one_request_a_call() {
 
 #[test]
 fn calls_of_the_mapped_ring_are_not_those_of_the_papers_libaio() {
-    // Ours reads completions without a call; with calls for them there are two, and that is the claim.
+    // Ours reads completions without a call; with calls for them there are two, and that is the
+    // claim.
     let report = made(|config, measure| {
         measure.system_calls_per_io = if config.interface == LIBAIO_CALLS { 2.0 } else { 1.0 };
     });

@@ -117,7 +117,8 @@ mod tests {
                 .experiments
                 .iter()
                 .map(|experiment| {
-                    // Latency by throughput, and its distribution at the least and at the most load.
+                    // Latency by throughput, and its distribution at the least and at the most
+                    // load.
                     let more = if experiment.latency_against_throughput() { 3 } else { 0 };
                     experiment.plan.groups.len() * (experiment.plan.shown.len() + more)
                 })

@@ -85,7 +85,8 @@ pub(crate) fn soft(block: u32) -> SoftNvmeOptions {
 
 /// Runs the suite. Returns the servers' counts.
 fn pass(soft: &SoftNvmeOptions, server: &ServerOptions, wait: WaitMode) -> Counters {
-    // The suite opens a device for each check, and may keep the one before: each is a drive of its own.
+    // The suite opens a device for each check, and may keep the one before: each is a drive of its
+    // own.
     let all = Mutex::new(Vec::new());
     let make = || {
         let served = Served::new(soft, server);

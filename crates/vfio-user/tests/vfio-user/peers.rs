@@ -104,7 +104,8 @@ fn irqs_as_qemu_sets_them() {
     let (first, second) = (event(), event());
     let both = [first.as_fd(), second.as_fd()];
     let is_set = |vector: usize| served.device.irqs.lock().unwrap()[vector].is_some();
-    // A vector that is not assigned yet, then it is, then two at once, then one of them not any more.
+    // A vector that is not assigned yet, then it is, then two at once, then one of them not any
+    // more.
     assert_eq!(qemu.ask(Command::SetIrqs, &events(0, 1), &[]).errno(), 0);
     assert!(!is_set(0));
     assert_eq!(qemu.ask(Command::SetIrqs, &events(0, 1), &both[..1]).errno(), 0);

@@ -44,7 +44,8 @@ impl DriverRing {
 
     /// Asks for no interrupts: the driver polls.
     pub fn be_quiet(&self, areas: Areas<'_>) {
-        // With the event index: an index that the device has passed is not passed again for the next 2^16.
+        // With the event index: an index that the device has passed is not passed again for the
+        // next 2^16.
         if !self.event_index {
             areas.available.bytes.store_u16(areas.available.at, QUIET);
         }

@@ -1,6 +1,7 @@
 //! Files of a mounted directory, used as filebench's personalities use them (`qpair bench files`).
 //!
-//! - [`Profile`]: what threads do, to how many files of what size: filebench's names and parameters.
+//! - [`Profile`]: what threads do, to how many files of what size: filebench's names and
+//!   parameters.
 //! - [`FileSet`](set::FileSet): the files, and which of them are there, or in use.
 //! - [`run_files`]: makes the files, runs the threads, removes the files.
 

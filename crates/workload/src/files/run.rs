@@ -103,7 +103,8 @@ impl Posts {
 struct Shared<'a> {
     options: &'a FilesOptions,
     set: FileSet,
-    /// Files of records, of a profile that has them; what is written there, and to the log, is durable then.
+    /// Files of records, of a profile that has them; what is written there, and to the log, is
+    /// durable then.
     records: Vec<(PathBuf, File)>,
     log: (PathBuf, File),
     log_end: AtomicU64,
@@ -129,7 +130,8 @@ impl Shared<'_> {
 /// Makes the files of a profile, runs it, and removes them.
 ///
 /// # Errors
-/// `Exists` if files of an earlier run are there; `Invalid` for more threads than files; what the file system says, with the file.
+/// `Exists` if files of an earlier run are there; `Invalid` for more threads than files; what the
+/// file system says, with the file.
 pub fn run_files(options: &FilesOptions, observer: &dyn Observer) -> Result<FilesReport> {
     let profile = &options.profile;
     let threads: u32 = profile.roles.iter().map(|role| role.threads).sum();

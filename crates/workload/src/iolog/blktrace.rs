@@ -1,7 +1,8 @@
 //! The kernel's trace of block devices, as `blktrace` and `blkparse -d` write it.
 //!
-//! A trace is records of 48 bytes in the byte order of the machine that wrote it, each followed by as many bytes as its
-//! last field says. Only requests that enter a queue are taken: what becomes of them inside the kernel is not replayed.
+//! A trace is records of 48 bytes in the byte order of the machine that wrote it, each followed by
+//! as many bytes as its last field says. Only requests that enter a queue are taken: what becomes
+//! of them inside the kernel is not replayed.
 
 use std::path::Path;
 use std::time::Duration;

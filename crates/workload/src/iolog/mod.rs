@@ -1,8 +1,10 @@
 //! Logs of requests: fio's text formats, and the kernel's trace of a block device.
 //!
-//! - `text`: fio's versions 2 and 3, read; `blktrace`: the kernel's trace, read; `write`: version 3, written.
+//! - `text`: fio's versions 2 and 3, read; `blktrace`: the kernel's trace, read; `write`: version
+//!   3, written.
 //!
-//! Invariant: reading never panics. What is wrong with a log is an error that names the file, and the line or the byte.
+//! Invariant: reading never panics. What is wrong with a log is an error that names the file, and
+//! the line or the byte.
 
 mod blktrace;
 mod text;

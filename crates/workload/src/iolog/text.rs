@@ -11,8 +11,8 @@
 //! 125230 data close                  data close
 //! ```
 //!
-//! Version 3 begins each line with a time in microseconds. Version 2 has waits instead; fio 3.33 takes their number for
-//! milliseconds since the begin of the run, and so does this.
+//! Version 3 begins each line with a time in microseconds. Version 2 has waits instead; fio 3.33
+//! takes their number for milliseconds since the begin of the run, and so does this.
 
 use std::path::Path;
 use std::time::Duration;

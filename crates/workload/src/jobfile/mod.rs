@@ -10,8 +10,8 @@
 //! size=${SIZE}                           of the environment
 //! ```
 //!
-//! Invariants: every line is read or is an error with its file and number; reading touches nothing but files that are
-//! included.
+//! Invariants: every line is read or is an error with its file and number; reading touches nothing
+//! but files that are included.
 
 mod lines;
 #[cfg(test)]
@@ -35,8 +35,8 @@ const LINES_MAX: usize = 100_000;
 /// Longest job file, bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Reads a job file; `-` is standard input. `global`: options for all jobs, such as those of the command line.
-/// `only`: names of the sections to read; empty: all. A file may have none of them.
+/// Reads a job file; `-` is standard input. `global`: options for all jobs, such as those of the
+/// command line. `only`: names of the sections to read; empty: all. A file may have none of them.
 ///
 /// # Errors
 /// What the file system says, and `Invalid` with file and line.
@@ -221,7 +221,8 @@ impl Reader<'_> {
     }
 }
 
-/// A value with its `${NAME}` replaced by variables of the environment; one that is not set is empty, as in fio.
+/// A value with its `${NAME}` replaced by variables of the environment; one that is not set is
+/// empty, as in fio.
 fn expand(
     value: &str,
     environment: &dyn Fn(&str) -> Option<String>,

@@ -1,4 +1,5 @@
-//! Expressions in parentheses, as fio allows them for numbers: `+ - * / % ^`, parentheses, and units after numbers.
+//! Expressions in parentheses, as fio allows them for numbers: `+ - * / % ^`, parentheses, and
+//! units after numbers.
 
 /// Deepest nesting that is read: each level takes stack.
 const NESTING_MAX: u32 = 64;

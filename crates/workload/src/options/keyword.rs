@@ -2,7 +2,8 @@
 
 use super::arithmetic;
 
-/// A value with its reserved words replaced, and computed if that makes it an expression: `8*$mb_memory`.
+/// A value with its reserved words replaced, and computed if that makes it an expression:
+/// `8*$mb_memory`.
 pub(super) fn replace(value: &str) -> String {
     let mut replaced = value.to_owned();
     for (word, number) in

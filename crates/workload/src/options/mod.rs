@@ -1,11 +1,12 @@
 //! The words of a workload: fio's options, from text to [`crate::Job`]s.
 //!
-//! - `definition`, `table`: every option, once; help and command line are made from it. `unsupported`: fio's others.
+//! - `definition`, `table`: every option, once; help and command line are made from it.
+//!   `unsupported`: fio's others.
 //! - `name`: from a name to its option. `value`, `arithmetic`, `keyword`: from text to numbers.
 //! - `section`: options as they were given, by job. `settle`: from a section to jobs.
 //!
-//! Invariant: nothing that was given is ignored. An option has the effect that fio's has, or it is an error that names
-//! it, or, where fio lets it pass without effect, a note.
+//! Invariant: nothing that was given is ignored. An option has the effect that fio's has, or it is
+//! an error that names it, or, where fio lets it pass without effect, a note.
 
 mod arithmetic;
 mod definition;

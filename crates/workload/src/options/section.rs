@@ -47,10 +47,12 @@ pub struct Given {
 }
 
 impl Given {
-    /// Takes a name and its value; `None` for an option of fio's that is not supported but whose value asks for nothing.
+    /// Takes a name and its value; `None` for an option of fio's that is not supported but whose
+    /// value asks for nothing.
     ///
     /// # Errors
-    /// `Invalid` for an unknown name, an option of fio's that is not supported, and an option without its value.
+    /// `Invalid` for an unknown name, an option of fio's that is not supported, and an option
+    /// without its value.
     pub fn new(name: &str, value: Option<&str>, place: Place) -> Result<Option<Self>> {
         let value = value.map(|value| keyword::replace(value.trim()));
         match name::find(name) {
@@ -128,7 +130,8 @@ pub struct Section {
 /// The name of the section whose options are for all jobs after it.
 pub const GLOBAL: &str = "global";
 
-/// Options of the command line, in order, become sections: `--name` begins one; what stands before the first is for all.
+/// Options of the command line, in order, become sections: `--name` begins one; what stands before
+/// the first is for all.
 ///
 /// Returns what is for all jobs (also for those of job files), and the sections.
 ///

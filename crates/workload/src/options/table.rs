@@ -1,4 +1,5 @@
-//! The options: the one place that names each of them. Command line, job files, help and man page are made from it.
+//! The options: the one place that names each of them. Command line, job files, help and man page
+//! are made from it.
 
 use super::definition::{Definition, Takes, Topic};
 

@@ -1,7 +1,8 @@
 //! Values as fio writes them: sizes, times, ranges, lists.
 //!
-//! Invariant: a value is read to its end or it is an error. fio itself reads as far as it understands (`1.5g` is one byte to it).
-//! Errors are reasons without the name of the option: the caller knows it, and where it stands.
+//! Invariant: a value is read to its end or it is an error. fio itself reads as far as it
+//! understands (`1.5g` is one byte to it). Errors are reasons without the name of the option: the
+//! caller knows it, and where it stands.
 
 use std::time::Duration;
 
@@ -134,8 +135,8 @@ pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     time(text, TimeUnit::Seconds)
 }
 
-/// A time: `10`, `1.5`, `90s`, `2m`, `500ms`, `20us`, `1h`, `1d`; without a unit, in `default`. What is below a
-/// microsecond is dropped.
+/// A time: `10`, `1.5`, `90s`, `2m`, `500ms`, `20us`, `1h`, `1d`; without a unit, in `default`.
+/// What is below a microsecond is dropped.
 pub(super) fn time(text: &str, default: TimeUnit) -> Read<Duration> {
     let text = text.trim();
     if text.starts_with('(') {
@@ -204,7 +205,8 @@ pub(super) fn range<T: Ord + Copy>(text: &str, read: impl Fn(&str) -> Read<T>) -
 
 /// Values for reads, writes and trims.
 ///
-/// `a` is for all, `a,b` for reads and for the rest, `a,` for reads only; an empty place is the default.
+/// `a` is for all, `a,b` for reads and for the rest, `a,` for reads only; an empty place is the
+/// default.
 pub(super) fn directions(text: &str) -> Read<[Option<&str>; 3]> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     if parts.len() > 4 || (parts.len() == 4 && !parts[3].is_empty()) {
@@ -318,7 +320,8 @@ fn push_decimal(text: &str, out: &mut Vec<u8>) -> Read<()> {
     Ok(())
 }
 
-/// Sizes with their shares of 100: `4k/10:64k/50:32k/`; shares that are left out divide what remains.
+/// Sizes with their shares of 100: `4k/10:64k/50:32k/`; shares that are left out divide what
+/// remains.
 pub(super) fn split(text: &str, base: KbBase) -> Read<Vec<(u64, u8)>> {
     let mut parts: Vec<(u64, Option<u8>)> = Vec::new();
     for part in text.split(':') {

@@ -1,8 +1,9 @@
 //! Latencies in the classes that fio's consumers expect.
 //!
-//! fio's histogram has groups of 64 buckets: up to 128 ns one bucket for each nanosecond, then each group spans twice as
-//! much as the one before, and a bucket is named by its middle. 29 groups; what is longer is counted in the last bucket.
-//! Ours is finer than that (three digits), so that no value is put further than one bucket from where fio had put it.
+//! fio's histogram has groups of 64 buckets: up to 128 ns one bucket for each nanosecond, then each
+//! group spans twice as much as the one before, and a bucket is named by its middle. 29 groups;
+//! what is longer is counted in the last bucket. Ours is finer than that (three digits), so that no
+//! value is put further than one bucket from where fio had put it.
 
 use crate::Latencies;
 
@@ -44,7 +45,8 @@ fn recorded(latencies: &Latencies) -> impl Iterator<Item = (u64, u64)> + '_ {
         .map(|step| (latencies.median_equivalent(step.value_iterated_to()), step.count_at_value()))
 }
 
-/// Upper bounds of fio's classes, of which each unit has the first ten: nanoseconds and microseconds end at 1000.
+/// Upper bounds of fio's classes, of which each unit has the first ten: nanoseconds and
+/// microseconds end at 1000.
 const BOUNDS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
 /// How latencies spread over fio's classes, percent of `total` requests.

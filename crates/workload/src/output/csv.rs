@@ -1,7 +1,9 @@
-//! Comma-separated values (RFC 4180): one row for each job, or group reported as one, and direction that did something.
+//! Comma-separated values (RFC 4180): one row for each job, or group reported as one, and direction
+//! that did something.
 //!
-//! Columns are named by what they are and their unit. What was not measured or not counted is empty. CPU, system calls
-//! and context switches are those of the whole job for each request of any direction: they cannot be told apart.
+//! Columns are named by what they are and their unit. What was not measured or not counted is
+//! empty. CPU, system calls and context switches are those of the whole job for each request of any
+//! direction: they cannot be told apart.
 
 use super::entry::{Entry, entries};
 use super::workload::fio_word;

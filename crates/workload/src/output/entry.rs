@@ -1,7 +1,7 @@
 //! What is reported as one: a job, or all jobs of a group.
 //!
-//! A merged entry counts as if one job had done all of it: sums of what was counted, histograms added, and the time from
-//! the first begin to the last end.
+//! A merged entry counts as if one job had done all of it: sums of what was counted, histograms
+//! added, and the time from the first begin to the last end.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

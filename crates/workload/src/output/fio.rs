@@ -1,13 +1,15 @@
 //! fio's JSON: the keys of fio 3.33, each meaning what it means there.
 //!
-//! Every key that fio writes is there, and no other but `qpair`, in each job and at the top ([`super::own`]). Where the
-//! two differ:
+//! Every key that fio writes is there, and no other but `qpair`, in each job and at the top
+//! ([`super::own`]). Where the two differ:
 //!
 //! - `disk_util` is always there, and has no sums (`aggr_`) of the disks under a disk.
-//! - `iodepth_level` counts as fio does, but from depth 32 on requests go and completions come in batches, where fio's
-//!   are of one: give `iodepth_batch=1` for fio's figures.
-//! - `usr_cpu` and `sys_cpu` count the threads that work for a job, which fio's leave out; they may exceed 100.
-//! - Bandwidth and IOPS have one sample for each of [`crate::Job::sample`], where fio has two a second.
+//! - `iodepth_level` counts as fio does, but from depth 32 on requests go and completions come in
+//!   batches, where fio's are of one: give `iodepth_batch=1` for fio's figures.
+//! - `usr_cpu` and `sys_cpu` count the threads that work for a job, which fio's leave out; they may
+//!   exceed 100.
+//! - Bandwidth and IOPS have one sample for each of [`crate::Job::sample`], where fio has two a
+//!   second.
 //! - Percentiles come from a finer histogram, and `bins` are those that its values fall into.
 //! - Times are UTC.
 
@@ -21,7 +23,8 @@ use super::json::{Json, Object};
 use super::own::{self, nanoseconds};
 use crate::{Direction, DiskReport, JobReport, Latencies, RunReport, Spread, Tolerance};
 
-/// What `fio version` says: what wrote it, and whose layout it is. Consumers show it and do not take it apart.
+/// What `fio version` says: what wrote it, and whose layout it is. Consumers show it and do not
+/// take it apart.
 const VERSION: &str = concat!("fio-3.33 layout, by qpair-", env!("CARGO_PKG_VERSION"));
 
 /// fio's JSON; with `plus`, fio's `json+`: latencies have their histograms' `bins`.
@@ -146,7 +149,8 @@ fn job(entry: &Entry<'_>, entries: &[Entry<'_>], plus: bool) -> Object {
         .with("qpair", own::job(entry))
 }
 
-/// fio's object of a steady state. `data` has the values that there are, where fio fills up with zeroes.
+/// fio's object of a steady state. `data` has the values that there are, where fio fills up with
+/// zeroes.
 fn steady(all: &JobReport) -> Option<Object> {
     let (goal, found) = (all.job.steady?, all.steady.as_ref()?);
     let unit = if goal.percent { "%" } else { "" };

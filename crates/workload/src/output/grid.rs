@@ -77,7 +77,8 @@ impl Grid {
     }
 }
 
-/// Lines of at most `width`, the first after `first`, the others indented as far as that reaches. Broken at blanks only.
+/// Lines of at most `width`, the first after `first`, the others indented as far as that reaches.
+/// Broken at blanks only.
 pub(super) fn wrap(first: &str, text: &str, width: usize) -> Vec<String> {
     let indent = first.chars().count();
     let mut lines = Vec::new();

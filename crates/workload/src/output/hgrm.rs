@@ -12,7 +12,8 @@ use crate::{Direction, Latencies, RunReport};
 /// Steps for each halving of the distance to 100 %: the usual.
 const STEPS: u32 = 5;
 
-/// The distribution as text: microseconds, percentile, how many were at most as long, 1/(1-percentile).
+/// The distribution as text: microseconds, percentile, how many were at most as long,
+/// 1/(1-percentile).
 #[must_use]
 pub fn hgrm(latencies: &Latencies) -> String {
     let us = |ns: f64| ns / 1000.0;
@@ -45,8 +46,9 @@ pub fn hgrm(latencies: &Latencies) -> String {
     out
 }
 
-/// Writes each distribution that is not empty to `PREFIX_DIRECTION_KIND.N.hgrm`, N counting jobs, or groups of jobs that
-/// are reported as one, from 1; flushes to `PREFIX_flush_lat.N.hgrm`. The files that were written.
+/// Writes each distribution that is not empty to `PREFIX_DIRECTION_KIND.N.hgrm`, N counting jobs,
+/// or groups of jobs that are reported as one, from 1; flushes to `PREFIX_flush_lat.N.hgrm`. The
+/// files that were written.
 ///
 /// # Errors
 /// As the operating system says.

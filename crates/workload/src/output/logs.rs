@@ -1,8 +1,9 @@
 //! The time series as fio's log files.
 //!
-//! A line is `time (ms), value, direction (0 read, 1 write, 2 trim), 0, 0`: fio's format of a log that is averaged over
-//! windows (`log_avg_msec`), where block size and offset are 0. Values are KiB/s in `bw`, requests a second in `iops`,
-//! and the mean in nanoseconds in `slat`, `clat` and `lat`. A direction without requests in a window has no line there.
+//! A line is `time (ms), value, direction (0 read, 1 write, 2 trim), 0, 0`: fio's format of a log
+//! that is averaged over windows (`log_avg_msec`), where block size and offset are 0. Values are
+//! KiB/s in `bw`, requests a second in `iops`, and the mean in nanoseconds in `slat`, `clat` and
+//! `lat`. A direction without requests in a window has no line there.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -86,7 +87,8 @@ mod tests {
         );
     }
 
-    /// A line has as many columns as fio's, which is asked where it is there, and all requests are counted.
+    /// A line has as many columns as fio's, which is asked where it is there, and all requests are
+    /// counted.
     #[test]
     fn histograms_have_fios_columns() {
         for coarseness in [0, 3, 6] {

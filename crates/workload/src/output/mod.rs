@@ -1,6 +1,7 @@
 //! What a run found, as text and files.
 //!
-//! All of it are pure functions of a [`RunReport`](crate::RunReport), but those that write files. Jobs that ask for
+//! All of it are pure functions of a [`RunReport`](crate::RunReport), but those that write files.
+//! Jobs that ask for
 //! [`Job::group_reporting`](crate::Job::group_reporting) are merged by their group first, in every format alike, except
 //! in the time series of [`write_logs`], which are one per job as fio's are.
 //!

@@ -101,7 +101,8 @@ fn cost(entry: &Entry<'_>) -> Object {
         .with("cycles_per_byte", per_byte(cpu.cycles))
 }
 
-/// Percentiles of slat and lat, which fio leaves out unless asked. Of an open loop, lat is the one that counts.
+/// Percentiles of slat and lat, which fio leaves out unless asked. Of an open loop, lat is the one
+/// that counts.
 fn other_percentiles(entry: &Entry<'_>, at: Direction) -> Object {
     let did = entry.all.direction(at);
     let of = |latencies: &crate::Latencies| {

@@ -82,8 +82,8 @@ pub(super) struct Cliff {
     pub(super) after: f64,
 }
 
-/// A cliff is told from noise by its depth: below 70 % of what was before, and by more than twice the spread on either
-/// side.
+/// A cliff is told from noise by its depth: below 70 % of what was before, and by more than twice
+/// the spread on either side.
 pub(super) fn cliff(series: &[Sample]) -> Option<Cliff> {
     const SIDE_MIN: usize = 3;
     let values: Vec<f64> = series.iter().map(bytes_per_s).collect();

@@ -1,7 +1,7 @@
 //! The report for people.
 //!
-//! Everything that was found stands here, in fio's words (slat, clat, lat), each number with its unit. What was not
-//! found is said to be missing, not shown as zero.
+//! Everything that was found stands here, in fio's words (slat, clat, lat), each number with its
+//! unit. What was not found is said to be missing, not shown as zero.
 
 use std::time::Duration;
 

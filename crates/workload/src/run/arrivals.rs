@@ -1,7 +1,8 @@
 //! When requests of a limited rate are meant to start.
 //!
-//! The plan is made without looking at what the device does: a request that starts late counts from when it was
-//! meant to start, so that a slow device cannot hide behind the requests it kept from being made.
+//! The plan is made without looking at what the device does: a request that starts late counts from
+//! when it was meant to start, so that a slow device cannot hide behind the requests it kept from
+//! being made.
 
 use rand::Rng;
 use rand::rngs::SmallRng;

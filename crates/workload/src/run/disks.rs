@@ -14,7 +14,8 @@ pub(super) struct Disks {
 }
 
 impl Disks {
-    /// Those under some files and devices; what has no disk of its own (memory, a network) has none here.
+    /// Those under some files and devices; what has no disk of its own (memory, a network) has none
+    /// here.
     pub(super) fn under<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
         let mut folders: Vec<PathBuf> = paths.filter_map(folder).collect();
         folders.sort();
@@ -69,7 +70,8 @@ fn read(folder: &Path) -> Option<(DiskReport, u64)> {
     parse(folder.file_name()?.to_str()?, &text)
 }
 
-/// Of `Documentation/block/stat.rst`: reads, merges, sectors, ms; the same of writes; in flight, busy ms, queued ms.
+/// Of `Documentation/block/stat.rst`: reads, merges, sectors, ms; the same of writes; in flight,
+/// busy ms, queued ms.
 fn parse(name: &str, text: &str) -> Option<(DiskReport, u64)> {
     let counts: Vec<u64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
     let at = |at: usize| counts.get(at).copied();

@@ -10,8 +10,8 @@ use rand::{Rng, RngCore, SeedableRng};
 
 use crate::job::{Content, Shape};
 
-/// Every so many bytes, a written block says a number of its own: a drive that looks for blocks it has already looks at
-/// no smaller ones.
+/// Every so many bytes, a written block says a number of its own: a drive that looks for blocks it
+/// has already looks at no smaller ones.
 const MARK_BYTES: usize = 512;
 
 /// Fills buffers of one job.
@@ -25,7 +25,8 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    /// The seed decides the bytes, but for those that are to be like no others: two runs write different ones.
+    /// The seed decides the bytes, but for those that are to be like no others: two runs write
+    /// different ones.
     pub(super) fn new(content: &Content, seed: u64) -> Self {
         let own = match content {
             Content::Unique | Content::Shaped(_) => RandomState::new().hash_one(seed),
@@ -35,8 +36,8 @@ impl Fill {
         Self { content: content.clone(), random, scratch: Vec::new(), last: None }
     }
 
-    /// Makes the first `len_bytes` of a buffer what a write is to bring; `filled_bytes` of it still hold what an earlier write
-    /// left there.
+    /// Makes the first `len_bytes` of a buffer what a write is to bring; `filled_bytes` of it still
+    /// hold what an earlier write left there.
     pub(super) fn fill(&mut self, buffer: &mut Buffer, filled_bytes: &mut u32, len_bytes: u32) {
         let is_new = matches!(self.content, Content::Refill | Content::Shaped(_));
         if *filled_bytes < len_bytes || is_new {
@@ -140,7 +141,8 @@ mod tests {
         Content::Shaped(Shape { compress_percent, chunk_bytes, fixed: vec![0], dedupe_percent })
     }
 
-    /// The zeroes of a block are as many as asked for, in each chunk, and what is random differs from write to write.
+    /// The zeroes of a block are as many as asked for, in each chunk, and what is random differs
+    /// from write to write.
     #[test]
     fn blocks_are_as_compressible_as_asked_for() {
         for (percent, chunk, per_chunk) in [(50, 512, 256), (25, 1024, 256), (75, 0, 3072)] {

@@ -34,7 +34,8 @@ impl Floor {
         })
     }
 
-    /// What is too slow. Judged when requests complete, as fio does: a slow request alone is judged when it is there.
+    /// What is too slow. Judged when requests complete, as fio does: a slow request alone is judged
+    /// when it is there.
     pub(super) fn check(&mut self, now_ns: u64, did: &[DirectionReport; 3]) -> Option<String> {
         if now_ns.saturating_sub(self.begin_ns) < SETTLING_NS {
             return None;

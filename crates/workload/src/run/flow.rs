@@ -1,6 +1,7 @@
 //! Requests shared out among jobs by weight.
 //!
-//! As in fio, a job may go on while its part of the flow's requests is not over its part of the weights.
+//! As in fio, a job may go on while its part of the flow's requests is not over its part of the
+//! weights.
 
 use std::collections::HashMap;
 use std::sync::Arc;

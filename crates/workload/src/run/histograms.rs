@@ -1,6 +1,7 @@
 //! Histograms of latencies over time: what fio's `write_hist_log` keeps.
 //!
-//! Invariant: a request is in one interval, and intervals end on multiples of their length from the begin of measuring.
+//! Invariant: a request is in one interval, and intervals end on multiples of their length from the
+//! begin of measuring.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use super::thread::nanos;
 /// Buckets of fio's histogram: 29 groups of 64.
 pub(crate) const BUCKETS: usize = 29 * 64;
 
-/// The bucket of a latency. Up to 128 ns there is one for each nanosecond; then each group of 64 spans twice as much as
-/// the one before.
+/// The bucket of a latency. Up to 128 ns there is one for each nanosecond; then each group of 64
+/// spans twice as much as the one before.
 #[inline]
 pub(crate) fn bucket(ns: u64) -> usize {
     let dropped = (u64::BITS - ns.leading_zeros()).saturating_sub(7);

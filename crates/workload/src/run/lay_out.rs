@@ -1,4 +1,5 @@
-//! Files that are made and filled before anything is measured: a drive is asked only for what was written.
+//! Files that are made and filled before anything is measured: a drive is asked only for what was
+//! written.
 
 use std::ops::Range;
 use std::path::Path;
@@ -34,7 +35,8 @@ pub(super) fn make(
             .map(|()| true)
             .map_err(|cause| Error::os(cause, format!("making {}", path.display())));
     }
-    // Direct, if the file system can: then the page cache stays as it was. Only buffered files end within a block.
+    // Direct, if the file system can: then the page cache stays as it was. Only buffered files end
+    // within a block.
     let direct = job.direct || bytes.is_multiple_of(4096);
     let options =
         FileOptions { create: Some(bytes), direct, byte_blocks: true, ..FileOptions::new(path) };
@@ -60,10 +62,12 @@ pub(super) fn make(
 const FILL_BYTES: usize = 1 << 20;
 const FILL_DEPTH: u32 = 8;
 
-/// Writes random bytes where a file was never written, so that reads of it reach the drive; how many.
+/// Writes random bytes where a file was never written, so that reads of it reach the drive; how
+/// many.
 ///
 /// # Errors
-/// What opening and writing say, such as `Busy` where another process has it open; that the observer stopped it.
+/// What opening and writing say, such as `Busy` where another process has it open; that the
+/// observer stopped it.
 pub fn prefill(path: &Path, seed: u64, observer: &dyn Observer) -> Result<u64> {
     let what = format!("filling {}", path.display());
     let parts = qpair_machine::unwritten(path).map_err(|cause| Error::os(cause, what.clone()))?;

@@ -1,14 +1,16 @@
 //! Running jobs: stages, threads, and what they give back.
 //!
-//! - `open`: names to devices; `offsets`, `permutation`, `sizes`: what to ask of them; `arrivals`, `flow`: when;
-//! - `ending`: which jobs wait for others and end with others; `floor`, `target`: rates and latencies that end a job; `steady`: throughput that does;
+//! - `open`: names to devices; `offsets`, `permutation`, `sizes`: what to ask of them; `arrivals`,
+//!   `flow`: when;
+//! - `ending`: which jobs wait for others and end with others; `floor`, `target`: rates and
+//!   latencies that end a job; `steady`: throughput that does;
 //! - `status`: the state of a run that goes on;
 //! - `thread`: the loop; `record`, `histograms`, `cpu`: what is kept; `verify`: what blocks hold.
 //!
 //! Invariants:
 //! - all devices are open and all jobs checked before the first request of any job;
-//! - a job's channels and memory belong to its thread, which runs where the job's processors are from its first
-//!   allocation on.
+//! - a job's channels and memory belong to its thread, which runs where the job's processors are
+//!   from its first allocation on.
 
 mod arrivals;
 pub(crate) mod cpu;
@@ -64,8 +66,8 @@ const TICK: Duration = Duration::from_millis(250);
 /// Runs jobs, stage by stage. Devices that bypass the kernel are opened by `drivers`.
 ///
 /// # Errors
-/// What is wrong with a job or its devices before anything ran. What goes wrong later is in [`JobReport::error`] of
-/// the job it happened to; the others run on.
+/// What is wrong with a job or its devices before anything ran. What goes wrong later is in
+/// [`JobReport::error`] of the job it happened to; the others run on.
 pub fn run(drivers: &Drivers, jobs: &[Job], observer: &dyn Observer) -> Result<RunReport> {
     let begun = SystemTime::now();
     let mut devices = Devices::new(drivers);
@@ -291,8 +293,9 @@ fn run_stage<'a>(
     (outcomes, judges)
 }
 
-/// Divides among the jobs what other threads of the process did for them meanwhile: those of a pool, the kernel's
-/// submission threads and workers. Time before measuring is left out in proportion.
+/// Divides among the jobs what other threads of the process did for them meanwhile: those of a
+/// pool, the kernel's submission threads and workers. Time before measuring is left out in
+/// proportion.
 fn share_helpers<'a>(
     outcomes: impl ExactSizeIterator<Item = (&'a mut Outcome, &'a Job)>,
     helpers: Usage,

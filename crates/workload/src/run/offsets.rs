@@ -1,7 +1,8 @@
 //! Where the next request goes.
 //!
 //! Invariants:
-//! - every range lies in the region and begins on a multiple of the unit, counted from the region's begin;
+//! - every range lies in the region and begins on a multiple of the unit, counted from the region's
+//!   begin;
 //! - with a map, no block comes twice before all have come once.
 
 use qpair_block::{Error, ErrorKind, Result};
@@ -265,8 +266,8 @@ impl Offsets {
         unit.min(places - 1)
     }
 
-    /// Units that were not visited, from a random one on, as many in a row as `len` asks for and there are.
-    /// Where fewer are free than `least` bytes, others are visited again.
+    /// Units that were not visited, from a random one on, as many in a row as `len` asks for and
+    /// there are. Where fewer are free than `least` bytes, others are visited again.
     fn unvisited(&mut self, len: u64, least: u64, random: &mut SmallRng) -> (u64, u64) {
         let Map::Bits { words, left } = &mut self.map else { return (0, len) };
         if *left == 0 {

@@ -1,8 +1,8 @@
 //! From names to open devices, with everything checked that can be before the first request.
 //!
 //! Invariants:
-//! - a device that is written is locked once for the whole run; block devices that are mounted or held are refused
-//!   unless forced;
+//! - a device that is written is locked once for the whole run; block devices that are mounted or
+//!   held are refused unless forced;
 //! - a file is made only where the job says so, and goes again if it could not be filled.
 
 use std::collections::HashMap;
@@ -434,7 +434,8 @@ fn region(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<Region> {
     Ok(Region { begin_bytes, len_bytes })
 }
 
-/// Asks the kernel to forget what it has cached of a file; a device that it cannot open will say so soon enough.
+/// Asks the kernel to forget what it has cached of a file; a device that it cannot open will say so
+/// soon enough.
 fn drop_cache(path: &Path) {
     if let Ok(file) = std::fs::File::open(path) {
         let _ = file.sync_all();

@@ -1,11 +1,13 @@
 //! The state of a run that goes on: fio's `status-interval`.
 //!
-//! The watcher asks by a number that it raises. Each job's thread sees the number between two turns, and leaves a copy of what it
-//! has found so far. Nothing is locked while no state is asked for.
+//! The watcher asks by a number that it raises. Each job's thread sees the number between two
+//! turns, and leaves a copy of what it has found so far. Nothing is locked while no state is asked
+//! for.
 //!
 //! Invariants:
 //! - a thread answers each number at most once, and leaves its last answer when it ends;
-//! - states are due at multiples of their interval from the begin of the run; one that is late lets others pass.
+//! - states are due at multiples of their interval from the begin of the run; one that is late lets
+//!   others pass.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +17,8 @@ use std::time::{Duration, Instant};
 use super::cpu::Usage;
 use super::thread::Outcome;
 
-/// How long the watcher waits for answers: a thread whose device has stalled is reported as it was last seen.
+/// How long the watcher waits for answers: a thread whose device has stalled is reported as it was
+/// last seen.
 const ANSWERS: Duration = Duration::from_secs(1);
 /// The number of a job's last answer.
 const LAST: u64 = u64::MAX;
@@ -119,8 +122,8 @@ impl Schedule {
         }
     }
 
-    /// Asks the threads at `desks` if a state is due. Once all that run have answered, or have had their time for it: what the
-    /// process had used when they were asked.
+    /// Asks the threads at `desks` if a state is due. Once all that run have answered, or have had
+    /// their time for it: what the process had used when they were asked.
     pub(super) fn step<'a>(
         &mut self,
         now: Instant,

@@ -1,7 +1,8 @@
 //! Steady state: a job ends when its throughput has stopped changing.
 //!
-//! Throughput is taken once an interval; the last of these values that fit into the window are judged, as fio judges
-//! them: by the largest distance from their mean, or by the slope of the line that fits them best.
+//! Throughput is taken once an interval; the last of these values that fit into the window are
+//! judged, as fio judges them: by the largest distance from their mean, or by the slope of the line
+//! that fits them best.
 //!
 //! Invariant: time is an argument, so that a test needs no clock.
 
@@ -38,8 +39,8 @@ impl Steady {
         Self { goal, len, begin_ns: None, last: None, values: VecDeque::new(), attained: false }
     }
 
-    /// Takes a look at what was counted so far, from the first moment that is measured on. Whether the state is steady
-    /// since now or earlier.
+    /// Takes a look at what was counted so far, from the first moment that is measured on. Whether
+    /// the state is steady since now or earlier.
     pub(super) fn look(&mut self, now_ns: u64, counted: Counted) -> bool {
         let begin_ns = *self.begin_ns.get_or_insert(now_ns);
         if self.attained || now_ns < begin_ns.saturating_add(nanos(self.goal.ramp)) {
@@ -165,7 +166,8 @@ mod tests {
         SteadyGoal { of, by, limit, percent, window: s(4), ramp: s(2), interval: s(1) }
     }
 
-    /// Looks ten times a second; the second in which the state is steady, and what is reported then.
+    /// Looks ten times a second; the second in which the state is steady, and what is reported
+    /// then.
     fn judged(goal: SteadyGoal, per_s: impl Fn(u64) -> u64) -> (Option<u64>, SteadyReport) {
         let (mut steady, mut ios) = (Steady::new(goal), 0);
         for tenth in 0..600 {

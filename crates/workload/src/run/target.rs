@@ -1,7 +1,8 @@
 //! The search for the depth at which a device still keeps a latency.
 //!
-//! As in fio: the depth is doubled while enough requests of a window are fast enough, and halved towards the last good one
-//! where they are not. When it stays the same, figures are forgotten, one more window is run at it, and the job ends.
+//! As in fio: the depth is doubled while enough requests of a window are fast enough, and halved
+//! towards the last good one where they are not. When it stays the same, figures are forgotten, one
+//! more window is run at it, and the job ends.
 
 use crate::job::Job;
 

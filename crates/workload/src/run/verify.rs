@@ -10,8 +10,10 @@
 //! A checksum has as many bytes as its method gives; those of CRCs and XXH64 have 8.
 //!
 //! Invariants:
-//! - a request is made of whole chunks, each with a header of its own, so that writes may overlap by chunks;
-//! - a run is named by its seed: what a job wrote, or with `verify_only` is to find, has its own seed;
+//! - a request is made of whole chunks, each with a header of its own, so that writes may overlap
+//!   by chunks;
+//! - a run is named by its seed: what a job wrote, or with `verify_only` is to find, has its own
+//!   seed;
 //! - a chunk is in flight at most once, so the last write submitted is the last one done.
 
 use md5::Md5;
@@ -228,8 +230,9 @@ impl Chunks {
         ranges
     }
 
-    /// Checks what was read: chunks looked at, and for each wrong one its offset and what is wrong. Without
-    /// `of_this_job`, chunks that this job did not write are looked at too, and may be of any write.
+    /// Checks what was read: chunks looked at, and for each wrong one its offset and what is wrong.
+    /// Without `of_this_job`, chunks that this job did not write are looked at too, and may be of
+    /// any write.
     pub(super) fn check(
         &mut self,
         offset_bytes: u64,
@@ -297,7 +300,8 @@ impl Chunks {
     }
 }
 
-/// Writes what a wrong chunk holds, and what it should hold, into files of the working directory, named as fio's.
+/// Writes what a wrong chunk holds, and what it should hold, into files of the working directory,
+/// named as fio's.
 pub(super) fn dump(
     device: &str,
     offset: u64,

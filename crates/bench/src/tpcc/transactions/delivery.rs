@@ -14,8 +14,9 @@ impl<S: KvSession> Terminal<S> {
     pub(super) async fn delivery(&mut self, input: &Delivery) -> KvResult<Outcome> {
         let &Delivery { w, carrier } = input;
         self.begin().await?;
-        // Two deliveries of a warehouse want the same orders. There is no district 0: its key stands for the warehouse. Only
-        // deliveries wait for it, and what was fetched before would be delivered already by the transaction that had the lock until then.
+        // Two deliveries of a warehouse want the same orders. There is no district 0: its key
+        // stands for the warehouse. Only deliveries wait for it, and what was fetched before would
+        // be delivered already by the transaction that had the lock until then.
         self.session.lock(NEW_ORDER, &keys::order(w, 0, 0)).await?;
         let orders = self.oldest_orders(w).await?;
         if self.session.fetches() {

@@ -101,8 +101,9 @@ struct Own {
     #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
     eta: When,
 
-    /// Report the state every TIME (seconds, or with a unit: 500ms, 1.5, 2m): all figures since the measurement began, not those of
-    /// the last interval. Each state is a whole report in every --output-format: with json, several documents come one after the other
+    /// Report the state every TIME (seconds, or with a unit: 500ms, 1.5, 2m): all figures since the
+    /// measurement began, not those of the last interval. Each state is a whole report in every
+    /// --output-format: with json, several documents come one after the other
     #[arg(long, value_name = "TIME", value_parser = interval, help_heading = "Output")]
     status_interval: Option<Duration>,
 
@@ -295,7 +296,8 @@ impl Io {
         formats.iter().map(text).collect()
     }
 
-    /// Writes a report to where reports go: behind those that are there, or in place of what is there.
+    /// Writes a report to where reports go: behind those that are there, or in place of what is
+    /// there.
     fn put(&self, text: &str, behind: bool) -> Result<()> {
         let Some(path) = &self.own.output else {
             let mut out = Output::new();

@@ -5,7 +5,8 @@ use qpair_workload::Job;
 
 use crate::failure::{Exit, Failure, Result};
 
-/// Refuses to write over a closed store, or its log, unless a job is told to by force. Open ones are locked.
+/// Refuses to write over a closed store, or its log, unless a job is told to by force. Open ones
+/// are locked.
 pub(super) fn refuse(jobs: &[Job]) -> Result<()> {
     let writing = jobs.iter().filter(|job| job.writes() && !job.force);
     let targets = writing.flat_map(|job| job.targets.iter().map(move |target| (job, target)));

@@ -73,14 +73,15 @@ fn argument(option: &'static Definition) -> Arg {
         .action(ArgAction::Append);
     if option.takes.may_be_bare() {
         arg = arg.num_args(0..=1).default_missing_value("1");
-        // As with fio, a flag's value stands behind a =, so that --thread a.fio leaves the file alone.
+        // As with fio, a flag's value stands behind a =, so that --thread a.fio leaves the file
+        // alone.
         arg = arg.require_equals(option.takes == Takes::Flag);
     }
     arg
 }
 
-/// Words of a command line with the second dash that fio does not ask for: `bench io -rw=read`. This command has no
-/// short options that could be meant.
+/// Words of a command line with the second dash that fio does not ask for: `bench io -rw=read`.
+/// This command has no short options that could be meant.
 pub(crate) fn as_fio_takes_them(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
     if words.get(1).is_none_or(|word| word != "bench")

@@ -19,8 +19,9 @@ const COPY_BYTES: usize = 1 << 20;
 
 /// Make a slice
 ///
-/// Offset and size are exact, and multiples of the device's logical block. The command refuses a device with other
-/// content, unless --force is given. It copies an image before it enters the slice in the map.
+/// Offset and size are exact, and multiples of the device's logical block. The command refuses a
+/// device with other content, unless --force is given. It copies an image before it enters the
+/// slice in the map.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

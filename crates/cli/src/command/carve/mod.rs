@@ -20,8 +20,8 @@ use crate::failure::{Exit, Failure, Result};
 
 /// Divide a device into named slices; the map of the slices is on the device
 ///
-/// Write carve:name=NAME:DEVICE in place of a device to use a slice. If a target has the device open, let it create the
-/// slices: `qpair rpc bdev_scsi_create`.
+/// Write carve:name=NAME:DEVICE in place of a device to use a slice. If a target has the device
+/// open, let it create the slices: `qpair rpc bdev_scsi_create`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -60,7 +60,8 @@ struct Target {
     #[arg(value_parser = parse_spec)]
     device: DeviceSpec,
 
-    /// Interface and mode for files and block devices: auto, io_uring, libaio, posix, with switches after a colon
+    /// Interface and mode for files and block devices: auto, io_uring, libaio, posix, with switches
+    /// after a colon
     #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     io: Mode,
 

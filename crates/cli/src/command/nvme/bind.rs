@@ -14,9 +14,9 @@ use crate::output::Output;
 
 /// Take NVMe drives or SAS controllers from the kernel, for this program's drivers
 ///
-/// The command binds them to the kernel's driver vfio-pci, until qpair nvme unbind or the next start of the machine. It
-/// refuses drives that are mounted, held, partitioned or used as swap, and SAS controllers with such disks. Data is not
-/// touched.
+/// The command binds them to the kernel's driver vfio-pci, until qpair nvme unbind or the next
+/// start of the machine. It refuses drives that are mounted, held, partitioned or used as swap, and
+/// SAS controllers with such disks. Data is not touched.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -11,7 +11,8 @@ use crate::text::{counted, size};
 
 /// Show the identity of a controller, and its namespaces
 ///
-/// The driver resets the controller and sets it up for I/O; data is not touched. Bind a drive of this machine first.
+/// The driver resets the controller and sets it up for I/O; data is not touched. Bind a drive of
+/// this machine first.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -14,9 +14,9 @@ use crate::failure::{Exit, Failure, Result};
 
 /// Manage NVMe drives for this program's own driver
 ///
-/// Write nvme:ADDRESS/nsN in place of a file to use a drive that is bound to the kernel's driver vfio-pci. The machine
-/// needs an IOMMU. A bound drive has no block devices in the kernel. bind and unbind also take SAS controllers (qpair
-/// scsi list), with all disks behind them.
+/// Write nvme:ADDRESS/nsN in place of a file to use a drive that is bound to the kernel's driver
+/// vfio-pci. The machine needs an IOMMU. A bound drive has no block devices in the kernel. bind and
+/// unbind also take SAS controllers (qpair scsi list), with all disks behind them.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example, from the kernel's driver to this one and back:

@@ -31,7 +31,8 @@ impl Opened {
         Ok(crate::interrupt::drivers().controller_named(driver, name)?)
     }
 
-    /// The name of one of its namespaces as a device; `None` where each opening makes another drive.
+    /// The name of one of its namespaces as a device; `None` where each opening makes another
+    /// drive.
     pub(super) fn device(&self, nsid: u32) -> Option<String> {
         let text = self.controller.strip_prefix("nvme:").unwrap_or(&self.controller);
         if text.starts_with("softnvme:") {

@@ -9,7 +9,8 @@ use crate::output::Output;
 
 /// Give NVMe drives or SAS controllers back to the kernel's driver
 ///
-/// The drive's block devices come back a moment later. The command refuses a drive that a program uses.
+/// The drive's block devices come back a moment later. The command refuses a drive that a program
+/// uses.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:

@@ -15,9 +15,9 @@ use crate::text::size;
 
 /// List SAS controllers, or the disks behind one
 ///
-/// Without HOST: the SAS controllers of this machine, their drivers, and the kernel's disks behind them; nothing is
-/// changed. With HOST: the disks that this program's driver finds behind it; the driver resets the controller. Data on
-/// disks is not touched.
+/// Without HOST: the SAS controllers of this machine, their drivers, and the kernel's disks behind
+/// them; nothing is changed. With HOST: the disks that this program's driver finds behind it; the
+/// driver resets the controller. Data on disks is not touched.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Each line has the disk's device name, vendor, product, revision, size and unit name, or the reason why it cannot be \

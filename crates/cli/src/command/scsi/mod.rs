@@ -13,10 +13,10 @@ use crate::failure::{Exit, Result};
 
 /// Manage SCSI disks behind SAS controllers
 ///
-/// Write scsi:HOST/UNIT in place of a file. HOST is soft (an emulated controller), vfio-user:PATH, or the PCI address
-/// of a controller bound to vfio-pci (qpair nvme bind). UNIT is a target's number (3, or 3.2 for its unit 2), its
-/// port's address (sas.5000c50012345679), or the unit's name (naa.5000c50012345678, or wwn-0x5000c50012345678 as in
-/// /dev/disk/by-id).
+/// Write scsi:HOST/UNIT in place of a file. HOST is soft (an emulated controller), vfio-user:PATH,
+/// or the PCI address of a controller bound to vfio-pci (qpair nvme bind). UNIT is a target's
+/// number (3, or 3.2 for its unit 2), its port's address (sas.5000c50012345679), or the unit's name
+/// (naa.5000c50012345678, or wwn-0x5000c50012345678 as in /dev/disk/by-id).
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

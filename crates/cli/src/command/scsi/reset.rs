@@ -9,8 +9,8 @@ use crate::output::Output;
 
 /// Reset a disk, or its controller
 ///
-/// The command resets the logical unit; if that fails, its target; if that fails, the controller. Data is not touched.
-/// A controller that another program uses cannot be reset.
+/// The command resets the logical unit; if that fails, its target; if that fails, the controller.
+/// Data is not touched. A controller that another program uses cannot be reset.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

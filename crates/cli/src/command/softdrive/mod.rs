@@ -67,7 +67,8 @@ pub(crate) struct SoftDrive {
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     block: Vec<u64>,
 
-    /// Keep the blocks in a file or block device, not in memory; one for each namespace, or with --hba for each disk
+    /// Keep the blocks in a file or block device, not in memory; one for each namespace, or with
+    /// --hba for each disk
     #[arg(long, value_name = "PATH", conflicts_with = "null")]
     file: Vec<PathBuf>,
 
@@ -95,7 +96,8 @@ pub(crate) struct SoftDrive {
     #[arg(long, requires = "hba")]
     expanders: bool,
 
-    /// Identical drives, at most 64 (1024 with --expanders); with --file, drive N keeps its blocks in PATH.N
+    /// Identical drives, at most 64 (1024 with --expanders); with --file, drive N keeps its blocks
+    /// in PATH.N
     #[arg(long, visible_alias = "disks", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     drives: u16,
 

@@ -102,7 +102,8 @@ pub(crate) struct TargetCommand {
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<MetricsAddress>,
 
-    /// Log level: error, warning, notice, info or debug, for all crates or for some: info,qpair_nvme=debug
+    /// Log level: error, warning, notice, info or debug, for all crates or for some:
+    /// info,qpair_nvme=debug
     #[arg(long, value_name = "LEVEL,CRATE=LEVEL", value_parser = Levels::parse)]
     log: Option<Levels>,
 
@@ -110,7 +111,8 @@ pub(crate) struct TargetCommand {
     #[arg(long, value_name = "FILE", requires = "rpc")]
     load: Option<PathBuf>,
 
-    /// Interface and mode for files and block devices: auto, io_uring, libaio, posix, with switches after a colon
+    /// Interface and mode for files and block devices: auto, io_uring, libaio, posix, with switches
+    /// after a colon
     #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     io: Mode,
 
@@ -246,7 +248,8 @@ impl TargetCommand {
         self.log = self.log.take().or(log);
     }
 
-    /// Makes the manager of the target: it has the disks of the command line, and has made the calls of a saved configuration.
+    /// Makes the manager of the target: it has the disks of the command line, and has made the
+    /// calls of a saved configuration.
     fn manager(
         &self,
         folder: PathBuf,

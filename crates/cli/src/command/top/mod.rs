@@ -26,9 +26,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Show the activity of a running store or target
 ///
-/// A process that has the store open publishes its activity at a socket: `qpair load`, `demo` and `bench` at STORE.top,
-/// other programs if they call Options::publish. Rates are those of the last interval. Open transactions are listed,
-/// the oldest first: one that waits long may block others, and an old snapshot keeps undo versions alive.
+/// A process that has the store open publishes its activity at a socket: `qpair load`, `demo` and
+/// `bench` at STORE.top, other programs if they call Options::publish. Rates are those of the last
+/// interval. Open transactions are listed, the oldest first: one that waits long may block others,
+/// and an old snapshot keeps undo versions alive.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use qpair::metrics::{Histogram, Metrics, Sample, SampleValue, to_prometheus};
 use serde_json::Value;
 
-/// The text that the store's own process has of `Metrics::to_prometheus`. Metrics that only one of the two versions knows are left
-/// out.
+/// The text that the store's own process has of `Metrics::to_prometheus`. Metrics that only one of
+/// the two versions knows are left out.
 pub(super) fn text(told: &Value) -> String {
     let (known, told) = (Metrics::default(), &told["metrics"]);
     let histograms: BTreeMap<&str, Histogram> = known

@@ -85,7 +85,8 @@ impl View {
         (self.number(name) - then).max(0.0) / (self.uptime_s - since).max(1e-3)
     }
 
-    /// A bound that this share of what a histogram has counted since the look before was below, microseconds.
+    /// A bound that this share of what a histogram has counted since the look before was below,
+    /// microseconds.
     fn below_us(&self, before: Option<&Self>, name: &str, share: f64) -> u64 {
         let now = self.histograms.get(name).map_or(&[][..], Vec::as_slice);
         let earlier = before.and_then(|before| before.histograms.get(name));
@@ -236,7 +237,8 @@ impl View {
 /// Processor time that a process has used, seconds.
 fn cpu_s(pid: u64) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may have spaces: the state, and from the twelfth on user and system time in ticks.
+    // Behind the name, which may have spaces: the state, and from the twelfth on user and system
+    // time in ticks.
     let (_, rest) = stat.rsplit_once(')')?;
     let ticks: Vec<u64> =
         rest.split_whitespace().skip(11).take(2).filter_map(|word| word.parse().ok()).collect();

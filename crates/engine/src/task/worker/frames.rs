@@ -59,7 +59,8 @@ impl Worker {
             });
         }
         let task = self.running.get();
-        // A task may have several operations that wait. Each entry that belongs to no operation any more has a page evicted.
+        // A task may have several operations that wait. Each entry that belongs to no operation any
+        // more has a page evicted.
         if !self.tasks.borrow_mut().set_wants_frame(task, true) {
             self.frame_waiters.borrow_mut().push_back(task);
         }
@@ -86,8 +87,9 @@ impl Worker {
         }
         let pending = self.write_backs.get() as usize;
         let wanted = (pool.local_max() / 2).max(1);
-        // What is passed by the front hand now is taken in a later turn at the earliest: of a small pool a call would take pages that were
-        // just read, before the tasks that wait for them have run.
+        // What is passed by the front hand now is taken in a later turn at the earliest: of a small
+        // pool a call would take pages that were just read, before the tasks that wait for them
+        // have run.
         let budget = (wanted * 16).max(512).min(pool.frames.len() as usize / 2);
         let mut writes = Vec::new();
         let mut freed = std::mem::take(&mut *self.free.borrow_mut());
@@ -106,13 +108,15 @@ impl Worker {
             &mut writes,
         );
         if self.shared.space.is_squeezed() && self.shared.lifecycle.failure().is_none() {
-            // Pages that were written for an image can leave without taking space, and what only the last one needs is free.
+            // Pages that were written for an image can leave without taking space, and what only
+            // the last one needs is free.
             self.begin_checkpoint();
         }
         let made = freed.len() - before;
         *self.free.borrow_mut() = freed;
         self.write_backs.set(self.write_backs.get() + writes.len() as u32);
-        // A checkpoint past its instant comes to its end without a frame, whichever worker is at it, and then pages may leave.
+        // A checkpoint past its instant comes to its end without a frame, whichever worker is at
+        // it, and then pages may leave.
         let progress = made > 0
             || !writes.is_empty()
             || self.channel.borrow().in_flight() > 0

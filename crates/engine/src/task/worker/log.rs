@@ -82,7 +82,8 @@ impl Worker {
         encode: impl FnOnce(&mut RecordBuilder<'_>),
     ) -> Result<u64> {
         match self.expect_commit(bytes_max) {
-            // Room was made before the timestamp was taken, and is still there: it is only less than one would like.
+            // Room was made before the timestamp was taken, and is still there: it is only less
+            // than one would like.
             Err(error)
                 if error.kind() == ErrorKind::NoSpace
                     && self.log.expected_bytes.get() >= bytes_max => {}
@@ -126,7 +127,8 @@ impl Worker {
         let refused = shared.checkpointing.epochs.refused.load(Ordering::Relaxed);
         let is_blocked = || {
             shared.wal.are_logs_long()
-                // A checkpoint that found no space makes no room: the commit is told so itself, if it needs some.
+                // A checkpoint that found no space makes no room: the commit is told so itself, if
+                // it needs some.
                 && shared.checkpointing.epochs.refused.load(Ordering::Relaxed) == refused
                 && shared.lifecycle.failure().is_none()
                 && !shared.oracle.is_closed()
@@ -233,7 +235,8 @@ impl Worker {
                 }
             }
         }
-        // Only if a checkpoint can free something: otherwise each further attempt would begin another one.
+        // Only if a checkpoint can free something: otherwise each further attempt would begin
+        // another one.
         if log_device.wants_checkpoint() && self.shared.wal.bytes.load(Ordering::Relaxed) > 0 {
             self.begin_checkpoint();
         }
@@ -242,7 +245,8 @@ impl Worker {
 
     /// Starts a checkpoint as a task of this worker, unless one is under way.
     pub(crate) fn begin_checkpoint(&self) {
-        // While the store recovers, its trees are between two commits, and the log is what tells the rest.
+        // While the store recovers, its trees are between two commits, and the log is what tells
+        // the rest.
         if self.shared.space.is_urgent() {
             return;
         }
@@ -269,7 +273,8 @@ impl Worker {
             return;
         }
         let Some(mut buffer) = self.log_arena.lease() else { return };
-        // In this order: a commit that begins and ends between the two is not durable, and must not be among those said to be.
+        // In this order: a commit that begins and ends between the two is not durable, and must not
+        // be among those said to be.
         let last = self.shared.last_timestamp();
         writer.note_all_durable(last.min(self.shared.wal.durable.horizon()));
         let pending_bytes = writer.pending_bytes();
@@ -284,7 +289,8 @@ impl Worker {
             }
         }
         let Some(planned) = planned else { return };
-        // What the log has beside records, which count already: headers, and the rest of the last block.
+        // What the log has beside records, which count already: headers, and the rest of the last
+        // block.
         let record_bytes = pending_bytes - writer.pending_bytes();
         self.count_log(u64::from(planned.len_bytes) - record_bytes as u64);
         let mut request =
@@ -386,7 +392,8 @@ impl Worker {
     pub(crate) fn mark_log(&self) -> Option<Vec<u8>> {
         let writer = self.log.writer.borrow();
         let writer = writer.as_ref()?;
-        // What is in no chunk yet comes behind the mark: only the next checkpoint makes room of that.
+        // What is in no chunk yet comes behind the mark: only the next checkpoint makes room of
+        // that.
         self.shared.wal.bytes.fetch_add(writer.pending_bytes() as u64, Ordering::Relaxed);
         let position = writer.position();
         self.log.begin.set(Some(position));

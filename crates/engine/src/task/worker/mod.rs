@@ -438,7 +438,8 @@ impl Worker {
         self.make_frames_free();
         self.drop_broken();
         self.enter(Part::Rest);
-        // It looks at what all workers have: not each of them in each turn, unless there is nothing else to do.
+        // It looks at what all workers have: not each of them in each turn, unless there is nothing
+        // else to do.
         pace.turns = pace.turns.wrapping_add(1);
         let looks =
             pace.turns.is_multiple_of(self.shared.worker_handles.len() as u32) || !self.has_ready();
@@ -574,7 +575,8 @@ impl Worker {
     fn prefetch(&self, completions: &[Completion]) {
         let frames = &self.shared.pool.frames;
         for buffer in completions.iter().filter_map(|completion| completion.buffer.as_ref()) {
-            // Memory of another arena has other numbers; then this fetches something of no use, and no more.
+            // Memory of another arena has other numbers; then this fetches something of no use, and
+            // no more.
             let frame = FrameIndex(buffer.block().0);
             if frames.contains(frame) {
                 frames.prefetch(frame, 2);

@@ -43,7 +43,8 @@ impl History {
         self.merges.load(Ordering::Acquire)
     }
 
-    /// Starts merging as a task of this worker, if there is something to merge and no merge is under way.
+    /// Starts merging as a task of this worker, if there is something to merge and no merge is
+    /// under way.
     pub(super) fn begin_merge(&self, tx: &Arc<Tx>) {
         if self.to_merge(tx).is_none() || self.merges.swap(true, Ordering::AcqRel) {
             return;

@@ -34,7 +34,8 @@ fn every_changed_bit_leaves_a_prefix_and_is_noticed() {
         if found == written.commits.len() {
             continue;
         }
-        // The last write may be what a crash left; of all others it is known that they were durable.
+        // The last write may be what a crash left; of all others it is known that they were
+        // durable.
         let in_last = (bit / 8) as u64 >= last.offset_bytes;
         assert!(in_last || end.lost_to_lsn.is_some(), "bit {bit}: {found} commits, {end:?}");
         noticed += u64::from(!in_last);

@@ -121,7 +121,8 @@ fn nothing_behind_a_gap_comes_out() {
         assert!(found == commits[..missing as usize - 1], "seed {seed}: {end:?}");
         assert_eq!(end.next_timestamp, missing);
         assert_eq!(end.taken + end.dropped, 120 - (whole - left) as u64, "seed {seed}: {end:?}");
-        // The log's own chunks tell of all but the last, and the other logs' of that, if they went on.
+        // The log's own chunks tell of all but the last, and the other logs' of that, if they went
+        // on.
         let durable = end.durable_timestamp >= missing;
         assert_eq!(end.is_damaged(), durable || end.lost, "seed {seed}: {end:?}");
         damaged += u64::from(end.is_damaged());

@@ -68,7 +68,8 @@ fn a_position_sees_all_that_is_appended_later() {
 
 #[test]
 fn segments_go_round() {
-    // The log uses few segments again and again, so that chunks of earlier rounds lie behind its end.
+    // The log uses few segments again and again, so that chunks of earlier rounds lie behind its
+    // end.
     let mut random = fastrand::Rng::with_seed(1);
     let mut disk = Disk::new(512, 512 * 6);
     let mut writer = disk.writer(5, 0);

@@ -1,5 +1,5 @@
-//! A driver of a few lines, for tests of a controller: memory at an address of its own, queues in it, and commands one at a time or in
-//! numbers. It checks what it is told of phases and heads.
+//! A driver of a few lines, for tests of a controller: memory at an address of its own, queues in
+//! it, and commands one at a time or in numbers. It checks what it is told of phases and heads.
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -202,7 +202,8 @@ fn queue(number: u16, entries: u32, at: u64) -> Queue {
     Queue { number, entries, sq: at, cq: at + 0x2000, tail: 0, head: 0, phase: true }
 }
 
-/// A read, write or compare of `blocks` whose memory is contiguous from `address` on, over at most two pages.
+/// A read, write or compare of `blocks` whose memory is contiguous from `address` on, over at most
+/// two pages.
 pub(crate) fn transfer(opcode: u8, first: u64, blocks: u32, address: u64) -> Command {
     let mut command = Command::blocks_of(opcode, 1, first, blocks);
     command.set_prps(address, address / 4096 * 4096 + 4096);

@@ -1,4 +1,5 @@
-//! SCSI hosts, virtio disks and disks of the command line, which no method knew: they are devices like others.
+//! SCSI hosts, virtio disks and disks of the command line, which no method knew: they are devices
+//! like others.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -117,7 +118,8 @@ fn virtio_disks_are_devices() {
     assert!(names(&mut rig).is_empty());
 }
 
-/// The socket of a disk that `--disk` made goes when a call takes the device, and is there again if the call fails.
+/// The socket of a disk that `--disk` made goes when a call takes the device, and is there again if
+/// the call fails.
 #[test]
 fn disks_of_the_command_line_are_devices() {
     let mut rig = Rig::start(&ram());

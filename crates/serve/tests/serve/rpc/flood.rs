@@ -1,4 +1,5 @@
-//! Clients that never finish a request: 64 of them once had the server to themselves, and each further connection was reset.
+//! Clients that never finish a request: 64 of them once had the server to themselves, and each
+//! further connection was reset.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

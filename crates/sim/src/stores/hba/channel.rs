@@ -1,6 +1,7 @@
 //! A channel to a disk behind the HBA.
 //!
-//! - While something is under way, the clock has a time to jump to: a thread that looks then finds what has become due below.
+//! - While something is under way, the clock has a time to jump to: a thread that looks then finds
+//!   what has become due below.
 //! - Once the machine's power was cut, every request ends with an error.
 
 use std::os::fd::BorrowedFd;

@@ -1,4 +1,5 @@
-//! A disk behind the HBA, as a store sees it: its channels let the virtual clock go on, and note what they do.
+//! A disk behind the HBA, as a store sees it: its channels let the virtual clock go on, and note
+//! what they do.
 
 use std::fmt;
 use std::sync::Arc;

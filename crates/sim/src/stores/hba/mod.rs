@@ -1,7 +1,8 @@
-//! Members of a store as disks behind a soft HBA: the driver, the middle layer and the disk layer are the real ones, on one thread, and their
-//! time is the virtual clock's.
+//! Members of a store as disks behind a soft HBA: the driver, the middle layer and the disk layer
+//! are the real ones, on one thread, and their time is the virtual clock's.
 //!
-//! A machine lives as long as a run: one card with its disks. In each life of the store a driver takes the card over anew.
+//! A machine lives as long as a run: one card with its disks. In each life of the store a driver
+//! takes the card over anew.
 
 mod channel;
 mod disk;

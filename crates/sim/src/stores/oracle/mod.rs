@@ -1,11 +1,12 @@
 //! The oracle: what the store may answer.
 //!
-//! - The base is the state at the beginning of a life of the store, known exactly: it was read from the store and found
-//!   right.
-//! - Every commit of the life is a record, made before the commit is asked for. It ends as acknowledged, as refused, or not at
-//!   all; then it is in doubt, and may have happened or not, but not in part.
-//! - Orders that are known: by timestamp where both have one; else a commit whose answer came before the other was asked for
-//!   is the earlier one. The base is before all.
+//! - The base is the state at the beginning of a life of the store, known exactly: it was read from
+//!   the store and found right.
+//! - Every commit of the life is a record, made before the commit is asked for. It ends as
+//!   acknowledged, as refused, or not at all; then it is in doubt, and may have happened or not,
+//!   but not in part.
+//! - Orders that are known: by timestamp where both have one; else a commit whose answer came
+//!   before the other was asked for is the earlier one. The base is before all.
 
 mod backups;
 mod recovered;
@@ -133,7 +134,8 @@ impl Oracle {
         self.settles(u64::MAX);
     }
 
-    /// Notes that what was acknowledged before [`Oracle::begins`] gave this is durable: a checkpoint was made since.
+    /// Notes that what was acknowledged before [`Oracle::begins`] gave this is durable: a
+    /// checkpoint was made since.
     pub(crate) fn settles(&mut self, event: u64) {
         for record in self.records.iter_mut().filter(|record| record.ended < event) {
             if let Outcome::Done { durable, .. } = &mut record.outcome {

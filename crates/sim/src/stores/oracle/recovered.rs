@@ -53,7 +53,8 @@ pub(super) struct Terms {
 }
 
 impl Oracle {
-    /// Compares the state found in a store that was opened with what it may be, and goes on from it.
+    /// Compares the state found in a store that was opened with what it may be, and goes on from
+    /// it.
     pub(crate) fn recovered(&mut self, found: &BTreeMap<Key, Value>) -> Verdict {
         self.judge(found, false)?;
         self.base.clone_from(found);
@@ -61,7 +62,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Compares the state of a store in which nothing is under way with what it may be: nothing acknowledged is lost.
+    /// Compares the state of a store in which nothing is under way with what it may be: nothing
+    /// acknowledged is lost.
     pub(crate) fn at_rest(&self, found: &BTreeMap<Key, Value>) -> Verdict {
         self.judge(found, true)
     }
@@ -84,7 +86,8 @@ impl Oracle {
         keys
     }
 
-    /// Commits that were acknowledged, and are durable or not as is asked for; what one that wrote nothing has read is durable.
+    /// Commits that were acknowledged, and are durable or not as is asked for; what one that wrote
+    /// nothing has read is durable.
     pub(super) fn acknowledged(&self, wanted: impl Fn(bool) -> bool) -> Happened {
         let mut happened = Happened::new();
         for (number, record) in self.records.iter().enumerate() {
@@ -118,10 +121,12 @@ impl Oracle {
             let before = happened.len();
             let wrote = |number: &&usize| !self.records[**number].writes.is_empty();
             let writers = happened.keys().filter(wrote);
-            // One that only read is durable as far as what it found, which may be older than its snapshot.
+            // One that only read is durable as far as what it found, which may be older than its
+            // snapshot.
             let timestamp = writers.filter_map(|number| self.records[*number].timestamp()).max();
             for (number, record) in self.records.iter().enumerate() {
-                // One that only read changes no state, and may have read a sorted load that is younger than its snapshot.
+                // One that only read changes no state, and may have read a sorted load that is
+                // younger than its snapshot.
                 if let (Some(own), Some(timestamp)) = (record.timestamp(), timestamp)
                     && own <= timestamp
                     && !record.writes.is_empty()

@@ -65,7 +65,8 @@ impl Oracle {
             // One that only read says where.
             (None, Some(snapshot)) => vec![snapshot],
             _ => {
-                // What fits changes with the versions of what was read: each one's first and last moment.
+                // What fits changes with the versions of what was read: each one's first and last
+                // moment.
                 let versions = record.reads.iter().filter_map(|(key, _)| versions.get(key));
                 let starts = versions.flat_map(BTreeMap::keys);
                 let edges = starts.flat_map(|start| [start - 1, *start]);
@@ -73,7 +74,8 @@ impl Oracle {
             }
         };
         candidates.retain(|at| *at >= least && own.is_none_or(|own| *at < own));
-        // The newest first: it is the one that is looked for, and thousands of keys may have been read.
+        // The newest first: it is the one that is looked for, and thousands of keys may have been
+        // read.
         candidates.sort_unstable_by(|one, other| other.cmp(one));
         candidates.dedup();
         let fits = |at: &u64| {
@@ -124,7 +126,8 @@ impl Oracle {
         if known.map_or(self.base(key), |(_, value)| *value) == value {
             return true;
         }
-        // A commit in doubt has no timestamp: it may have been there, and may have been overwritten or not.
+        // A commit in doubt has no timestamp: it may have been there, and may have been overwritten
+        // or not.
         self.records.iter().any(|record| {
             record.timestamp().is_none()
                 && record.outcome != Outcome::Refused

@@ -1,4 +1,5 @@
-//! Changes by themselves, without a transaction around them: each task has keys of its own, and so knows what it must find.
+//! Changes by themselves, without a transaction around them: each task has keys of its own, and so
+//! knows what it must find.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use super::TaskContext;
 use crate::stores::oracle::{Outcome, RecordId};
 use crate::stores::value::{Key, Value};
 
-/// A task that owns every key of a table whose number leaves `share` when divided by `shares`, or a block of keys.
+/// A task that owns every key of a table whose number leaves `share` when divided by `shares`, or a
+/// block of keys.
 pub(crate) struct Single {
     context: TaskContext,
     table: u16,
@@ -151,7 +153,8 @@ impl Single {
             keys.iter().map(|key| self.known(*key).clone()).collect();
         let least = known.iter().filter(|one_of| one_of.iter().all(Option::is_some)).count();
         let most = known.iter().filter(|one_of| one_of.iter().any(Option::is_some)).count();
-        // In transactions of as many records as there is room for, so each key by itself may be gone after a crash.
+        // In transactions of as many records as there is room for, so each key by itself may be
+        // gone after a crash.
         let records: Vec<RecordId> = {
             let oracle = &mut self.context.notes().oracle;
             let began = oracle.begins();

@@ -1,7 +1,8 @@
 //! Transactions and snapshots of many tasks over the same keys.
 //!
-//! A task knows what it has seen and what it has written itself, and checks at once that it finds the same again. What it
-//! cannot know, whether all that it has seen was there together, it leaves to the oracle.
+//! A task knows what it has seen and what it has written itself, and checks at once that it finds
+//! the same again. What it cannot know, whether all that it has seen was there together, it leaves
+//! to the oracle.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

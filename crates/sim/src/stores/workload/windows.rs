@@ -1,5 +1,5 @@
-//! Windows of keys that are deleted and written again, most often from the front of a table, under snapshots that are kept for a while:
-//! what ranges find is compared with what gets find.
+//! Windows of keys that are deleted and written again, most often from the front of a table, under
+//! snapshots that are kept for a while: what ranges find is compared with what gets find.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,7 +19,8 @@ const VALUE_BYTES_MAX: u32 = 40;
 type Kept = (u64, TaskSnapshot);
 
 impl Transactions {
-    /// Runs the task. It may end early: by an error that others cause, or a table that cannot be had.
+    /// Runs the task. It may end early: by an error that others cause, or a table that cannot be
+    /// had.
     pub(crate) async fn windows(mut self) {
         let number = SINGLES as u16;
         let Some(table) = self.context.notes().catalog.handle(number) else { return };

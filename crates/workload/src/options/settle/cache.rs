@@ -8,7 +8,8 @@ use super::reader::Reader;
 use super::targets::Place;
 use crate::options::value;
 
-/// `direct`, or the opposite of `buffered`; a job with atomic writes is direct. Through the page cache unless said otherwise, as in fio.
+/// `direct`, or the opposite of `buffered`; a job with atomic writes is direct. Through the page
+/// cache unless said otherwise, as in fio.
 pub(super) fn direct(reader: &Reader<'_>, way: &Way, place: &Place, atomic: bool) -> Result<bool> {
     let own = |name: &str| reader.own(name).map(|given| value::boolean(given.value.as_deref()));
     if let (Some(Ok(direct)), Some(Ok(buffered))) = (own("direct"), own("buffered"))

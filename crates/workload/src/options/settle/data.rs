@@ -103,8 +103,8 @@ pub(super) fn content(reader: &Reader<'_>, is_verified: bool) -> Result<Content>
     })
 }
 
-/// `buffer_compress_percentage` and `dedupe_percentage`. As in fio, they go before other options of content, and their
-/// blocks are made anew for each write.
+/// `buffer_compress_percentage` and `dedupe_percentage`. As in fio, they go before other options of
+/// content, and their blocks are made anew for each write.
 fn shape(reader: &Reader<'_>) -> Result<Option<Shape>> {
     let compress = reader.number("buffer_compress_percentage", 0, 100)?.unwrap_or(0);
     let dedupe = reader.number("dedupe_percentage", 0, 100)?.unwrap_or(0);
@@ -175,7 +175,8 @@ pub(super) fn durability(reader: &Reader<'_>, verbs: Verbs) -> Result<Durability
     Ok(durability)
 }
 
-/// Every size a request can have, but those between the ends of a range: multiples of its smaller end.
+/// Every size a request can have, but those between the ends of a range: multiples of its smaller
+/// end.
 pub(super) fn all(sizes: &BlockSizes) -> Vec<u32> {
     match sizes {
         BlockSizes::Fixed(bytes) => vec![*bytes],

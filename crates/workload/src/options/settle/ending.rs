@@ -1,4 +1,5 @@
-//! How jobs hang together: which wait for others, which end with others, and what does not end them.
+//! How jobs hang together: which wait for others, which end with others, and what does not end
+//! them.
 
 use qpair_block::{Error, ErrorKind, Result};
 use rustix::io::Errno;

@@ -30,7 +30,8 @@ impl Way {
         }
     }
 
-    /// Refuses an interface without trims for a job that also writes: its writes would have to change their way too.
+    /// Refuses an interface without trims for a job that also writes: its writes would have to
+    /// change their way too.
     pub(super) fn check_trims(&self, reader: &Reader<'_>) -> Result<()> {
         if self.mode.interface != Interface::Libaio {
             return Ok(());

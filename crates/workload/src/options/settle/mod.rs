@@ -50,7 +50,8 @@ const JOBS_MAX: u32 = 4096;
 /// Settles sections, in order.
 ///
 /// # Errors
-/// `Invalid` where a value is wrong or options contradict each other, with file and line or the job's name.
+/// `Invalid` where a value is wrong or options contradict each other, with file and line or the
+/// job's name.
 pub fn settle(sections: &[Section], limits: Limits) -> Result<Plan> {
     let mut plan = Plan::default();
     let (mut stage, mut group) = (0, 0);
@@ -328,7 +329,8 @@ fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Whether the writes of an atomic job are what devices take: of one power of two, at multiples of it, in one piece.
+/// Whether the writes of an atomic job are what devices take: of one power of two, at multiples of
+/// it, in one piece.
 fn check_atomic(reader: &Reader<'_>, job: &Job) -> Result<()> {
     if job.vector_len > 0 || job.mode.segments > 0 {
         let what = "an atomic write is in one piece, but the job hands over vectors";

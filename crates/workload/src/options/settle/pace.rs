@@ -33,7 +33,8 @@ pub(super) fn depth(reader: &Reader<'_>, one_by_one: bool, engine: &str) -> Resu
         depth = 1;
     }
     let submit = match reader.number("iodepth_batch", 0, DEPTH_MAX)? {
-        // fio's default is 1. A few at once save calls; too many, and the queue drains and fills in bursts.
+        // fio's default is 1. A few at once save calls; too many, and the queue drains and fills in
+        // bursts.
         None => (depth / DEFAULT_BATCHES).max(1),
         Some(0) => depth,
         Some(batch) => batch.min(depth),

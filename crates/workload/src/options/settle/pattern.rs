@@ -65,7 +65,8 @@ pub(super) fn pattern(reader: &Reader<'_>) -> Result<Pattern> {
         let no_map = reader.is_set("norandommap")?;
         let every_block_once = reader.word("random_generator")? == Some("lfsr");
         pattern.align_bytes = align(reader)?;
-        // As in fio, a distribution that is not uniform needs blocks to come again, and so does alignment.
+        // As in fio, a distribution that is not uniform needs blocks to come again, and so does
+        // alignment.
         pattern.random_map = pattern.distribution == Distribution::Uniform
             && pattern.align_bytes == 0
             && steps.random_every < 2
@@ -106,7 +107,8 @@ fn verbs(reader: &Reader<'_>) -> Result<(Verbs, Order, Steps)> {
     Ok((verbs, order, steps))
 }
 
-/// What stands behind the colon of `rw`: bytes to pass over in sequential order, requests for each random place else.
+/// What stands behind the colon of `rw`: bytes to pass over in sequential order, requests for each
+/// random place else.
 fn steps(reader: &Reader<'_>, order: Order, modifier: &str) -> Result<Steps> {
     let wrong = |why: &str| match reader.last(&["rw"]) {
         Some(given) => reader.wrong(given, why),
@@ -251,7 +253,8 @@ fn distribution(text: &str, size: &dyn Fn(&str) -> Read<u64>) -> Read<Distributi
     }
 }
 
-/// Zones by their shares of requests and their lengths: `50/5:30/15:20/`; a length that is left out is the rest.
+/// Zones by their shares of requests and their lengths: `50/5:30/15:20/`; a length that is left out
+/// is the rest.
 fn zones(text: &str, are_bytes: bool, size: &dyn Fn(&str) -> Read<u64>) -> Read<Vec<Zone>> {
     if text.contains(',') {
         return Err("has zones by direction, which are not supported".to_owned());
@@ -304,7 +307,8 @@ fn zones(text: &str, are_bytes: bool, size: &dyn Fn(&str) -> Read<u64>) -> Read<
     Ok(zones)
 }
 
-/// The seed of a clone: it differs from that of every other job of a run, and is the same in every run.
+/// The seed of a clone: it differs from that of every other job of a run, and is the same in every
+/// run.
 pub(super) fn seed(reader: &Reader<'_>, job_number: u32) -> Result<u64> {
     let given = reader.bytes("randseed")?;
     let repeat = reader.flag("randrepeat")?.unwrap_or(true) | reader.is_set("allrandrepeat")?;

@@ -79,7 +79,8 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// The option that was given last of some that exclude each other: the section's own before what is for all.
+    /// The option that was given last of some that exclude each other: the section's own before
+    /// what is for all.
     pub(super) fn last(&self, names: &[&str]) -> Option<&'a Given> {
         let mut found = None;
         for given in self.section.global.iter().chain(&self.section.own) {

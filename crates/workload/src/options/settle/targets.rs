@@ -151,7 +151,8 @@ fn names(reader: &Reader<'_>, clone: u32) -> Result<Vec<Name>> {
         None => Vec::new(),
     };
     let under = |directory: Option<&String>, name: &str| match directory {
-        // As fio does it: the directory goes before the name, also where the name begins with a slash.
+        // As fio does it: the directory goes before the name, also where the name begins with a
+        // slash.
         Some(directory) => PathBuf::from(format!("{directory}/{name}")),
         None => PathBuf::from(name),
     };

@@ -281,7 +281,8 @@ fn stages_and_groups() {
     );
 }
 
-/// As in fio, atomic writes are direct; a job that asks for them through the page cache contradicts itself.
+/// As in fio, atomic writes are direct; a job that asks for them through the page cache contradicts
+/// itself.
 #[test]
 fn atomic_writes_are_direct_and_aligned() {
     let atomic = job("atomic=1 rw=write bs=8k");
@@ -526,7 +527,8 @@ fn files_that_are_made_are_removed() {
     assert_eq!(plan.unlink, [PathBuf::from("no/such")]);
 }
 
-/// What the table says of each option is true: its example can be given, and has an effect without complaint.
+/// What the table says of each option is true: its example can be given, and has an effect without
+/// complaint.
 #[test]
 fn every_example_works() {
     let needs = |name: &str| match name {

@@ -59,7 +59,8 @@ pub(in crate::run) fn produce(
         match queue.try_send(now) {
             Ok(()) => {
                 wake.wake();
-                // The shortest distance, from when it really went: a late one does not make the next come sooner.
+                // The shortest distance, from when it really went: a late one does not make the
+                // next come sooner.
                 due = now + nanos(interval).max(1);
             }
             Err(std::sync::mpsc::TrySendError::Full(_)) => std::thread::yield_now(),

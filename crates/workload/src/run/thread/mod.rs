@@ -1,7 +1,8 @@
 //! One job's thread: requests down, completions up, figures kept.
 //!
 //! Invariants:
-//! - a tag is either free or names one request in flight (or held back), whose stamps and buffer are in its slot;
+//! - a tag is either free or names one request in flight (or held back), whose stamps and buffer
+//!   are in its slot;
 //! - `in_flight` counts the requests that channels have taken and not given back;
 //! - nothing is measured before the ramp is over; from then on every request that completes is.
 
@@ -176,7 +177,8 @@ impl Common<'_> {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// Comes nearer to a moment: sleeps while it is far, looks at the clock once it is near. May come back early.
+    /// Comes nearer to a moment: sleeps while it is far, looks at the clock once it is near. May
+    /// come back early.
     fn sleep_towards(&self, due_ns: u64) {
         let left_ns = due_ns.saturating_sub(self.now_ns());
         if left_ns > SLEEP_SLACK_NS {
@@ -229,7 +231,8 @@ pub(super) struct Thread<'a> {
     before_verify: Option<Outcome>,
     floor: Option<Floor>,
     target: Option<LatencyTarget>,
-    /// Writes that were done and not yet read back, with `verify_backlog`; how many of them are read back now.
+    /// Writes that were done and not yet read back, with `verify_backlog`; how many of them are
+    /// read back now.
     backlog: VecDeque<(u32, u64, u32)>,
     read_back_now: usize,
     writes_since_flush: u32,
@@ -255,7 +258,8 @@ impl<'a> Thread<'a> {
         shown: &'a Shown,
         wake: Option<Arc<WakeEvent>>,
     ) -> Result<Self> {
-        // The call that hands a request over is the one that does it: there is no time between the two.
+        // The call that hands a request over is the one that does it: there is no time between the
+        // two.
         let inline = job.mode.interface == Interface::Posix && job.mode.threads == 0;
         let measured = Measured { slat: job.measured.slat && !inline, ..job.measured };
         let (unit, max) = used_sizes(job);
@@ -343,7 +347,8 @@ impl<'a> Thread<'a> {
         })
     }
 
-    /// Whether what an earlier run of the same job wrote last where follows from the job: it only checks that, and time ends neither run.
+    /// Whether what an earlier run of the same job wrote last where follows from the job: it only
+    /// checks that, and time ends neither run.
     pub(super) fn is_foreseeable(&self) -> bool {
         let job = self.job;
         job.verify.as_ref().is_some_and(|verify| verify.only)
@@ -351,7 +356,8 @@ impl<'a> Thread<'a> {
             && job.latency_target.is_none()
     }
 
-    /// What an earlier run of the same job wrote last where, for a job that only checks that: a fresh thread's requests, not made.
+    /// What an earlier run of the same job wrote last where, for a job that only checks that: a
+    /// fresh thread's requests, not made.
     pub(super) fn foresee(mut self) -> Vec<Chunks> {
         while let Some(Candidate { direction, target, offset_bytes, len_bytes, .. }) =
             self.candidate()
@@ -369,7 +375,8 @@ impl<'a> Thread<'a> {
         self
     }
 
-    /// Runs the job to its end. `messages` are the moments at which [`Form::Messages`] hands requests over.
+    /// Runs the job to its end. `messages` are the moments at which [`Form::Messages`] hands
+    /// requests over.
     pub(super) fn run(mut self, messages: Option<&Messages<'_>>) -> Outcome {
         let start_ns = self.common.now_ns();
         let ramp_end_ns = start_ns + nanos(self.job.ramp);
@@ -454,7 +461,8 @@ impl<'a> Thread<'a> {
         (begin_ns, end_ns): (u64, u64),
         in_ramp: bool,
     ) -> Outcome {
-        // Also what happened in its ramp, and while it verified: all of that may have shaped what was found.
+        // Also what happened in its ramp, and while it verified: all of that may have shaped what
+        // was found.
         let ChannelStatistics { resets, timeouts_polled, .. } = self.channels.statistics();
         Outcome {
             record,
@@ -485,7 +493,8 @@ impl<'a> Thread<'a> {
             && self.flush_due.is_none())
     }
 
-    /// Fills the queue, until `until_ns` at most, waits for what completes, takes it; the time then.
+    /// Fills the queue, until `until_ns` at most, waits for what completes, takes it; the time
+    /// then.
     #[inline]
     fn turn(&mut self, mut now: u64, over: bool, until_ns: u64) -> u64 {
         let barrier = matches!(self.job.form, Form::Barrier | Form::Stress);
@@ -506,11 +515,12 @@ impl<'a> Thread<'a> {
                     Next::Go(candidate) => {
                         self.submit(candidate, now);
                         if !barrier && self.pending.len() as u32 >= self.job.batch_submit {
-                            // Alone at the end of a queue that is full, it goes with the wait if it is not measured
-                            // how long submitting takes.
+                            // Alone at the end of a queue that is full, it goes with the wait if it
+                            // is not measured how long submitting takes.
                             if self.measured.slat || !self.free.is_empty() {
                                 now = self.kick();
-                                // Handing over can take longer than the job has: seconds for a deep queue of large blocks.
+                                // Handing over can take longer than the job has: seconds for a deep
+                                // queue of large blocks.
                                 if now >= until_ns || self.common.is_stopped() {
                                     break;
                                 }
@@ -556,7 +566,8 @@ impl<'a> Thread<'a> {
         now
     }
 
-    /// Settles completions, at most as many as the job takes at once; the others are there for the next turn.
+    /// Settles completions, at most as many as the job takes at once; the others are there for the
+    /// next turn.
     #[inline]
     fn take(&mut self, now: u64) {
         let max = match self.job.batch_complete_max {
@@ -717,7 +728,8 @@ fn writer(job: &Job, targets: &[Opened], common: &Common<'_>) -> Result<Option<W
     Writer::create(path, &names, common.now_ns()).map(Some)
 }
 
-/// How the buffers of requests are mapped. Reserved huge pages were reserved for others, unless the job asks for them.
+/// How the buffers of requests are mapped. Reserved huge pages were reserved for others, unless the
+/// job asks for them.
 fn memory(job: &Job, targets: &[Opened]) -> ArenaOptions {
     let shared = targets.iter().any(|target| target.device.info().shared_memory);
     ArenaOptions { shared, huge_pages_only: job.huge_pages }

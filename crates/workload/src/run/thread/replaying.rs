@@ -1,7 +1,7 @@
 //! Requests that come from a log, at its times.
 //!
-//! A request is due when as much time has passed since the begin as in the log, whatever became of the one before:
-//! latency counts from then, as with a rate.
+//! A request is due when as much time has passed since the begin as in the log, whatever became of
+//! the one before: latency counts from then, as with a rate.
 
 use std::sync::Arc;
 

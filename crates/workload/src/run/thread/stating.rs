@@ -33,7 +33,8 @@ impl Thread<'_> {
         self.leave(outcome);
     }
 
-    /// Leaves its state if it is asked while it verifies: what it measured before, and what it has verified.
+    /// Leaves its state if it is asked while it verifies: what it measured before, and what it has
+    /// verified.
     pub(super) fn answer_verifying(&mut self) {
         if let (true, Some(before)) = (self.is_asked(), &self.before_verify) {
             let span = (before.begin_ns, before.end_ns);

@@ -22,7 +22,8 @@ impl Thread<'_> {
         }
         let Some(buffer) = &slot.buffer else { return };
         let bytes = &buffer.as_slice()[..slot.len_bytes as usize];
-        // A job that writes knows what it wrote; one that only reads takes any write of the same seed or another.
+        // A job that writes knows what it wrote; one that only reads takes any write of the same
+        // seed or another.
         let (looked_at, mut wrong) = chunks.check(slot.offset_bytes, bytes, self.job.writes());
         self.verify.blocks += looked_at;
         let len_bytes = slot.len_bytes;
