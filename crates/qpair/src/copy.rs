@@ -16,7 +16,7 @@ use crate::options::Options;
 /// Records between two reports of progress.
 const TELL_EVERY: u64 = 1024;
 
-/// What a copy of a store is.
+/// The result of copying a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyReport {

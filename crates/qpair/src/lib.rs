@@ -61,7 +61,8 @@
 //!   have open.
 //! - [`Error`] has a kind for programs, and context and a way out for people.
 //!
-//! What is stable is in docs/design/api.md: all but [`unstable`], [`inspect`] and [`published`].
+//! docs/design/api.md lists the stable interface: everything except [`unstable`], [`inspect`] and
+//! [`published`].
 //!
 //! # Features
 //!
@@ -111,15 +112,15 @@ pub mod task {
     };
 }
 
-/// What goes with a [`Transaction`]: its ranges, savepoints and commit, and what is told of those
-/// that are open.
+/// The types that go with a [`Transaction`]: its ranges, its savepoints, its commit, and the
+/// description of an open transaction.
 pub mod transaction {
     pub use qpair_engine::{
         Commit, Savepoint, TransactionInfo, TransactionRange, TransactionState,
     };
 }
 
-/// What an open store counts, and how programs read it.
+/// Statistics of an open store, and the ways for a program to read them.
 pub mod metrics {
     #[cfg(feature = "metrics")]
     pub use crate::recorder::record_metrics;
@@ -132,7 +133,7 @@ pub mod metrics {
     pub use qpair_block::ChannelStatistics;
 }
 
-/// What calls on a whole store return: opening, checks, backups, compactions.
+/// Reports that operations on a whole store return: opening, checks, backups and compactions.
 pub mod report {
     pub use crate::copy::CopyReport;
     pub use crate::outcome::{OpenReport, PassedOver};
@@ -164,10 +165,10 @@ pub mod published {
     pub use crate::publish::publish_path;
 }
 
-/// What the project's own tools need of the layers below: it may change in any release.
+/// The parts of the lower layers that the project's own tools use. They may change in any release.
 ///
-/// [`block`](unstable::block) is the layer of devices, which a program needs only to bring devices of its own, and then opens a store by the
-/// engine's [`StoreOptions`](unstable::StoreOptions).
+/// [`block`](unstable::block) is the layer of devices. A program needs it only to bring devices of
+/// its own; it then opens the store with the engine's [`StoreOptions`](unstable::StoreOptions).
 pub mod unstable {
     pub use qpair_block as block;
     pub use qpair_engine::{LogPlace, StoreOptions, WorkerCycles};

@@ -1,4 +1,4 @@
-//! What to open, and how.
+//! The options by which a store is opened or created, and devices are given to it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(crate) struct Unsaid {
     pub(crate) transaction: bool,
 }
 
-/// Where the log is, by name.
+/// The place of the log, as the caller named it.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum LogSpec {
     #[default]
@@ -270,16 +270,16 @@ impl Options {
         self
     }
 
-    /// What older values may have of the device, bytes, at most; 1 GiB if not said, 0: they stay in
-    /// memory. When they outgrow it and `versions_bytes_max`, the oldest snapshot is given up: its
-    /// reads fail with `SnapshotLost`.
+    /// Limits the device space for older values, in bytes. The default is 1 GiB; with 0, older
+    /// values stay in memory. When they exceed this limit and `versions_bytes_max`, the store gives
+    /// up the oldest snapshot: its reads fail with `SnapshotLost`.
     pub fn history_bytes_max(mut self, bytes: u64) -> Self {
         self.store.history_bytes_max = bytes;
         self
     }
 
-    /// What a transaction may gather to write before its commit, bytes; if not said, 64 MiB, or an
-    /// eighth of what the limits of the process leave.
+    /// Limits the writes that a transaction gathers before its commit, in bytes. The default is 64
+    /// MiB, or an eighth of what the limits of the process leave if that is less.
     pub fn transaction_bytes_max(mut self, bytes: usize) -> Self {
         self.store.transaction_bytes_max = bytes;
         self.unsaid.transaction = false;

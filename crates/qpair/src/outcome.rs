@@ -1,4 +1,4 @@
-//! What became of an open.
+//! The report on how a store was opened.
 
 use std::fmt;
 

@@ -21,7 +21,7 @@ use crate::open::with_devices;
 use crate::options::Options;
 use crate::tools::holds_store;
 
-/// What the name of a file has behind it until the backup in the file is whole.
+/// The suffix of the file's name until the backup in the file is complete.
 const BESIDE: &str = ".qpair-backup";
 
 /// The files of an old backup, and those that take their place.
@@ -70,8 +70,8 @@ impl Replacement {
     /// meanwhile.
     ///
     /// # Errors
-    /// What `make` says, and the system; the old backup is as it was then, unless the names of
-    /// several files were being changed.
+    /// Errors of `make` and of the system. The old backup is then unchanged, unless the error came
+    /// while the files were being renamed.
     pub(crate) fn run<T>(&self, old: &Options, make: &dyn Fn(&Options) -> Result<T>) -> Result<T> {
         with_devices(old, &|_locked| {
             let made = make(&self.options).map_err(told_of_old)?;

@@ -130,8 +130,9 @@ impl Options {
         })
     }
 
-    /// What is wrong with the write-ahead log of the store on these members, which no process has
-    /// open; nothing if recovery can read all of it.
+    /// Returns the faults found in the write-ahead log of the store on these members, one text
+    /// each. The list is empty if recovery can read the whole log. No process may have the store
+    /// open.
     ///
     /// # Errors
     /// As [`qpair_inspect::examine_log`].
