@@ -59,19 +59,19 @@ pub trait Engine: Clone + Send + Sync + Sized + 'static {
     /// Opens the store, or makes it.
     ///
     /// # Errors
-    /// What the peer says, or tables other than those the store was made with.
+    /// Returns the peer's error, or an error if the store was created with other tables.
     fn open(settings: &Settings) -> Result<Self>;
 
     /// A session.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn session(&self) -> Result<Self::Session>;
 
     /// Writes what is only in the log or in memory to its place, as closing would.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn checkpoint(&self) -> Result<()>;
 
     /// The settings in the peer's words, for reports.
@@ -98,7 +98,7 @@ pub trait Session {
     /// Begins a transaction. None is open.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn begin(&mut self, start: Start) -> Result<()>;
 
     /// Whether a transaction is open.
@@ -108,19 +108,19 @@ pub trait Session {
     /// there.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn get(&mut self, table: u8, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
     /// The same, and no other transaction changes the key until this transaction ends.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn get_for_update(&mut self, table: u8, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
     /// Waits for the key's lock, and reads nothing. Peers without such locks do nothing.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn lock(&mut self, table: u8, key: &[u8]) -> Result<()> {
         let _ = (table, key);
         Ok(())
@@ -129,31 +129,31 @@ pub trait Session {
     /// Inserts or replaces.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn put(&mut self, table: u8, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Deletes the key; whether it was there.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn delete(&mut self, table: u8, key: &[u8]) -> Result<bool>;
 
     /// Visits records in order, or against it.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn scan(&mut self, table: u8, span: Span<'_>, visit: &mut Visit<'_>) -> Result<()>;
 
     /// Commits. No transaction is open afterwards, whatever the outcome.
     ///
     /// # Errors
-    /// What the peer says; nothing of the transaction is there then.
+    /// Returns the peer's error. The store then has none of the transaction's changes.
     fn commit(&mut self) -> Result<()>;
 
     /// Rolls back, if a transaction is open.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn rollback(&mut self) -> Result<()>;
 }
 

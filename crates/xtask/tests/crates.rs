@@ -32,7 +32,8 @@ fn table() -> Vec<(&'static str, BTreeSet<&'static str>)> {
     .collect()
 }
 
-/// What each crate imports by its `Cargo.toml`, tests aside.
+/// Returns the dependencies of each crate within the workspace, from its `Cargo.toml`, without
+/// those for tests.
 fn manifests() -> BTreeMap<String, BTreeSet<String>> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = BTreeMap::new();
@@ -75,8 +76,8 @@ fn crates_import_downward() {
     }
 }
 
-/// What simulates or injects faults is in no program that users run, but where a user asks for a
-/// soft drive by its name.
+/// No program for users contains simulation or fault injection, except where a user asks for a soft
+/// drive by its name.
 #[test]
 fn what_serves_users_imports_no_simulation() {
     const SIMULATES: [&str; 4] = ["conformance", "isolation", "sim", "xtask"];
