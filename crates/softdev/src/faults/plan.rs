@@ -1,4 +1,4 @@
-//! What is to go wrong, as options and as text.
+//! The plan of faults, as options and as text.
 
 use std::fmt;
 use std::str::FromStr;

@@ -47,13 +47,13 @@ impl Flash {
         Ok(Self { profile, model })
     }
 
-    /// What it is made of.
+    /// Returns the profile of the drive.
     #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Whether nothing takes time: then there is no need to ask.
+    /// Whether commands take no time. Callers then need not ask for their times.
     #[inline]
     #[must_use]
     pub fn is_instant(&self) -> bool {
@@ -73,7 +73,7 @@ impl Flash {
         model.schedule(now_ns, op, first_byte, len_bytes, fua)
     }
 
-    /// What it did since it was made.
+    /// Returns the counts of the work that the drive has done since it was created.
     #[must_use]
     pub fn counts(&self) -> FlashCounts {
         let Some(model) = &self.model else { return FlashCounts::default() };

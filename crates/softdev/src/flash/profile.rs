@@ -1,4 +1,4 @@
-//! What a drive is made of, in numbers.
+//! The parts of a modelled flash drive, and their times.
 
 /// The parts of a drive and their times. Times are nanoseconds; in text they have the units that
 /// their keys name.
@@ -31,7 +31,7 @@ pub struct Profile {
     pub link_mb_per_s: u32,
     /// Time between the starts of two commands: what bounds IOPS when dies do not.
     pub command_ns: u64,
-    /// What the controller adds to each command.
+    /// Time that the controller adds to each command.
     pub controller_ns: u64,
     /// DRAM that writes land in, bytes; 0: writes wait for the medium.
     pub cache_bytes: u64,

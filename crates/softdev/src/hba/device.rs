@@ -42,13 +42,13 @@ fn identity(is_later: bool) -> Identity {
     };
     Identity { vendor: family::VENDOR, device, revision, class: [0x00, 0x07, 0x01], bar0_bytes }
 }
-/// Of a card that may read as zero by mistake: one of so many reads does.
+/// The interval at which a later card misreads a register as zero: one read in so many.
 const MISREAD_EVERY: u32 = 16;
 /// The BARs that there are: registers, and the MSI-X table.
 const REGISTERS: u8 = 0;
 const VECTORS: u8 = 4;
 
-/// Where a disk is or could be.
+/// A phy of the topology that has a disk or has room for one.
 #[derive(Debug)]
 pub(crate) struct Phy {
     pub(crate) unit: Arc<Unit>,
@@ -88,7 +88,8 @@ pub struct SoftHba {
     half: AtomicU32,
     reply_free: Mutex<ReplyFree>,
     reply_free_host: AtomicU32,
-    /// What is open now. The slots have copies, changed while this lock is held.
+    /// The memory that is open to the controller. The slots have copies, which are changed while
+    /// this lock is held.
     table: Mutex<SharedTable>,
     config: Mutex<Config>,
     /// Reads of registers.
@@ -191,18 +192,19 @@ impl SoftHba {
         }))
     }
 
-    /// What it was made of; the serial number filled in.
+    /// Returns the options of the controller, with the serial number filled in.
     #[must_use]
     pub fn options(&self) -> &SoftHbaOptions {
         &self.options
     }
 
-    /// Other things go wrong from the next command on that reads or writes blocks.
+    /// Replaces the rules of fault injection. They apply from the next command that reads or writes
+    /// blocks.
     pub fn set_faults(&self, rules: Vec<Rule>) {
         self.faults.set(rules);
     }
 
-    /// Commands that rules have been met by since it was made.
+    /// Returns the number of commands that had a fault since the controller was created.
     #[must_use]
     pub fn faults_met(&self) -> u64 {
         self.faults.met()
@@ -434,7 +436,8 @@ impl SoftHba {
         self.reply_free_host.store(index, Ordering::Release);
     }
 
-    /// Where the queue of reply frames is; `None`: it is not open.
+    /// Sets the address of the queue of free reply frames; returns `None` if the memory there is
+    /// not open to the controller.
     pub(crate) fn set_reply_free(&self, init: &Init) -> Option<()> {
         let entries = u32::from(init.reply_free_entries);
         let table = self.table();

@@ -28,7 +28,7 @@ pub(crate) struct WriteCache {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// What stable storage has of sectors that were written since.
+    /// The content in stable storage of each sector whose newest content is not there yet.
     stable: HashMap<u64, Box<[u8]>>,
     /// Sectors in the order in which they came; those forgotten meanwhile also.
     order: VecDeque<u64>,

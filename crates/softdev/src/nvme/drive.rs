@@ -1,8 +1,7 @@
-//! The backend of a soft drive: media, and what becomes of a command before they execute it, and
-//! when.
+//! The backend of a soft drive: its media, and the delays and faults of commands.
 //!
-//! Where nothing takes time and nothing goes wrong, commands are executed at once, and no clock is
-//! read.
+//! If the drive has neither a timing profile nor faults, commands are executed at once, and no
+//! clock is read.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +31,7 @@ pub(crate) struct Drive {
     faults: Mutex<Arc<Faults>>,
     /// Nothing takes time, and nothing goes wrong.
     is_plain: AtomicBool,
-    /// Where the time of `flash` begins.
+    /// The instant that is time 0 for `flash`.
     start: Instant,
     /// The seed by which caches are lost when the drive is removed next, if its power fails then.
     power_cut: Mutex<Option<u64>>,

@@ -46,7 +46,7 @@ pub struct NamespaceOptions {
     pub size_bytes: u64,
     /// Logical block, bytes: a power of two from 512 to 64 KiB.
     pub logical_block_bytes: u32,
-    /// Where its blocks are kept.
+    /// The medium that keeps the blocks.
     pub medium: MediumOptions,
 }
 

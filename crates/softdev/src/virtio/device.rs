@@ -48,7 +48,7 @@ const NOTIFY_STRIDE: u32 = 4;
 
 pub(super) struct Slot {
     queue: Mutex<Queue>,
-    /// It was notified, or there is an event.
+    /// Whether the queue has work: the driver has notified it, or there is an event to deliver.
     attention: AtomicBool,
 }
 
