@@ -23,9 +23,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a reader may take to read a line.
 const READER_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns the path of the socket at which the store on this file or device is published by
-/// default. For a file, the socket is beside it; for a device in /dev, it is in the user's runtime
-/// directory, or in the folder for temporary files if there is none.
+/// Returns the path of the socket that [`crate::Options::publish_beside`] uses for a store whose
+/// first member is this file or device. For a file, the socket is beside it; for a device in /dev,
+/// it is in the user's runtime directory, or in the folder for temporary files if there is none.
 #[must_use]
 pub fn publish_path(member: &Path) -> PathBuf {
     let mut name = member.as_os_str().to_owned();

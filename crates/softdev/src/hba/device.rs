@@ -42,7 +42,7 @@ fn identity(is_later: bool) -> Identity {
     };
     Identity { vendor: family::VENDOR, device, revision, class: [0x00, 0x07, 0x01], bar0_bytes }
 }
-/// The interval at which a later card misreads a register as zero: one read in so many.
+/// A card with `is_later` misreads a register as zero at one read in so many.
 const MISREAD_EVERY: u32 = 16;
 /// The BARs that there are: registers, and the MSI-X table.
 const REGISTERS: u8 = 0;

@@ -53,7 +53,7 @@ pub(crate) struct Faults<F = Fault> {
     met: AtomicU64,
     /// Task management requests are accepted and never answered.
     ignore_tasks: AtomicBool,
-    /// The number of next resets that the controller never completes.
+    /// The number of coming resets that the controller never completes.
     hang_resets: AtomicU64,
 }
 

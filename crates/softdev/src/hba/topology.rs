@@ -97,8 +97,8 @@ impl Topology {
         (self.first_disk()..=self.handle_max()).contains(&handle)
     }
 
-    /// Returns the number of the disk that has, had or could have a handle; `None` for the handles
-    /// below the disks'.
+    /// Returns the number of the disk that has, had or could have a handle. Returns `None` for
+    /// handles below those of disks.
     #[inline]
     pub(crate) fn disk_of(&self, handle: u16) -> Option<usize> {
         Some(usize::from(handle.checked_sub(self.first_disk())? % self.disks))
@@ -136,7 +136,7 @@ impl Topology {
         }
     }
 
-    /// The device attached to a phy.
+    /// Returns the device attached to a phy of an expander, if there is one.
     pub(crate) fn attached(&self, expander: &Expander, phy: u8) -> Option<Attached> {
         match expander.leaf {
             _ if phy + 1 == expander.phys => Some(Attached::Other(expander.parent)),
