@@ -167,13 +167,15 @@ fn absolute(spec: DeviceSpec) -> io::Result<DeviceSpec> {
     })
 }
 
-/// Has the process that has a store open, and publishes it at `published`, make a backup of it;
-/// nothing if no process does. `progress` is told the pages done and all, and may break it off; as
-/// long as that process says nothing it is asked again with what it knows, 0 of 0 at first.
+/// Asks the process that publishes its open store at `published` to make a backup. Returns `None`
+/// if no process does. `progress` is called with the number of pages copied and of all pages, and
+/// may stop the backup. While the process is silent, `progress` is called again with the last
+/// numbers, which are 0 at first.
 ///
 /// # Errors
-/// Those of [`Options::backup_of`] in the other process; `Invalid` if it could not open the target,
-/// which is to be made of files, block devices and stripes of these; `Closed` if it went away.
+/// The errors of [`Options::backup_of`] in the other process; `Invalid` if that process could not
+/// open the target, which must consist of files, block devices and stripes of these; `Closed` if
+/// that process closes the store or does not answer.
 pub fn ask_for_backup(
     published: &Path,
     target: &Path,

@@ -52,14 +52,15 @@
     feature = "drivers",
     doc = "- [`Drivers`] drive the devices that bypass the kernel; stores on one controller share them."
 )]
-//! - [`Store::transact`], [`Transaction`] and [`Snapshot`] for threads, [`task::TaskStore`] for
-//!   tasks: transactions.
-//! - [`Store`] and [`Table`]: what is open; [`task`]: what runs on the store's workers.
-//! - [`metrics`], [`report`] and [`inspect`]: what a store counts, what calls return, and stores
-//!   that are not open.
-//! - [`interface`], [`published`]: the kernel's interfaces in detail; stores that other processes
-//!   have open.
-//! - [`Error`] has a kind for programs, and context and a way out for people.
+//! - [`Store::transact`], [`Transaction`] and [`Snapshot`] are transactions for threads;
+//!   [`task::TaskStore`] has those for tasks.
+//! - [`Store`] and [`Table`] are an open store and its tables; [`task`] has the types for tasks on
+//!   the store's workers.
+//! - [`metrics`] has the statistics of a store, [`report`] the reports that calls return, and
+//!   [`inspect`] the tools for stores that are not open.
+//! - [`interface`] has the details of the kernel's interfaces, and [`published`] the access to
+//!   stores that other processes have open.
+//! - [`Error`] has a kind for programs, and context and a remedy for people.
 //!
 //! docs/design/api.md lists the stable interface: everything except [`unstable`], [`inspect`] and
 //! [`published`].
@@ -104,7 +105,7 @@ pub use qpair_engine::{
 };
 pub use qpair_kernel::{Interface, Mode};
 
-/// Calls that wait without a thread: the store from inside of its own tasks ([`Store::spawn`]).
+/// Asynchronous access to a store, from inside its own tasks ([`Store::spawn`]).
 pub mod task {
     pub use qpair_engine::{
         BulkLoader, JoinHandle, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
@@ -144,7 +145,7 @@ pub mod report {
     };
 }
 
-/// Looks into stores that are not open: their logs, and what can be repaired.
+/// Inspection of stores that are not open: their logs, and what can be repaired.
 pub mod inspect {
     pub use crate::tools::holds_store;
     pub use qpair_inspect::{
@@ -158,8 +159,8 @@ pub mod interface {
     pub use qpair_kernel::{Polling, SubmissionThread, TaskRun};
 }
 
-/// Stores that other processes have open and publish ([`Options::publish`]): where, and how to ask
-/// for a backup.
+/// Access to stores that other processes have open and publish ([`Options::publish`]): the paths of
+/// their sockets, and requests for backups.
 pub mod published {
     pub use crate::ask::ask_for_backup;
     pub use crate::publish::publish_path;

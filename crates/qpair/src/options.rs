@@ -101,7 +101,7 @@ impl Options {
     /// These are: half of the memory that is left to the machine and to the tightest control group
     /// of the process (version 1 and 2, with the groups above), and the address space that `ulimit
     /// -v` leaves beside stacks and libraries. At least 4 MiB are used. If the memory is less than
-    /// `bytes`, there is at most one worker for each 4 MiB.
+    /// `bytes`, the default number of workers is at most one for each 4 MiB.
     pub fn memory_bytes_up_to(mut self, bytes: u64) -> Self {
         self.unsaid.memory_up_to = Some(bytes);
         self
