@@ -210,17 +210,17 @@ impl SoftHba {
         self.faults.met()
     }
 
-    /// Whether tasks are taken and never answered.
+    /// Sets whether task management requests are accepted and never answered.
     pub fn ignore_tasks(&self, ignore: bool) {
         self.faults.ignore_tasks(ignore);
     }
 
-    /// The next so many diagnostic resets do not come to an end.
+    /// Makes the next `count` diagnostic resets hang.
     pub fn hang_resets(&self, count: u64) {
         self.faults.hang_resets(count);
     }
 
-    /// Disk `number` is pulled out. False: it was not there.
+    /// Removes disk `number`. Returns `false` if there was no such disk.
     pub fn pull(&self, number: usize) -> bool {
         let Some(phy) = self.phys.get(number) else { return false };
         let Some(handle) = phy.handle() else { return false };
@@ -230,8 +230,8 @@ impl SoftHba {
         true
     }
 
-    /// Disk `number` is plugged in again after [`Self::pull`], as after power on. False: it is
-    /// there, or there is no such disk.
+    /// Inserts disk `number` again after [`Self::pull`], in the state after power on. Returns
+    /// `false` if the disk is already there, or does not exist.
     pub fn plug(&self, number: usize) -> bool {
         let Some(phy) = self.phys.get(number) else { return false };
         if phy.is_empty || phy.handle().is_some() {
@@ -245,20 +245,20 @@ impl SoftHba {
         true
     }
 
-    /// Interrupts since it was made.
+    /// Returns the number of interrupts since the controller was created.
     #[must_use]
     pub fn interrupts(&self) -> u64 {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Whether the lamp at the slot of disk `number` shines.
+    /// Whether the locate lamp at the slot of disk `number` is on.
     #[must_use]
     pub fn is_located(&self, number: usize) -> bool {
         self.phys.get(number).is_some_and(|phy| phy.is_located.load(Ordering::Relaxed))
     }
 
-    /// The power of all disks fails, and comes back: what their volatile caches held is lost, each
-    /// sector or not as `seed` decides.
+    /// Cuts the power of all disks, and restores it. Each sector that is only in a volatile cache
+    /// is lost or kept, as `seed` decides.
     pub fn power_cut(&self, seed: u64) {
         // Between two commands: one that a cache was lost under would say nothing of it.
         let _idle: Vec<_> = self.slots.iter().map(Slot::lock).collect();
@@ -269,7 +269,7 @@ impl SoftHba {
         }
     }
 
-    /// The function is pulled out: every register reads as ones, and memory is not accessed any
+    /// Removes the PCI function: every register reads as all ones, and memory is not accessed any
     /// more.
     pub fn remove(&self) {
         self.gone.store(true, Ordering::Release);
