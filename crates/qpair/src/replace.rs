@@ -1,5 +1,5 @@
-//! Replacing a backup in files: the new one is written beside the old one, and takes its name once
-//! it is whole.
+//! Replaces a backup in files: the new backup is written beside the old one, and takes its name
+//! once it is complete.
 //!
 //! - The old backup is not touched before that; its files are open, so that no other process uses
 //!   them.
@@ -33,11 +33,11 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// The replacement of what is on a target that may be overwritten; nothing unless all of it are
-    /// files, and are there.
+    /// Returns the replacement for a target that may be overwritten; `None` unless all members of
+    /// the target are existing files.
     ///
     /// # Errors
-    /// `Exists` if a whole backup lies beside one of the files; what the system says of them.
+    /// `Exists` if a complete backup lies beside one of the files; and the errors of the system.
     pub(crate) fn of(options: &Options) -> Result<Option<Self>> {
         let members = Members::of(options)?;
         let mut files = Vec::new();
@@ -66,8 +66,8 @@ impl Replacement {
         Ok(Some(Self { options, files }))
     }
 
-    /// Has `make` make the new backup, and gives it the old one's names. `old` opens the old one
-    /// meanwhile.
+    /// Makes the new backup with `make`, and renames it to the old one. The old backup stays open
+    /// meanwhile, through the options `old`.
     ///
     /// # Errors
     /// Errors of `make` and of the system. The old backup is then unchanged, unless the error came
@@ -93,7 +93,7 @@ fn beside(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Removes what a backup that was killed has left.
+/// Removes the file that a killed backup has left.
 fn remove_incomplete(new: &Path) -> Result<()> {
     match holds_store(new) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -29,11 +29,12 @@ pub(crate) struct Drive {
     pub(super) namespaces: Vec<Namespace>,
     pub(super) flash: Flash,
     faults: Mutex<Arc<Faults>>,
-    /// Nothing takes time, and nothing goes wrong.
+    /// Whether the drive has neither a timing profile nor faults.
     is_plain: AtomicBool,
     /// The instant that is time 0 for `flash`.
     start: Instant,
-    /// The seed by which caches are lost when the drive is removed next, if its power fails then.
+    /// The seed that decides what the caches lose at the next removal; `None` if that is no loss of
+    /// power.
     power_cut: Mutex<Option<u64>>,
 }
 
@@ -92,13 +93,13 @@ impl Drive {
         *locked(&self.power_cut) = Some(seed);
     }
 
-    /// Whether nothing takes time, and nothing goes wrong.
+    /// Whether the drive has neither a timing profile nor faults.
     #[inline]
     fn is_plain(&self) -> bool {
         self.is_plain.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds since it was made.
+    /// Returns the nanoseconds since the drive was created.
     fn now_ns(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX - 1)
     }
