@@ -1,6 +1,6 @@
 //! A record as a line of output, in each of the formats that `load` reads.
 //!
-//! What always holds: the reader of the same format makes the same bytes of it.
+//! The reader of the same format turns a written line back into the same bytes.
 
 use serde_json::{Map, Value};
 

@@ -1,7 +1,7 @@
 //! Bytes, numbers and times in words.
 //!
-//! What always holds: what [`escape_into`] writes has neither tab nor line end, and
-//! [`unescape_into`] makes the same bytes of it.
+//! The output of [`escape_into`] has neither tabs nor line ends, and [`unescape_into`] turns it
+//! back into the same bytes.
 
 use std::fmt::Write as _;
 

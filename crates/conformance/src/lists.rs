@@ -212,7 +212,7 @@ pub(crate) fn memory_that_shrinks(rig: &mut Rig) -> CheckResult {
 /// two requests a driver copied.
 ///
 /// # Errors
-/// What went wrong, in words.
+/// Returns a description of the failure.
 pub fn copied_lists(
     device: &Arc<dyn BlockDevice>,
     region: &Arc<Mapping>,

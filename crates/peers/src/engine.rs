@@ -8,24 +8,25 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 
-/// How a store is opened.
+/// Settings with which a peer's store is opened.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The folder of the store; created if it does not exist.
     pub path: PathBuf,
     /// The tables of the store; created if they do not exist.
     pub tables: Vec<String>,
-    /// Memory for everything that is kept of the store, bytes.
+    /// Memory for everything that is kept of the store, in bytes.
     pub memory_bytes: u64,
-    /// Bytes of a block or of a leaf, where the peer lets that be chosen.
+    /// Bytes of a block or a leaf, for peers that let it be chosen.
     pub page_bytes: u64,
-    /// Whether there is a log. Without one no commit is durable, but for what a checkpoint wrote.
+    /// Whether the store has a log. Without a log, a commit is durable only once a checkpoint has
+    /// written it.
     pub log: bool,
-    /// Threads that compact and evict.
+    /// The number of threads that compact and evict.
     pub background_threads: u32,
 }
 
-/// How a transaction is begun.
+/// Settings with which a transaction begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
     /// Whether the transaction only reads, in a snapshot.
@@ -34,126 +35,128 @@ pub struct Start {
     pub sync: bool,
 }
 
-/// Records to visit.
+/// A range of records to visit, and the direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     /// The least key. Empty: from the table's beginning.
     pub from: &'a [u8],
     /// The first key beyond. Empty: to the table's end.
     pub to: &'a [u8],
-    /// From the greatest key on.
+    /// Whether the visit goes backward, from the greatest key to the least.
     pub backward: bool,
 }
 
 /// A visitor of records, which takes the key and the value. It returns `false` to stop.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
-/// A store of a peer, open. Clones are the same store; the last one closes it.
+/// An open store of a peer. Clones refer to the same store; dropping the last one closes it.
 pub trait Engine: Clone + Send + Sync + Sized + 'static {
-    /// A client's way to it.
+    /// A client's session with the store.
     type Session: Session + 'static;
 
     /// The peer's name on a command line.
     const NAME: &'static str;
 
-    /// Opens the store, or makes it.
+    /// Opens the store, or creates it.
     ///
     /// # Errors
-    /// What the peer says, or tables other than those the store was made with.
+    /// Returns the peer's error, or an error if the store was created with other tables.
     fn open(settings: &Settings) -> Result<Self>;
 
-    /// A session.
+    /// Begins a session.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn session(&self) -> Result<Self::Session>;
 
-    /// Writes what is only in the log or in memory to its place, as closing would.
+    /// Writes data that is only in the log or in memory to its place, as closing would.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn checkpoint(&self) -> Result<()>;
 
-    /// The settings in the peer's words, for reports.
+    /// Returns the settings in the peer's words, for reports.
     fn settings(&self) -> &str;
 
-    /// The store's folder.
+    /// Returns the folder of the store.
     fn path(&self) -> &Path;
 
-    /// Flushes of the log since it was opened, where the peer counts them.
+    /// Returns the number of log flushes since the store was opened, or `None` if the peer does not
+    /// count them.
     fn log_flushes(&self) -> Option<u64> {
         None
     }
 }
 
-/// A client's way to a store of a peer. Transactions are at snapshot isolation, or better.
+/// A client's session with a store of a peer. Transactions have snapshot isolation, or better.
 ///
 /// Tables are named by their place in [`Settings::tables`]. Each operation fails if no transaction
 /// is open.
 pub trait Session {
-    /// A transaction that meets another's change fails at once, also while the other is still under
-    /// way: before it is tried again the client had better wait a moment.
+    /// Whether a transaction fails at once when it conflicts with another one, even while the other
+    /// is still open. The client should then wait a moment before it tries again.
     const NEVER_WAITS: bool = false;
 
-    /// Begins a transaction. None is open.
+    /// Begins a transaction. No transaction may be open.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn begin(&mut self, start: Start) -> Result<()>;
 
     /// Whether a transaction is open.
     fn is_open(&self) -> bool;
 
-    /// Replaces `value` by what is found: by nothing, and the answer is `false`, if the key is not
-    /// there.
+    /// Reads the value of a key into `value`. Returns `false`, with an empty `value`, if the key
+    /// does not exist.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn get(&mut self, table: u8, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
-    /// The same, and no other transaction changes the key until this transaction ends.
+    /// Reads like [`Session::get`], and keeps other transactions from changing the key until this
+    /// transaction ends.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn get_for_update(&mut self, table: u8, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
-    /// Waits for the key's lock, and reads nothing. Peers without such locks do nothing.
+    /// Waits for the lock of a key, without reading anything. Peers without such locks do nothing.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn lock(&mut self, table: u8, key: &[u8]) -> Result<()> {
         let _ = (table, key);
         Ok(())
     }
 
-    /// Inserts or replaces.
+    /// Inserts a record, or replaces its value.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn put(&mut self, table: u8, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Deletes the key; whether it was there.
+    /// Deletes a key. Returns whether it existed.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn delete(&mut self, table: u8, key: &[u8]) -> Result<bool>;
 
-    /// Visits records in order, or against it.
+    /// Visits the records of a range in the order of their keys, or in reverse order.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn scan(&mut self, table: u8, span: Span<'_>, visit: &mut Visit<'_>) -> Result<()>;
 
     /// Commits. No transaction is open afterwards, whatever the outcome.
     ///
     /// # Errors
-    /// What the peer says; nothing of the transaction is there then.
+    /// Returns the peer's error. The store then has none of the transaction's changes.
     fn commit(&mut self) -> Result<()>;
 
-    /// Rolls back, if a transaction is open.
+    /// Rolls back the open transaction, if there is one.
     ///
     /// # Errors
-    /// What the peer says.
+    /// Returns the peer's error.
     fn rollback(&mut self) -> Result<()>;
 }
 

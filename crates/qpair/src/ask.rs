@@ -1,8 +1,8 @@
 //! Backups of an open store that other processes ask for: `qpair backup` of a store that is in use.
 //!
-//! What always holds: only the owner of the process, and root, can connect; what is asked for is
-//! done with the rights of the process that has the store; one backup at a time; a backup whose
-//! asker went away is broken off.
+//! Only the owner of the process and root can connect. A backup is made with the rights of the
+//! process that has the store open. One backup runs at a time, and it is stopped if the client that
+//! asked for it disconnects.
 //!
 //! The socket is beside the one at which the store is published. Lines of text, in this order:
 //!
@@ -34,7 +34,8 @@ const ASKER_PATIENCE: Duration = Duration::from_secs(1);
 /// How often progress is told; and how often an asker that is told nothing asks whether to go on.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
-/// Where a store that is published at `published` is asked for backups.
+/// Returns the path of the socket that takes requests for backups of the store published at
+/// `published`.
 pub(crate) fn ask_path(published: &Path) -> PathBuf {
     let mut name = published.as_os_str().to_owned();
     name.push(".ask");
@@ -166,13 +167,15 @@ fn absolute(spec: DeviceSpec) -> io::Result<DeviceSpec> {
     })
 }
 
-/// Has the process that has a store open, and publishes it at `published`, make a backup of it;
-/// nothing if no process does. `progress` is told the pages done and all, and may break it off; as
-/// long as that process says nothing it is asked again with what it knows, 0 of 0 at first.
+/// Asks the process that publishes its open store at `published` to make a backup. Returns `None`
+/// if no process does. `progress` is called with the number of pages copied and of all pages, and
+/// may stop the backup. While the process is silent, `progress` is called again with the last
+/// numbers, which are 0 at first.
 ///
 /// # Errors
-/// Those of [`Options::backup_of`] in the other process; `Invalid` if it could not open the target,
-/// which is to be made of files, block devices and stripes of these; `Closed` if it went away.
+/// The errors of [`Options::backup_of`] in the other process; `Invalid` if that process could not
+/// open the target, which must consist of files, block devices and stripes of these; `Closed` if
+/// that process closes the store or does not answer.
 pub fn ask_for_backup(
     published: &Path,
     target: &Path,

@@ -1,5 +1,4 @@
-//! Copying an open store into a new one, table by table: the new one may have pages of another
-//! size.
+//! Copies an open store into a new one, table by table. The new store may have another page size.
 //!
 //! - The new store is of use only once all of it is there: until it is closed its superblock says
 //!   that it is unfinished.
@@ -16,31 +15,33 @@ use crate::options::Options;
 /// Records between two reports of progress.
 const TELL_EVERY: u64 = 1024;
 
-/// What a copy of a store is.
+/// The result of copying a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyReport {
-    /// Tables that were copied.
+    /// The number of copied tables.
     pub tables: u64,
-    /// Records in them.
+    /// The number of copied records.
     pub records: u64,
-    /// Bytes of a page of the new store.
+    /// The page size of the new store, in bytes.
     pub page_size: usize,
-    /// Identity of the new store, as hexadecimal digits.
+    /// The identity of the new store, in hexadecimal digits.
     pub id: String,
 }
 
 impl Options {
-    /// Copies all tables of an open store, as they are now, into a new store on these members,
-    /// whose page size and members may be others ([`Options::page_size`]); `progress` is told the
-    /// records done and about how many there are, and may break it off. Each table is of one
-    /// moment, and so are all where nobody writes meanwhile. Nothing may be there yet, but for
-    /// blank block devices.
+    /// Copies all tables of an open store, in their present state, into a new store on these
+    /// members. The new store may have another page size ([`Options::page_size`]) and other
+    /// members. `progress` is called with the number of records copied and an estimate of all, and
+    /// may stop the copy. Each table is copied as of one moment; all tables are of the same moment
+    /// only if nobody writes meanwhile. The members must not exist yet, except for blank block
+    /// devices.
     ///
     /// # Errors
-    /// `Exists` if something is there; `KeyTooLong` if a key does not fit pages of the new size;
-    /// `Interrupted` if `progress` broke it off; as
-    /// [`Options::open`]. What is on the members is no store then, and files made here are gone again.
+    /// `Exists` if a member is an existing file or is not blank; `KeyTooLong` if a key does not fit
+    /// pages of the new size; `Interrupted` if `progress` stopped the copy; and the errors of
+    /// [`Options::open`]. After an error the members hold no store, and files that this call
+    /// created are removed.
     pub fn copy_of(
         self,
         store: &Store,

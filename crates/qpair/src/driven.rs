@@ -53,7 +53,7 @@ fn refusal(driver: &str, name: &str) -> Error {
     )
 }
 
-/// What stands for the drivers in a build that has none.
+/// Stubs in place of the drivers, for a build without them.
 #[cfg(not(feature = "drivers"))]
 mod without {
     #[derive(Clone, Debug)]

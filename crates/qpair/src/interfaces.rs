@@ -1,4 +1,4 @@
-//! Which interface to try, and which next.
+//! The choice of the kernel interface to try, and of the next one if it does not work.
 
 use std::cell::RefCell;
 
@@ -10,7 +10,7 @@ use crate::outcome::PassedOver;
 /// The search for an interface that works, from opening the first file to a running worker.
 pub(crate) struct Interfaces {
     asked: Mode,
-    /// What the next attempt uses.
+    /// The interface for the next attempt.
     pub(crate) current: Mode,
     /// The earliest interface that the files of this attempt run on.
     in_use: RefCell<Option<Interface>>,
@@ -76,7 +76,7 @@ impl Interfaces {
     }
 }
 
-/// Where an interface comes in the order of trying.
+/// Returns the position of an interface in the order of trying.
 fn place(interface: Interface) -> usize {
     Interface::CONCRETE.iter().position(|known| *known == interface).unwrap_or(0)
 }

@@ -52,16 +52,18 @@
     feature = "drivers",
     doc = "- [`Drivers`] drive the devices that bypass the kernel; stores on one controller share them."
 )]
-//! - [`Store::transact`], [`Transaction`] and [`Snapshot`] for threads, [`task::TaskStore`] for
-//!   tasks: transactions.
-//! - [`Store`] and [`Table`]: what is open; [`task`]: what runs on the store's workers.
-//! - [`metrics`], [`report`] and [`inspect`]: what a store counts, what calls return, and stores
-//!   that are not open.
-//! - [`interface`], [`published`]: the kernel's interfaces in detail; stores that other processes
-//!   have open.
-//! - [`Error`] has a kind for programs, and context and a way out for people.
+//! - [`Store::transact`], [`Transaction`] and [`Snapshot`] are transactions for threads;
+//!   [`task::TaskStore`] has those for tasks.
+//! - [`Store`] and [`Table`] are an open store and its tables; [`task`] has the types for tasks on
+//!   the store's workers.
+//! - [`metrics`] has the statistics of a store, [`report`] the reports that calls return, and
+//!   [`inspect`] the tools for stores that are not open.
+//! - [`interface`] has the details of the kernel's interfaces, and [`published`] the access to
+//!   stores that other processes have open.
+//! - [`Error`] has a kind for programs, and context and a remedy for people.
 //!
-//! What is stable is in docs/design/api.md: all but [`unstable`], [`inspect`] and [`published`].
+//! docs/design/api.md lists the stable interface: everything except [`unstable`], [`inspect`] and
+//! [`published`].
 //!
 //! # Features
 //!
@@ -103,7 +105,7 @@ pub use qpair_engine::{
 };
 pub use qpair_kernel::{Interface, Mode};
 
-/// Calls that wait without a thread: the store from inside of its own tasks ([`Store::spawn`]).
+/// Asynchronous access to a store, from inside its own tasks ([`Store::spawn`]).
 pub mod task {
     pub use qpair_engine::{
         BulkLoader, JoinHandle, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
@@ -111,15 +113,15 @@ pub mod task {
     };
 }
 
-/// What goes with a [`Transaction`]: its ranges, savepoints and commit, and what is told of those
-/// that are open.
+/// The types that go with a [`Transaction`]: its ranges, its savepoints, its commit, and the
+/// description of an open transaction.
 pub mod transaction {
     pub use qpair_engine::{
         Commit, Savepoint, TransactionInfo, TransactionRange, TransactionState,
     };
 }
 
-/// What an open store counts, and how programs read it.
+/// Statistics of an open store, and the ways for a program to read them.
 pub mod metrics {
     #[cfg(feature = "metrics")]
     pub use crate::recorder::record_metrics;
@@ -132,7 +134,7 @@ pub mod metrics {
     pub use qpair_block::ChannelStatistics;
 }
 
-/// What calls on a whole store return: opening, checks, backups, compactions.
+/// Reports that operations on a whole store return: opening, checks, backups and compactions.
 pub mod report {
     pub use crate::copy::CopyReport;
     pub use crate::outcome::{OpenReport, PassedOver};
@@ -143,7 +145,7 @@ pub mod report {
     };
 }
 
-/// Looks into stores that are not open: their logs, and what can be repaired.
+/// Inspection of stores that are not open: their logs, and what can be repaired.
 pub mod inspect {
     pub use crate::tools::holds_store;
     pub use qpair_inspect::{
@@ -157,17 +159,17 @@ pub mod interface {
     pub use qpair_kernel::{Polling, SubmissionThread, TaskRun};
 }
 
-/// Stores that other processes have open and publish ([`Options::publish`]): where, and how to ask
-/// for a backup.
+/// Access to stores that other processes have open and publish ([`Options::publish`]): the paths of
+/// their sockets, and requests for backups.
 pub mod published {
     pub use crate::ask::ask_for_backup;
     pub use crate::publish::publish_path;
 }
 
-/// What the project's own tools need of the layers below: it may change in any release.
+/// The parts of the lower layers that the project's own tools use. They may change in any release.
 ///
-/// [`block`](unstable::block) is the layer of devices, which a program needs only to bring devices of its own, and then opens a store by the
-/// engine's [`StoreOptions`](unstable::StoreOptions).
+/// [`block`](unstable::block) is the layer of devices. A program needs it only to bring devices of
+/// its own; it then opens the store with the engine's [`StoreOptions`](unstable::StoreOptions).
 pub mod unstable {
     pub use qpair_block as block;
     pub use qpair_engine::{LogPlace, StoreOptions, WorkerCycles};

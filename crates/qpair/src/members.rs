@@ -16,11 +16,10 @@ pub(crate) struct Members {
     pub(crate) specs: Vec<DeviceSpec>,
     /// Unit of the stripe that was taken apart, bytes.
     pub(crate) unit_bytes: Option<u64>,
-    /// Where the log is.
     pub(crate) log: LogPlaceSpec,
 }
 
-/// Where the log is, if it was said.
+/// The place of the log; `Unsaid` if the caller did not choose one.
 pub(crate) enum LogPlaceSpec {
     Unsaid,
     Store,

@@ -322,10 +322,10 @@ fn check_tail(path: &Path, size_bytes: u64) -> Result<()> {
     }
 }
 
-/// What was made of the members, and what those are.
+/// The result of an attempt, and the descriptions of the members.
 type Opened<T> = (T, Vec<DeviceInfo>);
 
-/// What makes something of the devices.
+/// The function that an attempt calls with the opened devices.
 type Make<'a, T> = &'a dyn Fn(Devices) -> Result<T>;
 
 /// One way of opening.
@@ -336,7 +336,8 @@ struct Attempt<'a> {
     new_file_bytes: u64,
     /// The file of a log device that is to be made.
     new_log: Option<PathBuf>,
-    /// Whether what is there was not looked at yet. After that, what is there may be ours.
+    /// Whether the devices must still be checked for foreign content. Checking them clears this:
+    /// later attempts may find what this process itself has written.
     must_be_blank: Cell<bool>,
     /// The caller asked for no format: it takes what the making of a store has left, and no other
     /// file, however blank it is.

@@ -1,4 +1,4 @@
-//! What to open, and how.
+//! The options that open or create a store.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,18 +11,18 @@ use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
 use crate::driven::Drivers;
 use crate::outcome::OpenReport;
 
-/// Memory for pages that a worker is worth where memory is little, bytes.
+/// Bytes of page memory for each worker, at least, where memory is scarce.
 const WORKER_BYTES_MIN: u64 = 4 << 20;
 
-/// Older values, and one transaction, have one part each of what the limits of the process leave,
-/// if nobody says how much.
+/// The divisor of the unused memory: older values, and one transaction, may each use one part of so
+/// many by default.
 const BESIDE_PARTS: u64 = 8;
 
-/// How to open a store, or make one.
+/// Options that open a store, or create one.
 ///
-/// A member is a path (a file or a block device), or a specifier, which begins with a kind of
-/// device: `ram:size=64MiB`, `delay:read_us=100:PATH`, ... A single specifier
-/// `stripe:unit=64KiB:A+B` stands for the members A and B.
+/// A member is a path (a file or a block device), or a specifier that begins with a kind of device:
+/// `ram:size=64MiB`, `delay:read_us=100:PATH`, ... A single specifier `stripe:unit=64KiB:A+B`
+/// stands for the members A and B.
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until they are opened"]
 pub struct Options {
@@ -39,18 +39,19 @@ pub struct Options {
     pub(crate) unsaid: Unsaid,
 }
 
-/// Sizes that the caller left open: they follow from the limits of the process.
+/// The sizes that the caller did not choose. They follow from the limits of the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unsaid {
-    /// Memory for pages, and the most of it that is taken by default, bytes.
+    /// The upper bound of the default memory for pages, in bytes; `None` if the caller chose a
+    /// size.
     pub(crate) memory_up_to: Option<u64>,
-    /// Memory for older values.
+    /// Whether the memory for older values was not chosen.
     pub(crate) versions: bool,
-    /// Memory of one transaction.
+    /// Whether the memory of one transaction was not chosen.
     pub(crate) transaction: bool,
 }
 
-/// Where the log is, by name.
+/// The place of the log, as the caller named it.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum LogSpec {
     #[default]
@@ -60,12 +61,13 @@ pub(crate) enum LogSpec {
 }
 
 impl Options {
-    /// The store on one file, block device or specifier.
+    /// Returns the options for a store on one file, block device or specifier.
     pub fn new(member: impl AsRef<Path>) -> Self {
         Self::striped([member])
     }
 
-    /// The store striped over several; their order is part of the store.
+    /// Returns the options for a store that is striped over several members. Their order is part of
+    /// the store.
     pub fn striped<M: AsRef<Path>>(members: impl IntoIterator<Item = M>) -> Self {
         Self {
             members: members.into_iter().map(|member| parse(member.as_ref())).collect(),
@@ -86,144 +88,151 @@ impl Options {
         }
     }
 
-    /// Memory for pages, bytes. If not said: 256 MiB, or less where the limits of the process leave
-    /// less ([`Options::memory_bytes_up_to`]). A size above those limits is taken all the same, and
-    /// [`OpenReport::memory_warning`] says so.
+    /// Sets the memory for pages, in bytes. The default is 256 MiB, or less if the limits of the
+    /// process leave less ([`Options::memory_bytes_up_to`]). A size above those limits is used as
+    /// given, and [`OpenReport::memory_warning`] reports it.
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.store.memory_bytes = bytes;
         self.unsaid.memory_up_to = None;
         self
     }
 
-    /// Memory for pages, bytes, or less where the limits of the process leave less: half of what
-    /// the tightest of its control groups (version 1 and 2, with the groups above) and the machine
-    /// have left, and what `ulimit -v` leaves beside stacks and libraries; never less than 4 MiB.
-    /// There are then no more workers than one for each 4 MiB.
+    /// Sets the memory for pages, in bytes, but uses less if the limits of the process leave less.
+    /// These are: half of the memory that is left to the machine and to the tightest control group
+    /// of the process (version 1 and 2, with the groups above), and the address space that `ulimit
+    /// -v` leaves beside stacks and libraries. At least 4 MiB are used. If the memory is less than
+    /// `bytes`, the default number of workers is at most one for each 4 MiB.
     pub fn memory_bytes_up_to(mut self, bytes: u64) -> Self {
         self.unsaid.memory_up_to = Some(bytes);
         self
     }
 
-    /// Take the memory for pages from reserved huge pages (`vm.nr_hugepages`); opening fails where
-    /// too few are free. By default a store leaves them to the programs that they were reserved
-    /// for, and asks for transparent huge pages.
+    /// Takes the memory for pages from reserved huge pages (`vm.nr_hugepages`). Opening fails if
+    /// too few are free. By default, a store leaves them to the programs for which they were
+    /// reserved, and asks for transparent huge pages.
     pub fn huge_pages(mut self, huge_pages: bool) -> Self {
         self.store.huge_pages = huge_pages;
         self
     }
 
-    /// Memory for pages, as people write it: "320MiB".
+    /// Sets the memory for pages from text such as "320MiB".
     ///
     /// # Errors
-    /// `Invalid` if it is no size.
+    /// `Invalid` if the text is not a size.
     pub fn memory(self, size: &str) -> Result<Self> {
         let bytes = parse_bytes(size).map_err(|error| Error::block(error, "memory"))?;
         Ok(self.memory_bytes(bytes))
     }
 
-    /// Take all memory for pages when opening, so that nothing waits later for the kernel to clear
-    /// it. By default memory is taken as it is used, and a store opens as quickly with much of it
-    /// as with little.
+    /// Takes all memory for pages when the store is opened, so that nothing waits later for the
+    /// kernel to clear it. By default, memory is taken as it is used, and a store with much memory
+    /// opens as quickly as one with little.
     pub fn prefault(mut self, prefault: bool) -> Self {
         self.store.prefault = prefault;
         self
     }
 
-    /// Workers: threads, one to a core. 0, the default: as many as there are cores that the process
-    /// may use, by its affinity and the processor time of its control groups.
+    /// Sets the number of workers. Each is a thread with a core of its own. With 0, the default,
+    /// there are as many as the cores that the process may use, by its affinity and the processor
+    /// time of its control groups.
     pub fn workers(mut self, workers: usize) -> Self {
         self.store.workers = workers;
         self
     }
 
-    /// Interface to the kernel, and its mode. [`Interface::Auto`](crate::Interface::Auto), the
-    /// default, takes the first that works; a mode asked for by name is the one used, or opening
-    /// fails and says why.
+    /// Sets the interface to the kernel, and its mode. [`Interface::Auto`](crate::Interface::Auto),
+    /// the default, takes the first interface that works. If a mode is asked for by name and does
+    /// not work, opening fails and says why.
     pub fn io(mut self, mode: impl Into<Mode>) -> Self {
         self.io = mode.into();
         self
     }
 
-    /// Opens devices without the kernel (`nvme:`, `scsi:`, ...) by these drivers. By default
-    /// options have drivers of their own, which their clones share. A program whose stores are on
-    /// one NVMe controller or SCSI host, or that opens devices itself, makes one [`Drivers`] and
-    /// gives it to all: a controller that other drivers have open is `Busy`. Needs the feature
-    /// `drivers`.
+    /// Sets the drivers that open devices without the kernel (`nvme:`, `scsi:`, ...). By default,
+    /// options have drivers of their own, which their clones share. Create one [`Drivers`] and give
+    /// it to all options if several stores are on one NVMe controller or SCSI host, or if the
+    /// program opens devices itself: a controller that other drivers have open is `Busy`. Needs the
+    /// feature `drivers`.
     #[cfg(feature = "drivers")]
     pub fn drivers(mut self, drivers: &Drivers) -> Self {
         self.drivers = drivers.clone();
         self
     }
 
-    /// Whether to make the files and the store if they are missing; yes if not said.
+    /// Sets whether missing files and a missing store are created. The default is `true`.
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Refuse changes, and share the files with other readers.
+    /// Opens the store for reading only, and shares the files with other readers. Changes are
+    /// refused.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.store.read_only = read_only;
         self
     }
 
-    /// Make a new store on block devices or files that exist. Refused where there is anything but
-    /// zeroes in the superblock's place, unless [`Options::force`] is set too.
+    /// Creates a new store on existing block devices or files. Opening fails if a superblock's
+    /// place has anything but zeroes, unless [`Options::force`] is set too.
     pub fn format(mut self, format: bool) -> Self {
         self.store.format = format;
         self
     }
 
-    /// With [`Options::format`]: whatever is there, it is lost.
+    /// Lets [`Options::format`] overwrite devices that are not blank. Their content is lost.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
     }
 
-    /// Page size of a new store, bytes: a power of two from 512 to 65,536; 4096 if not said.
+    /// Sets the page size of a new store, in bytes: a power of two from 512 to 65,536. The default
+    /// is 4096.
     ///
-    /// The device is asked for whole pages, so records that are read one by one want small ones, of
-    /// the device's blocks at least. Ranges of many records want larger ones, once updates have
-    /// moved the pages about (docs/measure/transactions.md, *YCSB*).
+    /// The store reads whole pages. Records that are read one by one are fastest with small pages,
+    /// but not smaller than the device's blocks. Ranges of many records are faster with larger
+    /// pages once updates have scattered the pages (docs/measure/transactions.md, *YCSB*).
     pub fn page_size(mut self, bytes: usize) -> Self {
         self.store.page_size = bytes;
         self
     }
 
-    /// Stripe unit of a new store, bytes: a multiple of the page size; 64 KiB if not said.
+    /// Sets the stripe unit of a new store, in bytes: a multiple of the page size. The default is
+    /// 64 KiB.
     pub fn stripe_unit_bytes(mut self, bytes: u64) -> Self {
         self.store.stripe_unit_bytes = bytes;
         self
     }
 
-    /// Requests a worker has in flight at most.
+    /// Sets the maximum number of requests that a worker has in flight.
     pub fn depth(mut self, depth: u32) -> Self {
         self.store.depth = depth;
         self
     }
 
-    /// Reads of pages among them at most; 0, as without this: as many as bring more throughput,
-    /// found by comparing short stretches of time.
+    /// Sets the maximum number of page reads that a worker has in flight. With 0, the default, the
+    /// worker finds the number beyond which throughput no longer rises, by comparing short
+    /// stretches of time.
     pub fn reads(mut self, reads: u32) -> Self {
         self.store.reads = reads;
         self
     }
 
-    /// Target completion batch size of a busy worker, and how long it waits for such a batch,
-    /// microseconds.
+    /// Sets the number of completions that a busy worker tries to take at once, and how long it
+    /// waits for so many, in microseconds.
     pub fn batch(mut self, completions: u32, linger_us: u32) -> Self {
         self.store.batch = completions;
         self.store.linger_us = linger_us;
         self
     }
 
-    /// Keep the write-ahead log on a device of its own: a path or specifier, as of a member. It
-    /// holds nothing else, and belongs to this store from then on, which is opened for writing with
-    /// it or not at all. A file that is not there is made; a file grows up to four times
-    /// [`Options::checkpoint_bytes`]. What is there has to be blank when a store begins to use it.
+    /// Keeps the write-ahead log on a device of its own: a path or specifier, as for a member. The
+    /// device holds nothing else, and belongs to this store from then on. The store is then opened
+    /// for writing only together with this device. A missing file is created; a file grows up to
+    /// four times [`Options::checkpoint_bytes`]. The device must be blank when a store begins to
+    /// use it.
     ///
-    /// `none`: in the store's own space, from now on. A store changes the place of its log only
-    /// when it was closed.
+    /// With `none`, the log is in the store's own space from now on. A store changes the place of
+    /// its log only if it was closed.
     pub fn log_device(mut self, device: impl AsRef<Path>) -> Self {
         let device = device.as_ref();
         self.log = match device == Path::new("none") {
@@ -233,138 +242,148 @@ impl Options {
         self
     }
 
-    /// Keep a write-ahead log; yes if not said. Without one a crash leaves the store as its last
-    /// checkpoint has it.
+    /// Sets whether the store keeps a write-ahead log. The default is `true`. Without a log, a
+    /// crash takes the store back to its last checkpoint.
     pub fn log(mut self, log: bool) -> Self {
         self.store.log = log;
         self
     }
 
-    /// When changes that are not part of a transaction return; when they survive power loss, if not
-    /// said.
+    /// Sets when changes outside transactions return. By default, they return when they survive
+    /// power loss.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.store.durability = durability;
         self
     }
 
-    /// Wait until each write of the log survives power loss; yes if not said. Without, commits
-    /// survive the end of the process, and power loss may take the last of them.
+    /// Sets whether each write of the log is flushed, so that it survives power loss. The default
+    /// is `true`. Without flushes, commits survive the end of the process, but a power loss may
+    /// take the last of them.
     pub fn log_flushed(mut self, flushed: bool) -> Self {
         self.store.log_flushed = flushed;
         self
     }
 
-    /// Bytes of log after which a checkpoint begins, which bounds the time that recovery takes; 256
-    /// MiB if not said.
+    /// Sets the bytes of log after which a checkpoint begins. This bounds the time that recovery
+    /// takes. The default is 256 MiB.
     pub fn checkpoint_bytes(mut self, bytes: u64) -> Self {
         self.store.checkpoint_bytes = bytes;
         self
     }
 
-    /// Memory for older values that snapshots and open transactions need, bytes, at most; if not
-    /// said, 256 MiB, or an eighth of what the limits of the process leave. From half of it on they
-    /// go to the device; while it takes them they may have an eighth more.
+    /// Limits the memory for older values that snapshots and open transactions need, in bytes. The
+    /// default is 256 MiB, or an eighth of what the limits of the process leave if that is less.
+    /// From half of the limit on, older values go to the device; while the device takes them,
+    /// memory may exceed the limit by an eighth.
     pub fn versions_bytes_max(mut self, bytes: u64) -> Self {
         self.store.versions_bytes_max = bytes;
         self.unsaid.versions = false;
         self
     }
 
-    /// What older values may have of the device, bytes, at most; 1 GiB if not said, 0: they stay in
-    /// memory. When they outgrow it and `versions_bytes_max`, the oldest snapshot is given up: its
-    /// reads fail with `SnapshotLost`.
+    /// Limits the device space for older values, in bytes. The default is 1 GiB; with 0, older
+    /// values stay in memory. When they exceed this limit and `versions_bytes_max`, the store gives
+    /// up the oldest snapshot: its reads fail with `SnapshotLost`.
     pub fn history_bytes_max(mut self, bytes: u64) -> Self {
         self.store.history_bytes_max = bytes;
         self
     }
 
-    /// What a transaction may gather to write before its commit, bytes; if not said, 64 MiB, or an
-    /// eighth of what the limits of the process leave.
+    /// Limits the writes that a transaction gathers before its commit, in bytes. The default is 64
+    /// MiB, or an eighth of what the limits of the process leave if that is less.
     pub fn transaction_bytes_max(mut self, bytes: usize) -> Self {
         self.store.transaction_bytes_max = bytes;
         self.unsaid.transaction = false;
         self
     }
 
-    /// How long a change waits for a row that a transaction has locked, before it ends with
-    /// `TimedOut`; as long as it takes if not said.
-    /// [`TransactionOptions::lock_timeout`](crate::TransactionOptions) says it for one transaction.
+    /// Sets how long a change waits for a row that a transaction has locked, before it fails with
+    /// `TimedOut`. By default, it waits without limit.
+    /// [`TransactionOptions::lock_timeout`](crate::TransactionOptions) sets this for one
+    /// transaction.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.store.lock_timeout = Some(timeout);
         self
     }
 
-    /// Count where the workers' time goes: `StoreStatistics::cycles`. For measuring.
+    /// Counts where the workers' time goes, in `StoreStatistics::cycles`. For measuring.
     #[doc(hidden)]
     pub fn cycles(mut self, cycles: bool) -> Self {
         self.store.cycles = cycles;
         self
     }
 
-    /// Find the parents of pages that leave by what their frames say; yes if not said. For
-    /// measuring what that saves.
+    /// Sets whether eviction finds the parent of a page by a hint in its frame. The default is
+    /// `true`. For measuring what the hints save.
     #[doc(hidden)]
     pub fn parent_hints(mut self, parent_hints: bool) -> Self {
         self.store.parent_hints = parent_hints;
         self
     }
 
-    /// Told how far recovery is, if there is one.
+    /// Sets the callback that is told the progress of a recovery.
     pub fn progress(mut self, progress: RecoveryProgress) -> Self {
         self.store.progress = progress;
         self
     }
 
-    /// Open the store as its last checkpoint has it, for reading only: commits in the log behind it
-    /// are left out. For looking at a store that cannot be recovered, or should not be.
+    /// Opens the store for reading only, in the state of its last checkpoint: later commits in the
+    /// log are left out. For looking at a store that cannot or should not be recovered.
     pub fn at_checkpoint(mut self, at_checkpoint: bool) -> Self {
         self.store.at_checkpoint = at_checkpoint;
         self.store.read_only |= at_checkpoint;
         self
     }
 
-    /// Go through the page cache, for file systems without direct I/O (O_DIRECT). Pages are then in
-    /// memory twice, and the memory given is no longer the memory used.
+    /// Uses the page cache, for file systems without direct I/O (O_DIRECT). Pages are then in
+    /// memory twice, so the store uses more memory than it was given.
     pub fn buffered(mut self, buffered: bool) -> Self {
         self.buffered = buffered;
         self
     }
 
-    /// Publish what the store counts, and its open transactions, at a Unix socket of this path, for
-    /// `qpair top`, and make backups that are asked for at a second one, whose name has `.ask`
-    /// behind, for `qpair backup`; no if not said. A thread of its own serves them. Only the owner
-    /// of this process can connect, and root.
+    /// Publishes the statistics and open transactions of the store at a Unix socket of this path,
+    /// for `qpair top`. A second socket, with `.ask` appended to the path, takes requests for
+    /// backups, for `qpair backup`. Both are served by a thread of their own. Only the owner of
+    /// this process and root can connect. By default, a store is not published.
     pub fn publish(mut self, path: impl Into<PathBuf>) -> Self {
         self.publish = Some(path.into());
         self
     }
 
-    /// The same beside the store, at [`publish_path`](crate::published::publish_path) of its first
-    /// member, if that can be done. If not, the store is opened all the same.
+    /// Publishes the store like [`Options::publish`], at
+    /// [`publish_path`](crate::published::publish_path) of its first member. If that fails, the
+    /// store is opened all the same, and [`OpenReport::not_published`] says why.
     pub fn publish_beside(mut self, publish: bool) -> Self {
         self.publish_beside = publish;
         self
     }
 
-    /// Opens the store, or makes it.
+    /// Opens the store, or creates it.
     ///
-    /// A file that exists is never overwritten. One that may not be written is opened for reading
-    /// only, which
-    /// [`Store::is_read_only`] tells. Files made here are removed again if the store cannot be made on them.
+    /// An existing file is never overwritten, except as [`Options::format`] asks. If a file cannot
+    /// be written, the store is opened for reading only, and [`Store::is_read_only`] returns
+    /// `true`. Files that this call created are removed again if creating the store fails.
     ///
     /// # Errors
-    /// `NotFound` if it is missing and not to be made; `NotAStore`, `Version`, `Member`, `Unclean`,
-    /// `Corrupt` for what is on the members; `NoMemory` if the memory is too small; `Invalid` for
-    /// options out of range; `Exists` if it is to be made on what is not blank; `Busy` if it is
-    /// open elsewhere; `Denied` without permission; `ReadOnly` if its log device cannot be written;
-    /// `NoSpace` if the log device is too small, or recovery finds no room; `Unsupported` and
-    /// `Limit` if the machine does not offer what was asked; `Io`. What shows the store to other
-    /// processes ([`Options::publish_beside`]) may be refused too.
+    /// - `NotFound` if the store is missing and is not to be created.
+    /// - `NotAStore`, `Version`, `Member`, `Unclean` or `Corrupt` for the content of the members.
+    /// - `NoMemory` if the memory is too small.
+    /// - `Invalid` for options out of range.
+    /// - `Exists` if a store is to be created on devices that are not blank.
+    /// - `Busy` if the store is open elsewhere.
+    /// - `Denied` without permission.
+    /// - `ReadOnly` if the log device cannot be written.
+    /// - `NoSpace` if the log device is too small, or recovery finds no room.
+    /// - `Unsupported` and `Limit` if the machine does not offer what was asked.
+    /// - `Io` if a device fails.
+    ///
+    /// Publishing the store with [`Options::publish`] may fail too.
     pub fn open(self) -> Result<Store> {
         Ok(self.open_with_report()?.0)
     }
 
-    /// As [`Options::open`], and says what the machine was found to be.
+    /// Opens the store as [`Options::open`] does, and also returns a report on how it was opened.
     ///
     /// # Errors
     /// As [`Options::open`].
@@ -374,8 +393,8 @@ impl Options {
         Ok((store, OpenReport { memory_warning: warning, ..report }))
     }
 
-    /// These options with the sizes that were left open, and what is to be said of those that were
-    /// given.
+    /// Returns these options with all sizes filled in, and a warning if a given size exceeds the
+    /// limits of the process.
     pub(crate) fn settled(mut self, bounds: &Bounds) -> (Self, Option<String>) {
         if let Some(up_to) = self.unsaid.memory_up_to {
             self.store.memory_bytes = bounds.pages_bytes(up_to);

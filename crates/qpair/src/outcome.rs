@@ -1,11 +1,11 @@
-//! What became of an open.
+//! The report on how a store was opened.
 
 use std::fmt;
 
 use qpair_engine::Error;
 use qpair_kernel::Interface;
 
-/// How a store was opened: what [`crate::Options`] left to the machine.
+/// Report on how a store was opened: the decisions that [`crate::Options`] left to the library.
 ///
 /// ```
 /// # let path = std::env::temp_dir().join(format!("qpair-open-{}.qpair", std::process::id()));
@@ -19,26 +19,27 @@ use qpair_kernel::Interface;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct OpenReport {
-    /// The interface in use: `io_uring`, `libaio`, `posix`, `ram`, ...; several joined by `+` if
-    /// members differ.
+    /// The interface in use: `io_uring`, `libaio`, `posix`, `ram`, ... If members use different
+    /// ones, their names are joined by `+`.
     pub interface: String,
-    /// Details of its mode.
+    /// Details of the interface's mode.
     pub mode: String,
-    /// Interfaces that [`Interface::Auto`] tried before, in order, and why each was left.
+    /// The interfaces that [`Interface::Auto`] tried first, in order, and why each was not used.
     pub passed_over: Vec<PassedOver>,
-    /// A new store was made.
+    /// Whether a new store was created.
     pub created: bool,
-    /// Why the store was opened for reading only though that was not asked.
+    /// The reason why the store was opened for reading only, although the options did not ask for
+    /// that.
     pub not_writable: Option<Error>,
-    /// The memory that was given is more than a limit of the process leaves: which limit, and how
-    /// much it leaves. The kernel may end the process once it uses all of that memory.
+    /// A warning that the chosen memory is more than a limit of the process leaves: which limit,
+    /// and how much it leaves. The kernel may end the process once it uses all of that memory.
     pub memory_warning: Option<String>,
-    /// Why the store is not published beside its first member though that was asked
-    /// ([`crate::Options::publish_beside`]): it is of use without.
+    /// The reason why the store is not published beside its first member, although
+    /// [`crate::Options::publish_beside`] asked for that. The store can be used all the same.
     pub not_published: Option<Error>,
 }
 
-/// An interface that does not work here.
+/// An interface that was tried and does not work here.
 ///
 /// ```
 /// # let path = std::env::temp_dir().join(format!("qpair-passed-{}.qpair", std::process::id()));
@@ -53,9 +54,9 @@ pub struct OpenReport {
 /// ```
 #[derive(Clone, Debug)]
 pub struct PassedOver {
-    /// Which.
+    /// The interface.
     pub interface: Interface,
-    /// Why, and what would help.
+    /// The reason, and how to make the interface work.
     pub reason: String,
 }
 

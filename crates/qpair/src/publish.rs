@@ -1,9 +1,9 @@
-//! What a store counts, and its open transactions, for other processes to look at: `qpair top`.
-//! Beside it, a socket at which backups are asked for ([`crate::ask`]).
+//! Publishes the statistics and the open transactions of a store to other processes, for `qpair
+//! top`. A second socket beside this one takes requests for backups ([`crate::ask`]).
 //!
-//! What always holds: a client that connects gets one line of JSON, and reads nothing else, changes
-//! nothing, and keeps no thread waiting but the one that serves it. The sockets go when the store
-//! is closed, before its close returns; that thread ends soon after.
+//! A client that connects gets one line of JSON and nothing else. The client cannot change
+//! anything, and blocks no thread but the one that serves it. The sockets are removed when the
+//! store is closed, before the close returns; the serving thread ends soon after.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -23,8 +23,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a reader may take to read a line.
 const READER_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where the store on this file or device is published, unless another place is chosen: beside a
-/// file; for what is in /dev in the user's runtime directory.
+/// Returns the path of the socket that [`crate::Options::publish_beside`] uses for a store whose
+/// first member is this file or device. For a file, the socket is beside it; for a device in /dev,
+/// it is in the user's runtime directory, or in the folder for temporary files if there is none.
 #[must_use]
 pub fn publish_path(member: &Path) -> PathBuf {
     let mut name = member.as_os_str().to_owned();

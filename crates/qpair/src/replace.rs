@@ -1,5 +1,5 @@
-//! Replacing a backup in files: the new one is written beside the old one, and takes its name once
-//! it is whole.
+//! Replaces a backup in files: the new backup is written beside the old one, and takes its name
+//! once it is complete.
 //!
 //! - The old backup is not touched before that; its files are open, so that no other process uses
 //!   them.
@@ -21,7 +21,7 @@ use crate::open::with_devices;
 use crate::options::Options;
 use crate::tools::holds_store;
 
-/// What the name of a file has behind it until the backup in the file is whole.
+/// The suffix of the file's name until the backup in the file is complete.
 const BESIDE: &str = ".qpair-backup";
 
 /// The files of an old backup, and those that take their place.
@@ -33,11 +33,11 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// The replacement of what is on a target that may be overwritten; nothing unless all of it are
-    /// files, and are there.
+    /// Returns the replacement for a target that may be overwritten; `None` unless all members of
+    /// the target are existing files.
     ///
     /// # Errors
-    /// `Exists` if a whole backup lies beside one of the files; what the system says of them.
+    /// `Exists` if a complete backup lies beside one of the files; and the errors of the system.
     pub(crate) fn of(options: &Options) -> Result<Option<Self>> {
         let members = Members::of(options)?;
         let mut files = Vec::new();
@@ -66,12 +66,12 @@ impl Replacement {
         Ok(Some(Self { options, files }))
     }
 
-    /// Has `make` make the new backup, and gives it the old one's names. `old` opens the old one
-    /// meanwhile.
+    /// Makes the new backup with `make`, and renames it to the old one. The old backup stays open
+    /// meanwhile, through the options `old`.
     ///
     /// # Errors
-    /// What `make` says, and the system; the old backup is as it was then, unless the names of
-    /// several files were being changed.
+    /// Errors of `make` and of the system. The old backup is then unchanged, unless the error came
+    /// while the files were being renamed.
     pub(crate) fn run<T>(&self, old: &Options, make: &dyn Fn(&Options) -> Result<T>) -> Result<T> {
         with_devices(old, &|_locked| {
             let made = make(&self.options).map_err(told_of_old)?;
@@ -93,7 +93,7 @@ fn beside(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Removes what a backup that was killed has left.
+/// Removes the file that a killed backup has left.
 fn remove_incomplete(new: &Path) -> Result<()> {
     match holds_store(new) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -18,11 +18,11 @@ use crate::open::with_devices;
 use crate::options::Options;
 use crate::replace::Replacement;
 
-/// Whether a file or block device has the superblock of a store, or of a store's log, even if the
-/// rest is damaged.
+/// Returns whether a file or block device has the superblock of a store, or of a store's log, even
+/// if the rest is damaged.
 ///
 /// # Errors
-/// If it cannot be opened or read.
+/// The system's error if the file or device cannot be opened or read.
 pub fn holds_store(path: &Path) -> io::Result<bool> {
     let file = File::open(path)?;
     for offset in SUPERBLOCK_OFFSETS {
@@ -38,20 +38,23 @@ pub fn holds_store(path: &Path) -> io::Result<bool> {
 
 impl Options {
     /// Makes a backup of an open store on these members, as a store of its own, while the store is
-    /// read and written; `progress` is told the pages done and all, and may break it off. The
-    /// backup is of one moment between commits: it has all transactions that committed before the
-    /// call, and others in full or not at all. Each page is checked as it is copied. What is there
-    /// already has to be blank, unless [`Options::force`] is set. Files that are there are replaced
-    /// once the backup is whole: until then it is in files beside them, with `.qpair-backup` behind
-    /// their names, and what is there stays as it is. A device is written over, after it was found
-    /// to be large enough: a backup that is broken off from then on leaves neither the old one nor
-    /// the new one.
+    /// read and written. `progress` is called with the number of pages copied and of all pages, and
+    /// may stop the backup.
+    ///
+    /// The backup is of one moment between commits: it has all transactions that committed before
+    /// the call, and others completely or not at all. Each page is checked as it is copied.
+    ///
+    /// The members must be blank, unless [`Options::force`] is set. Existing files are replaced
+    /// once the backup is complete. Until then, the backup is in files beside them, whose names end
+    /// in `.qpair-backup`, and the existing files stay as they are. An existing device is
+    /// overwritten, after a check that it is large enough. If the backup stops after that, the
+    /// device has neither the old backup nor the new one.
     ///
     /// # Errors
-    /// `Exists` if there is something; `Interrupted` if `progress` broke it off; `Corrupt` if a
-    /// page of the store is damaged; `NoSpace` if the members are too small; `Invalid` on a worker,
-    /// or if the members cannot hold pages of this size; what the devices say. Files made here are
-    /// gone again then.
+    /// `Exists` if a member is not blank; `Interrupted` if `progress` stopped the backup; `Corrupt`
+    /// if a page of the store is damaged; `NoSpace` if the members are too small; `Invalid` if
+    /// called on a worker, or if the members cannot hold pages of this size; and the errors of the
+    /// devices. After an error, files that this call created are removed.
     pub fn backup_of(
         self,
         store: &Store,
@@ -79,12 +82,13 @@ impl Options {
         }
     }
 
-    /// Saves what can be read of the damaged store on these members into a new one on those of
-    /// `target`, which it makes only if something is damaged. This store is not written to.
+    /// Copies everything readable from the damaged store on these members into a new store on the
+    /// members of `target`. The new store is created only if something is damaged. The damaged
+    /// store is not written to.
     ///
     /// # Errors
-    /// As [`qpair_inspect::repair`], and as [`Options::open`] for the target. Files made for the
-    /// target are gone again then.
+    /// The errors of [`qpair_inspect::repair`], and of [`Options::open`] for the target. After an
+    /// error, files that this call created for the target are removed.
     pub fn repair_into(
         self,
         target: Self,
@@ -114,11 +118,12 @@ impl Options {
         repaired
     }
 
-    /// Reads the write-ahead log of the store on these members, which no process has open, without
-    /// recovering it; `each` is given the commits in their order, and may break it off.
+    /// Reads the write-ahead log of the store on these members, without recovering the store. No
+    /// process may have it open. `each` is called with the commits in their order, and may stop the
+    /// reading.
     ///
     /// # Errors
-    /// As [`qpair_inspect::dump_log`].
+    /// The errors of [`qpair_inspect::dump_log`].
     pub fn dump_log(
         self,
         each: &mut dyn FnMut(&LogEntry<'_>) -> ControlFlow<()>,
@@ -130,11 +135,12 @@ impl Options {
         })
     }
 
-    /// What is wrong with the write-ahead log of the store on these members, which no process has
-    /// open; nothing if recovery can read all of it.
+    /// Returns the faults found in the write-ahead log of the store on these members, one text
+    /// each. The list is empty if recovery can read the whole log. No process may have the store
+    /// open.
     ///
     /// # Errors
-    /// As [`qpair_inspect::examine_log`].
+    /// The errors of [`qpair_inspect::examine_log`].
     pub fn examine_log(self) -> Result<Vec<String>> {
         let options = self.create(false).read_only(true);
         with_devices(&options, &|devices| examine_log(&devices.members, &devices.log_place))

@@ -2,10 +2,10 @@
 //!
 //! - [`nvme`]: an NVMe drive, as a `qpair_pci::PciDevice`.
 //! - [`hba`]: a SAS host bus adapter with disks, as a `qpair_pci::PciDevice`.
-//! - [`virtio`]: a SCSI host of virtio with the same disks, as a `qpair_pci::PciDevice`.
-//! - [`medium`]: where its namespaces keep their blocks.
-//! - [`flash`]: how long a real drive would take, in virtual time.
-//! - [`faults`]: what goes wrong, by seed.
+//! - [`virtio`]: a virtio SCSI host with the same disks, as a `qpair_pci::PciDevice`.
+//! - [`medium`]: the storage that keeps the blocks of namespaces and disks.
+//! - [`flash`]: a timing model of flash drives, in virtual time.
+//! - [`faults`]: fault injection by a seed.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

@@ -3,9 +3,9 @@
 //!
 //! One arm, one request at a time, in the order in which they come: a request waits for those
 //! before it, for the arm, for the sector to come by, and for its bytes to pass under the head.
-//! What goes on where the last request ended is read ahead, or follows in the same turn. With the
-//! write cache in use a write is done when the cache has it, as long as the arm is not too far
-//! behind.
+//! A request that continues where the last one ended costs no seek: its data is read ahead, or
+//! follows in the same turn. With the write cache in use, a write is complete when the cache has
+//! it, as long as the arm is not too far behind.
 
 use qpair_block::Op;
 
@@ -28,7 +28,7 @@ const BEHIND_NS: u64 = 500_000_000;
 #[derive(Debug)]
 pub(crate) struct Platter {
     capacity_bytes: u64,
-    /// Where the head is when the arm is free, and when that is.
+    /// The byte at which the head is when the arm becomes free at `free_ns`.
     head: u64,
     free_ns: u64,
 }

@@ -32,7 +32,8 @@ fn table() -> Vec<(&'static str, BTreeSet<&'static str>)> {
     .collect()
 }
 
-/// What each crate imports by its `Cargo.toml`, tests aside.
+/// Returns the dependencies of each crate within the workspace, from its `Cargo.toml`, without
+/// those for tests.
 fn manifests() -> BTreeMap<String, BTreeSet<String>> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = BTreeMap::new();
@@ -75,8 +76,8 @@ fn crates_import_downward() {
     }
 }
 
-/// Code that simulates is in no program for users. Drives made of software, which have faults, are
-/// where a user asks for one by name, and never in the daemon that serves guests.
+/// No program for users contains simulation code. Drives made of software, which can have faults,
+/// are only where a user asks for one by name, and never in the daemon that serves guests.
 #[test]
 fn what_serves_users_imports_no_simulation() {
     const SIMULATES: [&str; 5] = ["conformance", "hostile", "isolation", "sim", "xtask"];

@@ -366,7 +366,8 @@ fn slices() {
     }
 }
 
-/// What is aligned on a stripe or a part must be aligned on what is below, and within one member.
+/// An atomic write that is aligned on a stripe or a slice is also aligned on the device below, and
+/// stays within one member.
 #[test]
 fn atomic_writes_keep_their_alignment_on_the_way_down() {
     let null = || -> Arc<dyn BlockDevice> {

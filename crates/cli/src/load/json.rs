@@ -1,7 +1,7 @@
 //! JSON lines: one object a line.
 //!
-//! What always holds: a value that is no string, and a whole line, is taken as its bytes stand in
-//! the input. Numbers keep their digits, and objects their order and blanks.
+//! A value that is not a string is loaded with the bytes that the input has for it, and so is a
+//! whole line. Numbers keep their digits, and objects their order and blanks.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -129,7 +129,8 @@ fn a_steady_state_ends_the_job() {
     assert!(number(&report, "/jobs/0/elapsed") < 3600.0);
 }
 
-/// What one run wrote down another does: as many reads and writes, at the same places.
+/// A second run replays the request log of the first: as many reads and writes, at the same
+/// offsets.
 #[test]
 fn a_log_of_requests_is_replayed() {
     let directory = Directory::new();

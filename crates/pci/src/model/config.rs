@@ -7,7 +7,7 @@
 pub const CONFIG_BYTES: usize = 4096;
 /// The size of BAR 4, bytes: the MSI-X table, and the pending bits behind it.
 pub const BAR4_BYTES: u64 = 0x4000;
-/// Where the pending bits are in BAR 4.
+/// The offset of the pending bits in BAR 4.
 const PENDING_BYTES_AT: u32 = 0x2000;
 
 /// The numbers by which drivers know a kind of function.

@@ -22,7 +22,7 @@ const TASKS: u32 = 12;
 /// Transactions of each task whose values are kept.
 const KEPT: u64 = 300;
 const ACCOUNTS: u64 = 64;
-/// What an account has in the beginning.
+/// The initial balance of an account.
 const MONEY: i64 = 1000;
 
 /// The greatest number acknowledged of each task.
@@ -237,7 +237,7 @@ pub(crate) fn read_journal(bytes: &[u8]) -> Acknowledged {
     acknowledged
 }
 
-/// What was found.
+/// The numbers of transactions and records that the check found.
 pub(crate) struct State {
     pub(crate) transactions: u64,
     records: u64,

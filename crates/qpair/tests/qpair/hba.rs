@@ -35,7 +35,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// What happened in all lives: a test in which nothing went wrong would show nothing.
+/// The events counted over all lives. A test in which nothing went wrong would show nothing.
 #[derive(Debug, Default)]
 struct Counts {
     commits: u64,

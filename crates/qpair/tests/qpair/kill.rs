@@ -1,8 +1,8 @@
 //! A process that works on a real file is killed at any moment, also while it recovers, again and
 //! again: every commit that was acknowledged is there, none in part, and every page is sound.
 //!
-//! What this cannot show: the kernel outlives the process, so nothing is proven of flushes.
-//! `cargo xtask sim` and `guest/tests/power` do that.
+//! This test proves nothing about flushes, since the kernel outlives the process. `cargo xtask sim`
+//! and `guest/tests/power` test flushes.
 //!
 //! `QPAIR_KILL_SECONDS=600 cargo test -p qpair --test qpair kill -- --nocapture` goes on for
 //! longer; `QPAIR_KILL_SEED=N` begins with that seed.

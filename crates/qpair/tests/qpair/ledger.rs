@@ -11,7 +11,7 @@ pub(crate) const WRITERS: u64 = 4;
 /// Rows that a writer changes in each of its transactions.
 const ROWS: u64 = 3;
 
-/// What a writer has done.
+/// The counts of transactions that a writer has begun, and that were acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     pub(crate) begun: AtomicU64,

@@ -248,8 +248,9 @@ fn what_the_making_of_a_store_left_is_made_one() {
 /// Bytes of the files that members and log devices are made as.
 const NEW_BYTES: u64 = (64 << 10) + (2 << 20);
 
-/// What a power cut leaves of devices on which a store with two members and a log device was being
-/// made, `changes` writes and flushes after the beginning; none if it was done before.
+/// Creates a store with two members and a log device, cuts the power after `changes` writes and
+/// flushes, and returns the content that the devices have then. The first value says whether the
+/// creation was cut.
 fn cut_while_made(seed: u64, changes: u64) -> (bool, Vec<Vec<u8>>) {
     cut_while_made_over(vec![vec![0; NEW_BYTES as usize]; 3], seed, changes)
 }
@@ -336,11 +337,11 @@ fn a_store_of_parts_is_made_however_often_its_making_was_cut() {
     }
 }
 
-/// What is at the paths of two members and a log device: nothing, or a file with this content.
+/// The content of the files of two members and a log device; `None` for a file that does not exist.
 type Parts = Vec<Option<Vec<u8>>>;
 
-/// What the parts of a store that is being made look like to the next process, to tell one state
-/// from another: the size of each file, which superblocks are there, and whether anything else is.
+/// The distinguishing features of the parts of an unfinished store, as the next process sees them:
+/// the size of each file, which superblocks it has, and whether it has any other content.
 type Shape = Vec<Option<(usize, Vec<[u8; 8]>, bool)>>;
 
 fn shape(parts: &Parts) -> Shape {
@@ -361,9 +362,9 @@ fn shape(parts: &Parts) -> Shape {
     parts.iter().map(|content| content.as_ref().map(of)).collect()
 }
 
-/// What a process leaves that goes to make a store of these parts and is killed after any of its
-/// steps. The steps from superblocks on are taken once from all parts of a shape, which `begun` has
-/// then.
+/// Collects in `left` the states that a process leaves if it is killed after any of its steps while
+/// it creates a store of these parts. The steps from the superblocks on are taken only once for all
+/// parts of the same shape; `begun` records these shapes.
 fn cuts_of_a_making(parts: &Parts, begun: &mut HashSet<Shape>, left: &mut Vec<Parts>) {
     const ROOM_BYTES: usize = (64 << 10) + (1 << 20);
     let mut parts = parts.clone();
@@ -535,7 +536,8 @@ fn a_store_of_parts_is_made_wherever_its_making_was_cut() {
     }
 }
 
-/// What has an owner is not made a store, even if the other parts are blank.
+/// A part that belongs to another store is never made part of a new one, even if the other parts
+/// are blank.
 #[test]
 fn parts_of_other_stores_are_left_alone() {
     let directory = directory();

@@ -1,8 +1,8 @@
-//! Faults on demand: which command goes wrong, and how.
+//! Faults on demand: chooses which commands fail, and how.
 //!
-//! What always holds: what becomes of the command of a number follows from the plan, that number,
-//! and what the command is; not from the time or the thread. Queues that several threads step share
-//! the numbers, so that then their order is the threads' own.
+//! The outcome of a command follows from the plan, the command's number, and the command itself. It
+//! does not depend on the time or the thread. Queues that several threads run share the numbering,
+//! so the numbers then follow the order in which the threads run.
 
 mod plan;
 
@@ -14,32 +14,33 @@ pub use qpair_block::Op;
 
 pub use self::plan::{BlockRange, Plan};
 
-/// What becomes of a command.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing is wrong with it.
+    /// The command proceeds without a fault.
     Proceed,
-    /// It completes with this status, and nothing else happens.
+    /// The command completes with this status, without any other effect.
     Fail(Status),
-    /// It is not executed and not completed, until the driver aborts it or deletes its queue.
+    /// The command is not executed, and not completed until the driver aborts it or deletes its
+    /// queue.
     Never,
-    /// It is executed; its completion is never posted, and an abort does not find it.
+    /// The command is executed, but its completion is never posted, and an abort does not find it.
     Drop,
-    /// It proceeds, this many nanoseconds later.
+    /// The command completes this many nanoseconds later than without the fault.
     Delay(u64),
-    /// A read that succeeds with one bit flipped: which bit follows from this number.
+    /// The read succeeds with one flipped bit, which this number selects.
     Corrupt(u64),
-    /// It is not executed: the controller sets its fatal status and does nothing more until it is
-    /// reset.
+    /// The command is not executed. The controller sets its fatal status and does nothing more
+    /// until it is reset.
     Fatal,
-    /// It is not executed: the drive is gone. Registers read as ones.
+    /// The command is not executed, and the drive is removed. Its registers read as all ones.
     Remove,
-    /// It is not executed: the drive's power failed. What is volatile is lost, and the drive is
-    /// gone.
+    /// The command is not executed, and the drive loses power. The drive loses the data in volatile
+    /// caches, and is removed.
     PowerCut,
 }
 
-/// A plan under way: counts commands and says what becomes of each.
+/// A plan in execution: counts commands and decides the outcome of each.
 #[derive(Debug)]
 pub struct Faults {
     plan: Plan,
@@ -48,7 +49,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Begins a plan.
+    /// Starts executing a plan, with no commands counted yet.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
         Self { is_empty: plan.is_empty(), plan, commands: AtomicU64::new(0) }
@@ -60,14 +61,15 @@ impl Faults {
         &self.plan
     }
 
-    /// Commands so far; not counted where nothing goes wrong.
+    /// Returns the number of commands so far, or 0 if the plan has no faults: commands are not
+    /// counted then.
     #[must_use]
     pub fn commands(&self) -> u64 {
         self.commands.load(Ordering::Relaxed)
     }
 
-    /// What becomes of the next command, on `blocks` logical blocks from `first_block` on (a flush:
-    /// none). A compare is a read.
+    /// Returns the outcome of the next command, on `blocks` logical blocks from `first_block` on (0
+    /// blocks for a flush). A compare counts as a read.
     #[inline]
     pub fn next(&self, op: Op, first_block: u64, blocks: u64) -> Outcome {
         if self.is_empty { Outcome::Proceed } else { self.decide(op, first_block, blocks) }

@@ -1,4 +1,4 @@
-//! What is to go wrong, as options and as text.
+//! The plan of faults, as options and as text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,12 +7,12 @@ use qpair_block::{Error, ErrorKind, Result};
 
 use crate::pairs;
 
-/// Blocks that cannot be read or written: the last one included.
+/// A range of blocks that cannot be read or written, including the last block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
-    /// First logical block.
+    /// The first logical block.
     pub first: u64,
-    /// Last logical block.
+    /// The last logical block.
     pub last: u64,
 }
 
@@ -22,35 +22,36 @@ impl BlockRange {
     }
 }
 
-/// Faults to inject, and how often. Rates are probabilities for each command they fit; `_after`
-/// counts commands of I/O queues since the plan began, and the command of that number is the one it
-/// happens to.
+/// Faults to inject, and how often. A `_rate` is the probability of the fault for each command to
+/// which it applies. An `_after` is the number of the one command that has the fault; commands of
+/// I/O queues are counted from 1 since the plan began.
 ///
 /// As text: `seed=7,read_error_rate=0.001,read_error_blocks=100-200,remove_after=5000`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Seed of all chance.
+    /// The seed of all random decisions.
     pub seed: u64,
-    /// Reads that fail with an unrecovered read error.
+    /// The rate of reads that fail with an unrecovered read error.
     pub read_error_rate: f64,
     /// Blocks that cannot be read, in any namespace.
     pub read_error_blocks: Vec<BlockRange>,
-    /// Writes (also of zeroes, and deallocations) that fail with a write fault, writing nothing.
+    /// The rate of writes (including write-zeroes and deallocations) that fail with a write fault,
+    /// and write nothing.
     pub write_error_rate: f64,
     /// Blocks that cannot be written.
     pub write_error_blocks: Vec<BlockRange>,
-    /// Flushes that fail with an internal error.
+    /// The rate of flushes that fail with an internal error.
     pub flush_error_rate: f64,
-    /// Commands that are never executed, until they are aborted.
+    /// The rate of commands that are never executed, and complete only when they are aborted.
     pub timeout_rate: f64,
-    /// Commands that are executed, but whose completion is never posted; an abort does not find
-    /// them.
+    /// The rate of commands that are executed, but whose completion is never posted. An abort does
+    /// not find them.
     pub drop_rate: f64,
-    /// Commands that take longer.
+    /// The rate of commands that take `delay_ns` longer.
     pub delay_rate: f64,
-    /// How much longer, nanoseconds.
+    /// The delay of delayed commands, in nanoseconds.
     pub delay_ns: u64,
-    /// Reads that succeed with one bit flipped.
+    /// The rate of reads that succeed with one flipped bit.
     pub corrupt_rate: f64,
     /// The command that is never executed.
     pub timeout_after: Option<u64>,
@@ -58,18 +59,18 @@ pub struct Plan {
     pub drop_after: Option<u64>,
     /// The command at which the controller reports a fatal status, and stops until it is reset.
     pub fatal_after: Option<u64>,
-    /// The command at which the drive is pulled out.
+    /// The command at which the drive is removed.
     pub remove_after: Option<u64>,
-    /// The command at which the drive's power fails: what is volatile is lost, and the drive is
-    /// gone until power is back.
+    /// The command at which the drive loses power. Data in volatile caches is lost, and the drive
+    /// is gone until power is back.
     pub power_cut_after: Option<u64>,
 }
 
-/// `delay_us` where only a rate is given.
+/// The delay if the text gives a rate of delays without `delay_us`.
 const DELAY_NS: u64 = 1_000_000;
 
 impl Plan {
-    /// The keys of its text.
+    /// The keys of the plan's text.
     pub const KEYS: [&str; 16] = [
         "seed",
         "read_error_rate",
@@ -89,7 +90,7 @@ impl Plan {
         "power_cut_after",
     ];
 
-    /// Whether nothing goes wrong.
+    /// Whether the plan has no faults.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { seed, delay_ns, .. } = *self;
@@ -97,7 +98,7 @@ impl Plan {
     }
 
     /// Takes the options of a plan out of a list of keys and values, in any order, and leaves the
-    /// others.
+    /// other pairs.
     ///
     /// # Errors
     /// `Invalid` for a value that makes no sense.

@@ -14,7 +14,7 @@ const SLOT_NS: u64 = 1 << SLOT_SHIFT;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// Which slot since time began this is; what it held before is past.
+    /// The number of the slot since time 0. A slot of a later number replaces it.
     number: u64,
     used_ns: u64,
 }

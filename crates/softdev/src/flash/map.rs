@@ -1,7 +1,7 @@
-//! Where logical units are on the flash, and which blocks are worth collecting: the translation
-//! layer, as small as it can be.
+//! The translation layer, as small as it can be: maps logical units to slots of the flash, and
+//! finds the blocks worth collecting.
 //!
-//! What always holds:
+//! Invariants:
 //! - A slot is valid if the unit it was written for is still mapped to it; `valid` of a block is
 //!   the number of its valid slots.
 //! - Each die has a block that the host's pages go to, and one that collection moves to; both are
@@ -19,10 +19,11 @@ const FREE_LOW: usize = 2;
 const FREE_EASY: usize = 4;
 /// Units that are looked at together when a range is unmapped.
 const CHUNK: usize = 4096;
-/// What stands in a table for "none": entries are one more than what they name.
+/// The entry of a table that names nothing. Other entries are one more than the number that they
+/// name.
 const NONE: u32 = 0;
 
-/// How many of what there are.
+/// The dimensions of the flash.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) units: u32,
@@ -44,7 +45,7 @@ impl Layout {
     }
 }
 
-/// Where the next data of one kind goes in a die.
+/// The place in a die for the next data of one kind.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     block: u32,

@@ -1,12 +1,12 @@
-//! How long a drive of flash would take.
+//! A timing model of a flash drive.
 //!
-//! A model in virtual time: it is told when a command came, and says when it is done. What always
-//! holds:
+//! The model runs in virtual time: it is told when a command came, and returns when the command is
+//! done. Invariants:
 //!
-//! - The same calls with the same times give the same answers: nothing here looks at a clock.
+//! - The same calls with the same times give the same answers: the model reads no clock.
 //! - An answer is never before the command came.
-//! - Times that callers give may go back a little (queues are stepped by several threads); the
-//!   model takes the later one.
+//! - The times that callers give may decrease a little, because several threads run the queues; the
+//!   model then uses the later time.
 
 mod calendar;
 mod die;
@@ -28,15 +28,15 @@ pub use self::profile::Profile;
 #[derive(Debug)]
 pub struct Flash {
     profile: Profile,
-    /// None: nothing takes time.
+    /// The model; `None` if commands take no time.
     model: Option<Mutex<Model>>,
 }
 
 impl Flash {
-    /// A drive of `capacity_bytes` for the host, all of its namespaces together.
+    /// Creates a drive that offers `capacity_bytes` to the host, over all of its namespaces.
     ///
     /// # Errors
-    /// `Invalid` if no drive can be made of that profile.
+    /// `Invalid` if the profile does not describe a possible drive.
     pub fn new(profile: Profile, capacity_bytes: u64, seed: u64) -> qpair_block::Result<Self> {
         profile.check()?;
         let model = if profile.is_none() {
@@ -47,24 +47,24 @@ impl Flash {
         Ok(Self { profile, model })
     }
 
-    /// What it is made of.
+    /// Returns the profile of the drive.
     #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Whether nothing takes time: then there is no need to ask.
+    /// Whether commands take no time. Callers then need not ask for their times.
     #[inline]
     #[must_use]
     pub fn is_instant(&self) -> bool {
         self.model.is_none()
     }
 
-    /// When a command that came at `now_ns` is done. All times are nanoseconds since a start of the
-    /// caller's choice.
+    /// Returns when a command that came at `now_ns` is done. All times are nanoseconds since a
+    /// start of the caller's choice.
     ///
     /// `first_byte` counts from the start of the first namespace; a flush has no range. A compare
-    /// is a read.
+    /// counts as a read.
     #[inline]
     #[must_use]
     pub fn schedule(&self, now_ns: u64, op: Op, first_byte: u64, len_bytes: u64, fua: bool) -> u64 {
@@ -73,14 +73,14 @@ impl Flash {
         model.schedule(now_ns, op, first_byte, len_bytes, fua)
     }
 
-    /// What it did since it was made.
+    /// Returns the counts of the work that the drive has done since it was created.
     #[must_use]
     pub fn counts(&self) -> FlashCounts {
         let Some(model) = &self.model else { return FlashCounts::default() };
         model.lock().unwrap_or_else(PoisonError::into_inner).counts()
     }
 
-    /// When a flush that came at `now_ns` is done.
+    /// Returns when a flush that came at `now_ns` is done.
     #[inline]
     #[must_use]
     pub fn flush(&self, now_ns: u64) -> u64 {

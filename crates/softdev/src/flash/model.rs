@@ -35,13 +35,13 @@ struct OpenPage {
     admitted_ns: u64,
 }
 
-/// What a drive did since it was made.
+/// Counts of the work that a drive has done since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlashCounts {
-    /// Bytes that commands wrote, with what rounds them up to units of 4 KiB.
+    /// Bytes written by commands, rounded up to units of 4 KiB.
     pub host_bytes: u64,
-    /// Bytes of pages programmed: for the host, with what was left empty when a flush did not wait
-    /// for a page to fill, and by garbage collection.
+    /// Bytes of programmed pages: those of the host, those of garbage collection, and the space
+    /// left empty when a flush did not wait for a page to fill.
     pub programmed_bytes: u64,
     /// Blocks erased.
     pub erased_blocks: u64,

@@ -1,4 +1,4 @@
-//! What a drive is made of, in numbers.
+//! The parts of a modelled flash drive, and their times.
 
 /// The parts of a drive and their times. Times are nanoseconds; in text they have the units that
 /// their keys name.
@@ -9,40 +9,43 @@
 pub struct Profile {
     /// The named profile that it started from: `none`, `tlc`, `qlc` or `optane`.
     pub name: &'static str,
-    /// Channels: buses that dies share.
+    /// The number of channels: buses that dies share.
     pub channels: u32,
-    /// Dies on each channel. A die does one thing at a time.
+    /// The number of dies on each channel. A die does one thing at a time.
     pub dies: u32,
     /// Bytes that a die reads or programs at once, over all of its planes; a multiple of 4096.
     pub page_bytes: u32,
-    /// Pages that are erased together. Less where the drive is small: a die has at least 16 blocks.
+    /// The number of pages that are erased together. A small drive has fewer, so that a die has at
+    /// least 16 blocks.
     pub pages_per_block: u32,
-    /// From the cells to the die's register (tR).
+    /// The time to read a page from the cells into the die's register (tR).
     pub read_ns: u64,
-    /// From the die's register to the cells, a whole page (tPROG).
+    /// The time to program a whole page from the die's register into the cells (tPROG).
     pub program_ns: u64,
-    /// Erasing a block (tBERS).
+    /// The time to erase a block (tBERS).
     pub erase_ns: u64,
-    /// A read interrupts a program or an erase after this long; 0: it waits for the end.
+    /// The time after which a read interrupts a program or an erase. With 0, the read waits for the
+    /// end.
     pub suspend_ns: u64,
-    /// A channel, million bytes a second; 0: no limit.
+    /// The rate of a channel, in million bytes a second; 0 for no limit.
     pub channel_mb_per_s: u32,
-    /// The interface to the host, million bytes a second in each direction; 0: no limit.
+    /// The rate of the interface to the host, in million bytes a second in each direction; 0 for no
+    /// limit.
     pub link_mb_per_s: u32,
-    /// Time between the starts of two commands: what bounds IOPS when dies do not.
+    /// The time between the starts of two commands. It limits IOPS when the dies do not.
     pub command_ns: u64,
-    /// What the controller adds to each command.
+    /// Time that the controller adds to each command.
     pub controller_ns: u64,
-    /// DRAM that writes land in, bytes; 0: writes wait for the medium.
+    /// The size of the DRAM cache for writes, in bytes. With 0, writes wait for the medium.
     pub cache_bytes: u64,
-    /// Whether what is in the cache survives a power cut, so that a flush has nothing to do.
+    /// Whether the content of the cache survives a power cut, so that a flush has nothing to do.
     pub cache_protected: bool,
     /// Bytes that can be programmed with one bit a cell before they must be folded; 0: there is no
     /// such cache.
     pub slc_bytes: u64,
-    /// Programming a page with one bit a cell.
+    /// The time to program a page with one bit a cell.
     pub slc_program_ns: u64,
-    /// A die that was idle this long folds what is in the SLC cache.
+    /// The idle time after which a die folds the content of the SLC cache.
     pub slc_idle_ns: u64,
     /// Flash beyond what the host sees, as a share of that.
     pub over_provisioning: f64,

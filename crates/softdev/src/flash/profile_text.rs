@@ -135,7 +135,7 @@ impl Profile {
         Ok(())
     }
 
-    /// Its options as keys and values.
+    /// Returns the options of the profile as keys and values.
     fn pairs(&self) -> [(&'static str, String); 21] {
         let us = |ns| pairs::format_time(ns, US.into());
         [

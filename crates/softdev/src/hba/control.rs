@@ -14,7 +14,7 @@ use qpair_mpi_wire::registers::{
 
 use super::device::SoftHba;
 
-/// What a request by handshake may have, dwords.
+/// The maximum length of a request by handshake, in dwords.
 const HANDSHAKE_DWORDS_MAX: usize = 128;
 /// Combined registers of reply queue indices.
 const SUPPLEMENTAL_REGISTERS: u64 = 16;
@@ -43,7 +43,7 @@ pub(crate) struct Control {
     keys: usize,
     is_open: bool,
     was_reset: bool,
-    /// It does not come back from a reset.
+    /// Whether the controller never completes the reset that it has begun.
     hangs: bool,
 }
 

@@ -42,13 +42,13 @@ fn identity(is_later: bool) -> Identity {
     };
     Identity { vendor: family::VENDOR, device, revision, class: [0x00, 0x07, 0x01], bar0_bytes }
 }
-/// Of a card that may read as zero by mistake: one of so many reads does.
+/// A card with `is_later` misreads a register as zero at one read in so many.
 const MISREAD_EVERY: u32 = 16;
 /// The BARs that there are: registers, and the MSI-X table.
 const REGISTERS: u8 = 0;
 const VECTORS: u8 = 4;
 
-/// Where a disk is or could be.
+/// A phy of the topology that has a disk or has room for one.
 #[derive(Debug)]
 pub(crate) struct Phy {
     pub(crate) unit: Arc<Unit>,
@@ -88,7 +88,8 @@ pub struct SoftHba {
     half: AtomicU32,
     reply_free: Mutex<ReplyFree>,
     reply_free_host: AtomicU32,
-    /// What is open now. The slots have copies, changed while this lock is held.
+    /// The memory that is open to the controller. The slots have copies, which are changed while
+    /// this lock is held.
     table: Mutex<SharedTable>,
     config: Mutex<Config>,
     /// Reads of registers.
@@ -191,34 +192,35 @@ impl SoftHba {
         }))
     }
 
-    /// What it was made of; the serial number filled in.
+    /// Returns the options of the controller, with the serial number filled in.
     #[must_use]
     pub fn options(&self) -> &SoftHbaOptions {
         &self.options
     }
 
-    /// Other things go wrong from the next command on that reads or writes blocks.
+    /// Replaces the rules of fault injection. They apply from the next command that reads or writes
+    /// blocks.
     pub fn set_faults(&self, rules: Vec<Rule>) {
         self.faults.set(rules);
     }
 
-    /// Commands that rules have been met by since it was made.
+    /// Returns the number of commands that had a fault since the controller was created.
     #[must_use]
     pub fn faults_met(&self) -> u64 {
         self.faults.met()
     }
 
-    /// Whether tasks are taken and never answered.
+    /// Sets whether task management requests are accepted and never answered.
     pub fn ignore_tasks(&self, ignore: bool) {
         self.faults.ignore_tasks(ignore);
     }
 
-    /// The next so many diagnostic resets do not come to an end.
+    /// Makes the next `count` diagnostic resets hang.
     pub fn hang_resets(&self, count: u64) {
         self.faults.hang_resets(count);
     }
 
-    /// Disk `number` is pulled out. False: it was not there.
+    /// Removes disk `number`. Returns `false` if there was no such disk.
     pub fn pull(&self, number: usize) -> bool {
         let Some(phy) = self.phys.get(number) else { return false };
         let Some(handle) = phy.handle() else { return false };
@@ -228,8 +230,8 @@ impl SoftHba {
         true
     }
 
-    /// Disk `number` is plugged in again after [`Self::pull`], as after power on. False: it is
-    /// there, or there is no such disk.
+    /// Inserts disk `number` again after [`Self::pull`], in the state after power on. Returns
+    /// `false` if the disk is already there, or does not exist.
     pub fn plug(&self, number: usize) -> bool {
         let Some(phy) = self.phys.get(number) else { return false };
         if phy.is_empty || phy.handle().is_some() {
@@ -243,20 +245,20 @@ impl SoftHba {
         true
     }
 
-    /// Interrupts since it was made.
+    /// Returns the number of interrupts since the controller was created.
     #[must_use]
     pub fn interrupts(&self) -> u64 {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Whether the lamp at the slot of disk `number` shines.
+    /// Whether the locate lamp at the slot of disk `number` is on.
     #[must_use]
     pub fn is_located(&self, number: usize) -> bool {
         self.phys.get(number).is_some_and(|phy| phy.is_located.load(Ordering::Relaxed))
     }
 
-    /// The power of all disks fails, and comes back: what their volatile caches held is lost, each
-    /// sector or not as `seed` decides.
+    /// Cuts the power of all disks, and restores it. Each sector that is only in a volatile cache
+    /// is lost or kept, as `seed` decides.
     pub fn power_cut(&self, seed: u64) {
         // Between two commands: one that a cache was lost under would say nothing of it.
         let _idle: Vec<_> = self.slots.iter().map(Slot::lock).collect();
@@ -267,7 +269,7 @@ impl SoftHba {
         }
     }
 
-    /// The function is pulled out: every register reads as ones, and memory is not accessed any
+    /// Removes the PCI function: every register reads as all ones, and memory is not accessed any
     /// more.
     pub fn remove(&self) {
         self.gone.store(true, Ordering::Release);
@@ -434,7 +436,8 @@ impl SoftHba {
         self.reply_free_host.store(index, Ordering::Release);
     }
 
-    /// Where the queue of reply frames is; `None`: it is not open.
+    /// Sets the address of the queue of free reply frames; returns `None` if the memory there is
+    /// not open to the controller.
     pub(crate) fn set_reply_free(&self, init: &Init) -> Option<()> {
         let entries = u32::from(init.reply_free_entries);
         let table = self.table();

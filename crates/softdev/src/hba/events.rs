@@ -1,4 +1,4 @@
-//! What the controller says without being asked: which disks there are, and which come and go.
+//! Unsolicited events of the controller: the disks that exist, and disks that are added or removed.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! What goes wrong, on command: rules by the number of a command that reads or writes blocks.
+//! Fault injection: rules that select commands which read or write blocks by their number.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,39 +6,41 @@ use std::time::Duration;
 
 use qpair_scsi_wire::sense::Sense;
 
-/// What happens to a command.
+/// A fault of a command that reads or writes blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is never done, and never answered.
+    /// The command is not executed, and never answered.
     LoseCommand,
-    /// It is done, and never answered.
+    /// The command is executed, and never answered.
     LoseReply,
-    /// It is done, and answered this much later.
+    /// The command is executed at once, and answered after this delay.
     Late(Duration),
-    /// It is done, and answered twice.
+    /// The command is executed, and answered twice.
     DoubleReply,
-    /// It is done, and answered; before that comes an answer to a SMID that the driver did not use.
+    /// The command is executed and answered. Before its answer comes one for a SMID that the driver
+    /// did not use.
     WrongId,
-    /// It is not done, and has this SCSI status.
+    /// The command is not executed, and completes with this SCSI status.
     Status(u8),
-    /// It is not done, and there is sense data.
+    /// The command is not executed, and completes with a check condition and this sense data.
     Check(Sense),
-    /// It is not done: an IOC status.
+    /// The command is not executed, and completes with this IOC status.
     IocStatus(u16),
-    /// It is not done, and the controller stops with this fault code.
+    /// The command is not executed, and the controller stops with this fault code.
     IocFault(u16),
-    /// It is not done, and its drive is pulled.
+    /// The command is not executed, and its drive is removed.
     Pull,
 }
 
-/// Which commands, and what.
+/// A range of commands, and the fault that they have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule<F = Fault> {
-    /// The first of them; commands are numbered from 0 on, from when the rules were set.
+    /// The number of the first command. Commands are numbered from 0, starting when the rules are
+    /// set.
     pub first: u64,
-    /// How many.
+    /// The number of commands.
     pub count: u64,
-    /// What happens to them.
+    /// The fault that each of the commands has.
     pub fault: F,
 }
 
@@ -47,11 +49,11 @@ pub(crate) struct Faults<F = Fault> {
     is_any: AtomicBool,
     rules: Mutex<Vec<Rule<F>>>,
     commands: AtomicU64,
-    /// Commands that something went wrong with.
+    /// The number of commands that had a fault.
     met: AtomicU64,
-    /// Tasks are taken and never answered.
+    /// Task management requests are accepted and never answered.
     ignore_tasks: AtomicBool,
-    /// The controller does not come back from its next resets.
+    /// The number of coming resets that the controller never completes.
     hang_resets: AtomicU64,
 }
 
@@ -76,7 +78,7 @@ impl<F: Copy> Faults<F> {
         *held = rules;
     }
 
-    /// What happens to the next command.
+    /// Counts a command and returns its fault; `None` if no rule selects the command.
     #[inline]
     pub(crate) fn next(&self) -> Option<F> {
         if !self.is_any.load(Ordering::Acquire) {

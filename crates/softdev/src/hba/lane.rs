@@ -109,7 +109,7 @@ pub(crate) struct Parked {
     pub(crate) smid: u16,
     pub(crate) handle: u16,
     pub(crate) lun: [u8; 8],
-    /// Its request, for the reply.
+    /// The request frame, needed for the reply.
     pub(crate) frame: Vec<u8>,
     /// When it is answered, and how; `None`: never.
     pub(crate) due: Option<(Instant, Option<Vec<u8>>)>,

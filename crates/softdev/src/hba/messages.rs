@@ -107,7 +107,8 @@ impl SoftHba {
         Ok(())
     }
 
-    /// Where a reply queue is: one behind the other, or where the list says.
+    /// Returns the address of a reply queue. The queues are contiguous, or a list names the address
+    /// of each.
     fn reply_queue(init: &Init, table: &DmaTable, queue: u8) -> Option<u64> {
         if init.flags & FLAG_RDPQ == 0 {
             let len = u64::from(init.reply_queue_entries) * DESCRIPTOR_BYTES as u64;

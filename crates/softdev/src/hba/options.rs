@@ -1,4 +1,4 @@
-//! How to make a soft HBA.
+//! Options of a soft HBA.
 
 use std::path::PathBuf;
 
@@ -15,18 +15,19 @@ const QUEUES_MAX: u8 = 128;
 /// Requests under way: what Linux needs at least, and what SMIDs can name with room to spare.
 const CREDIT: std::ops::RangeInclusive<u16> = 64..=16384;
 
-/// A disk.
+/// Options of a disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiskOptions {
-    /// Size, bytes: a positive multiple of the logical block. 0 for a file: its size.
+    /// The size in bytes, a positive multiple of the logical block. With 0, a disk on a file has
+    /// the size of the file.
     pub size_bytes: u64,
-    /// Logical block, bytes: 512 or 4096.
+    /// The size of a logical block in bytes, 512 or 4096.
     pub logical_block_bytes: u32,
-    /// Where its blocks are kept.
+    /// The medium that keeps the blocks.
     pub medium: MediumOptions,
-    /// How long its commands take.
+    /// The timing profile of the commands.
     pub profile: DiskProfile,
-    /// Whether it keeps a timestamp that can be set.
+    /// Whether the disk keeps a timestamp that can be set.
     pub timestamp: bool,
 }
 
@@ -42,28 +43,30 @@ impl Default for DiskOptions {
     }
 }
 
-/// A controller to be made.
+/// Options of a soft HBA.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftHbaOptions {
-    /// Its disks, at phys 0 and up.
+    /// The disks of the controller, at phys 0 and up.
     pub disks: Vec<DiskOptions>,
     /// Whether disks are behind two levels of expanders.
     pub has_expanders: bool,
-    /// Reply queues, 1 to 128, each with an MSI-X vector.
+    /// The number of reply queues, 1 to 128. Each has an MSI-X vector.
     pub queues: u8,
-    /// Requests under way at most, 64 to 16384.
+    /// The maximum number of requests in flight, 64 to 16384.
     pub credit: u16,
-    /// Whether it speaks MPI 2.6, as a 9500-8e does; else 2.5, as a SAS3008.
+    /// Whether the controller implements MPI 2.6, like a 9500-8e. Otherwise it implements MPI 2.5,
+    /// like a SAS3008.
     pub is_later: bool,
-    /// Whether it has a drive behind PCIe (MPI 2.6).
+    /// Whether the controller has a drive behind PCIe (MPI 2.6 only).
     pub has_pcie: bool,
     /// Whether disks have a volatile write cache.
     pub volatile_write_cache: bool,
-    /// Whether what a driver does is checked: `SoftHba::violations`.
+    /// Whether the driver's behaviour is checked; `SoftHba::violations` returns the result.
     pub strict: bool,
-    /// A file for a transcript of what drivers do; `None`: there is none.
+    /// The file for a transcript of what drivers do; `None` for no transcript.
     pub transcript: Option<PathBuf>,
-    /// What serial numbers and addresses are made from; empty: made up.
+    /// The text from which serial numbers and addresses are derived. If empty, a random text is
+    /// used.
     pub serial: String,
 }
 

@@ -120,7 +120,8 @@ impl SoftHba {
         page
     }
 
-    /// What an address by handle or next handle names, of handles in rising order.
+    /// Returns the handle that a page address names, directly or as the next one after a handle.
+    /// `handles` must be in ascending order.
     fn named(address: u32, by_handle: u32, mut handles: impl Iterator<Item = u16>) -> Option<u16> {
         let handle = (address & 0xFFFF) as u16;
         match address & 0xF000_0000 {

@@ -19,7 +19,7 @@ pub(crate) struct Bad;
 pub(crate) struct Walk<'a> {
     pub(crate) table: &'a DmaTable,
     pub(crate) last: &'a mut LastHit,
-    /// What was found: emptied first.
+    /// The extents of the list; cleared before each walk.
     pub(crate) extents: &'a mut Vec<Extent>,
     /// The device writes there.
     pub(crate) is_written: bool,

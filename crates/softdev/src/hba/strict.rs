@@ -23,8 +23,8 @@ use qpair_pci::model::LastHit;
 
 /// Violations that are told; all are counted.
 const TOLD_MAX: usize = 100;
-/// What frames, reply queues and the queue of free reply frames are aligned to; and frames and
-/// sense buffers one by one.
+/// The alignment of frames, reply queues and the queue of free reply frames. `BUFFER_ALIGNMENT` is
+/// that of each reply frame and sense buffer.
 const QUEUE_ALIGNMENT: u64 = 16;
 const BUFFER_ALIGNMENT: u32 = 4;
 
@@ -34,17 +34,17 @@ const CHAIN_BYTES_MAX: u32 = CHAIN_ELEMENTS as u32 * ELEMENT_BYTES as u32;
 /// The handle of a request that was posted without one.
 pub(crate) const NO_HANDLE: u16 = u16::MAX;
 
-/// What a SMID is in use for.
+/// The states of a SMID.
 const FREE: u8 = 0;
 const IN_USE: u8 = 1;
 const URGENT: u8 = 2;
 
-/// What a driver did wrong.
+/// The violations of the specification that drivers committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violations {
-    /// How often.
+    /// The number of violations.
     pub count: u64,
-    /// The first hundred, in words.
+    /// Descriptions of the first hundred violations.
     pub told: Vec<String>,
 }
 
@@ -105,7 +105,8 @@ impl Strict {
 }
 
 impl SoftHba {
-    /// What drivers did wrong since the controller was made; nothing, where it is not strict.
+    /// Returns the violations by drivers since the controller was created. There are none unless
+    /// the controller is strict.
     pub fn violations(&self) -> Violations {
         let strict = self.strict();
         let told = strict.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -354,7 +355,7 @@ mod tests {
         violations.told
     }
 
-    /// What each rule of registers and descriptors says when it is broken.
+    /// Each rule about registers and descriptors reports a violation when it is broken.
     #[test]
     fn a_driver_that_is_wrong_is_told_of() {
         let register = |offset: u64, value: u32| {

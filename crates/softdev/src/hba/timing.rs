@@ -13,8 +13,8 @@ use crate::platter::{Platter, ROTATION};
 /// How a disk's commands take time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DiskProfile {
-    /// That of a drive made of flash, by one of the profiles of soft NVMe drives; the one called
-    /// `none` takes no time.
+    /// A flash drive, with one of the profiles of soft NVMe drives. With the profile `none`,
+    /// commands take no time.
     Flash(Profile),
     /// A rotating disk: 7200 turns a minute.
     Rotating,

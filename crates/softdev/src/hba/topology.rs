@@ -1,4 +1,5 @@
-//! Where disks are: each at a phy of the controller, or behind two levels of expanders.
+//! The topology of the disks: each is attached to a phy of the controller, or behind two levels of
+//! expanders.
 //!
 //! ```text
 //!   controller ── phy 0 ── root expander ── phy 0 ── leaf 0 ── phys 0 to 31: disks 0 to 31
@@ -27,7 +28,7 @@ pub(crate) struct Topology {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expander {
     pub(crate) handle: u16,
-    /// What it is behind, and at which phy of that.
+    /// The handle of the expander or controller above; `parent_phy` is the phy used there.
     pub(crate) parent: u16,
     pub(crate) parent_phy: u8,
     /// Phys, of which the last one leads up.
@@ -35,11 +36,11 @@ pub(crate) struct Expander {
     pub(crate) level: u8,
     /// The enclosure of its disks; 0: it has none.
     pub(crate) enclosure: u16,
-    /// Its number among the leaves.
+    /// The number among the leaf expanders; `None` for the root expander.
     leaf: Option<u16>,
 }
 
-/// Where a disk is.
+/// The location of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The expander that it is behind.
@@ -49,7 +50,7 @@ pub(crate) struct Place {
     pub(crate) port: u8,
 }
 
-/// What is at a phy of an expander.
+/// The device attached to a phy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attached {
     /// The expander or controller of this handle.
@@ -96,7 +97,8 @@ impl Topology {
         (self.first_disk()..=self.handle_max()).contains(&handle)
     }
 
-    /// Which disk has or had a handle.
+    /// Returns the number of the disk that has, had or could have a handle. Returns `None` for
+    /// handles below those of disks.
     #[inline]
     pub(crate) fn disk_of(&self, handle: u16) -> Option<usize> {
         Some(usize::from(handle.checked_sub(self.first_disk())? % self.disks))
@@ -134,7 +136,7 @@ impl Topology {
         }
     }
 
-    /// What is at a phy of an expander.
+    /// Returns the device attached to a phy of an expander, if there is one.
     pub(crate) fn attached(&self, expander: &Expander, phy: u8) -> Option<Attached> {
         match expander.leaf {
             _ if phy + 1 == expander.phys => Some(Attached::Other(expander.parent)),
@@ -158,7 +160,7 @@ impl Topology {
         Place { expander: self.expander(leaf), phy: (disk % LEAF_DISKS) as u8, port: 0 }
     }
 
-    /// What is at a phy of the controller.
+    /// Returns the device attached to a phy of the controller, if there is one.
     pub(crate) fn at_phy(&self, phy: u16) -> Option<Attached> {
         match self.leaves {
             0 => (phy < self.disks).then_some(Attached::Disk(phy.into())),

@@ -1,17 +1,17 @@
-//! A volatile write cache, as far as it can be seen: what was not flushed can be lost with the
-//! power.
+//! A volatile write cache, modelled by its visible effect: data that was not flushed may be lost
+//! with the power.
 //!
-//! The medium always has the newest bytes. Kept beside it is what stable storage would have: for
-//! each sector that was written since it was last made durable, the content before. A flush forgets
-//! that; a loss of power puts it back, for each sector or not. What a drive has no room for it
-//! writes to stable storage, so the number of sectors is bounded: the oldest are forgotten first.
+//! The medium always has the newest bytes. The cache keeps the content of stable storage: for each
+//! sector written since it was last made durable, the content before. A flush drops these contents;
+//! a loss of power puts some of them back. The number of sectors is bounded: the oldest count as
+//! written to stable storage first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Medium, MediumResult};
 
-/// Parts with a lock each, so that queues seldom wait for each other.
+/// The number of shards. Each has a lock of its own, so that queues seldom wait for each other.
 const SHARDS: u64 = 16;
 /// Sectors that lie together are in one part.
 const RUN_SECTORS: u64 = 64;
@@ -22,13 +22,13 @@ pub(crate) const RANGE_BYTES_MAX: u64 = 8 << 20;
 pub(crate) struct WriteCache {
     shards: Vec<Mutex<Shard>>,
     sector_shift: u32,
-    /// Most sectors of a part.
+    /// The maximum number of sectors of a shard.
     sectors_max: usize,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// What stable storage has of sectors that were written since.
+    /// The content in stable storage of each sector whose newest content is not there yet.
     stable: HashMap<u64, Box<[u8]>>,
     /// Sectors in the order in which they came; those forgotten meanwhile also.
     order: VecDeque<u64>,

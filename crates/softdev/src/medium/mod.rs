@@ -1,4 +1,4 @@
-//! Where a namespace keeps its blocks.
+//! Media: the storage that keeps the blocks of a namespace or a disk.
 //!
 //! Data goes straight between the medium and the driver's memory, in one copy where the medium is
 //! memory itself. Any number of queues may be at one medium at a time; what two of them do to the
@@ -20,7 +20,7 @@ pub(crate) use self::file::FileMedium;
 pub(crate) use self::ram::RamMedium;
 pub(crate) use self::volume::{Extents, Volume};
 
-/// Which medium.
+/// The choice of the medium.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MediumOptions {
     /// Memory of this process, zeroed, touched only on use.

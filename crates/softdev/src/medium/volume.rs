@@ -17,7 +17,7 @@ pub(crate) struct Volume {
     cache: Option<WriteCache>,
 }
 
-/// Where a command reads or writes.
+/// The byte range that a command reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extents {
     pub(crate) at_bytes: u64,

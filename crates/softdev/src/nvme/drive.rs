@@ -1,8 +1,7 @@
-//! The backend of a soft drive: media, and what becomes of a command before they execute it, and
-//! when.
+//! The backend of a soft drive: its media, and the delays and faults of commands.
 //!
-//! Where nothing takes time and nothing goes wrong, commands are executed at once, and no clock is
-//! read.
+//! If the drive has neither a timing profile nor faults, commands are executed at once, and no
+//! clock is read.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,11 +29,12 @@ pub(crate) struct Drive {
     pub(super) namespaces: Vec<Namespace>,
     pub(super) flash: Flash,
     faults: Mutex<Arc<Faults>>,
-    /// Nothing takes time, and nothing goes wrong.
+    /// Whether the drive has neither a timing profile nor faults.
     is_plain: AtomicBool,
-    /// Where the time of `flash` begins.
+    /// The instant that is time 0 for `flash`.
     start: Instant,
-    /// The seed by which caches are lost when the drive is removed next, if its power fails then.
+    /// The seed that decides what the caches lose at the next removal; `None` if that is no loss of
+    /// power.
     power_cut: Mutex<Option<u64>>,
 }
 
@@ -93,13 +93,13 @@ impl Drive {
         *locked(&self.power_cut) = Some(seed);
     }
 
-    /// Whether nothing takes time, and nothing goes wrong.
+    /// Whether the drive has neither a timing profile nor faults.
     #[inline]
     fn is_plain(&self) -> bool {
         self.is_plain.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds since it was made.
+    /// Returns the nanoseconds since the drive was created.
     fn now_ns(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX - 1)
     }

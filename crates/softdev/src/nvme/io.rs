@@ -50,7 +50,8 @@ impl Drive {
         }
     }
 
-    /// Where a command with data goes, and its memory, into `io.state.memory`.
+    /// Returns the namespace and the byte range of a command with data, and looks up the command's
+    /// memory into `io.state.memory`.
     #[inline(always)]
     fn transfer(
         &self,

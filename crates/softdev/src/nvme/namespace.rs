@@ -14,7 +14,7 @@ use crate::medium::{Extents, Volume};
 #[derive(Debug)]
 pub(crate) struct Namespace {
     volume: Volume,
-    /// Where it begins on the drive, bytes: after the namespaces before it.
+    /// The first byte of the namespace on the drive, behind the namespaces before it.
     pub(crate) first_byte: u64,
     pub(crate) names: Names,
 }

@@ -39,14 +39,15 @@ fn doorbells(key: &str, value: &str) -> Result<Doorbells> {
     })
 }
 
-/// A namespace to be made.
+/// Options of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceOptions {
-    /// Size, bytes: a positive multiple of the logical block. 0 for a file: its size.
+    /// The size in bytes, a positive multiple of the logical block. With 0, a namespace on a file
+    /// has the size of the file.
     pub size_bytes: u64,
-    /// Logical block, bytes: a power of two from 512 to 64 KiB.
+    /// The size of a logical block in bytes, a power of two from 512 to 64 KiB.
     pub logical_block_bytes: u32,
-    /// Where its blocks are kept.
+    /// The medium that keeps the blocks.
     pub medium: MediumOptions,
 }
 
@@ -56,25 +57,25 @@ impl Default for NamespaceOptions {
     }
 }
 
-/// A controller to be made.
+/// Options of a soft NVMe controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftNvmeOptions {
-    /// The namespaces, 1 and up; one at least.
+    /// The namespaces, numbered from 1. At least one is needed.
     pub namespaces: Vec<NamespaceOptions>,
-    /// Most pairs of I/O queues, 1 to 511.
+    /// The maximum number of I/O queue pairs, 1 to 511.
     pub queues_max: u16,
-    /// Most entries of an I/O queue, 2 to 65536.
+    /// The maximum number of entries of an I/O queue, 2 to 65536.
     pub queue_entries_max: u32,
-    /// Largest transfer as a power of two of 4 KiB, 1 to 10.
+    /// The largest transfer: 4 KiB times two to this power, 1 to 10.
     pub mdts: u8,
     /// Whether writes may be lost with the power until they are flushed. Without it, each write to
     /// a file goes to stable storage.
     pub volatile_write_cache: bool,
-    /// Serial number, at most 20 printable characters; empty: one is made up.
+    /// The serial number, at most 20 printable characters. If empty, a random one is used.
     pub serial: String,
-    /// How drivers tell of commands.
+    /// The way in which drivers announce commands.
     pub doorbells: Doorbells,
-    /// How long things take.
+    /// The timing profile of the flash.
     pub profile: Profile,
     /// The faults.
     pub faults: Plan,
@@ -97,10 +98,10 @@ impl Default for SoftNvmeOptions {
 }
 
 impl SoftNvmeOptions {
-    /// Reads the text; see the module.
+    /// Parses the text form, which the module's documentation describes.
     ///
     /// # Errors
-    /// `Invalid`, and names the option.
+    /// `Invalid`; the error names the option.
     pub fn parse(text: &str) -> Result<Self> {
         let mut pairs: Vec<(&str, &str)> = Vec::new();
         for option in split(text, ',') {
@@ -167,10 +168,10 @@ impl SoftNvmeOptions {
         }
     }
 
-    /// Whether a controller can be made of it.
+    /// Checks that a controller can be created with these options.
     ///
     /// # Errors
-    /// `Invalid`, and says what.
+    /// `Invalid`; the error says which option is wrong.
     pub fn check(&self) -> Result<()> {
         if !(1..=NAMESPACES_MAX).contains(&self.namespaces.len()) {
             return Err(invalid(format!("softnvme with {} namespaces", self.namespaces.len()))

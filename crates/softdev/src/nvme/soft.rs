@@ -1,4 +1,4 @@
-//! A controller with a soft drive behind it.
+//! A soft NVMe drive: a controller with a drive of software behind it.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -14,18 +14,18 @@ use super::options::SoftNvmeOptions;
 use crate::faults::{Faults, Plan};
 use crate::flash::Flash;
 
-/// A soft NVMe drive. See the module.
+/// A soft NVMe drive.
 pub struct SoftNvme {
     options: SoftNvmeOptions,
     controller: NvmeController<Drive>,
 }
 
 impl SoftNvme {
-    /// Makes one.
+    /// Creates a drive.
     ///
     /// # Errors
-    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short, what
-    /// the file system says for a file.
+    /// `Invalid` for options that make no sense; `NoSpace` or `Limit` if memory is short; and the
+    /// errors of the file system for a medium in a file.
     pub fn new(mut options: SoftNvmeOptions) -> Result<Arc<Self>> {
         options.check()?;
         if options.serial.is_empty() {
@@ -42,21 +42,20 @@ impl SoftNvme {
         &self.options
     }
 
-    /// The function is pulled out: every register reads as ones, doorbells do nothing, and memory
+    /// Removes the PCI function: every register reads as all ones, doorbells do nothing, and memory
     /// is not accessed any more.
     pub fn remove(&self) {
         self.controller.remove();
     }
 
-    /// The function is plugged in again after [`Self::remove`] or [`Self::power_cut`], as after
-    /// power on.
+    /// Inserts the PCI function again after [`Self::remove`] or [`Self::power_cut`]. It is in the
+    /// state after power on.
     pub fn insert(&self) {
         self.controller.insert();
     }
 
-    /// The power fails: what the volatile write caches held is lost, each sector or not as `seed`
-    /// decides, and the function is gone until
-    /// [`Self::insert`].
+    /// Cuts the power, and removes the function until [`Self::insert`]. Each sector that is only in
+    /// a volatile write cache is lost or kept, as `seed` decides.
     pub fn power_cut(&self, seed: u64) {
         self.controller.backend().arm_power_cut(seed);
         self.remove();
@@ -74,13 +73,14 @@ impl SoftNvme {
         self.controller.backend().faults()
     }
 
-    /// Other things go wrong from the next command on. Those that wait keep their fate.
+    /// Replaces the plan of faults, from the next command on. Commands that already wait keep their
+    /// outcome.
     pub fn set_faults(&self, plan: Plan) {
         self.controller.backend().set_faults(plan);
     }
 
-    /// Whether a driver of another process may ring doorbells by memory that it has mapped: then it
-    /// wakes no thread.
+    /// Whether a driver in another process may ring doorbells through mapped memory. Ringing a
+    /// mapped doorbell wakes no thread.
     #[must_use]
     pub fn are_doorbells_mapped(&self) -> bool {
         self.controller.are_doorbells_mapped()

@@ -1,5 +1,5 @@
-//! Commands that were fetched and are not due yet, soonest first; those due at the same time in the
-//! order they came.
+//! The queue of fetched commands that are not due yet. The soonest comes first; commands due at the
+//! same time keep the order in which they came.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,13 +12,13 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// The action on a command that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is executed, and completed.
+    /// The command is executed and completed.
     Execute,
-    /// It is executed and not completed.
+    /// The command is executed and not completed.
     ExecuteSilently,
-    /// It is a read, and a bit of what it reads is flipped.
+    /// The command is a read, and one bit of the data is flipped; the number selects the bit.
     Corrupt(u64),
-    /// It is completed so, and not executed.
+    /// The command is completed with this status, and not executed.
     Complete(Status),
 }
 

@@ -37,7 +37,8 @@ impl Unit {
         done.unwrap_or_else(Answer::check)
     }
 
-    /// Where a range is, if it is one of at most `bytes_max`.
+    /// Returns the place of a block range on the medium. Fails if the range is out of bounds or has
+    /// more than `bytes_max` bytes.
     fn extents(&self, range: Range, bytes_max: u64) -> Result<Extents, Sense> {
         let blocks = u64::from(range.blocks);
         // No blocks may begin at the end, where there are none.

@@ -24,7 +24,7 @@ pub(crate) struct UnitOptions {
     pub(crate) medium: MediumOptions,
     pub(crate) size_bytes: u64,
     pub(crate) block_bytes: u32,
-    /// Of a volatile write cache, or 0.
+    /// The size of the volatile write cache; 0 if there is none.
     pub(crate) cache_bytes: u64,
     pub(crate) serial: String,
     /// The unit's name (NAA), and the address of its port.
@@ -32,12 +32,13 @@ pub(crate) struct UnitOptions {
     pub(crate) port: u64,
     /// 1: a solid state drive; else revolutions a minute.
     pub(crate) rotation: u16,
-    /// Whether it keeps a timestamp that can be set.
+    /// Whether the unit keeps a timestamp that can be set.
     pub(crate) timestamp: bool,
 }
 
 impl UnitOptions {
-    /// Of a disk: `number` among those of an adapter with that serial number.
+    /// Returns the options of a disk, which has this `number` on the adapter with this serial
+    /// number.
     pub(crate) fn of(disk: &DiskOptions, serial: &str, number: u32, has_cache: bool) -> Self {
         let naa = local_name(serial, number, 4);
         Self {
@@ -61,7 +62,7 @@ pub(crate) struct Unit {
     pub(crate) logical: LogicalUnit,
 }
 
-/// What goes with a command: memory that was looked up, of one direction.
+/// The data buffer of a command: memory that was looked up, for one direction.
 pub(crate) struct Data<'a> {
     pub(crate) table: &'a DmaTable,
     pub(crate) extents: &'a mut Vec<Extent>,
@@ -82,7 +83,7 @@ impl Data<'_> {
         DmaSpan::new(self.table, self.extents)
     }
 
-    /// What the initiator sends, `len` bytes; `None`: it does not send so many.
+    /// Returns the first `len` bytes that the initiator sends, or `None` if it sends fewer.
     pub(crate) fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         if !self.is_out || self.len() < len {
             return None;
@@ -156,7 +157,7 @@ impl Unit {
         Ok(Self { volume, logical: LogicalUnit::new(facts) })
     }
 
-    /// It was reset: it forgets what a reset forgets, and says so.
+    /// Resets the unit, which then reports a unit attention with this code.
     pub(crate) fn reset(&self, code: Code) {
         self.logical.reset(code);
     }

@@ -1,4 +1,4 @@
-//! The host as a PCI function.
+//! The soft SCSI host as a PCI function.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -48,7 +48,7 @@ const NOTIFY_STRIDE: u32 = 4;
 
 pub(super) struct Slot {
     queue: Mutex<Queue>,
-    /// It was notified, or there is an event.
+    /// Whether the queue has work: the driver has notified it, or there is an event to deliver.
     attention: AtomicBool,
 }
 
@@ -68,12 +68,12 @@ struct Disk {
     is_plugged: AtomicBool,
 }
 
-/// A soft SCSI host of virtio. See the module.
+/// A soft virtio SCSI host.
 pub struct SoftVirtioScsi {
     options: SoftVirtioScsiOptions,
     disks: Vec<Disk>,
     registers: Mutex<Registers>,
-    /// Whether the driver uses it, and it has not broken down.
+    /// Whether the driver has started the device, and the device has not stopped.
     is_running: AtomicBool,
     slots: Box<[Slot]>,
     table: Mutex<SharedTable>,
@@ -97,11 +97,11 @@ fn config() -> Config {
 }
 
 impl SoftVirtioScsi {
-    /// Makes one.
+    /// Creates a host.
     ///
     /// # Errors
-    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short, what
-    /// the file system says for a file.
+    /// `Invalid` for options that make no sense; `NoSpace` or `Limit` if memory is short; and the
+    /// errors of the file system for a medium in a file.
     pub fn new(mut options: SoftVirtioScsiOptions) -> Result<Arc<Self>> {
         options.check()?;
         if options.serial.is_empty() {
@@ -129,22 +129,23 @@ impl SoftVirtioScsi {
         }))
     }
 
-    /// Other things go wrong from the next command on that reads or writes blocks.
+    /// Replaces the rules of fault injection. They apply from the next command that reads or writes
+    /// blocks.
     pub fn set_faults(&self, rules: Vec<VirtioRule>) {
         self.faults.set(rules);
     }
 
-    /// Whether tasks are taken and never answered.
+    /// Sets whether task management requests are accepted and never answered.
     pub fn ignore_tasks(&self, ignore: bool) {
         self.faults.ignore_tasks(ignore);
     }
 
-    /// Disk `target` is pulled out, and the driver is told.
+    /// Removes disk `target`, and notifies the driver.
     pub fn pull(&self, target: u8) {
         self.plug(target, false, event::REMOVED);
     }
 
-    /// Disk `target` is plugged in, and the driver is told.
+    /// Inserts disk `target`, and notifies the driver.
     pub fn plug_in(&self, target: u8) {
         self.plug(target, true, event::RESCAN);
     }
@@ -173,13 +174,13 @@ impl SoftVirtioScsi {
         self.slots.get(usize::from(queue))
     }
 
-    /// The disk of a target.
+    /// Returns the disk of a target.
     pub(super) fn disk(&self, target: u8) -> Option<&Unit> {
         let disk = self.disks.get(usize::from(target))?;
         disk.is_plugged.load(Ordering::Acquire).then_some(&*disk.unit)
     }
 
-    /// The device cannot go on without a reset.
+    /// Stops the device until the driver resets it.
     pub(super) fn break_down(&self) {
         self.is_running.store(false, Ordering::Release);
     }
@@ -200,7 +201,7 @@ impl SoftVirtioScsi {
         config.encode()
     }
 
-    /// The driver has written the status.
+    /// Handles a status that the driver has written.
     fn set_status(&self, status: u8) {
         let mut registers = locked(&self.registers);
         if status == 0 {

@@ -1,35 +1,36 @@
-//! What goes wrong, on command.
+//! The faults that a soft virtio SCSI host can inject.
 
 use qpair_scsi_wire::sense::Sense;
 
 use crate::hba::Rule;
 
-/// What happens to a command that reads or writes blocks.
+/// A fault of a command that reads or writes blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VirtioFault {
-    /// It is never done, and waits for a task to end it.
+    /// The command is not executed, and completes only when a task management function ends it.
     LoseCommand,
-    /// It is not done, and has this response.
+    /// The command is not executed, and completes with this response code.
     Response(u8),
-    /// It is not done, and has this SCSI status.
+    /// The command is not executed, and completes with this SCSI status.
     Status(u8),
-    /// It is not done, and there is sense data.
+    /// The command is not executed, and completes with a check condition and this sense data.
     Check(Sense),
-    /// It is done, and its bytes are given as this number.
+    /// The command is executed, and the used ring gives this length for it.
     Len(u32),
-    /// It is done, and said to be another one.
+    /// The command is executed, and the used ring gives this descriptor index for it.
     Id(u32),
-    /// It is done, and given back twice.
+    /// The command is executed, and appears in the used ring twice.
     Twice,
-    /// It is done, and from then on the index of what was used is this much further.
+    /// The command is executed. From then on, the index of the used ring is this much too high,
+    /// until a reset.
     Index(u16),
-    /// It is done, and nothing is said in its response.
+    /// The command is executed, and its response code is 0xFF, which has no meaning.
     NoResponse,
-    /// It is not done, and the device cannot go on without a reset.
+    /// The command is not executed, and the device stops until the driver resets it.
     NeedsReset,
-    /// It is not done, and its disk is pulled.
+    /// The command is not executed, its disk is removed, and the response is `BAD_TARGET`.
     Pull,
 }
 
-/// Which commands, and what.
+/// A range of commands, and the fault that they have.
 pub type VirtioRule = Rule<VirtioFault>;

@@ -1,4 +1,4 @@
-//! How to make one.
+//! Options of a soft virtio SCSI host.
 
 use qpair_block::{Error, ErrorKind, Result};
 
@@ -8,20 +8,20 @@ use crate::hba::DiskOptions;
 const DISKS_MAX: usize = 256;
 const QUEUES_MAX: u16 = 64;
 
-/// A host to be made.
+/// Options of a soft virtio SCSI host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftVirtioScsiOptions {
-    /// Its disks: each is unit 0 of the target of its number.
+    /// The disks of the host. Disk `n` is unit 0 of target `n`.
     pub disks: Vec<DiskOptions>,
-    /// Request queues, 1 to 64.
+    /// The number of request queues, 1 to 64.
     pub queues: u16,
-    /// Entries of a queue: a power of two.
+    /// The number of entries of a queue, a power of two.
     pub queue_entries: u16,
-    /// Whether it takes tables of descriptors.
+    /// Whether the host accepts indirect descriptors.
     pub has_indirect: bool,
     /// Whether disks have a volatile write cache.
     pub volatile_write_cache: bool,
-    /// What serial numbers and names are made from; empty: made up.
+    /// The text from which serial numbers and names are derived. If empty, a random text is used.
     pub serial: String,
 }
 

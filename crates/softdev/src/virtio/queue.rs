@@ -27,7 +27,7 @@ pub(super) struct Rings {
     has_indirect: bool,
 }
 
-/// What a request names: what is read, and what is written.
+/// The memory of a request: the parts that the device reads, and the parts that it writes.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) read: Vec<Extent>,
@@ -181,7 +181,7 @@ impl Queue {
     }
 }
 
-/// What is said of a request.
+/// The entry of a completed request in the used ring.
 struct Said {
     head: u32,
     len: u32,

@@ -7,12 +7,12 @@ use qpair_virtio::{
     FEATURE_ACCESS_PLATFORM, FEATURE_INDIRECT, FEATURE_VERSION_1, STATUS_FEATURES_OK,
 };
 
-/// Where a queue is, as the driver says.
+/// The size and the addresses of a queue, as the driver has set them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueRegisters {
     pub(super) size: u16,
     pub(super) is_enabled: bool,
-    /// Descriptors, what is available, what was used.
+    /// The addresses of the descriptor table, the available ring and the used ring.
     pub(super) addresses: [u64; 3],
 }
 

@@ -320,8 +320,8 @@ fn a_drive_may_start_full() {
     assert!(amplification(&mut Rig::new("tlc", GIB)) < 1.5);
 }
 
-/// What was measured of the drive that `sas-ssd` is made after, at depth 1; and one port's share of
-/// its data sheet.
+/// The `sas-ssd` profile meets the measurements of the drive that it models, at depth 1, and one
+/// port's share of the drive's data sheet.
 #[test]
 fn the_sas_drive_is_the_one_that_was_measured() {
     let near = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 0.1;

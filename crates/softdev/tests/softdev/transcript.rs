@@ -1,5 +1,5 @@
-//! What Linux's own mpt3sas driver did with a strict soft HBA, done again: strict mode is never
-//! stricter than that driver.
+//! Replays what Linux's own mpt3sas driver did with a strict soft HBA, to show that strict mode is
+//! never stricter than that driver.
 //!
 //! The transcript was recorded by the HBA in a guest (`TRANSCRIPT=FILE guest/tests/judges`); its
 //! first line says of which kernel.

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 
 use qpair_softdev::flash::{Flash, Op, Profile};
 
-/// What the host does.
+/// The load that the host puts on the drive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) depth: usize,
@@ -31,7 +31,7 @@ impl Default for Load {
     }
 }
 
-/// What became of it.
+/// The result of a load.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) commands: u64,
