@@ -1,8 +1,7 @@
 //! A job: one thread's work on its devices, every option settled.
 //!
-//! Command line and job files are read into these; nothing here knows of the words people used,
-//! except
-//! [`Job::options`], which repeats them for reports.
+//! The command line and job files are parsed into [`Job`]s. Nothing in this module knows the option
+//! names that people used, except [`Job::options`], which repeats them for reports.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use qpair_kernel::Mode;
 
 use crate::iolog::Entry;
 
-/// What moves: the index into all that is kept for reads, writes and trims apart.
+/// The direction of a request, and the index into arrays that keep reads, writes and trims apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the device.
@@ -29,7 +28,7 @@ impl Direction {
     /// All of them, in the order of their indices.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Trim];
 
-    /// Its name, as fio's reports have it.
+    /// Returns the name that fio's reports use: `read`, `write` or `trim`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,7 +39,7 @@ impl Direction {
     }
 }
 
-/// Which of them a job does.
+/// The kinds of request that a job makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verbs {
     /// Reads only.
@@ -96,19 +95,21 @@ pub enum Distribution {
 pub struct Zone {
     /// Requests of 100.
     pub access_percent: u8,
-    /// Its length.
+    /// Length of the zone, in bytes or in percent of the region.
     pub size: Extent,
 }
 
-/// Where sequential requests go, if not right behind the one before.
+/// Deviations from plain sequential or random order: gaps, and runs of requests between random
+/// places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
     /// Bytes that are passed over after each sequential request; below zero: backwards, counted
     /// from its end.
     pub skip_bytes: i64,
-    /// In random order: only the first of so many requests goes to a random place; 0 is as 1.
+    /// In random order, only the first of this many requests goes to a random place. 0 means 1.
     pub random_every: u32,
-    /// The others repeat the place of the one before instead of going on behind it.
+    /// The requests between two random places repeat the place of the one before instead of
+    /// following it.
     pub repeat: bool,
 }
 
@@ -128,9 +129,9 @@ pub struct Stride {
 pub struct FlowShare {
     /// Weight of the job among those of its flow.
     pub weight: u32,
-    /// Which flow.
+    /// Number of the flow.
     pub flow: u32,
-    /// Pause before it looks again whether it is its turn.
+    /// Pause before the job checks again whether it may submit a request.
     pub pause: Duration,
 }
 
@@ -152,7 +153,7 @@ pub struct LatencyGoal {
 pub struct Replay {
     /// The log's name.
     pub log: PathBuf,
-    /// Its requests; their files are [`Job::targets`].
+    /// The log's requests. Each refers to its file by an index into [`Job::targets`].
     pub entries: Arc<[Entry]>,
     /// Requests keep the log's times; else each goes as soon as there is room.
     pub is_paced: bool,
@@ -230,7 +231,7 @@ impl SteadyGoal {
     }
 }
 
-/// Which jobs end when one ends.
+/// The jobs that end when one job ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndsWith {
     /// Those of its group.
@@ -244,9 +245,9 @@ pub enum EndsWith {
 /// Errors that do not end a job, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tolerance {
-    /// Of reads.
+    /// Errors of reads.
     pub read: Vec<i32>,
-    /// Of writes, trims and flushes.
+    /// Errors of writes, trims and flushes.
     pub write: Vec<i32>,
     /// A block that is wrong does not end the job, even where verification would.
     pub wrong_blocks: bool,
@@ -295,16 +296,16 @@ pub enum Extent {
 /// A device that a job works on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// Its name.
+    /// The device or file, as the user named it.
     pub spec: DeviceSpec,
-    /// If it is a file that is not there: make it, of this many bytes, filled where it will be
-    /// read. `None`: it must be there.
+    /// Size of the file to create if it does not exist, in bytes; it is filled where it will be
+    /// read. `None`: the file must exist.
     pub create_bytes: Option<u64>,
-    /// Make it without space of its own and without content: it gets both as it is written.
+    /// Creates the file sparse: it gets space and content only as it is written.
     pub sparse: bool,
 }
 
-/// Which target the next request goes to.
+/// The order in which a job's requests visit its targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetOrder {
     /// In turns.
@@ -350,7 +351,7 @@ pub enum Form {
     },
 }
 
-/// What written blocks hold so that a read can tell them.
+/// The content of written blocks, by which a read verifies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerifyMethod {
     /// Header with offset, seed and sequence, and CRC-32C over header and data.
@@ -386,7 +387,7 @@ pub enum VerifyMethod {
 /// Verification.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verify {
-    /// What blocks hold.
+    /// The content of written blocks.
     pub method: VerifyMethod,
     /// Bytes of [`VerifyMethod::Pattern`], repeated.
     pub pattern: Vec<u8>,
@@ -401,13 +402,13 @@ pub struct Verify {
     /// While writing: after so many written requests, read them and check them; 0: not before the
     /// end.
     pub backlog: u32,
-    /// How many of them are read at a time; 0: all.
+    /// Requests of the backlog that are read back at a time; 0: all.
     pub backlog_batch: u32,
     /// Write what a wrong block held, and what it should hold, to files in the working directory.
     pub dump: bool,
 }
 
-/// What buffers that are written hold, where nothing is verified.
+/// The content of written buffers where nothing is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Random bytes, made once, with a mark in each 512 of them that no other write has.
@@ -446,7 +447,7 @@ pub enum CpuPolicy {
     Split,
 }
 
-/// Which latencies are kept.
+/// The latencies that are measured and reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
     /// Start to submission.
@@ -462,11 +463,11 @@ pub struct Measured {
 pub struct Job {
     /// Name.
     pub name: String,
-    /// What its author says of it.
+    /// A description for people, given by the job's author.
     pub description: Option<String>,
-    /// The options that were given to it, names as fio has them.
+    /// The options given to this job, under fio's names.
     pub options: Vec<(String, String)>,
-    /// Those that were given to all jobs before it.
+    /// The options given to all jobs before this one, under fio's names.
     pub options_of_all: Vec<(String, String)>,
     /// Jobs of a stage run together; a stage begins when the one before is over.
     pub stage: u32,
@@ -474,7 +475,7 @@ pub struct Job {
     pub group: u32,
     /// Report the group as one.
     pub group_reporting: bool,
-    /// Which of the clones of one section it is, from 0.
+    /// Number of this job among the clones of its section, from 0.
     pub clone: u32,
 
     /// Devices.
@@ -485,13 +486,14 @@ pub struct Job {
     pub mode: Mode,
     /// The interface as the user called it: `io_uring`, `psync`.
     pub engine: String,
-    /// Around the page cache.
+    /// Bypasses the page cache.
     pub direct: bool,
     /// Refuse to write, whatever the rest says.
     pub read_only: bool,
-    /// Write also to what holds a file system or is in use by others.
+    /// Writes even to a device that holds a file system or is in use by others.
     pub force: bool,
-    /// Drop what the page cache holds of the device before the run. Only where it is not direct.
+    /// Drops the device's pages from the page cache before the run. Only used without
+    /// [`Job::direct`].
     pub invalidate: bool,
 
     /// Reads, writes, trims.
@@ -509,7 +511,7 @@ pub struct Job {
     pub random_map: bool,
     /// Random offsets are multiples of so many bytes; 0: of the smallest block.
     pub align_bytes: u32,
-    /// Where sequential requests go.
+    /// Gaps and runs in the order of requests.
     pub steps: Steps,
     /// Parts of the region, one after the other.
     pub stride: Option<Stride>,
@@ -523,7 +525,7 @@ pub struct Job {
     pub io_size: Option<u64>,
     /// Requests to make in all; `None`: as many as there are bytes for.
     pub number_ios: Option<u64>,
-    /// That there is no space left ends the job, and is no error.
+    /// Running out of space ends the job without an error (fio's `fill_device`).
     pub until_full: bool,
     /// Times to do all of it.
     pub loops: u32,
@@ -538,7 +540,7 @@ pub struct Job {
     pub start_delay: Duration,
     /// Wait for all jobs of this name before that.
     pub wait_for: Option<String>,
-    /// Its end is the end of others.
+    /// Jobs that end when this job ends; `None`: no others.
     pub ends: Option<EndsWith>,
     /// An error that ends it ends all jobs.
     pub error_ends_all: bool,
@@ -546,11 +548,11 @@ pub struct Job {
     pub tolerance: Tolerance,
     /// Limits, by [`Direction`].
     pub rate: [Rate; 3],
-    /// The least of each, by [`Direction`]: a job that does less for [`Job::rate_cycle`] fails.
+    /// The lowest rates, by [`Direction`]: a job that does less for [`Job::rate_cycle`] fails.
     pub rate_min: [Rate; 3],
     /// See [`Job::rate_min`].
     pub rate_cycle: Duration,
-    /// Its share among other jobs.
+    /// Share of requests among the jobs of a flow.
     pub flow: Option<FlowShare>,
     /// When requests of a limited rate start. Latency counts from there, however late they are
     /// sent.
@@ -593,12 +595,12 @@ pub struct Job {
     pub atomic: bool,
     /// Verification.
     pub verify: Option<Verify>,
-    /// What is written.
+    /// Content of written buffers, where nothing is verified.
     pub content: Content,
 
     /// Processors it may run on; empty: all.
     pub cpus: Vec<usize>,
-    /// How clones share them.
+    /// How clones share [`Job::cpus`].
     pub cpu_policy: CpuPolicy,
     /// Latencies to keep.
     pub measured: Measured,
@@ -609,7 +611,7 @@ pub struct Job {
     /// Files to write the time series to, by kind (`bw`, `iops`, `lat`): fio's `write_bw_log` and
     /// its kin, the prefix.
     pub logs: Vec<(String, PathBuf)>,
-    /// Their lines have a column for offsets, which is 0.
+    /// The lines of [`Job::logs`] have a column for offsets, which is always 0.
     pub log_offset: bool,
     /// Histograms of `clat` over time are written.
     pub histogram_log: Option<HistogramLog>,
@@ -702,7 +704,7 @@ impl Job {
         given.find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether it writes or trims.
+    /// Whether the job writes or trims. A job that only verifies does not.
     #[must_use]
     pub fn writes(&self) -> bool {
         self.verbs != Verbs::Read && !self.verify.as_ref().is_some_and(|verify| verify.only)

@@ -21,16 +21,16 @@ use crate::observer::{Live, Observer};
 use crate::run::cpu::{Counters, Usage};
 use crate::run::offsets::generator;
 
-/// What to measure.
+/// Options of a measurement of peak read throughput.
 #[derive(Clone, Debug)]
 pub struct PeakOptions {
-    /// Device; only read.
+    /// The device, which is only read.
     pub spec: DeviceSpec,
     /// Drivers of a device that bypasses the kernel.
     pub drivers: Drivers,
     /// Interface and switches, where the device is the kernel's.
     pub mode: Mode,
-    /// Around the page cache.
+    /// Bypasses the page cache.
     pub direct: bool,
     /// Bytes of a read.
     pub block_bytes: u32,
@@ -46,7 +46,7 @@ pub struct PeakOptions {
     pub seed: u64,
 }
 
-/// What was found.
+/// The results of a measurement.
 #[derive(Clone, Debug)]
 pub struct PeakReport {
     /// The device as it was opened.
@@ -81,10 +81,11 @@ impl PeakReport {
     }
 }
 
-/// Random reads as fast as they go.
+/// Measures random reads as fast as the device and the processors allow.
 ///
 /// # Errors
-/// What opening or reading says; `Invalid` for options that fit neither each other nor the device.
+/// Returns the error of opening or reading the device, or `Invalid` for options that contradict
+/// each other or do not fit the device.
 pub fn peak(options: &PeakOptions, observer: &dyn Observer) -> Result<PeakReport> {
     let device = open(options)?;
     check(options, device.as_ref())?;

@@ -1,4 +1,4 @@
-//! What a run found.
+//! The results of a run.
 
 use std::ops::Deref;
 use std::sync::LazyLock;
@@ -9,8 +9,8 @@ use qpair_block::DeviceInfo;
 
 use crate::job::{Direction, Job};
 
-/// Latencies, nanoseconds, to three digits. Without memory until the first is recorded: a job uses
-/// a few of the dozen that its report has, and there may be hundreds of jobs.
+/// A histogram of latencies in nanoseconds, to three digits. It allocates when the first latency is
+/// recorded: a job uses a few of the dozen in its report, and there may be hundreds of jobs.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies(Option<Box<Histogram<u64>>>);
 
@@ -22,20 +22,20 @@ fn empty() -> Histogram<u64> {
 }
 
 impl Latencies {
-    /// Counts one, nanoseconds.
+    /// Records one latency, in nanoseconds.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         // It grows to any value that there is.
         let _ = self.0.get_or_insert_with(|| Box::new(empty())).record(ns.max(1));
     }
 
-    /// Whether it has memory.
+    /// Whether the histogram has allocated memory.
     #[cfg(test)]
     pub(crate) fn is_used(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Counts those of another, too.
+    /// Adds the latencies of another histogram.
     pub fn add(&mut self, others: &Self) {
         if let Some(others) = &others.0 {
             // It grows to hold them.
@@ -68,7 +68,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of values.
+    /// Returns the mean and spread of `values`; all fields are 0 if there are none.
     #[must_use]
     pub fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
         let count = values.clone().count();
@@ -87,12 +87,12 @@ impl Spread {
     }
 }
 
-/// What one direction did.
+/// Requests of one direction: their number, bytes and latencies.
 #[derive(Clone, Debug, Default)]
 pub struct DirectionReport {
     /// Requests completed without error.
     pub ios: u64,
-    /// Bytes they moved.
+    /// Bytes moved by these requests.
     pub bytes: u64,
     /// Start to submission.
     pub slat: Latencies,
@@ -102,7 +102,7 @@ pub struct DirectionReport {
     pub lat: Latencies,
 }
 
-/// What a job cost its processor.
+/// Processor time and other costs of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuReport {
     /// Time of the job's own thread in user mode.
@@ -116,7 +116,7 @@ pub struct CpuReport {
     pub helpers_system: Duration,
     /// Voluntary context switches, helpers' too: a thread slept.
     pub switches_voluntary: u64,
-    /// Others: another thread got the processor.
+    /// Involuntary context switches: another thread got the processor.
     pub switches_involuntary: u64,
     /// Page faults that needed the device.
     pub faults_major: u64,
@@ -153,9 +153,9 @@ impl CpuReport {
 /// One piece of the time series.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Its end, from the start of measuring.
+    /// End of the sample, from the start of measuring.
     pub end: Duration,
-    /// Its length.
+    /// Length of the sample.
     pub len: Duration,
     /// Requests, by [`Direction`].
     pub ios: [u64; 3],
@@ -191,9 +191,9 @@ pub struct VerifyError {
     pub device: String,
     /// First byte of the block.
     pub offset_bytes: u64,
-    /// Bytes of it.
+    /// Length of the block, bytes.
     pub len_bytes: u32,
-    /// What is wrong.
+    /// A description of the damage.
     pub what: String,
 }
 
@@ -213,11 +213,11 @@ pub struct VerifyReport {
 pub struct JobError {
     /// The kernel's number, or the nearest.
     pub errno: i32,
-    /// What happened, to what, and the way out if there is one.
+    /// A message that says what failed, on what, and how to fix it if a fix is known.
     pub what: String,
 }
 
-/// Errors that did not end a job, because it bears them.
+/// Errors that did not end a job, because its [`Tolerance`](crate::Tolerance) lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     /// How many.
@@ -226,7 +226,7 @@ pub struct Passed {
     pub first: Option<JobError>,
 }
 
-/// What happened to the devices of a job that its requests do not tell.
+/// Incidents on a job's devices that do not show in its requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Incidents {
     /// Times that a channel's device was reset, or the way to it made again.
@@ -235,7 +235,7 @@ pub struct Incidents {
     pub timeouts_polled: u64,
 }
 
-/// Whether the throughput became steady.
+/// The outcome of waiting for a steady throughput.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SteadyReport {
     /// The state was steady, which ended the job.
@@ -252,12 +252,12 @@ pub struct SteadyReport {
     pub bytes: Vec<u64>,
 }
 
-/// What one job did.
+/// The results of one job.
 #[derive(Clone, Debug)]
 pub struct JobReport {
     /// The job.
     pub job: Job,
-    /// Its devices as they were opened: interface and mode that really ran.
+    /// The job's devices as they were opened, with the interface and mode that were really used.
     pub devices: Vec<DeviceInfo>,
     /// Why it ended early.
     pub error: Option<JobError>,
@@ -265,7 +265,7 @@ pub struct JobReport {
     pub begin: Duration,
     /// Time measured, without the ramp.
     pub elapsed: Duration,
-    /// It ended before its ramp was over: nothing was measured.
+    /// The job ended before its ramp was over: nothing was measured.
     pub in_ramp: bool,
     /// By [`Direction`].
     pub directions: [DirectionReport; 3],
@@ -283,7 +283,7 @@ pub struct JobReport {
     pub verify: VerifyReport,
     /// Errors that were passed over.
     pub passed: Passed,
-    /// From its start to its end, its ramp and what it verified included.
+    /// Incidents from the job's start to its end, including its ramp and its verification.
     pub incidents: Incidents,
     /// The depth that a search for a latency came to.
     pub depth_found: Option<u32>,
@@ -350,7 +350,7 @@ impl JobReport {
     }
 }
 
-/// What a disk did while a run went on, whichever process asked it to.
+/// Activity of a disk during a run, by all processes of the machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DiskReport {
     /// The kernel's name of it.
@@ -369,16 +369,17 @@ pub struct DiskReport {
     pub write_ms: u64,
     /// Milliseconds of all requests in flight, added.
     pub queue_ms: u64,
-    /// Percent of the time in which it had something to do.
+    /// Percent of the time in which the disk had requests.
     pub busy_percent: f64,
 }
 
-/// What a run found.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
-    /// When it began.
+    /// When the run began.
     pub begun: SystemTime,
-    /// How long the run has gone on, if it is not over: the report is of its state then.
+    /// Time since the run began, in a report of a run that is not over; `None` when the run is
+    /// over.
     pub so_far: Option<Duration>,
     /// One for each job, in the order of the jobs.
     pub jobs: Vec<JobReport>,
@@ -388,8 +389,8 @@ pub struct RunReport {
     pub machine: serde_json::Value,
     /// The disks under its files and devices.
     pub disks: Vec<DiskReport>,
-    /// What people should know: a mode that `auto` chose, a file that was made.
+    /// Notes for people: the mode that `auto` chose, files that were created.
     pub notes: Vec<String>,
-    /// It was stopped by its observer.
+    /// The run was stopped by its observer.
     pub interrupted: bool,
 }

@@ -1,6 +1,6 @@
 //! Filebench's personalities (workloads/*.f of its 1.5), and two of whole files.
 
-/// What a thread does next. `Open` and `Create` take a file that no thread uses, until `Close`.
+/// One step of a thread's flow. `Open` and `Create` take a file that no thread uses, until `Close`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileOp {
     /// Opens a file that is there.
@@ -42,7 +42,7 @@ pub enum FileOp {
 }
 
 impl FileOp {
-    /// Its name in reports.
+    /// Returns the operation's name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -75,30 +75,30 @@ pub struct Role {
 /// A personality.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Its name.
+    /// The profile's name, one of [`Profile::NAMES`].
     pub name: &'static str,
-    /// Files that are there at the start; as many again may come to be.
+    /// Files that exist at the start. As many again may be created.
     pub files: u32,
     /// Entries of a folder.
     pub folder_entries: u32,
     /// Mean size of a file.
     pub file_bytes: u64,
-    /// Shape of the gamma distribution of sizes; none: all have the same.
+    /// Shape of the gamma distribution of sizes; `None`: all files have the same size.
     pub gamma: Option<f64>,
     /// Bytes that are appended at most.
     pub append_bytes: u32,
     /// Bytes of a record.
     pub record_bytes: u32,
-    /// Which threads do what. The first role is the one that is counted in loops.
+    /// Roles of threads. Loops are counted in the first role.
     pub roles: Vec<Role>,
 }
 
 impl Profile {
-    /// Names that there are.
+    /// The names of all profiles.
     pub const NAMES: [&str; 6] =
         ["read-files", "write-files", "webserver", "fileserver", "varmail", "oltp"];
 
-    /// The profile of that name.
+    /// Returns the profile of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         use FileOp::{

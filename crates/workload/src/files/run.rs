@@ -29,15 +29,16 @@ const LOG_BYTES: u64 = 10 << 20;
 /// How to run a profile.
 #[derive(Clone, Debug)]
 pub struct FilesOptions {
-    /// What is done.
+    /// The profile to run.
     pub profile: Profile,
     /// Where: a folder of its own is made there, and removed at the end.
     pub folder: PathBuf,
-    /// It ends after this long.
+    /// The time after which the run ends.
     pub runtime: Duration,
-    /// Or once each thread of the first role has been through its flow so often.
+    /// Passes through its flow after which each thread of the first role ends; the run ends with
+    /// the last of them. `None`: only time ends the run.
     pub loops: Option<u64>,
-    /// Let the kernel forget what it has in memory of the files, once they are made. Takes root.
+    /// Drops the kernel's caches once the files are made. Requires root.
     pub drop_caches: bool,
     /// Seed of sizes and choices.
     pub seed: u64,
@@ -54,18 +55,18 @@ pub struct OpReport {
     pub latency: Latencies,
 }
 
-/// What a run did.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct FilesReport {
-    /// Files that were made, and their bytes.
+    /// Files that were made.
     pub files: u32,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes: u64,
     /// Threads of all roles.
     pub threads: u32,
     /// Time measured.
     pub elapsed: Duration,
-    /// By [`FileOp::name`].
+    /// Counts and latencies, by [`FileOp::name`].
     pub operations: BTreeMap<&'static str, OpReport>,
 }
 
@@ -121,7 +122,8 @@ impl Shared<'_> {
         self.stop.load(Ordering::Relaxed) || Instant::now() >= self.until
     }
 
-    /// What is due is still done.
+    /// Whether the run is over: it has ended, or no thread of the first role works any more. Posts
+    /// that have already arrived are still taken.
     fn is_over(&self) -> bool {
         self.is_ended() || self.working.load(Ordering::Relaxed) == 0
     }
@@ -130,8 +132,8 @@ impl Shared<'_> {
 /// Makes the files of a profile, runs it, and removes them.
 ///
 /// # Errors
-/// `Exists` if files of an earlier run are there; `Invalid` for more threads than files; what the
-/// file system says, with the file.
+/// Returns `Exists` if files of an earlier run are there, `Invalid` if there are more threads than
+/// files, or the file system's error with the name of the file.
 pub fn run_files(options: &FilesOptions, observer: &dyn Observer) -> Result<FilesReport> {
     let profile = &options.profile;
     let threads: u32 = profile.roles.iter().map(|role| role.threads).sum();

@@ -21,7 +21,7 @@ pub(crate) use write::Writer;
 /// Longest log, bytes: its requests are held in memory.
 const LOG_BYTES_MAX: u64 = 4 << 30;
 
-/// What a request does.
+/// The kind of a request in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Reads.
@@ -41,7 +41,7 @@ pub struct Entry {
     pub at: Duration,
     /// Number of the file, among those of the log.
     pub file: u32,
-    /// What it does.
+    /// The kind of the request.
     pub action: Action,
     /// First byte; 0 for a flush.
     pub offset_bytes: u64,
@@ -74,7 +74,8 @@ impl Iolog {
 /// Reads a log of either kind.
 ///
 /// # Errors
-/// What the file system says, and `Invalid` where the file is no log, with its line or byte.
+/// Returns the file system's error, or `Invalid` with a line or byte position if the file is not a
+/// log.
 pub(crate) fn read(path: &Path) -> Result<Iolog> {
     let failed = |cause| Error::os(cause, format!("reading the I/O log {}", path.display()));
     let file = std::fs::File::open(path).map_err(failed)?;

@@ -15,10 +15,10 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Begins a log in place of what is there.
+    /// Creates a log, replacing a file of this name.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Returns the file system's error.
     pub(crate) fn create(path: &Path, files: &[&str], at_ns: u64) -> Result<Self> {
         let file = File::create(path)
             .map_err(|cause| Error::os(cause, format!("writing the I/O log {}", path.display())))?;

@@ -6,7 +6,7 @@ use super::definition::Definition;
 use super::table::OPTIONS;
 use super::unsupported::{UNSUPPORTED, Unsupported};
 
-/// What a name stands for.
+/// The option that a name stands for.
 #[derive(Clone, Copy, Debug)]
 pub enum Known {
     /// An option.

@@ -3,11 +3,11 @@
 /// An option of fio's.
 #[derive(Debug)]
 pub struct Unsupported {
-    /// Its name.
+    /// The option's name in fio.
     pub name: &'static str,
-    /// Values that ask for nothing but what happens anyhow: they are accepted.
+    /// Values that are accepted, because they ask for the behaviour that qpair has anyway.
     pub harmless: &'static [&'static str],
-    /// What to do instead; empty: nothing is known.
+    /// Advice on what to do instead; empty if there is none.
     pub instead: &'static str,
 }
 

@@ -38,7 +38,8 @@ pub(super) fn bins(latencies: &Latencies) -> Vec<(u64, u64)> {
     bins
 }
 
-/// What was recorded: latency (the middle of what the histogram does not tell apart) and count.
+/// Returns the recorded latencies and their counts. A latency is the middle of a range that the
+/// histogram does not tell apart.
 fn recorded(latencies: &Latencies) -> impl Iterator<Item = (u64, u64)> + '_ {
     latencies
         .iter_recorded()

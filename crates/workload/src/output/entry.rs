@@ -1,7 +1,7 @@
-//! What is reported as one: a job, or all jobs of a group.
+//! An entry of a report: one job, or all jobs of a group.
 //!
-//! A merged entry counts as if one job had done all of it: sums of what was counted, histograms
-//! added, and the time from the first begin to the last end.
+//! A merged entry counts as if one job had done all the work: counters are summed, histograms
+//! added, and the time is from the first begin to the last end.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl<'a> Entry<'a> {
         names
     }
 
-    /// What the jobs have of something, each value once, apart by spaces.
+    /// Returns the distinct values of `of` over all jobs, separated by spaces.
     pub(super) fn values(&self, of: impl Fn(&JobReport) -> String) -> String {
         let mut values: Vec<String> = Vec::new();
         for value in self.jobs.iter().map(|job| of(job)) {

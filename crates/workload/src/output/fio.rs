@@ -23,8 +23,8 @@ use super::json::{Json, Object};
 use super::own::{self, nanoseconds};
 use crate::{Direction, DiskReport, JobReport, Latencies, RunReport, Spread, Tolerance};
 
-/// What `fio version` says: what wrote it, and whose layout it is. Consumers show it and do not
-/// take it apart.
+/// The value of the key `fio version`: the program that wrote the document, and the fio version
+/// whose layout it has. Consumers show it and do not parse it.
 const VERSION: &str = concat!("fio-3.33 layout, by qpair-", env!("CARGO_PKG_VERSION"));
 
 /// fio's JSON; with `plus`, fio's `json+`: latencies have their histograms' `bins`.

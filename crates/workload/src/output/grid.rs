@@ -44,7 +44,7 @@ impl Grid {
         self.rows.len() == 1
     }
 
-    /// Its lines, indented, the header dim.
+    /// Returns the grid's lines, indented, with a dim header.
     pub(super) fn lines(&self, indent: usize, width: usize, colour: bool) -> Vec<String> {
         let columns = self.rows[0].len();
         let widths: Vec<usize> = (0..columns)

@@ -1,4 +1,4 @@
-//! What fio's JSON has no place for: the key `qpair` of each job, and of the whole.
+//! Results that fio's JSON has no place for, under the key `qpair` of each job and of the document.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ fn device(device: &DeviceInfo) -> Object {
         .with("volatile_write_cache", device.volatile_write_cache)
 }
 
-/// What each request cost; what the machine does not count is `null`.
+/// Returns the cost of each request. Counters that the machine does not have are `null`.
 fn cost(entry: &Entry<'_>) -> Object {
     let cpu = &entry.all.cpu;
     let per_io = |count: Option<u64>| count.map(|count| entry.per_io(count));

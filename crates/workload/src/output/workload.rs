@@ -6,7 +6,7 @@ use crate::{
     BlockSizes, Direction, Distribution, Extent, Form, Job, JobReport, Order, RateProcess, Verbs,
 };
 
-/// What it does: "random reads of 4 KiB, 32 in flight".
+/// Describes a job's work: "random reads of 4 KiB, 32 in flight".
 pub(super) fn work(job: &Job) -> String {
     let mut parts = vec![verbs(job)];
     if job.order == Order::Random {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::job::{EndsWith, Job};
 
-/// What the jobs of a run know of each other's ends.
+/// The state by which jobs of a run learn of each other's ends.
 pub(super) struct Ending<'a> {
     jobs: &'a [Job],
-    /// By job: it is to end, or not to begin.
+    /// By job: whether it is to end, or not to begin.
     ends: Vec<AtomicBool>,
-    /// By job: it is over.
+    /// By job: whether it is over.
     over: Mutex<Vec<bool>>,
     changed: Condvar,
 }

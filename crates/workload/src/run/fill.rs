@@ -1,4 +1,4 @@
-//! What is written where nothing is verified.
+//! Content of written buffers where nothing is verified.
 //!
 //! Invariant: no byte of a buffer is touched before a write needs it.
 

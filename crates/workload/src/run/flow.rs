@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::job::{FlowShare, Job};
 
-/// What the jobs of a flow know of each other.
+/// Counters that the jobs of a flow share.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     /// Requests of the jobs that run.
     done: AtomicU64,
-    /// Their weights.
+    /// Sum of the weights of the jobs that run.
     weight: AtomicU64,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Histograms {
     every_ns: u64,
     begin_ns: u64,
     end_ns: u64,
-    /// Of the interval, by direction: requests in each bucket, and the length of the last request.
+    /// Requests of the current interval in each bucket, by direction.
     counts: [Vec<u32>; 3],
     last_bytes: [u32; 3],
     pub(crate) done: Vec<HistogramSample>,

@@ -62,12 +62,12 @@ pub(super) fn make(
 const FILL_BYTES: usize = 1 << 20;
 const FILL_DEPTH: u32 = 8;
 
-/// Writes random bytes where a file was never written, so that reads of it reach the drive; how
-/// many.
+/// Writes random bytes where a file was never written, so that reads of it reach the drive. Returns
+/// the number of bytes written.
 ///
 /// # Errors
-/// What opening and writing say, such as `Busy` where another process has it open; that the
-/// observer stopped it.
+/// Returns the error of opening or writing the file, such as `Busy` if another process has it open,
+/// or an error that says that the observer stopped the work.
 pub fn prefill(path: &Path, seed: u64, observer: &dyn Observer) -> Result<u64> {
     let what = format!("filling {}", path.display());
     let parts = qpair_machine::unwritten(path).map_err(|cause| Error::os(cause, what.clone()))?;

@@ -66,8 +66,8 @@ const TICK: Duration = Duration::from_millis(250);
 /// Runs jobs, stage by stage. Devices that bypass the kernel are opened by `drivers`.
 ///
 /// # Errors
-/// What is wrong with a job or its devices before anything ran. What goes wrong later is in
-/// [`JobReport::error`] of the job it happened to; the others run on.
+/// Returns the first problem of a job or its devices that is found before any job runs. Later
+/// errors are in [`JobReport::error`] of the job that they happened to; the other jobs continue.
 pub fn run(drivers: &Drivers, jobs: &[Job], observer: &dyn Observer) -> Result<RunReport> {
     let begun = SystemTime::now();
     let mut devices = Devices::new(drivers);
@@ -146,7 +146,7 @@ pub fn run(drivers: &Drivers, jobs: &[Job], observer: &dyn Observer) -> Result<R
     Ok(about.report(reports, devices.notes, stop.load(Ordering::Relaxed)))
 }
 
-/// What a report says of the run as a whole.
+/// The parts of a report that describe the run as a whole.
 struct About {
     begun: SystemTime,
     config_hash: String,
@@ -201,16 +201,17 @@ fn mark_shared(jobs: &[Job], opened: &mut [Vec<Opened>]) {
 
 /// A job of a stage.
 struct Member<'a> {
-    /// Its place among all jobs.
+    /// Index of the job among all jobs.
     at: usize,
     job: &'a Job,
     targets: &'a [Opened],
     common: Common<'a>,
-    /// Where states are asked for; `None`: nowhere.
+    /// The desk where the job's state is asked for; `None`: no states are wanted.
     desk: Option<Desk>,
     ending: &'a Ending<'a>,
     flow: Option<(&'a Arc<flow::Flow>, FlowShare)>,
-    /// Its part in the flow, from before it begins.
+    /// The job's share of its flow, if the job joined the flow before the threads of the stage
+    /// began.
     share: Mutex<Option<Share>>,
 }
 
@@ -401,7 +402,7 @@ struct Stage<'a> {
     members: &'a [Member<'a>],
     shown: &'a [Shown],
     stop: &'a AtomicBool,
-    /// What the process had used before, without the watcher.
+    /// Resources that the process had used before the stage, without the watcher's.
     process_before: Usage,
 }
 

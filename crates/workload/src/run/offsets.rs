@@ -1,4 +1,4 @@
-//! Where the next request goes.
+//! Chooses the offset of the next request.
 //!
 //! Invariants:
 //! - every range lies in the region and begins on a multiple of the unit, counted from the region's
@@ -17,9 +17,9 @@ use super::permutation::Permutation;
 /// The part of a device that a job uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
-    /// Its first byte.
+    /// First byte of the region.
     pub(crate) begin_bytes: u64,
-    /// Its length: a multiple of the unit.
+    /// Length of the region, a multiple of the unit.
     pub(crate) len_bytes: u64,
 }
 
@@ -34,7 +34,7 @@ enum Choice {
     Zones(Vec<(u8, std::ops::Range<u64>)>),
 }
 
-/// What has been visited.
+/// The set of visited units, of a job with a random map.
 enum Map {
     None,
     /// All requests are of one unit: their order is a permutation.
@@ -71,10 +71,11 @@ pub(crate) struct Offsets {
     steps: Steps,
     /// Requests before the next random place.
     until_random: u32,
-    /// Where the last request went, by direction.
+    /// Last offset of each direction; `None` before its first request.
     last_bytes: [Option<u64>; 3],
     choice: Choice,
-    /// Where likely blocks lie, and in which order a map visits them.
+    /// Places of the likely blocks of a skewed distribution, and the order in which a permutation
+    /// map visits units.
     permutation: Permutation,
     map: Map,
 }
@@ -346,10 +347,10 @@ fn zones_in_units(zones: &[Zone], units: u64, unit_bytes: u64) -> Vec<(u8, std::
     found
 }
 
-/// That many zeroes.
+/// Returns `count` default values. `what` names them in the error.
 ///
 /// # Errors
-/// `Limit` if there is no memory for them.
+/// Returns `Limit` if there is not enough memory.
 pub(crate) fn zeroes<T: Clone + Default>(count: u64, what: &str) -> Result<Vec<T>> {
     let mut zeroes = Vec::new();
     let reserved = usize::try_from(count).ok().map(|count| zeroes.try_reserve_exact(count));

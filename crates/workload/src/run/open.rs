@@ -30,7 +30,7 @@ pub(super) struct Opened {
     pub(super) is_shared: bool,
 }
 
-/// What tells one way of opening a device from another.
+/// The key by which jobs share an open device: the device, and how it is opened.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     spec: String,
@@ -171,7 +171,7 @@ fn invalid(job: &Job, what: impl std::fmt::Display) -> Error {
 /// Least bytes that are verified as one, with room for the header that tells them from others.
 const VERIFY_BYTES_MIN: u32 = 512;
 
-/// What is wrong whatever the device.
+/// Checks the parts of a job that do not depend on a device.
 fn check_job(job: &Job) -> Result<()> {
     job.mode.check()?;
     if job.read_only && job.writes() {
@@ -320,7 +320,7 @@ fn lengths(sizes: &BlockSizes) -> Vec<u32> {
     }
 }
 
-/// What is wrong on this device.
+/// Checks whether a job can run on this device.
 fn check_device(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<()> {
     let info = device.info();
     let block = info.logical_block_bytes;

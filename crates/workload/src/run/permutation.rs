@@ -28,7 +28,7 @@ impl Permutation {
         Self { n, mask, shift: (bits / 2).max(1), keys }
     }
 
-    /// Where `index`, below n, goes.
+    /// Returns the place of `index` in the permutation. `index` must be below n.
     #[inline]
     pub(super) fn image(&self, index: u64) -> u64 {
         let mut x = index;

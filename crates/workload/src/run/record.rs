@@ -1,4 +1,4 @@
-//! What a job's thread keeps while it runs.
+//! Counters and histograms that a job's thread keeps while it runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::report::{DirectionReport, Sample};
 
 use super::histograms::Histograms;
 
-/// What the watcher sees of a running job. Written by its thread alone, once a turn.
+/// The state of a running job that the watcher sees. Only the job's thread writes it, once a turn.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Shown {

@@ -23,12 +23,12 @@ const ANSWERS: Duration = Duration::from_secs(1);
 /// The number of a job's last answer.
 const LAST: u64 = u64::MAX;
 
-/// What a job's thread had found when it was asked.
+/// The answer of a job's thread to a question for its state.
 #[derive(Clone)]
 pub(super) struct Answer {
     number: u64,
     pub(super) outcome: Outcome,
-    /// What the thread has used since it began.
+    /// Resources that the thread has used since it began.
     pub(super) usage: Usage,
 }
 
@@ -83,7 +83,7 @@ impl Desk {
 /// A question that is open.
 struct Open {
     at: Instant,
-    /// What the process had used then.
+    /// Resources that the process had used when the question was asked.
     process: Usage,
 }
 

@@ -14,7 +14,7 @@ use crate::report::SteadyReport;
 use super::record::Shown;
 use super::thread::nanos;
 
-/// What was counted until a moment.
+/// Requests and bytes up to some moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     pub(super) ios: u64,
@@ -149,7 +149,7 @@ impl<'a> Judges<'a> {
         }
     }
 
-    /// What was found for a job.
+    /// Returns the steady-state report of a job, if one was asked for.
     pub(super) fn report(&self, at: usize) -> Option<SteadyReport> {
         self.steady.get(&self.first[at]).map(Steady::report)
     }

@@ -6,16 +6,16 @@
 
 use crate::job::Job;
 
-/// What a window that is over means for the job.
+/// The consequence of a finished window for the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Go on.
+    /// Continue.
     Go,
-    /// The depth is found: what was counted so far does not count.
+    /// The depth is found. Discard what was measured so far and measure one more window.
     CountAnew,
-    /// It was held for one more window.
+    /// The depth was held for one more window. End the job.
     End,
-    /// One request at a time is too slow already.
+    /// Even one request at a time is too slow. The search has failed.
     Missed,
 }
 

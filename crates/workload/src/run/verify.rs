@@ -1,4 +1,4 @@
-//! What written blocks hold, and whether a block read holds it.
+//! Content of written blocks, and checks of blocks that were read.
 //!
 //! ```text
 //! 0      4        8            16          24              32
@@ -30,9 +30,9 @@ use crate::job::{Verify, VerifyMethod};
 use super::offsets::zeroes;
 
 const MAGIC: [u8; 4] = *b"qpVb";
-/// Where the checksum begins.
+/// Position of the checksum in a chunk.
 const SUM_AT: usize = 32;
-/// Bytes of the longest.
+/// Length of the longest checksum, bytes.
 const SUM_BYTES_MAX: usize = 64;
 
 /// The chunks of one target.
@@ -49,7 +49,7 @@ pub(super) struct Chunks {
     next_number: u32,
     /// No other job writes to the region: what is read is the last write of this job.
     alone: bool,
-    /// What is read was written by a run with the same seed.
+    /// All content was written by a run with this run's seed (`verify_only`).
     same_run: bool,
 }
 
@@ -152,7 +152,7 @@ impl Chunks {
         chunk[SUM_AT..end].copy_from_slice(&sum[..end - SUM_AT]);
     }
 
-    /// Where the checksum ends.
+    /// Returns the position behind the checksum in a chunk.
     fn sum_end(&self) -> usize {
         SUM_AT
             + match self.method {
@@ -202,7 +202,8 @@ impl Chunks {
         self.chunk_bytes as usize
     }
 
-    /// What the chunk at an offset should hold, if that is known: this job wrote it, and no other.
+    /// Returns the expected content of the chunk at `offset`; `None` if it is not known, because
+    /// this job did not write the chunk or other jobs write to the region too.
     pub(super) fn expected(&self, offset: u64) -> Option<Vec<u8>> {
         let at = ((offset - self.begin_bytes) / u64::from(self.chunk_bytes)) as usize;
         let number = *self.numbers.get(at)?;
@@ -230,9 +231,9 @@ impl Chunks {
         ranges
     }
 
-    /// Checks what was read: chunks looked at, and for each wrong one its offset and what is wrong.
-    /// Without `of_this_job`, chunks that this job did not write are looked at too, and may be of
-    /// any write.
+    /// Checks bytes that were read. Returns the number of chunks checked, and the offset and a
+    /// description of each wrong chunk. Without `of_this_job`, chunks that this job did not write
+    /// are checked too and may hold any write.
     pub(super) fn check(
         &mut self,
         offset_bytes: u64,
@@ -258,7 +259,8 @@ impl Chunks {
         (looked_at, wrong)
     }
 
-    /// What is wrong with a chunk. `number` 0: any write will do.
+    /// Returns a description of what is wrong with a chunk; `None` if it is intact. `number` is
+    /// that of the expected write; 0 accepts any.
     fn damage(&self, chunk: &[u8], offset: u64, number: u32, scratch: &mut [u8]) -> Option<String> {
         if self.method == VerifyMethod::Pattern {
             repeat(&self.pattern, scratch);

@@ -24,12 +24,12 @@ use super::section::{Given, Place, Refused, Section};
 use crate::job::{BlockSizes, Direction, Extent, Form, Job, Verbs};
 use reader::Reader;
 
-/// What holds for all jobs, whatever they say.
+/// Limits that hold for all jobs, whatever their options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Nothing is written.
+    /// Jobs that write are rejected.
     pub read_only: bool,
-    /// What holds a file system or is in use is written all the same.
+    /// Devices that hold a file system or are in use may be written.
     pub force: bool,
 }
 
@@ -38,9 +38,9 @@ pub struct Limits {
 pub struct Plan {
     /// The jobs, clones one after the other.
     pub jobs: Vec<Job>,
-    /// What people should know before they run.
+    /// Notes that people should read before the jobs run.
     pub notes: Vec<String>,
-    /// Files that are to be removed afterwards: the run makes them.
+    /// Files to remove after the run, which creates them.
     pub unlink: Vec<PathBuf>,
 }
 
@@ -215,7 +215,7 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     Ok(job)
 }
 
-/// What cannot be together.
+/// Rejects options that contradict each other, and notes those without an effect.
 fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
     let has_files = job.targets.iter().any(|target| !target.spec.paths().is_empty());
     if !has_files {
@@ -373,7 +373,8 @@ fn check_atomic(reader: &Reader<'_>, job: &Job) -> Result<()> {
     }
 }
 
-/// What chooses a way to the kernel chooses nothing for a device that is reached without it.
+/// Notes options that select a kernel interface but have no effect on this device, because it
+/// bypasses the kernel.
 fn note_ways(reader: &Reader<'_>, job: &Job) {
     const WAYS: [&str; 7] = [
         "ioengine",

@@ -112,7 +112,8 @@ impl<'a> Reader<'a> {
         self.last(&[name])?.value.as_deref()
     }
 
-    /// Of [`Takes::Word`]: one of its words.
+    /// Returns the value of an option that takes a word of [`Takes::Word`]; `None` if the option
+    /// was not given.
     pub(super) fn word(&self, name: &str) -> Result<Option<&'static str>> {
         let Some(given) = self.last(&[name]) else { return Ok(None) };
         let Takes::Word(words) = given.option.takes else { return Ok(None) };

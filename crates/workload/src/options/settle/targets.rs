@@ -1,4 +1,4 @@
-//! Which files and devices a clone works on, and how much of them.
+//! Settles the files and devices that a clone works on, and how much of them it uses.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::reader::Reader;
 use crate::job::{Extent, Target, TargetOrder};
 use crate::options::value::{Amount, Read};
 
-/// Where a job works.
+/// The targets of a job, their order and the region used of each.
 pub(super) struct Place {
     pub(super) targets: Vec<Target>,
     pub(super) order: TargetOrder,
@@ -139,7 +139,7 @@ fn offset(reader: &Reader<'_>, clone: u32) -> Result<Extent> {
     }
 }
 
-/// What a target is called.
+/// The name of a target.
 enum Name {
     File(PathBuf),
     Device(DeviceSpec),

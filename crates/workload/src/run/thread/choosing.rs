@@ -1,4 +1,4 @@
-//! Which request comes next, and whether it may go now.
+//! Chooses the next request, and whether it may be submitted now.
 
 use std::time::Duration;
 

@@ -52,14 +52,14 @@ pub(super) use messages::{Messages, produce};
 const SLEEP_SLACK_NS: u64 = 80_000;
 /// How often a thread that waits for its time looks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// Of errno.h.
+/// Error numbers of Linux, from errno.h.
 const EIO: i32 = 5;
 const EBUSY: i32 = 16;
 const ENOSPC: i32 = 28;
 const ETIMEDOUT: i32 = 110;
 const EDQUOT: i32 = 122;
 const EILSEQ: i32 = 84;
-/// Wrong blocks that are told one by one.
+/// Wrong blocks that are reported one by one; further ones are only counted.
 const ERRORS_TOLD: usize = 20;
 
 /// A request on its way.
@@ -70,7 +70,7 @@ struct Slot {
     len_bytes: u32,
     target: u32,
     kind: Kind,
-    /// What it reads should hold what a write left.
+    /// The content that is read will be checked.
     is_checked: bool,
     buffer: Option<Buffer>,
     /// Bytes of the buffer that hold what is to be written, since it was last read into.
@@ -106,23 +106,23 @@ struct Candidate {
     len_bytes: u32,
     /// When it is meant to start; 0: now.
     due_ns: u64,
-    /// It reads a write back, whatever the job does else.
+    /// The request reads a written block back for verification.
     reads_back: bool,
 }
 
-/// What to do next.
+/// The next step of a job's thread.
 enum Next {
     Go(Candidate),
     /// A flush of this target.
     Flush(u32),
-    /// Not before then.
+    /// No request may start before this time, in nanoseconds of the run's clock.
     Later(u64),
-    /// Not before something completes.
+    /// No request may start before another one completes.
     Blocked,
     End,
 }
 
-/// What a thread gives back.
+/// The results of a job's thread.
 pub(super) struct Outcome {
     pub(super) record: Record,
     pub(super) cpu: CpuReport,
@@ -133,7 +133,7 @@ pub(super) struct Outcome {
     pub(super) depth_found: Option<u32>,
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
-    /// It ended before anything counted.
+    /// The job ended before its ramp was over.
     pub(super) in_ramp: bool,
 }
 
@@ -156,11 +156,11 @@ impl Clone for Outcome {
     }
 }
 
-/// What the threads of a run share.
+/// State that a thread shares with the watcher and other threads.
 pub(super) struct Common<'a> {
-    /// All are to end.
+    /// All jobs are to end.
     pub(super) stop: &'a AtomicBool,
-    /// This one is to end.
+    /// This thread's job is to end.
     pub(super) end: &'a AtomicBool,
     pub(super) clock: Instant,
 }
@@ -221,13 +221,13 @@ pub(super) struct Thread<'a> {
     target_left: u64,
     bytes_left: u64,
     ios_left: u64,
-    /// Its part in a flow, while it runs.
+    /// The job's share of its flow, while it runs.
     pub(super) share: Option<Share>,
-    /// Where it is asked for its state.
+    /// The desk where the watcher asks for the job's state.
     pub(super) desk: Option<&'a Desk>,
-    /// The question that it answered last.
+    /// Number of the question that was answered last.
     answered: u64,
-    /// What it had found when it began to verify.
+    /// The results up to the start of the final verification.
     before_verify: Option<Outcome>,
     floor: Option<Floor>,
     target: Option<LatencyTarget>,
@@ -240,7 +240,8 @@ pub(super) struct Thread<'a> {
     flush_due: Option<u32>,
     since_pause: u32,
     pause_until_ns: u64,
-    /// What of the job's wish can be told apart.
+    /// The latencies to measure: those that the job asks for, but no `slat` where the call that
+    /// submits a request also performs it.
     measured: Measured,
     record: Record,
     verify: VerifyReport,
@@ -347,8 +348,8 @@ impl<'a> Thread<'a> {
         })
     }
 
-    /// Whether what an earlier run of the same job wrote last where follows from the job: it only
-    /// checks that, and time ends neither run.
+    /// Whether the job itself determines what an earlier run of it wrote last to each chunk. That
+    /// is so if the job only checks blocks and neither run is ended by time.
     pub(super) fn is_foreseeable(&self) -> bool {
         let job = self.job;
         job.verify.as_ref().is_some_and(|verify| verify.only)
@@ -356,8 +357,8 @@ impl<'a> Thread<'a> {
             && job.latency_target.is_none()
     }
 
-    /// What an earlier run of the same job wrote last where, for a job that only checks that: a
-    /// fresh thread's requests, not made.
+    /// Returns the state of all chunks as an earlier run of the same job left them, for a job that
+    /// only checks them. The requests of a fresh thread are enumerated, but not made.
     pub(super) fn foresee(mut self) -> Vec<Chunks> {
         while let Some(Candidate { direction, target, offset_bytes, len_bytes, .. }) =
             self.candidate()
@@ -453,7 +454,7 @@ impl<'a> Thread<'a> {
         self.outcome(record, cpu, (begin_ns, end_ns), ramping)
     }
 
-    /// What was found, with these figures of the time that was measured.
+    /// Returns the thread's results, with these figures of the measured time.
     fn outcome(
         &self,
         record: Record,

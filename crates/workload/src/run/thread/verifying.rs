@@ -1,4 +1,4 @@
-//! What a job's thread does about blocks that say what they should hold.
+//! Verification of blocks by a job's thread.
 
 use std::sync::atomic::Ordering;
 
