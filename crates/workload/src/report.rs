@@ -109,12 +109,12 @@ pub struct CpuReport {
     pub user: Duration,
     /// Time of the job's own thread in the kernel.
     pub system: Duration,
-    /// Time in user mode of other threads that worked for it: those of `posix`.
+    /// Time in user mode of other threads that worked for the job: those of the `posix` interface.
     pub helpers_user: Duration,
-    /// Time in the kernel of other threads that worked for it: those of `posix`, io_uring's
-    /// workers, the submission thread.
+    /// Time in the kernel of other threads that worked for the job: those of the `posix` interface,
+    /// io_uring's workers and its submission thread.
     pub helpers_system: Duration,
-    /// Voluntary context switches, helpers' too: a thread slept.
+    /// Voluntary context switches, where a thread slept, of the job's thread and its helpers.
     pub switches_voluntary: u64,
     /// Involuntary context switches: another thread got the processor.
     pub switches_involuntary: u64,
@@ -131,19 +131,19 @@ pub struct CpuReport {
 }
 
 impl CpuReport {
-    /// Time of the job's own thread.
+    /// Returns the time of the job's own thread.
     #[must_use]
     pub fn own(&self) -> Duration {
         self.user + self.system
     }
 
-    /// Time of the threads that worked for it.
+    /// Returns the time of other threads that worked for the job.
     #[must_use]
     pub fn helpers(&self) -> Duration {
         self.helpers_user + self.helpers_system
     }
 
-    /// All of it.
+    /// Returns the time of all threads.
     #[must_use]
     pub fn all(&self) -> Duration {
         self.own() + self.helpers()
@@ -204,7 +204,7 @@ pub struct VerifyReport {
     pub blocks: u64,
     /// Blocks that were wrong.
     pub wrong: u64,
-    /// The first of them.
+    /// The first wrong blocks.
     pub errors: Vec<VerifyError>,
 }
 
@@ -220,18 +220,18 @@ pub struct JobError {
 /// Errors that did not end a job, because its [`Tolerance`](crate::Tolerance) lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// How many.
+    /// Number of errors.
     pub count: u64,
-    /// The first of them.
+    /// The first error.
     pub first: Option<JobError>,
 }
 
 /// Incidents on a job's devices that do not show in its requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Incidents {
-    /// Times that a channel's device was reset, or the way to it made again.
+    /// Number of times that a channel's device was reset, or the connection to it rebuilt.
     pub resets: u64,
-    /// Sleeps that ended by time, with completions there that no interrupt had told of.
+    /// Sleeps that timed out although completions had arrived, because their interrupt was missing.
     pub timeouts_polled: u64,
 }
 
@@ -259,7 +259,7 @@ pub struct JobReport {
     pub job: Job,
     /// The job's devices as they were opened, with the interface and mode that were really used.
     pub devices: Vec<DeviceInfo>,
-    /// Why it ended early.
+    /// The error that ended the job early.
     pub error: Option<JobError>,
     /// Begin of measuring, from the begin of the run.
     pub begin: Duration,
@@ -267,11 +267,11 @@ pub struct JobReport {
     pub elapsed: Duration,
     /// The job ended before its ramp was over: nothing was measured.
     pub in_ramp: bool,
-    /// By [`Direction`].
+    /// Results by [`Direction`].
     pub directions: [DirectionReport; 3],
     /// Flushes: their number and their latency.
     pub flushes: DirectionReport,
-    /// Cost.
+    /// Processor time and other costs.
     pub cpu: CpuReport,
     /// Requests in flight after each submission, in classes: 1, 2, 4, 8, 16, 32, 64 and more.
     pub depth_classes: [u64; 7],
@@ -285,7 +285,7 @@ pub struct JobReport {
     pub passed: Passed,
     /// Incidents from the job's start to its end, including its ramp and its verification.
     pub incidents: Incidents,
-    /// The depth that a search for a latency came to.
+    /// The depth found by the search for [`Job::latency_target`].
     pub depth_found: Option<u32>,
     /// The steady state, where one was asked for.
     pub steady: Option<SteadyReport>,
@@ -293,56 +293,56 @@ pub struct JobReport {
     pub series: Vec<Sample>,
     /// Histograms over time, where a log of them was asked for.
     pub histograms: Vec<HistogramSample>,
-    /// Blocks written or read late against the rate asked for: the most that one was late.
+    /// The longest delay of a request against its planned start, where a rate was set.
     pub late_max: Duration,
 }
 
 impl JobReport {
-    /// One direction.
+    /// Returns the report of one direction.
     #[must_use]
     pub fn direction(&self, direction: Direction) -> &DirectionReport {
         &self.directions[direction as usize]
     }
 
-    /// Requests of all directions.
+    /// Returns the number of requests of all directions.
     #[must_use]
     pub fn ios(&self) -> u64 {
         self.directions.iter().map(|direction| direction.ios).sum()
     }
 
-    /// Requests of all directions, a second.
+    /// Returns the requests per second of all directions.
     #[must_use]
     pub fn ios_per_s(&self) -> f64 {
         self.ios() as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Bytes of all directions, a second.
+    /// Returns the bytes per second of all directions.
     #[must_use]
     pub fn bytes_per_s(&self) -> f64 {
         let bytes: u64 = self.directions.iter().map(|direction| direction.bytes).sum();
         bytes as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Processor time of a request, user and kernel, helpers included, microseconds.
+    /// Returns the processor time per request in microseconds: user and kernel, with helpers.
     #[must_use]
     pub fn cpu_us_per_io(&self) -> f64 {
         self.cpu.all().as_secs_f64() * 1e6 / self.ios().max(1) as f64
     }
 
-    /// System calls of a request.
+    /// Returns the system calls per request.
     #[must_use]
     pub fn system_calls_per_io(&self) -> f64 {
         self.cpu.system_calls as f64 / self.ios().max(1) as f64
     }
 
-    /// Spread of the series' bandwidth in one direction, bytes a second.
+    /// Returns mean and spread of the series' bandwidth in one direction, bytes per second.
     #[must_use]
     pub fn bandwidth(&self, direction: Direction) -> Spread {
         let at = direction as usize;
         Spread::of(self.series.iter().map(|s| s.bytes[at] as f64 / s.len.as_secs_f64().max(1e-9)))
     }
 
-    /// Spread of the series' requests per second in one direction.
+    /// Returns mean and spread of the series' requests per second in one direction.
     #[must_use]
     pub fn iops(&self, direction: Direction) -> Spread {
         let at = direction as usize;
@@ -353,7 +353,7 @@ impl JobReport {
 /// Activity of a disk during a run, by all processes of the machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DiskReport {
-    /// The kernel's name of it.
+    /// The kernel's name of the disk.
     pub name: String,
     /// Reads.
     pub read_ios: u64,
@@ -381,13 +381,13 @@ pub struct RunReport {
     /// Time since the run began, in a report of a run that is not over; `None` when the run is
     /// over.
     pub so_far: Option<Duration>,
-    /// One for each job, in the order of the jobs.
+    /// One report for each job, in the order of the jobs.
     pub jobs: Vec<JobReport>,
-    /// The same jobs on the same kind of device give the same hash.
+    /// A hash of the jobs' configuration. Runs of the same jobs have the same hash.
     pub config_hash: String,
-    /// The machine.
+    /// A description of the machine.
     pub machine: serde_json::Value,
-    /// The disks under its files and devices.
+    /// Activity of the disks under the run's files and devices.
     pub disks: Vec<DiskReport>,
     /// Notes for people: the mode that `auto` chose, files that were created.
     pub notes: Vec<String>,
