@@ -436,7 +436,7 @@ pub struct Shape {
     pub chunk_bytes: u32,
     /// Bytes of the fixed part, repeated.
     pub fixed: Vec<u8>,
-    /// Percentage of the writes that repeat the content of an earlier write.
+    /// Percentage of the writes that repeat the content of the previous write.
     pub dedupe_percent: u8,
 }
 

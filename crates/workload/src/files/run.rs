@@ -26,12 +26,12 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Bytes of the log of `oltp`.
 const LOG_BYTES: u64 = 10 << 20;
 
-/// How to run a profile.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct FilesOptions {
     /// The profile to run.
     pub profile: Profile,
-    /// Where: a folder of its own is made there, and removed at the end.
+    /// The folder in which the run creates its own folder, which it removes at the end.
     pub folder: PathBuf,
     /// The time after which the run ends.
     pub runtime: Duration,
@@ -44,14 +44,14 @@ pub struct FilesOptions {
     pub seed: u64,
 }
 
-/// One kind of operation.
+/// Results of one kind of operation.
 #[derive(Clone, Debug, Default)]
 pub struct OpReport {
-    /// How many.
+    /// Number of operations.
     pub count: u64,
-    /// Bytes that they moved.
+    /// Bytes moved by the operations.
     pub bytes: u64,
-    /// How long they took.
+    /// Latencies of the operations.
     pub latency: Latencies,
 }
 
@@ -111,7 +111,7 @@ struct Shared<'a> {
     log_end: AtomicU64,
     for_records: (Posts, u64),
     for_log: (Posts, u64),
-    /// Threads of the first role that go on.
+    /// Threads of the first role that still run.
     working: AtomicU32,
     stop: AtomicBool,
     until: Instant,
@@ -257,7 +257,7 @@ fn failed<'p>(doing: &'p str, path: &'p Path) -> impl Fn(std::io::Error) -> Erro
     move |cause| Error::os(cause, format!("{}: {doing}", path.display()))
 }
 
-/// Makes those that are to be there, and all folders; the bytes of all.
+/// Creates all folders, and the files that exist at the start. Returns the bytes of these files.
 fn make_files(options: &FilesOptions, set: &FileSet, observer: &dyn Observer) -> Result<u64> {
     let profile = &options.profile;
     let mut random = SmallRng::seed_from_u64(options.seed);
@@ -326,7 +326,7 @@ impl<'a> Thread<'a> {
         Ok(())
     }
 
-    /// Waits for a file that no thread uses.
+    /// Waits for a file that no thread uses; `None` if the run is over before.
     fn take(&mut self, is_there: bool) -> Option<u32> {
         loop {
             let taken = self.shared.set.take(is_there, &mut self.random);
@@ -337,7 +337,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Does it; false: the end came before.
+    /// Does one step; `false` if the run ended before.
     fn step(&mut self, op: FileOp) -> Result<bool> {
         let profile = &self.shared.options.profile;
         // What is waited for is not the file system's.

@@ -3,8 +3,8 @@
 //! - `text`: fio's versions 2 and 3, read; `blktrace`: the kernel's trace, read; `write`: version
 //!   3, written.
 //!
-//! Invariant: reading never panics. What is wrong with a log is an error that names the file, and
-//! the line or the byte.
+//! Invariant: reading never panics. A malformed log is an error that names the file, and the line
+//! or the byte.
 
 mod blktrace;
 mod text;
@@ -52,16 +52,16 @@ pub struct Entry {
 /// A log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Iolog {
-    /// Names of files; of a trace, `MAJOR:MINOR` of the devices.
+    /// Names of files, or `MAJOR:MINOR` of devices if the log is a trace.
     pub(crate) files: Vec<String>,
-    /// The names are numbers of devices.
+    /// The log is a trace: the names are numbers of devices.
     pub(crate) is_trace: bool,
     /// Requests, in the order of their times.
     pub(crate) entries: Vec<Entry>,
 }
 
 impl Iolog {
-    /// The number of a file, which is new if it was not named before.
+    /// Returns the number of a file, and adds the file if its name is new.
     fn file(&mut self, name: &str) -> u32 {
         let known = self.files.iter().position(|known| known == name);
         known.unwrap_or_else(|| {

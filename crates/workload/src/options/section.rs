@@ -1,4 +1,4 @@
-//! Options as they were given: in which section, where.
+//! Options as they were given, with their sections and places.
 
 use std::fmt;
 use std::path::Path;
@@ -47,8 +47,8 @@ pub struct Given {
 }
 
 impl Given {
-    /// Takes a name and its value; `None` for an option of fio's that is not supported but whose
-    /// value asks for nothing.
+    /// Returns the option of this name with its value; `None` for an unsupported option of fio with
+    /// a harmless value.
     ///
     /// # Errors
     /// `Invalid` for an unknown name, an option of fio's that is not supported, and an option
@@ -109,10 +109,10 @@ impl Refused {
     }
 }
 
-/// Most errors that are told at once.
+/// Most errors that are reported at once.
 const REFUSED_MAX: usize = 64;
 
-/// A job as it was written.
+/// A job's section as it was written.
 #[derive(Clone, Debug)]
 pub struct Section {
     /// The section's name, which is the job's.

@@ -1,6 +1,6 @@
-//! fio's options that are not supported, so that they are told from unknown words.
+//! The options of fio that are not supported, listed to distinguish them from unknown words.
 
-/// An option of fio's.
+/// An unsupported option of fio.
 #[derive(Debug)]
 pub struct Unsupported {
     /// The option's name in fio.
@@ -26,7 +26,7 @@ const fn instead(name: &'static str, instead: &'static str) -> Unsupported {
 const OFF: &[&str] = &["0"];
 const NONE: &[&str] = &["none", "0"];
 
-/// All of them.
+/// All unsupported options.
 pub static UNSUPPORTED: &[Unsupported] = &[
     // Jobs.
     only("nice", OFF),

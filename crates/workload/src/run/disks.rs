@@ -14,8 +14,8 @@ pub(super) struct Disks {
 }
 
 impl Disks {
-    /// Those under some files and devices; what has no disk of its own (memory, a network) has none
-    /// here.
+    /// Finds the disks under files and devices. Targets without a disk, such as memory or a
+    /// network, are left out.
     pub(super) fn under<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
         let mut folders: Vec<PathBuf> = paths.filter_map(folder).collect();
         folders.sort();
@@ -49,7 +49,8 @@ impl Disks {
     }
 }
 
-/// The kernel's folder of the disk under a path; a partition's is its disk's.
+/// Returns the kernel's folder of the disk under a path. That of a partition is the folder of its
+/// disk.
 fn folder(path: &Path) -> Option<PathBuf> {
     let metadata = std::fs::metadata(path).ok()?;
     let number = match metadata.file_type().is_block_device() {

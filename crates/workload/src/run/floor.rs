@@ -1,4 +1,4 @@
-//! Rates that a job must not fall below.
+//! Checks that a job does not fall below its lowest rates.
 
 use crate::job::{Direction, Job, Rate};
 use crate::report::DirectionReport;

@@ -1,5 +1,5 @@
-//! Files that are made and filled before anything is measured: a drive is asked only for what was
-//! written.
+//! Creates and fills files before the measurement, so that a drive is only asked for blocks that
+//! were written.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::observer::{Live, Observer};
 
 use super::offsets::generator;
 
-/// Makes a file that is not there; whether it did.
+/// Creates a file if it does not exist. Returns whether it was created.
 pub(super) fn make(
     path: &Path,
     bytes: u64,

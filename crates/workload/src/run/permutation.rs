@@ -1,6 +1,6 @@
 //! A pseudo-random permutation of `0..n` that needs no memory.
 //!
-//! Odd factors and right shifts are bijections of `0..2^b`; what falls outside of `0..n` is mapped
+//! Odd factors and right shifts are bijections of `0..2^b`. A result outside of `0..n` is mapped
 //! again until it falls inside, which takes fewer than two steps on average.
 
 /// A permutation of `0..n`.

@@ -12,8 +12,8 @@
 //! Invariants:
 //! - a request is made of whole chunks, each with a header of its own, so that writes may overlap
 //!   by chunks;
-//! - a run is named by its seed: what a job wrote, or with `verify_only` is to find, has its own
-//!   seed;
+//! - a seed identifies a run: blocks that a job wrote, or should find with `verify_only`, have the
+//!   job's seed;
 //! - a chunk is in flight at most once, so the last write submitted is the last one done.
 
 use md5::Md5;
@@ -47,7 +47,7 @@ pub(super) struct Chunks {
     in_flight: Vec<u64>,
     scratch: Vec<u8>,
     next_number: u32,
-    /// No other job writes to the region: what is read is the last write of this job.
+    /// No other job writes to the region, so that blocks have the last write of this job.
     alone: bool,
     /// All content was written by a run with this run's seed (`verify_only`).
     same_run: bool,
@@ -93,7 +93,7 @@ impl Chunks {
         self.range(offset_bytes, len_bytes).any(|at| self.in_flight[at / 64] >> (at % 64) & 1 == 1)
     }
 
-    /// Marks a range as in flight, or as no longer.
+    /// Marks a range as in flight, or no longer in flight.
     pub(super) fn set_busy(&mut self, offset_bytes: u64, len_bytes: u32, busy: bool) {
         for at in self.range(offset_bytes, len_bytes) {
             let bit = 1 << (at % 64);
@@ -128,7 +128,7 @@ impl Chunks {
         self.numbers[range].fill(self.next_number);
     }
 
-    /// Forgets what the chunks of a range hold: a trim takes it away.
+    /// Forgets the writes of a range that is trimmed.
     pub(super) fn forget(&mut self, offset_bytes: u64, len_bytes: u32) {
         let range = self.range(offset_bytes, len_bytes);
         self.numbers[range].fill(0);
@@ -171,7 +171,7 @@ impl Chunks {
             }
     }
 
-    /// The checksum of a chunk whose own field is zero, with zeroes behind it.
+    /// Returns the checksum of a chunk whose checksum field is zero, padded with zeroes.
     fn checksum(&self, chunk: &[u8]) -> [u8; SUM_BYTES_MAX] {
         use crc_fast::{CrcAlgorithm, checksum};
         let mut sum = [0; SUM_BYTES_MAX];
@@ -197,7 +197,7 @@ impl Chunks {
         sum
     }
 
-    /// Bytes of a chunk.
+    /// Returns the length of a chunk, bytes.
     pub(super) fn chunk_bytes(&self) -> usize {
         self.chunk_bytes as usize
     }
@@ -215,7 +215,7 @@ impl Chunks {
         Some(chunk)
     }
 
-    /// Ranges written by this job, in order, cut to `len_bytes_max`.
+    /// Returns the ranges written by this job, in order, each at most `len_bytes_max` long.
     pub(super) fn written(&self, len_bytes_max: u32) -> Vec<(u64, u32)> {
         let chunk = u64::from(self.chunk_bytes);
         let per_range = (len_bytes_max / self.chunk_bytes).max(1) as usize;
@@ -302,8 +302,8 @@ impl Chunks {
     }
 }
 
-/// Writes what a wrong chunk holds, and what it should hold, into files of the working directory,
-/// named as fio's.
+/// Writes the content of a wrong chunk and its expected content into files of the working
+/// directory, under fio's names.
 pub(super) fn dump(
     device: &str,
     offset: u64,

@@ -1,4 +1,4 @@
-//! From sections to jobs: defaults, clones, stages, groups, and what cannot be together.
+//! Converts sections to jobs: defaults, clones, stages, groups, and contradictions.
 
 mod cache;
 mod data;
@@ -329,8 +329,8 @@ fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Whether the writes of an atomic job are what devices take: of one power of two, at multiples of
-/// it, in one piece.
+/// Checks that the writes of an atomic job have a form that devices accept: one power of two long,
+/// at multiples of it, in one piece.
 fn check_atomic(reader: &Reader<'_>, job: &Job) -> Result<()> {
     if job.vector_len > 0 || job.mode.segments > 0 {
         let what = "an atomic write is in one piece, but the job hands over vectors";
@@ -402,7 +402,7 @@ fn note_ways(reader: &Reader<'_>, job: &Job) {
     }
 }
 
-/// Options as given, the last of each name, `name` first.
+/// Returns options as they were given: the last of each name, `name` first.
 fn options(given: &[Given], name: Option<&str>) -> Vec<(String, String)> {
     let mut options: Vec<_> =
         name.map(|name| ("name".to_owned(), name.to_owned())).into_iter().collect();
@@ -418,7 +418,7 @@ fn options(given: &[Given], name: Option<&str>) -> Vec<(String, String)> {
     options
 }
 
-/// The files of a job that the run will make.
+/// Returns the files of a job that the run will create.
 fn made(job: &Job) -> impl Iterator<Item = PathBuf> {
     job.targets.iter().filter(|target| target.create_bytes.is_some()).filter_map(|target| {
         match &target.spec {
@@ -428,7 +428,7 @@ fn made(job: &Job) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// A file that several jobs use is made as large as the one that needs most of it.
+/// Makes a file that several jobs use as large as the job needs that uses most of it.
 fn share_files(jobs: &mut [Job]) {
     let mut largest: BTreeMap<PathBuf, u64> = BTreeMap::new();
     for target in jobs.iter().flat_map(|job| &job.targets) {

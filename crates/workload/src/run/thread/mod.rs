@@ -48,9 +48,9 @@ use replaying::Replaying;
 
 pub(super) use messages::{Messages, produce};
 
-/// A sleep may end so much late: what is left is spent looking at the clock.
+/// Time by which a sleep may end late. The rest of a wait is spent polling the clock.
 const SLEEP_SLACK_NS: u64 = 80_000;
-/// How often a thread that waits for its time looks whether it should stop.
+/// Interval at which a waiting thread checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// Error numbers of Linux, from errno.h.
 const EIO: i32 = 5;
@@ -177,8 +177,8 @@ impl Common<'_> {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// Comes nearer to a moment: sleeps while it is far, looks at the clock once it is near. May
-    /// come back early.
+    /// Waits towards a moment: sleeps while it is far, polls the clock once it is near. May return
+    /// early.
     fn sleep_towards(&self, due_ns: u64) {
         let left_ns = due_ns.saturating_sub(self.now_ns());
         if left_ns > SLEEP_SLACK_NS {
@@ -195,14 +195,15 @@ pub(super) struct Thread<'a> {
     common: &'a Common<'a>,
     shown: &'a Shown,
     // Before the buffers, which they may hold.
-    /// One a target.
+    /// One channel for each target.
     channels: ChannelGroup,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Taken by channels, not yet handed over.
+    /// Tags of requests that channels have taken and not yet submitted.
     pending: Vec<u32>,
     completions: Vec<Completion>,
-    /// `completions` holds what is left of a longer list, the first to come at its end.
+    /// Whether `completions` has the rest of a longer list in reverse order: the next one is at its
+    /// end.
     reversed: bool,
     in_flight: u32,
     offsets: Vec<Offsets>,
@@ -217,7 +218,7 @@ pub(super) struct Thread<'a> {
     /// Ranges that were trimmed and are to be written: target, offset, length.
     trimmed: VecDeque<(u32, u64, u32)>,
     target_next: u32,
-    /// Bytes to go on the target of `TargetOrder::Sequential`.
+    /// Bytes left on the current target of `TargetOrder::Sequential`.
     target_left: u64,
     bytes_left: u64,
     ios_left: u64,
@@ -236,7 +237,7 @@ pub(super) struct Thread<'a> {
     backlog: VecDeque<(u32, u64, u32)>,
     read_back_now: usize,
     writes_since_flush: u32,
-    /// A target whose turn to be flushed it is.
+    /// The target to flush next.
     flush_due: Option<u32>,
     since_pause: u32,
     pause_until_ns: u64,
@@ -479,7 +480,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Forgets what was counted so far, and counts from now on.
+    /// Discards all counts, and counts from now on.
     fn begin_measuring(&mut self, now_ns: u64) -> Counters {
         self.record.begin(now_ns);
         self.statistics_before = self.channels.statistics();
@@ -494,8 +495,8 @@ impl<'a> Thread<'a> {
             && self.flush_due.is_none())
     }
 
-    /// Fills the queue, until `until_ns` at most, waits for what completes, takes it; the time
-    /// then.
+    /// Fills the queue (until `until_ns` at most), waits for completions and settles them. Returns
+    /// the time at the end.
     #[inline]
     fn turn(&mut self, mut now: u64, over: bool, until_ns: u64) -> u64 {
         let barrier = matches!(self.job.form, Form::Barrier | Form::Stress);
@@ -676,7 +677,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Counts an error that the job bears.
+    /// Counts an error that does not end the job.
     fn pass(&mut self, errno: i32, what: String) {
         self.passed.count += 1;
         self.passed.first.get_or_insert(JobError { errno, what });
@@ -706,14 +707,14 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// As good as for ever.
+/// A time that stands for "forever".
 const LONG: Duration = Duration::from_secs(3600);
 
 pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4)
 }
 
-/// Bytes that a job moves in all.
+/// Returns the total bytes that a job moves.
 fn budget(job: &Job, targets: &[Opened]) -> u64 {
     if job.time_based || job.replay.is_some() {
         return u64::MAX;
