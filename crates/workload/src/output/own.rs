@@ -52,7 +52,7 @@ pub(super) fn job(entry: &Entry<'_>) -> Object {
         .with("series", all.series.iter().map(sample).collect::<Vec<_>>())
 }
 
-/// Jobs of the entry that do the same.
+/// Returns the object for jobs of the entry that do the same work.
 fn member(kind: &Kind<'_>) -> Object {
     let names: Vec<serde_json::Value> = kind.names.iter().map(|name| (*name).into()).collect();
     Object::new()
@@ -101,8 +101,8 @@ fn cost(entry: &Entry<'_>) -> Object {
         .with("cycles_per_byte", per_byte(cpu.cycles))
 }
 
-/// Percentiles of slat and lat, which fio leaves out unless asked. Of an open loop, lat is the one
-/// that counts.
+/// Returns percentiles of slat and lat, which fio leaves out unless asked. In an open loop, lat is
+/// the relevant latency.
 fn other_percentiles(entry: &Entry<'_>, at: Direction) -> Object {
     let did = entry.all.direction(at);
     let of = |latencies: &crate::Latencies| {
