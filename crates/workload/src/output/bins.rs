@@ -50,7 +50,7 @@ fn recorded(latencies: &Latencies) -> impl Iterator<Item = (u64, u64)> + '_ {
 /// microseconds end at 1000.
 const BOUNDS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
-/// How latencies spread over fio's classes, percent of `total` requests.
+/// Numbers of requests in fio's classes of latency.
 #[derive(Default)]
 pub(super) struct Classes {
     ns: [u64; 10],

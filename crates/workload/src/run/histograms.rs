@@ -1,4 +1,4 @@
-//! Histograms of latencies over time: what fio's `write_hist_log` keeps.
+//! Histograms of latencies over time, as in fio's `write_hist_log`.
 //!
 //! Invariant: a request is in one interval, and intervals end on multiples of their length from the
 //! begin of measuring.
@@ -44,7 +44,7 @@ impl Histograms {
         Self { every_ns, begin_ns, end_ns, counts, last_bytes: [0; 3], done: Vec::new() }
     }
 
-    /// Begins anew.
+    /// Returns empty histograms that begin at `begin_ns`.
     pub(crate) fn again(&self, begin_ns: u64) -> Self {
         Self::new(Duration::from_nanos(self.every_ns), begin_ns)
     }

@@ -1,4 +1,4 @@
-//! One job's thread: requests down, completions up, figures kept.
+//! The thread of one job, which submits requests, takes completions and measures them.
 //!
 //! Invariants:
 //! - a tag is either free or names one request in flight (or held back), whose stamps and buffer
@@ -104,7 +104,7 @@ struct Candidate {
     target: u32,
     offset_bytes: u64,
     len_bytes: u32,
-    /// When it is meant to start; 0: now.
+    /// The planned start; 0: now.
     due_ns: u64,
     /// The request reads a written block back for verification.
     reads_back: bool,
@@ -371,7 +371,7 @@ impl<'a> Thread<'a> {
         self.chunks
     }
 
-    /// The same thread, which knows what it is to find.
+    /// Returns the thread with the expected state of all chunks.
     pub(super) fn knowing(mut self, chunks: Vec<Chunks>) -> Self {
         self.chunks = chunks;
         self
@@ -688,7 +688,7 @@ impl<'a> Thread<'a> {
         self.fail(ETIMEDOUT, what.to_owned());
     }
 
-    /// Ends the job; the first error is the one that counts.
+    /// Ends the job with an error. Only the first error is kept.
     fn fail(&mut self, errno: i32, what: String) {
         self.error.get_or_insert(JobError { errno, what });
     }
@@ -723,7 +723,7 @@ fn budget(job: &Job, targets: &[Opened]) -> u64 {
     job.io_size.unwrap_or(all).saturating_mul(u64::from(job.loops.max(1)))
 }
 
-/// The log that the job's requests are written to.
+/// Creates the log to which the job's requests are written.
 fn writer(job: &Job, targets: &[Opened], common: &Common<'_>) -> Result<Option<Writer>> {
     let Some(path) = &job.write_iolog else { return Ok(None) };
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
