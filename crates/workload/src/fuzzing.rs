@@ -1,4 +1,5 @@
-//! Doors for fuzzing: what reads text that any program may have written. No part of the interface.
+//! Entry points for fuzzing the parsers of text that any program may have written. Not part of the
+//! public interface.
 
 use std::io;
 use std::path::Path;

@@ -1,8 +1,7 @@
 //! A job: one thread's work on its devices, every option settled.
 //!
-//! Command line and job files are read into these; nothing here knows of the words people used,
-//! except
-//! [`Job::options`], which repeats them for reports.
+//! The command line and job files are parsed into [`Job`]s. Nothing in this module knows the option
+//! names that people used, except [`Job::options`], which repeats them for reports.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,22 +13,22 @@ use qpair_kernel::Mode;
 
 use crate::iolog::Entry;
 
-/// What moves: the index into all that is kept for reads, writes and trims apart.
+/// The direction of a request, and the index into arrays that keep reads, writes and trims apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// From the device.
+    /// Data moves from the device.
     Read,
-    /// To the device.
+    /// Data moves to the device.
     Write,
-    /// Nothing: the device is told that a range is no longer needed.
+    /// No data moves: the device learns that a range is no longer needed.
     Trim,
 }
 
 impl Direction {
-    /// All of them, in the order of their indices.
+    /// All directions, in the order of their indices.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Trim];
 
-    /// Its name, as fio's reports have it.
+    /// Returns the name that fio's reports use: `read`, `write` or `trim`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,7 +39,7 @@ impl Direction {
     }
 }
 
-/// Which of them a job does.
+/// The kinds of request that a job makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verbs {
     /// Reads only.
@@ -51,110 +50,113 @@ pub enum Verbs {
     Trim,
     /// Each block is trimmed, and written once its trim has completed.
     TrimWrite,
-    /// Reads and writes, so many of 100 being reads.
+    /// A mix of reads and writes.
     Mixed {
-        /// Reads of 100.
+        /// Percentage of reads among the requests.
         read_percent: u8,
     },
 }
 
-/// In which order offsets come.
+/// The order of a job's offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// One after the other; from the start again at the end.
+    /// Offsets follow each other, and begin again at the end of the region.
     Sequential,
-    /// By [`Distribution`].
+    /// Offsets are drawn from a [`Distribution`].
     Random,
 }
 
-/// How likely the blocks of a region are.
+/// The distribution of random requests over the blocks of a region.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
-    /// All alike.
+    /// All blocks are equally likely.
     Uniform,
-    /// Zipf's, with exponent theta (not 1).
+    /// Zipf's distribution, with an exponent other than 1.
     Zipf {
         /// Exponent.
         theta: f64,
     },
-    /// Pareto's, with power h, 0 < h < 1.
+    /// Pareto's distribution, as fio defines it.
     Pareto {
-        /// Power.
+        /// The power, above 0 and below 1.
         h: f64,
     },
-    /// Around the middle, with a deviation in percent of the region.
+    /// A normal distribution around the middle of the region.
     Normal {
-        /// Deviation, percent.
+        /// The standard deviation, in percent of the region.
         deviation_percent: f64,
     },
-    /// By zones, one behind the other; within a zone all blocks are alike.
+    /// Zones that follow each other; within a zone all blocks are equally likely.
     Zoned(Vec<Zone>),
 }
 
-/// A part of a region, and how many requests go there.
+/// A part of a region, and its share of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone {
-    /// Requests of 100.
+    /// Percentage of the requests that go to the zone.
     pub access_percent: u8,
-    /// Its length.
+    /// Length of the zone, in bytes or in percent of the region.
     pub size: Extent,
 }
 
-/// Where sequential requests go, if not right behind the one before.
+/// Deviations from plain sequential or random order: gaps, and runs of requests between random
+/// places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
-    /// Bytes that are passed over after each sequential request; below zero: backwards, counted
-    /// from its end.
+    /// Bytes to skip after each sequential request. A negative number goes backwards, counted from
+    /// the end of the request.
     pub skip_bytes: i64,
-    /// In random order: only the first of so many requests goes to a random place; 0 is as 1.
+    /// In random order, only the first of this many requests goes to a random place. 0 means 1.
     pub random_every: u32,
-    /// The others repeat the place of the one before instead of going on behind it.
+    /// The requests between two random places repeat the place of the one before instead of
+    /// following it.
     pub repeat: bool,
 }
 
-/// A job stays in one part of a region until it has moved enough there, and goes on to a later one.
+/// Parts of a region that a job uses one after the other, moving a number of bytes in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stride {
-    /// Bytes that are moved before it goes on.
+    /// Bytes to move in a part before the job continues with the next one.
     pub move_bytes: u64,
     /// Length of a part.
     pub part_bytes: u64,
-    /// Bytes that are passed over between two parts.
+    /// Bytes to skip between two parts.
     pub skip_bytes: u64,
 }
 
-/// Jobs that share their requests out by weight.
+/// A job's share in a flow: a set of jobs whose numbers of requests are in proportion to their
+/// weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowShare {
     /// Weight of the job among those of its flow.
     pub weight: u32,
-    /// Which flow.
+    /// Number of the flow.
     pub flow: u32,
-    /// Pause before it looks again whether it is its turn.
+    /// Pause before the job checks again whether it may submit a request.
     pub pause: Duration,
 }
 
-/// A latency that a job searches the depth of.
+/// A latency for which a job searches the largest depth that keeps it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatencyGoal {
-    /// The longest.
+    /// The longest latency allowed.
     pub latency: Duration,
-    /// How long each depth is tried.
+    /// Time for which each depth is tried.
     pub window: Duration,
-    /// Percent of the requests that must be as fast.
+    /// Percentage of the requests that must have at most this latency.
     pub percent: f64,
-    /// The search goes on when a depth is found.
+    /// The search continues until the job's time is over, even when a depth is found.
     pub goes_on: bool,
 }
 
-/// Requests that a job repeats from a log, in place of its own.
+/// Requests that a job replays from a log instead of making its own.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Replay {
     /// The log's name.
     pub log: PathBuf,
-    /// Its requests; their files are [`Job::targets`].
+    /// The log's requests. Each refers to its file by an index into [`Job::targets`].
     pub entries: Arc<[Entry]>,
-    /// Requests keep the log's times; else each goes as soon as there is room.
+    /// Requests are submitted at the log's times; otherwise, each as soon as there is room.
     pub is_paced: bool,
 }
 
@@ -172,11 +174,11 @@ impl fmt::Debug for Replay {
 /// A log of histograms over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramLog {
-    /// The begin of the file's name.
+    /// Prefix of the file's name.
     pub prefix: PathBuf,
     /// Length of an interval.
     pub every: Duration,
-    /// Buckets are joined by 2 to this power.
+    /// Log2 of the number of neighbouring buckets that are joined into one.
     pub coarseness: u32,
 }
 
@@ -203,7 +205,7 @@ pub enum Steadiness {
 pub struct SteadyGoal {
     /// The throughput that is judged.
     pub of: SteadyOf,
-    /// How it is judged.
+    /// The measure of its steadiness.
     pub by: Steadiness,
     /// The measure must be below this: percent of the mean, or requests or bytes a second.
     pub limit: f64,
@@ -230,41 +232,41 @@ impl SteadyGoal {
     }
 }
 
-/// Which jobs end when one ends.
+/// The jobs that end when one job ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndsWith {
-    /// Those of its group.
+    /// The jobs of its group.
     Group,
-    /// All of its stage; the next stage begins.
+    /// All jobs of its stage; the next stage begins.
     Stage,
-    /// All, also those that have not begun.
+    /// All jobs, including those that have not begun.
     All,
 }
 
 /// Errors that do not end a job, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tolerance {
-    /// Of reads.
+    /// Errors of reads.
     pub read: Vec<i32>,
-    /// Of writes, trims and flushes.
+    /// Errors of writes, trims and flushes.
     pub write: Vec<i32>,
-    /// A block that is wrong does not end the job, even where verification would.
+    /// A block that fails verification does not end the job, even with [`Verify::fatal`].
     pub wrong_blocks: bool,
 }
 
 /// Sizes of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockSizes {
-    /// All of this many bytes.
+    /// All requests have this many bytes.
     Fixed(u32),
-    /// From the first to the second, bytes, in multiples of the first.
+    /// Sizes are between the two numbers of bytes, in multiples of the first.
     Range(u32, u32),
-    /// Bytes, and how many of 100 have them.
+    /// Sizes in bytes, each with the percentage of the requests that have it.
     Split(Vec<(u32, u8)>),
 }
 
 impl BlockSizes {
-    /// The smallest, bytes: what offsets are multiples of.
+    /// Returns the smallest size in bytes. Offsets are multiples of it.
     #[must_use]
     pub fn min(&self) -> u32 {
         match self {
@@ -273,7 +275,7 @@ impl BlockSizes {
         }
     }
 
-    /// The largest, bytes.
+    /// Returns the largest size in bytes.
     #[must_use]
     pub fn max(&self) -> u32 {
         match self {
@@ -283,7 +285,7 @@ impl BlockSizes {
     }
 }
 
-/// An amount that may be relative to what is there.
+/// An amount of bytes, absolute or relative to a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Bytes.
@@ -295,36 +297,36 @@ pub enum Extent {
 /// A device that a job works on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// Its name.
+    /// The device or file, as the user named it.
     pub spec: DeviceSpec,
-    /// If it is a file that is not there: make it, of this many bytes, filled where it will be
-    /// read. `None`: it must be there.
+    /// Size of the file to create if it does not exist, in bytes; it is filled where it will be
+    /// read. `None`: the file must exist.
     pub create_bytes: Option<u64>,
-    /// Make it without space of its own and without content: it gets both as it is written.
+    /// Creates the file sparse: it gets space and content only as it is written.
     pub sparse: bool,
 }
 
-/// Which target the next request goes to.
+/// The order in which a job's requests visit its targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetOrder {
-    /// In turns.
+    /// The targets take turns.
     RoundRobin,
-    /// At random.
+    /// Each request goes to a random target.
     Random,
-    /// One after the other is finished.
+    /// A target is used until it is finished, then the next one.
     Sequential,
 }
 
-/// When requests of a limited rate start.
+/// The start times of requests whose rate is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateProcess {
-    /// At equal distances.
+    /// Requests start at equal intervals.
     Linear,
-    /// As independent arrivals come: distances are exponentially distributed.
+    /// Requests start like independent arrivals: intervals are exponentially distributed.
     Poisson,
 }
 
-/// A limit on what one direction does.
+/// A limit on the rate of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     /// Requests a second; 0: no limit.
@@ -333,24 +335,24 @@ pub struct Rate {
     pub bytes_per_s: u64,
 }
 
-/// How requests are handed out.
+/// The way in which a job submits its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The queue is kept full: what completes is replaced. fio's way.
+    /// The queue is kept full: each completed request is replaced, as in fio.
     Full,
-    /// All of the depth is submitted, all of it is waited for, and so on: S4's *normal*.
+    /// As many requests as the depth are submitted, then all are waited for: S4's *normal*.
     Barrier,
     /// As [`Form::Barrier`], reported second by second: S4's *stress*.
     Stress,
-    /// A thread of its own hands requests to this one, with at least this long between two: S4's
-    /// *msg*.
+    /// A separate thread passes requests to the job's thread, with a minimum interval between two:
+    /// S4's *msg*.
     Messages {
         /// Shortest time between two requests.
         interval: Duration,
     },
 }
 
-/// What written blocks hold so that a read can tell them.
+/// The content of written blocks, by which a read verifies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerifyMethod {
     /// Header with offset, seed and sequence, and CRC-32C over header and data.
@@ -386,28 +388,29 @@ pub enum VerifyMethod {
 /// Verification.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verify {
-    /// What blocks hold.
+    /// The content of written blocks.
     pub method: VerifyMethod,
     /// Bytes of [`VerifyMethod::Pattern`], repeated.
     pub pattern: Vec<u8>,
-    /// Bytes that each carry a header of their own; 0: the whole request.
+    /// Length of a chunk with its own header, in bytes; 0: the whole request is one chunk.
     pub interval_bytes: u32,
-    /// After a writing job: read all that was written and check it.
+    /// Reads and checks everything that was written, at the end of a job that writes.
     pub after: bool,
-    /// Do not write: only check what an earlier run of the same job wrote.
+    /// Writes nothing, and only checks what an earlier run of the same job wrote.
     pub only: bool,
-    /// Stop at the first block that is wrong.
+    /// Stops at the first wrong block.
     pub fatal: bool,
-    /// While writing: after so many written requests, read them and check them; 0: not before the
-    /// end.
+    /// Number of written requests after which they are read and checked, while the job continues to
+    /// write; 0: nothing is checked before the end.
     pub backlog: u32,
-    /// How many of them are read at a time; 0: all.
+    /// Requests of the backlog that are read back at a time; 0: all.
     pub backlog_batch: u32,
-    /// Write what a wrong block held, and what it should hold, to files in the working directory.
+    /// Writes the content of each wrong block and its expected content to files in the working
+    /// directory.
     pub dump: bool,
 }
 
-/// What buffers that are written hold, where nothing is verified.
+/// The content of written buffers where nothing is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Random bytes, made once, with a mark in each 512 of them that no other write has.
@@ -420,33 +423,33 @@ pub enum Content {
     Zeroes,
     /// A repeated pattern.
     Pattern(Vec<u8>),
-    /// As compressible, and as often repeated, as asked for.
+    /// Bytes with a given compressibility and duplication.
     Shaped(Shape),
 }
 
-/// How compressible written blocks are, and how many of them repeat.
+/// The compressibility and duplication of written blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The part of each chunk that is fixed, percent; it stands behind random bytes.
+    /// Percentage of each chunk that is fixed. The fixed part follows random bytes.
     pub compress_percent: u8,
     /// Length of a chunk; 0: all of the request.
     pub chunk_bytes: u32,
     /// Bytes of the fixed part, repeated.
     pub fixed: Vec<u8>,
-    /// Writes of 100 that have the content of the write before.
+    /// Percentage of the writes that repeat the content of the previous write.
     pub dedupe_percent: u8,
 }
 
-/// How processors are shared out among the clones of a job.
+/// The way in which clones of a job share its processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuPolicy {
-    /// Each may use all of them.
+    /// Each clone may run on all of them.
     Shared,
-    /// Each has one of its own.
+    /// Each clone runs on one processor of its own.
     Split,
 }
 
-/// Which latencies are kept.
+/// The latencies that are measured and reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
     /// Start to submission.
@@ -462,36 +465,37 @@ pub struct Measured {
 pub struct Job {
     /// Name.
     pub name: String,
-    /// What its author says of it.
+    /// A description for people, given by the job's author.
     pub description: Option<String>,
-    /// The options that were given to it, names as fio has them.
+    /// The options given to this job, under fio's names.
     pub options: Vec<(String, String)>,
-    /// Those that were given to all jobs before it.
+    /// The options given to all jobs before this one, under fio's names.
     pub options_of_all: Vec<(String, String)>,
     /// Jobs of a stage run together; a stage begins when the one before is over.
     pub stage: u32,
     /// Jobs of a group are reported together where [`Job::group_reporting`] says so.
     pub group: u32,
-    /// Report the group as one.
+    /// Reports the group as one entry.
     pub group_reporting: bool,
-    /// Which of the clones of one section it is, from 0.
+    /// Number of this job among the clones of its section, from 0.
     pub clone: u32,
 
     /// Devices.
     pub targets: Vec<Target>,
     /// Their order.
     pub target_order: TargetOrder,
-    /// Interface and switches.
+    /// Kernel interface and its settings.
     pub mode: Mode,
     /// The interface as the user called it: `io_uring`, `psync`.
     pub engine: String,
-    /// Around the page cache.
+    /// Bypasses the page cache.
     pub direct: bool,
-    /// Refuse to write, whatever the rest says.
+    /// Rejects the job if its other settings make it write.
     pub read_only: bool,
-    /// Write also to what holds a file system or is in use by others.
+    /// Writes even to a device that holds a file system or is in use by others.
     pub force: bool,
-    /// Drop what the page cache holds of the device before the run. Only where it is not direct.
+    /// Drops the device's pages from the page cache before the run. Only used without
+    /// [`Job::direct`].
     pub invalidate: bool,
 
     /// Reads, writes, trims.
@@ -500,92 +504,93 @@ pub struct Job {
     pub order: Order,
     /// Sizes of requests, by [`Direction`].
     pub block_sizes: [BlockSizes; 3],
-    /// Equal pieces of a request, handed to the kernel as a vector; 0: plain. A request is so many
-    /// times its block size.
+    /// Number of equal pieces of a request, submitted as one vector; 0: requests are not vectored.
+    /// A request has this many times its block size.
     pub vector_len: u16,
-    /// How likely blocks are.
+    /// Distribution of random requests.
     pub distribution: Distribution,
-    /// Random order visits every block once before any again.
+    /// In random order, every block is visited once before any block is visited again.
     pub random_map: bool,
-    /// Random offsets are multiples of so many bytes; 0: of the smallest block.
+    /// Alignment of random offsets in bytes; 0: the smallest block size.
     pub align_bytes: u32,
-    /// Where sequential requests go.
+    /// Gaps and runs in the order of requests.
     pub steps: Steps,
-    /// Parts of the region, one after the other.
+    /// Parts of the region to use one after the other; `None`: the whole region at once.
     pub stride: Option<Stride>,
-    /// Seed of all that is random.
+    /// Seed of all random choices.
     pub seed: u64,
     /// First byte of each target that is used.
     pub offset: Extent,
     /// Bytes of each target that are used from there; `None`: all.
     pub size: Option<Extent>,
-    /// Bytes to move in all; `None`: [`Job::size`] of every target, once.
+    /// Total bytes to move; `None`: [`Job::size`] of every target, once.
     pub io_size: Option<u64>,
-    /// Requests to make in all; `None`: as many as there are bytes for.
+    /// Total requests to make; `None`: no limit but the bytes.
     pub number_ios: Option<u64>,
-    /// That there is no space left ends the job, and is no error.
+    /// Running out of space ends the job without an error (fio's `fill_device`).
     pub until_full: bool,
-    /// Times to do all of it.
+    /// Number of times to repeat the whole job.
     pub loops: u32,
 
-    /// Stop after this long.
+    /// Time after which the job stops.
     pub runtime: Option<Duration>,
-    /// Begin again until [`Job::runtime`] is over.
+    /// Repeats the job until [`Job::runtime`] is over.
     pub time_based: bool,
-    /// Run so long before anything counts.
+    /// Time to run before the measurement begins.
     pub ramp: Duration,
-    /// Wait so long before beginning.
+    /// Time to wait before the job begins.
     pub start_delay: Duration,
-    /// Wait for all jobs of this name before that.
+    /// Waits for all earlier jobs of this name before [`Job::start_delay`] begins.
     pub wait_for: Option<String>,
-    /// Its end is the end of others.
+    /// Jobs that end when this job ends; `None`: no others.
     pub ends: Option<EndsWith>,
-    /// An error that ends it ends all jobs.
+    /// An error that ends this job ends all jobs.
     pub error_ends_all: bool,
-    /// Errors that do not end it.
+    /// Errors that do not end the job.
     pub tolerance: Tolerance,
-    /// Limits, by [`Direction`].
+    /// Rate limits, by [`Direction`].
     pub rate: [Rate; 3],
-    /// The least of each, by [`Direction`]: a job that does less for [`Job::rate_cycle`] fails.
+    /// The lowest rates, by [`Direction`]: a job that does less for [`Job::rate_cycle`] fails.
     pub rate_min: [Rate; 3],
-    /// See [`Job::rate_min`].
+    /// Length of the intervals over which [`Job::rate_min`] is checked.
     pub rate_cycle: Duration,
-    /// Its share among other jobs.
+    /// Share of requests among the jobs of a flow.
     pub flow: Option<FlowShare>,
-    /// When requests of a limited rate start. Latency counts from there, however late they are
-    /// sent.
+    /// The start times of requests whose rate is limited. Latency counts from the start time,
+    /// however late a request is submitted.
     pub rate_process: RateProcess,
     /// Pause after [`Job::think_time_blocks`] requests.
     pub think_time: Duration,
-    /// See [`Job::think_time`].
+    /// Number of requests between two pauses of [`Job::think_time`].
     pub think_time_blocks: u32,
     /// The part of the pause that is spent computing.
     pub think_time_spin: Duration,
 
     /// Requests in flight.
     pub depth: u32,
-    /// Requests handed to the kernel at once.
+    /// Most requests that are submitted in one call.
     pub batch_submit: u32,
-    /// Completions waited for at once.
+    /// Fewest completions to wait for at once.
     pub batch_complete_min: u32,
-    /// Completions taken at once; 0: all that are there.
+    /// Most completions to take at once; 0: all that are available.
     pub batch_complete_max: u32,
-    /// Buffers are in huge pages that were reserved (`vm.nr_hugepages`), or the job does not begin.
+    /// Buffers are in reserved huge pages (`vm.nr_hugepages`). If there are too few, the job does
+    /// not begin.
     pub huge_pages: bool,
-    /// The depth is searched, up to [`Job::depth`], at which requests are fast enough.
+    /// Searches for the largest depth, up to [`Job::depth`], at which requests are fast enough.
     pub latency_target: Option<LatencyGoal>,
-    /// A steady throughput ends the job.
+    /// A steady state of the throughput that ends the job.
     pub steady: Option<SteadyGoal>,
-    /// Requests of a log, in place of what the job's pattern says.
+    /// Requests to replay from a log, instead of those of the job's pattern.
     pub replay: Option<Replay>,
     /// A log to write the requests to.
     pub write_iolog: Option<PathBuf>,
-    /// How requests are handed out.
+    /// The way in which requests are submitted.
     pub form: Form,
 
-    /// Flush after so many writes; 0: never.
+    /// Number of writes after which the job flushes; 0: never.
     pub flush_blocks: u32,
-    /// Flush at the end.
+    /// Flushes at the end of the job.
     pub flush_at_end: bool,
     /// Every write is durable when it completes (FUA, O_DSYNC).
     pub force_unit_access: bool,
@@ -593,12 +598,12 @@ pub struct Job {
     pub atomic: bool,
     /// Verification.
     pub verify: Option<Verify>,
-    /// What is written.
+    /// Content of written buffers, where nothing is verified.
     pub content: Content,
 
-    /// Processors it may run on; empty: all.
+    /// Processors that the job may run on; empty: all.
     pub cpus: Vec<usize>,
-    /// How clones share them.
+    /// How clones share [`Job::cpus`].
     pub cpu_policy: CpuPolicy,
     /// Latencies to keep.
     pub measured: Measured,
@@ -609,14 +614,14 @@ pub struct Job {
     /// Files to write the time series to, by kind (`bw`, `iops`, `lat`): fio's `write_bw_log` and
     /// its kin, the prefix.
     pub logs: Vec<(String, PathBuf)>,
-    /// Their lines have a column for offsets, which is 0.
+    /// The lines of [`Job::logs`] have a column for offsets, which is always 0.
     pub log_offset: bool,
-    /// Histograms of `clat` over time are written.
+    /// A log of histograms of `clat` over time.
     pub histogram_log: Option<HistogramLog>,
 }
 
 impl Job {
-    /// 4 KiB random reads, one at a time, of one device, until all of it was read once.
+    /// Returns a job of 4 KiB random reads at depth 1 that reads all of one device once.
     #[must_use]
     pub fn new(name: impl Into<String>, spec: DeviceSpec, mode: Mode) -> Self {
         Self {
@@ -695,14 +700,14 @@ impl Job {
         }
     }
 
-    /// The value of an option as it was given, to it or to all jobs before it.
+    /// Returns the value of an option as it was given to this job, or else to all jobs before it.
     #[must_use]
     pub fn option(&self, name: &str) -> Option<&str> {
         let mut given = self.options.iter().rev().chain(self.options_of_all.iter().rev());
         given.find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether it writes or trims.
+    /// Whether the job writes or trims. A job that only verifies does not.
     #[must_use]
     pub fn writes(&self) -> bool {
         self.verbs != Verbs::Read && !self.verify.as_ref().is_some_and(|verify| verify.only)

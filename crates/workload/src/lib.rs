@@ -1,13 +1,13 @@
-//! Workloads over block devices, measured.
+//! Runs and measures workloads over block devices, as fio does.
 //!
-//! - [`Job`]: one thread's work, every option settled: what fio calls a job.
-//! - [`options`], [`jobfile`]: fio's words, from the command line and from job files, become jobs.
+//! - [`Job`]: the work of one thread, with every option settled, as in fio.
+//! - [`options`], [`jobfile`]: convert fio's options, on the command line and in job files, to jobs.
 //! - [`run`]: runs jobs.
-//! - [`peak()`]: the stripped loop.
-//! - [`RunReport`]: what the jobs of a run found: latencies, throughput over time, and what each
-//!   I/O cost.
+//! - [`peak()`]: measures peak throughput in a loop without clocks and histograms.
+//! - [`RunReport`]: the results of a run: latencies, throughput over time, and the cost of each
+//!   request.
 //! - [`Observer`]: watches a run, and may stop it.
-//! - [`output`]: what was found, as text and files.
+//! - [`output`]: writes results as text and files.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

@@ -1,23 +1,23 @@
-//! The observer: it watches a run, and may stop it.
+//! Observers, which watch a run and may stop it.
 
 use std::time::Duration;
 
 use crate::report::RunReport;
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
-    /// What is going on: "laying out FILE", "ramp", "running", "verifying".
+    /// The current phase: "laying out FILE", "ramp", "running" or "verifying".
     pub phase: String,
     /// Stage, from 0, and how many there are.
     pub stage: (u32, u32),
     /// Jobs that run.
     pub jobs: u32,
-    /// Since the phase began.
+    /// Time since the phase began.
     pub elapsed: Duration,
     /// How long the phase will take, if that is known.
     pub total: Option<Duration>,
-    /// How far it is, 0 to 1, if that is known.
+    /// The part of the phase that is done, 0 to 1, if that is known.
     pub fraction: Option<f64>,
     /// Requests a second since the last tick, by [`crate::Direction`].
     pub ios_per_s: [f64; 3],
@@ -25,36 +25,36 @@ pub struct Live {
     pub bytes_per_s: [f64; 3],
 }
 
-/// Told a few times a second how a run goes; asked whether it should stop.
+/// Receives the progress of a run a few times a second, and decides whether the run should stop.
 pub trait Observer: Sync {
-    /// How far the run is.
+    /// Called a few times a second with the progress of the run.
     fn tick(&self, live: &Live);
 
-    /// Something people should know now.
+    /// Called with a note that people should read now.
     fn note(&self, text: &str) {
         let _ = text;
     }
 
-    /// How often [`Observer::status`] is to be told; `None` or zero: never. Asked once, before the
-    /// first job begins.
+    /// Returns how often [`Observer::status`] is called; `None` or zero: never. Called once, before
+    /// the first job begins.
     fn status_every(&self) -> Option<Duration> {
         None
     }
 
-    /// What was found so far: [`RunReport::so_far`](crate::RunReport::so_far) says how long the run
-    /// goes on. Jobs that have not begun are missing; of a job whose device has stalled, this is
-    /// its last known state.
+    /// Called with the results so far; [`RunReport::so_far`](crate::RunReport::so_far) is the time
+    /// since the run began. Jobs that have not begun are missing. For a job whose device has
+    /// stalled, the report has the last known state.
     fn status(&self, report: &RunReport) {
         let _ = report;
     }
 
-    /// Whether the run should stop; what was measured until then is reported.
+    /// Whether the run should stop. The report then has the results up to that point.
     fn stop(&self) -> bool {
         false
     }
 }
 
-/// Watches nothing.
+/// An observer that ignores everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 

@@ -1,8 +1,7 @@
-//! The stripped loop: requests as fast as one thread can make them, with no clock and no histogram
-//! in it.
+//! Peak throughput: requests as fast as each thread can make them, without clocks and histograms.
 //!
-//! On a device it is the most that the interface can do with so many cores; on `null:` it is what
-//! our own layers cost.
+//! On a device, the result is the most that the interface can do with this many cores. On `null:`,
+//! the result is the cost of qpair's own layers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,37 +20,37 @@ use crate::observer::{Live, Observer};
 use crate::run::cpu::{Counters, Usage};
 use crate::run::offsets::generator;
 
-/// What to measure.
+/// Options of a measurement of peak read throughput.
 #[derive(Clone, Debug)]
 pub struct PeakOptions {
-    /// Device; only read.
+    /// The device, which is only read.
     pub spec: DeviceSpec,
     /// Drivers of a device that bypasses the kernel.
     pub drivers: Drivers,
     /// Interface and switches, where the device is the kernel's.
     pub mode: Mode,
-    /// Around the page cache.
+    /// Bypasses the page cache.
     pub direct: bool,
     /// Bytes of a read.
     pub block_bytes: u32,
     /// Requests in flight of each thread.
     pub depth: u32,
-    /// Requests handed over, and waited for, at once.
+    /// Requests that are submitted, and waited for, at once.
     pub batch: u32,
-    /// Threads; each stays on a processor of its own, from 0 on, where there are as many.
+    /// Number of threads. Each stays on its own processor, from 0 on, if there are enough.
     pub threads: u32,
-    /// How long.
+    /// Length of the measurement.
     pub duration: Duration,
     /// Seed of the offsets.
     pub seed: u64,
 }
 
-/// What was found.
+/// The results of a measurement.
 #[derive(Clone, Debug)]
 pub struct PeakReport {
     /// The device as it was opened.
     pub device: DeviceInfo,
-    /// Reads.
+    /// Number of reads.
     pub ios: u64,
     /// Time measured.
     pub elapsed: Duration,
@@ -68,23 +67,24 @@ pub struct PeakReport {
 }
 
 impl PeakReport {
-    /// Reads a second.
+    /// Returns the reads per second.
     #[must_use]
     pub fn ios_per_s(&self) -> f64 {
         self.ios as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Processor time of a read, nanoseconds.
+    /// Returns the processor time per read, nanoseconds.
     #[must_use]
     pub fn cpu_ns_per_io(&self) -> f64 {
         (self.user + self.system).as_nanos() as f64 / self.ios.max(1) as f64
     }
 }
 
-/// Random reads as fast as they go.
+/// Measures random reads as fast as the device and the processors allow.
 ///
 /// # Errors
-/// What opening or reading says; `Invalid` for options that fit neither each other nor the device.
+/// Returns the error of opening or reading the device, or `Invalid` for options that contradict
+/// each other or do not fit the device.
 pub fn peak(options: &PeakOptions, observer: &dyn Observer) -> Result<PeakReport> {
     let device = open(options)?;
     check(options, device.as_ref())?;

@@ -1,4 +1,4 @@
-//! What a run found.
+//! The results of a run.
 
 use std::ops::Deref;
 use std::sync::LazyLock;
@@ -9,8 +9,8 @@ use qpair_block::DeviceInfo;
 
 use crate::job::{Direction, Job};
 
-/// Latencies, nanoseconds, to three digits. Without memory until the first is recorded: a job uses
-/// a few of the dozen that its report has, and there may be hundreds of jobs.
+/// A histogram of latencies in nanoseconds, to three digits. It allocates when the first latency is
+/// recorded: a job uses a few of the dozen in its report, and there may be hundreds of jobs.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies(Option<Box<Histogram<u64>>>);
 
@@ -22,20 +22,20 @@ fn empty() -> Histogram<u64> {
 }
 
 impl Latencies {
-    /// Counts one, nanoseconds.
+    /// Records one latency, in nanoseconds.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         // It grows to any value that there is.
         let _ = self.0.get_or_insert_with(|| Box::new(empty())).record(ns.max(1));
     }
 
-    /// Whether it has memory.
+    /// Whether the histogram has allocated memory.
     #[cfg(test)]
     pub(crate) fn is_used(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Counts those of another, too.
+    /// Adds the latencies of another histogram.
     pub fn add(&mut self, others: &Self) {
         if let Some(others) = &others.0 {
             // It grows to hold them.
@@ -68,7 +68,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of values.
+    /// Returns the mean and spread of `values`; all fields are 0 if there are none.
     #[must_use]
     pub fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
         let count = values.clone().count();
@@ -87,12 +87,12 @@ impl Spread {
     }
 }
 
-/// What one direction did.
+/// Requests of one direction: their number, bytes and latencies.
 #[derive(Clone, Debug, Default)]
 pub struct DirectionReport {
     /// Requests completed without error.
     pub ios: u64,
-    /// Bytes they moved.
+    /// Bytes moved by these requests.
     pub bytes: u64,
     /// Start to submission.
     pub slat: Latencies,
@@ -102,21 +102,21 @@ pub struct DirectionReport {
     pub lat: Latencies,
 }
 
-/// What a job cost its processor.
+/// Processor time and other costs of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuReport {
     /// Time of the job's own thread in user mode.
     pub user: Duration,
     /// Time of the job's own thread in the kernel.
     pub system: Duration,
-    /// Time in user mode of other threads that worked for it: those of `posix`.
+    /// Time in user mode of other threads that worked for the job: those of the `posix` interface.
     pub helpers_user: Duration,
-    /// Time in the kernel of other threads that worked for it: those of `posix`, io_uring's
-    /// workers, the submission thread.
+    /// Time in the kernel of other threads that worked for the job: those of the `posix` interface,
+    /// io_uring's workers and its submission thread.
     pub helpers_system: Duration,
-    /// Voluntary context switches, helpers' too: a thread slept.
+    /// Voluntary context switches, where a thread slept, of the job's thread and its helpers.
     pub switches_voluntary: u64,
-    /// Others: another thread got the processor.
+    /// Involuntary context switches: another thread got the processor.
     pub switches_involuntary: u64,
     /// Page faults that needed the device.
     pub faults_major: u64,
@@ -131,19 +131,19 @@ pub struct CpuReport {
 }
 
 impl CpuReport {
-    /// Time of the job's own thread.
+    /// Returns the time of the job's own thread.
     #[must_use]
     pub fn own(&self) -> Duration {
         self.user + self.system
     }
 
-    /// Time of the threads that worked for it.
+    /// Returns the time of other threads that worked for the job.
     #[must_use]
     pub fn helpers(&self) -> Duration {
         self.helpers_user + self.helpers_system
     }
 
-    /// All of it.
+    /// Returns the time of all threads.
     #[must_use]
     pub fn all(&self) -> Duration {
         self.own() + self.helpers()
@@ -153,9 +153,9 @@ impl CpuReport {
 /// One piece of the time series.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Its end, from the start of measuring.
+    /// End of the sample, from the start of measuring.
     pub end: Duration,
-    /// Its length.
+    /// Length of the sample.
     pub len: Duration,
     /// Requests, by [`Direction`].
     pub ios: [u64; 3],
@@ -191,9 +191,9 @@ pub struct VerifyError {
     pub device: String,
     /// First byte of the block.
     pub offset_bytes: u64,
-    /// Bytes of it.
+    /// Length of the block, bytes.
     pub len_bytes: u32,
-    /// What is wrong.
+    /// A description of the damage.
     pub what: String,
 }
 
@@ -204,7 +204,7 @@ pub struct VerifyReport {
     pub blocks: u64,
     /// Blocks that were wrong.
     pub wrong: u64,
-    /// The first of them.
+    /// The first wrong blocks.
     pub errors: Vec<VerifyError>,
 }
 
@@ -213,29 +213,29 @@ pub struct VerifyReport {
 pub struct JobError {
     /// The kernel's number, or the nearest.
     pub errno: i32,
-    /// What happened, to what, and the way out if there is one.
+    /// A message that says what failed, on what, and how to fix it if a fix is known.
     pub what: String,
 }
 
-/// Errors that did not end a job, because it bears them.
+/// Errors that did not end a job, because its [`Tolerance`](crate::Tolerance) lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// How many.
+    /// Number of errors.
     pub count: u64,
-    /// The first of them.
+    /// The first error.
     pub first: Option<JobError>,
 }
 
-/// What happened to the devices of a job that its requests do not tell.
+/// Incidents on a job's devices that do not show in its requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Incidents {
-    /// Times that a channel's device was reset, or the way to it made again.
+    /// Number of times that a channel's device was reset, or the connection to it rebuilt.
     pub resets: u64,
-    /// Sleeps that ended by time, with completions there that no interrupt had told of.
+    /// Sleeps that timed out although completions had arrived, because their interrupt was missing.
     pub timeouts_polled: u64,
 }
 
-/// Whether the throughput became steady.
+/// The outcome of waiting for a steady throughput.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SteadyReport {
     /// The state was steady, which ended the job.
@@ -252,26 +252,26 @@ pub struct SteadyReport {
     pub bytes: Vec<u64>,
 }
 
-/// What one job did.
+/// The results of one job.
 #[derive(Clone, Debug)]
 pub struct JobReport {
     /// The job.
     pub job: Job,
-    /// Its devices as they were opened: interface and mode that really ran.
+    /// The job's devices as they were opened, with the interface and mode that were really used.
     pub devices: Vec<DeviceInfo>,
-    /// Why it ended early.
+    /// The error that ended the job early.
     pub error: Option<JobError>,
     /// Begin of measuring, from the begin of the run.
     pub begin: Duration,
     /// Time measured, without the ramp.
     pub elapsed: Duration,
-    /// It ended before its ramp was over: nothing was measured.
+    /// The job ended before its ramp was over: nothing was measured.
     pub in_ramp: bool,
-    /// By [`Direction`].
+    /// Results by [`Direction`].
     pub directions: [DirectionReport; 3],
     /// Flushes: their number and their latency.
     pub flushes: DirectionReport,
-    /// Cost.
+    /// Processor time and other costs.
     pub cpu: CpuReport,
     /// Requests in flight after each submission, in classes: 1, 2, 4, 8, 16, 32, 64 and more.
     pub depth_classes: [u64; 7],
@@ -283,9 +283,9 @@ pub struct JobReport {
     pub verify: VerifyReport,
     /// Errors that were passed over.
     pub passed: Passed,
-    /// From its start to its end, its ramp and what it verified included.
+    /// Incidents from the job's start to its end, including its ramp and its verification.
     pub incidents: Incidents,
-    /// The depth that a search for a latency came to.
+    /// The depth found by the search for [`Job::latency_target`].
     pub depth_found: Option<u32>,
     /// The steady state, where one was asked for.
     pub steady: Option<SteadyReport>,
@@ -293,56 +293,56 @@ pub struct JobReport {
     pub series: Vec<Sample>,
     /// Histograms over time, where a log of them was asked for.
     pub histograms: Vec<HistogramSample>,
-    /// Blocks written or read late against the rate asked for: the most that one was late.
+    /// The longest delay of a request against its planned start, where a rate was set.
     pub late_max: Duration,
 }
 
 impl JobReport {
-    /// One direction.
+    /// Returns the report of one direction.
     #[must_use]
     pub fn direction(&self, direction: Direction) -> &DirectionReport {
         &self.directions[direction as usize]
     }
 
-    /// Requests of all directions.
+    /// Returns the number of requests of all directions.
     #[must_use]
     pub fn ios(&self) -> u64 {
         self.directions.iter().map(|direction| direction.ios).sum()
     }
 
-    /// Requests of all directions, a second.
+    /// Returns the requests per second of all directions.
     #[must_use]
     pub fn ios_per_s(&self) -> f64 {
         self.ios() as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Bytes of all directions, a second.
+    /// Returns the bytes per second of all directions.
     #[must_use]
     pub fn bytes_per_s(&self) -> f64 {
         let bytes: u64 = self.directions.iter().map(|direction| direction.bytes).sum();
         bytes as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Processor time of a request, user and kernel, helpers included, microseconds.
+    /// Returns the processor time per request in microseconds: user and kernel, with helpers.
     #[must_use]
     pub fn cpu_us_per_io(&self) -> f64 {
         self.cpu.all().as_secs_f64() * 1e6 / self.ios().max(1) as f64
     }
 
-    /// System calls of a request.
+    /// Returns the system calls per request.
     #[must_use]
     pub fn system_calls_per_io(&self) -> f64 {
         self.cpu.system_calls as f64 / self.ios().max(1) as f64
     }
 
-    /// Spread of the series' bandwidth in one direction, bytes a second.
+    /// Returns mean and spread of the series' bandwidth in one direction, bytes per second.
     #[must_use]
     pub fn bandwidth(&self, direction: Direction) -> Spread {
         let at = direction as usize;
         Spread::of(self.series.iter().map(|s| s.bytes[at] as f64 / s.len.as_secs_f64().max(1e-9)))
     }
 
-    /// Spread of the series' requests per second in one direction.
+    /// Returns mean and spread of the series' requests per second in one direction.
     #[must_use]
     pub fn iops(&self, direction: Direction) -> Spread {
         let at = direction as usize;
@@ -350,10 +350,10 @@ impl JobReport {
     }
 }
 
-/// What a disk did while a run went on, whichever process asked it to.
+/// Activity of a disk during a run, by all processes of the machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DiskReport {
-    /// The kernel's name of it.
+    /// The kernel's name of the disk.
     pub name: String,
     /// Reads.
     pub read_ios: u64,
@@ -369,27 +369,28 @@ pub struct DiskReport {
     pub write_ms: u64,
     /// Milliseconds of all requests in flight, added.
     pub queue_ms: u64,
-    /// Percent of the time in which it had something to do.
+    /// Percent of the time in which the disk had requests.
     pub busy_percent: f64,
 }
 
-/// What a run found.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
-    /// When it began.
+    /// When the run began.
     pub begun: SystemTime,
-    /// How long the run has gone on, if it is not over: the report is of its state then.
+    /// Time since the run began, in a report of a run that is not over; `None` when the run is
+    /// over.
     pub so_far: Option<Duration>,
-    /// One for each job, in the order of the jobs.
+    /// One report for each job, in the order of the jobs.
     pub jobs: Vec<JobReport>,
-    /// The same jobs on the same kind of device give the same hash.
+    /// A hash of the jobs' configuration. Runs of the same jobs have the same hash.
     pub config_hash: String,
-    /// The machine.
+    /// A description of the machine.
     pub machine: serde_json::Value,
-    /// The disks under its files and devices.
+    /// Activity of the disks under the run's files and devices.
     pub disks: Vec<DiskReport>,
-    /// What people should know: a mode that `auto` chose, a file that was made.
+    /// Notes for people: the mode that `auto` chose, files that were created.
     pub notes: Vec<String>,
-    /// It was stopped by its observer.
+    /// The run was stopped by its observer.
     pub interrupted: bool,
 }

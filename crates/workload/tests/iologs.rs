@@ -49,7 +49,7 @@ fn requests(path: &Path) -> Vec<String> {
     lines.filter(|line| line.split(' ').count() == 4).collect()
 }
 
-/// What fio did, from its JSON; `None` where it is missing.
+/// Runs fio and returns its JSON; `None` if fio is not installed.
 fn fio(folder: &Path, options: &str) -> Option<serde_json::Value> {
     let output = Command::new("fio")
         .current_dir(folder)

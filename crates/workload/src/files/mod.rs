@@ -1,9 +1,9 @@
 //! Files of a mounted directory, used as filebench's personalities use them (`qpair bench files`).
 //!
-//! - [`Profile`]: what threads do, to how many files of what size: filebench's names and
-//!   parameters.
-//! - [`FileSet`](set::FileSet): the files, and which of them are there, or in use.
-//! - [`run_files`]: makes the files, runs the threads, removes the files.
+//! - [`Profile`]: the operations of threads, and the number and size of files, with filebench's
+//!   names and parameters.
+//! - [`FileSet`](set::FileSet): the files, and the sets of those that exist or are in use.
+//! - [`run_files`]: creates the files, runs the threads, removes the files.
 
 mod profile;
 mod run;

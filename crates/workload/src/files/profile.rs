@@ -1,48 +1,50 @@
-//! Filebench's personalities (workloads/*.f of its 1.5), and two of whole files.
+//! Filebench's personalities (`workloads/*.f` of version 1.5), and two profiles that read and write
+//! whole files.
 
-/// What a thread does next. `Open` and `Create` take a file that no thread uses, until `Close`.
+/// One step of a thread's flow. `Open` and `Create` take a file that no thread uses, until `Close`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileOp {
-    /// Opens a file that is there.
+    /// Opens a file that exists.
     Open,
-    /// Makes a file that is not there.
+    /// Creates a file that does not exist.
     Create,
-    /// Reads all of it.
+    /// Reads the whole open file.
     ReadWhole,
-    /// Writes all of it.
+    /// Writes the whole open file.
     WriteWhole,
-    /// Writes to its end: from one byte to [`Profile::append_bytes`].
+    /// Appends to the open file: from one byte to [`Profile::append_bytes`].
     Append,
     /// `fsync`.
     Sync,
-    /// Closes it.
+    /// Closes the open file.
     Close,
-    /// Removes a file that is there.
+    /// Removes a file that exists.
     Delete,
-    /// Asks for the attributes of one.
+    /// Reads the attributes of a file.
     Stat,
-    /// Writes as [`FileOp::Append`] does, to the log that all threads share.
+    /// Appends as [`FileOp::Append`] does, but to the log that all threads share.
     AppendLog,
-    /// Reads a record somewhere, and tells the writers.
+    /// Reads a record at a random place, and posts to the writers.
     ReadRecord,
-    /// Waits for so many records to be read since the last time, and writes so many, each durable.
+    /// Waits until a number of records have been read since the last time, then writes records,
+    /// each durable.
     WriteRecords {
-        /// Reads between.
+        /// Number of reads to wait for.
         after: u32,
-        /// Records.
+        /// Number of records to write.
         count: u32,
     },
-    /// Waits for so many, and writes a block of the log, durable.
+    /// Waits until a number of records have been read, then writes a block of the log, durable.
     WriteLog {
-        /// Reads between.
+        /// Number of reads to wait for.
         after: u32,
-        /// Bytes.
+        /// Length of the block, bytes.
         bytes: u32,
     },
 }
 
 impl FileOp {
-    /// Its name in reports.
+    /// Returns the operation's name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,42 +65,42 @@ impl FileOp {
     }
 }
 
-/// Threads that do the same, over and over.
+/// Threads that repeat the same flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Role {
-    /// How many.
+    /// Number of threads.
     pub threads: u32,
-    /// What, in order.
+    /// Steps of the flow, in order.
     pub flow: Vec<FileOp>,
 }
 
-/// A personality.
+/// A workload of files and threads; filebench calls it a personality.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Its name.
+    /// The profile's name, one of [`Profile::NAMES`].
     pub name: &'static str,
-    /// Files that are there at the start; as many again may come to be.
+    /// Files that exist at the start. As many again may be created.
     pub files: u32,
     /// Entries of a folder.
     pub folder_entries: u32,
     /// Mean size of a file.
     pub file_bytes: u64,
-    /// Shape of the gamma distribution of sizes; none: all have the same.
+    /// Shape of the gamma distribution of sizes; `None`: all files have the same size.
     pub gamma: Option<f64>,
     /// Bytes that are appended at most.
     pub append_bytes: u32,
     /// Bytes of a record.
     pub record_bytes: u32,
-    /// Which threads do what. The first role is the one that is counted in loops.
+    /// Roles of threads. Loops are counted in the first role.
     pub roles: Vec<Role>,
 }
 
 impl Profile {
-    /// Names that there are.
+    /// The names of all profiles.
     pub const NAMES: [&str; 6] =
         ["read-files", "write-files", "webserver", "fileserver", "varmail", "oltp"];
 
-    /// The profile of that name.
+    /// Returns the profile of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         use FileOp::{

@@ -26,46 +26,47 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Bytes of the log of `oltp`.
 const LOG_BYTES: u64 = 10 << 20;
 
-/// How to run a profile.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct FilesOptions {
-    /// What is done.
+    /// The profile to run.
     pub profile: Profile,
-    /// Where: a folder of its own is made there, and removed at the end.
+    /// The folder in which the run creates its own folder, which it removes at the end.
     pub folder: PathBuf,
-    /// It ends after this long.
+    /// The time after which the run ends.
     pub runtime: Duration,
-    /// Or once each thread of the first role has been through its flow so often.
+    /// Passes through its flow after which each thread of the first role ends; the run ends with
+    /// the last of them. `None`: only time ends the run.
     pub loops: Option<u64>,
-    /// Let the kernel forget what it has in memory of the files, once they are made. Takes root.
+    /// Drops the kernel's caches once the files are made. Requires root.
     pub drop_caches: bool,
     /// Seed of sizes and choices.
     pub seed: u64,
 }
 
-/// One kind of operation.
+/// Results of one kind of operation.
 #[derive(Clone, Debug, Default)]
 pub struct OpReport {
-    /// How many.
+    /// Number of operations.
     pub count: u64,
-    /// Bytes that they moved.
+    /// Bytes moved by the operations.
     pub bytes: u64,
-    /// How long they took.
+    /// Latencies of the operations.
     pub latency: Latencies,
 }
 
-/// What a run did.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct FilesReport {
-    /// Files that were made, and their bytes.
+    /// Files that were made.
     pub files: u32,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes: u64,
     /// Threads of all roles.
     pub threads: u32,
     /// Time measured.
     pub elapsed: Duration,
-    /// By [`FileOp::name`].
+    /// Counts and latencies, by [`FileOp::name`].
     pub operations: BTreeMap<&'static str, OpReport>,
 }
 
@@ -110,7 +111,7 @@ struct Shared<'a> {
     log_end: AtomicU64,
     for_records: (Posts, u64),
     for_log: (Posts, u64),
-    /// Threads of the first role that go on.
+    /// Threads of the first role that still run.
     working: AtomicU32,
     stop: AtomicBool,
     until: Instant,
@@ -121,7 +122,8 @@ impl Shared<'_> {
         self.stop.load(Ordering::Relaxed) || Instant::now() >= self.until
     }
 
-    /// What is due is still done.
+    /// Whether the run is over: it has ended, or no thread of the first role works any more. Posts
+    /// that have already arrived are still taken.
     fn is_over(&self) -> bool {
         self.is_ended() || self.working.load(Ordering::Relaxed) == 0
     }
@@ -130,8 +132,8 @@ impl Shared<'_> {
 /// Makes the files of a profile, runs it, and removes them.
 ///
 /// # Errors
-/// `Exists` if files of an earlier run are there; `Invalid` for more threads than files; what the
-/// file system says, with the file.
+/// Returns `Exists` if files of an earlier run are there, `Invalid` if there are more threads than
+/// files, or the file system's error with the name of the file.
 pub fn run_files(options: &FilesOptions, observer: &dyn Observer) -> Result<FilesReport> {
     let profile = &options.profile;
     let threads: u32 = profile.roles.iter().map(|role| role.threads).sum();
@@ -255,7 +257,7 @@ fn failed<'p>(doing: &'p str, path: &'p Path) -> impl Fn(std::io::Error) -> Erro
     move |cause| Error::os(cause, format!("{}: {doing}", path.display()))
 }
 
-/// Makes those that are to be there, and all folders; the bytes of all.
+/// Creates all folders, and the files that exist at the start. Returns the bytes of these files.
 fn make_files(options: &FilesOptions, set: &FileSet, observer: &dyn Observer) -> Result<u64> {
     let profile = &options.profile;
     let mut random = SmallRng::seed_from_u64(options.seed);
@@ -324,7 +326,7 @@ impl<'a> Thread<'a> {
         Ok(())
     }
 
-    /// Waits for a file that no thread uses.
+    /// Waits for a file that no thread uses; `None` if the run is over before.
     fn take(&mut self, is_there: bool) -> Option<u32> {
         loop {
             let taken = self.shared.set.take(is_there, &mut self.random);
@@ -335,7 +337,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Does it; false: the end came before.
+    /// Does one step; `false` if the run ended before.
     fn step(&mut self, op: FileOp) -> Result<bool> {
         let profile = &self.shared.options.profile;
         // What is waited for is not the file system's.

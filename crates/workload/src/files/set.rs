@@ -31,7 +31,8 @@ impl FileSet {
         Self { root, folder_entries, digits, state: Mutex::new(state) }
     }
 
-    /// Its digits, to the base of a folder's entries, are the names of its folders and its own.
+    /// Returns the path of a file. The digits of its number, to the base `folder_entries`, name its
+    /// folders and the file itself.
     pub(super) fn path(&self, file: u32) -> PathBuf {
         let mut path = self.root.clone();
         for place in (0..self.digits).rev() {

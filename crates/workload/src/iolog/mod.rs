@@ -3,8 +3,8 @@
 //! - `text`: fio's versions 2 and 3, read; `blktrace`: the kernel's trace, read; `write`: version
 //!   3, written.
 //!
-//! Invariant: reading never panics. What is wrong with a log is an error that names the file, and
-//! the line or the byte.
+//! Invariant: reading never panics. A malformed log is an error that names the file, and the line
+//! or the byte.
 
 mod blktrace;
 mod text;
@@ -21,7 +21,7 @@ pub(crate) use write::Writer;
 /// Longest log, bytes: its requests are held in memory.
 const LOG_BYTES_MAX: u64 = 4 << 30;
 
-/// What a request does.
+/// The kind of a request in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Reads.
@@ -41,7 +41,7 @@ pub struct Entry {
     pub at: Duration,
     /// Number of the file, among those of the log.
     pub file: u32,
-    /// What it does.
+    /// The kind of the request.
     pub action: Action,
     /// First byte; 0 for a flush.
     pub offset_bytes: u64,
@@ -52,16 +52,16 @@ pub struct Entry {
 /// A log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Iolog {
-    /// Names of files; of a trace, `MAJOR:MINOR` of the devices.
+    /// Names of files, or `MAJOR:MINOR` of devices if the log is a trace.
     pub(crate) files: Vec<String>,
-    /// The names are numbers of devices.
+    /// The log is a trace: the names are numbers of devices.
     pub(crate) is_trace: bool,
     /// Requests, in the order of their times.
     pub(crate) entries: Vec<Entry>,
 }
 
 impl Iolog {
-    /// The number of a file, which is new if it was not named before.
+    /// Returns the number of a file, and adds the file if its name is new.
     fn file(&mut self, name: &str) -> u32 {
         let known = self.files.iter().position(|known| known == name);
         known.unwrap_or_else(|| {
@@ -74,7 +74,8 @@ impl Iolog {
 /// Reads a log of either kind.
 ///
 /// # Errors
-/// What the file system says, and `Invalid` where the file is no log, with its line or byte.
+/// Returns the file system's error, or `Invalid` with a line or byte position if the file is not a
+/// log.
 pub(crate) fn read(path: &Path) -> Result<Iolog> {
     let failed = |cause| Error::os(cause, format!("reading the I/O log {}", path.display()));
     let file = std::fs::File::open(path).map_err(failed)?;

@@ -10,15 +10,15 @@ use qpair_block::{Error, Result};
 pub(crate) struct Writer {
     path: PathBuf,
     out: BufWriter<File>,
-    /// The first error; nothing is written after it.
+    /// The first error, after which nothing is written.
     failed: Option<std::io::Error>,
 }
 
 impl Writer {
-    /// Begins a log in place of what is there.
+    /// Creates a log, replacing a file of this name.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Returns the file system's error.
     pub(crate) fn create(path: &Path, files: &[&str], at_ns: u64) -> Result<Self> {
         let file = File::create(path)
             .map_err(|cause| Error::os(cause, format!("writing the I/O log {}", path.display())))?;
@@ -41,7 +41,7 @@ impl Writer {
     /// Ends the log.
     ///
     /// # Errors
-    /// The first error of all that was written.
+    /// Returns the first error of any write.
     pub(crate) fn end(mut self, files: &[&str], at_ns: u64) -> Result<()> {
         for file in files {
             self.line(format_args!("{} {file} close", at_ns / 1000));

@@ -1,6 +1,6 @@
-//! Lines of a job file, each taken for what it is.
+//! Classifies the lines of a job file.
 
-/// What a line says.
+/// The kind and content of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line<'a> {
     /// `[name]`.
@@ -9,7 +9,7 @@ pub(super) enum Line<'a> {
     Open,
     /// `[]`.
     Nameless,
-    /// What stands behind a section's name, and is no comment.
+    /// Text after a section's name that is not a comment.
     Rest(&'a str),
     /// `include name`.
     Include(&'a str),

@@ -35,11 +35,13 @@ const LINES_MAX: usize = 100_000;
 /// Longest job file, bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Reads a job file; `-` is standard input. `global`: options for all jobs, such as those of the
-/// command line. `only`: names of the sections to read; empty: all. A file may have none of them.
+/// Reads a job file; `-` is standard input. `global` has options for all jobs, such as those of the
+/// command line. `only` has the names of the sections to read, of which the file need not have any;
+/// if it is empty, all sections are read.
 ///
 /// # Errors
-/// What the file system says, and `Invalid` with file and line.
+/// Returns the file system's error, or `Invalid` with file and line for text that is not a valid
+/// job file.
 pub fn read(path: &Path, global: &[Given], only: &[String]) -> Result<Vec<Section>> {
     let text = load(path)
         .map_err(|cause| Error::os(cause, format!("reading the job file {}", path.display())))?;
@@ -64,11 +66,11 @@ fn load(path: &Path) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text (UTF-8)"))
 }
 
-/// What a job file can reach.
+/// Access of the parser to included files and to the environment.
 pub(crate) struct Outside<'a> {
-    /// Reads a file that is included.
+    /// Reads an included file.
     pub(crate) include: &'a dyn Fn(&Path) -> io::Result<String>,
-    /// A variable of the environment.
+    /// Returns the value of an environment variable.
     pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
 }
 
@@ -99,7 +101,7 @@ pub(crate) fn parse(
     Ok(reader.sections)
 }
 
-/// Where options go.
+/// The section that receives the options of the current line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Current {
     /// No section has begun.

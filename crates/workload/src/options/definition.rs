@@ -1,6 +1,6 @@
-//! What is known of one option.
+//! The definition of an option: its name, value, default and help.
 
-/// What an option takes.
+/// The kind of value that an option takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
     /// Nothing, or 0 or 1.
@@ -65,32 +65,32 @@ impl Takes {
     }
 }
 
-/// What an option is about: the headings of the help.
+/// The topic of an option: a heading of the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topic {
     /// Jobs, their order and their clones.
     Jobs,
     /// Files and devices.
     Targets,
-    /// What is read and written where.
+    /// Directions, sizes and order of requests.
     Pattern,
     /// The way to the kernel.
     Interface,
     /// Requests in flight.
     Depth,
-    /// How fast.
+    /// Rates, and pauses between requests.
     Rate,
-    /// How long.
+    /// Run time, ramp and delays.
     Time,
-    /// What is durable when.
+    /// Flushes and durable writes.
     Durability,
-    /// What is written.
+    /// Content of written buffers.
     Content,
-    /// Whether it is there.
+    /// Verification of written blocks.
     Verification,
     /// Processors and memory.
     Machine,
-    /// What is measured and reported.
+    /// Measurements and reports.
     Reports,
 }
 
@@ -134,19 +134,19 @@ impl Topic {
 /// One option.
 #[derive(Debug)]
 pub struct Definition {
-    /// Its name: fio's, where fio has it.
+    /// The option's name: fio's, if fio has the option.
     pub name: &'static str,
-    /// Its other names.
+    /// Other names of the option.
     pub aliases: &'static [&'static str],
-    /// What it is about.
+    /// The heading of the help that lists the option.
     pub topic: Topic,
-    /// What it takes.
+    /// The kind of value.
     pub takes: Takes,
-    /// What holds without it, as one would write it; empty: nothing.
+    /// The default, as a user would write it; empty if there is none.
     pub default: &'static str,
     /// A value that makes sense.
     pub example: &'static str,
-    /// What it does.
+    /// The help text: the option's effect.
     pub help: &'static str,
 }
 

@@ -1,12 +1,12 @@
-//! The words of a workload: fio's options, from text to [`crate::Job`]s.
+//! Converts fio's options from text to [`crate::Job`]s.
 //!
 //! - `definition`, `table`: every option, once; help and command line are made from it.
-//!   `unsupported`: fio's others.
-//! - `name`: from a name to its option. `value`, `arithmetic`, `keyword`: from text to numbers.
-//! - `section`: options as they were given, by job. `settle`: from a section to jobs.
+//!   `unsupported`: fio's other options.
+//! - `name`: finds options by name. `value`, `arithmetic`, `keyword`: parse values.
+//! - `section`: options as they were given, by job. `settle`: converts sections to jobs.
 //!
-//! Invariant: nothing that was given is ignored. An option has the effect that fio's has, or it is
-//! an error that names it, or, where fio lets it pass without effect, a note.
+//! Invariant: no given option is ignored. It has the effect that it has in fio, or it is an error
+//! that names the option, or, if fio accepts it without effect, a note.
 
 mod arithmetic;
 mod definition;

@@ -1,4 +1,4 @@
-//! From the name of an option to what is known of it.
+//! Finds options by name.
 
 use qpair_block::{Error, ErrorKind};
 
@@ -6,7 +6,7 @@ use super::definition::Definition;
 use super::table::OPTIONS;
 use super::unsupported::{UNSUPPORTED, Unsupported};
 
-/// What a name stands for.
+/// The option that a name stands for.
 #[derive(Clone, Copy, Debug)]
 pub enum Known {
     /// An option.
@@ -23,7 +23,7 @@ pub fn find(name: &str) -> Option<Known> {
     option.map(Known::Option).or_else(|| unsupported().map(Known::Unsupported))
 }
 
-/// The name is unknown: the error that says so, with the nearest name that is known.
+/// Returns the error for an unknown name, with the nearest known name.
 pub(super) fn unknown(name: &str, before: &str) -> Error {
     let error = Error::new(ErrorKind::Invalid, format!("{before}unknown option \"{name}\""));
     match nearest(name, names()) {
@@ -32,7 +32,7 @@ pub(super) fn unknown(name: &str, before: &str) -> Error {
     }
 }
 
-/// fio knows the name, but it is not supported: the error that says so.
+/// Returns the error for an option of fio that is not supported.
 pub(super) fn unsupported(option: &Unsupported, before: &str) -> Error {
     let what = format!("{before}fio's option {} is not supported", option.name);
     let error = Error::new(ErrorKind::Invalid, what);
@@ -52,7 +52,7 @@ fn names() -> impl Iterator<Item = &'static str> {
         .flat_map(|option| std::iter::once(option.name).chain(option.aliases.iter().copied()))
 }
 
-/// The known word that is nearest to a wrong one, if one is near.
+/// Returns the known word nearest to a wrong one, if one is near.
 pub(super) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Longer words may have more mistakes in them; a long text is no word.
     let limit = (wrong.chars().count() / 3).clamp(1, 3);
@@ -66,7 +66,8 @@ pub(super) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> 
         .map(|(_, name)| name)
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that make one word the other.
+/// Returns the edit distance of two words: insertions, deletions, replacements and swaps of
+/// neighbours.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];

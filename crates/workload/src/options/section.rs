@@ -1,4 +1,4 @@
-//! Options as they were given: in which section, where.
+//! Options as they were given, with their sections and places.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::definition::Definition;
 use super::keyword;
 use super::name::{self, Known};
 
-/// Where something was given: a line of a job file, or the command line.
+/// The origin of an option or a section: a line of a job file, or the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place(Option<(Arc<Path>, u32)>);
 
@@ -25,7 +25,7 @@ impl Place {
     }
 }
 
-/// What goes before a message: `a.fio:3: `, or nothing.
+/// Formats the prefix of a message: `a.fio:3: ` for a line of a file, nothing for the command line.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -40,15 +40,15 @@ impl fmt::Display for Place {
 pub struct Given {
     /// The option.
     pub option: &'static Definition,
-    /// Its value; `None`: it stood alone.
+    /// The value; `None` if the option was given without one.
     pub value: Option<String>,
-    /// Where.
+    /// The place where the option was given.
     pub place: Place,
 }
 
 impl Given {
-    /// Takes a name and its value; `None` for an option of fio's that is not supported but whose
-    /// value asks for nothing.
+    /// Returns the option of this name with its value; `None` for an unsupported option of fio with
+    /// a harmless value.
     ///
     /// # Errors
     /// `Invalid` for an unknown name, an option of fio's that is not supported, and an option
@@ -79,7 +79,7 @@ impl Given {
     }
 }
 
-/// What was refused so far: one look at a job says all that is wrong with it.
+/// Collects errors, so that all errors of a job are reported at once.
 #[derive(Default)]
 pub(crate) struct Refused(Vec<String>, Option<Error>);
 
@@ -109,31 +109,31 @@ impl Refused {
     }
 }
 
-/// Most errors that are told at once.
+/// Most errors that are reported at once.
 const REFUSED_MAX: usize = 64;
 
-/// A job as it was written.
+/// A job's section as it was written.
 #[derive(Clone, Debug)]
 pub struct Section {
-    /// Its name.
+    /// The section's name, which is the job's.
     pub name: String,
-    /// Where it begins.
+    /// The place of the section's first line.
     pub place: Place,
-    /// What was given for all jobs before it.
+    /// Options given for all jobs before this section.
     pub global: Vec<Given>,
-    /// What was given for it.
+    /// Options of this section.
     pub own: Vec<Given>,
-    /// It waits for all before it, as the first of a further job file does.
+    /// The job waits for all jobs before it, as the first job of a second job file does.
     pub wall: bool,
 }
 
 /// The name of the section whose options are for all jobs after it.
 pub const GLOBAL: &str = "global";
 
-/// Options of the command line, in order, become sections: `--name` begins one; what stands before
-/// the first is for all.
+/// Converts options of the command line, in order, into sections. Each `--name` begins a section;
+/// options before the first one are for all jobs.
 ///
-/// Returns what is for all jobs (also for those of job files), and the sections.
+/// Returns the options for all jobs (including those of job files), and the sections.
 ///
 /// # Errors
 /// See [`Given::new`].

@@ -1,13 +1,13 @@
-//! fio's options that are not supported, so that they are told from unknown words.
+//! The options of fio that are not supported, listed to distinguish them from unknown words.
 
-/// An option of fio's.
+/// An unsupported option of fio.
 #[derive(Debug)]
 pub struct Unsupported {
-    /// Its name.
+    /// The option's name in fio.
     pub name: &'static str,
-    /// Values that ask for nothing but what happens anyhow: they are accepted.
+    /// Values that are accepted, because they ask for the behaviour that qpair has anyway.
     pub harmless: &'static [&'static str],
-    /// What to do instead; empty: nothing is known.
+    /// Advice on what to do instead; empty if there is none.
     pub instead: &'static str,
 }
 
@@ -26,7 +26,7 @@ const fn instead(name: &'static str, instead: &'static str) -> Unsupported {
 const OFF: &[&str] = &["0"];
 const NONE: &[&str] = &["none", "0"];
 
-/// All of them.
+/// All unsupported options.
 pub static UNSUPPORTED: &[Unsupported] = &[
     // Jobs.
     only("nice", OFF),

@@ -11,7 +11,7 @@ use super::arithmetic;
 /// Result with a reason.
 pub(super) type Read<T> = Result<T, String>;
 
-/// What a suffix of a size means: fio's `kb_base`.
+/// The meaning of a size's suffix: fio's `kb_base`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum KbBase {
     /// `k` is 1024 and `ki` is 1000: fio's default, which it calls compatibility.
@@ -127,16 +127,16 @@ impl TimeUnit {
     }
 }
 
-/// A time as options have it, in seconds where it has no unit: `10`, `1.5`, `500ms`.
+/// Parses a time, in seconds where no unit is given: `10`, `1.5`, `500ms`.
 ///
 /// # Errors
-/// What is wrong with the text, to be said after it.
+/// Returns a message that says what is wrong with the text and is meant to follow it.
 pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     time(text, TimeUnit::Seconds)
 }
 
-/// A time: `10`, `1.5`, `90s`, `2m`, `500ms`, `20us`, `1h`, `1d`; without a unit, in `default`.
-/// What is below a microsecond is dropped.
+/// Parses a time: `10`, `1.5`, `90s`, `2m`, `500ms`, `20us`, `1h`, `1d`. A number without a unit is
+/// in `default`. Fractions of a microsecond are dropped.
 pub(super) fn time(text: &str, default: TimeUnit) -> Read<Duration> {
     let text = text.trim();
     if text.starts_with('(') {

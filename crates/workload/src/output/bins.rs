@@ -10,7 +10,7 @@ use crate::Latencies;
 const BUCKETS_BITS: u32 = 6;
 const GROUPS: u64 = 29;
 
-/// The name of the bucket that a latency falls into, nanoseconds.
+/// Returns the name of the bucket that a latency falls into, nanoseconds.
 fn bucket_ns(ns: u64) -> u64 {
     // Bits that a bucket does not tell apart.
     let dropped = (u64::BITS - ns.leading_zeros()).saturating_sub(BUCKETS_BITS + 1);
@@ -25,7 +25,7 @@ fn middle_ns(leading: u64, dropped: u32) -> u64 {
     if dropped == 0 { leading } else { (leading << dropped) + (1 << (dropped - 1)) }
 }
 
-/// fio's json+ bins: the bucket's name and how many are in it, in order.
+/// Returns fio's json+ bins in order: the name of each bucket and the number of requests in it.
 pub(super) fn bins(latencies: &Latencies) -> Vec<(u64, u64)> {
     let mut bins: Vec<(u64, u64)> = Vec::new();
     for (ns, count) in recorded(latencies) {
@@ -38,7 +38,8 @@ pub(super) fn bins(latencies: &Latencies) -> Vec<(u64, u64)> {
     bins
 }
 
-/// What was recorded: latency (the middle of what the histogram does not tell apart) and count.
+/// Returns the recorded latencies and their counts. A latency is the middle of a range that the
+/// histogram does not tell apart.
 fn recorded(latencies: &Latencies) -> impl Iterator<Item = (u64, u64)> + '_ {
     latencies
         .iter_recorded()
@@ -49,7 +50,7 @@ fn recorded(latencies: &Latencies) -> impl Iterator<Item = (u64, u64)> + '_ {
 /// microseconds end at 1000.
 const BOUNDS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
-/// How latencies spread over fio's classes, percent of `total` requests.
+/// Numbers of requests in fio's classes of latency.
 #[derive(Default)]
 pub(super) struct Classes {
     ns: [u64; 10],
@@ -58,7 +59,7 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// Counts more latencies.
+    /// Adds latencies to the classes.
     pub(super) fn add(&mut self, latencies: &Latencies) {
         for (ns, count) in recorded(latencies) {
             let class = |value: u64| BOUNDS.iter().position(|bound| value < *bound);

@@ -1,20 +1,20 @@
 //! Comma-separated values (RFC 4180): one row for each job, or group reported as one, and direction
 //! that did something.
 //!
-//! Columns are named by what they are and their unit. What was not measured or not counted is
-//! empty. CPU, system calls and context switches are those of the whole job for each request of any
-//! direction: they cannot be told apart.
+//! A column's name has its quantity and unit. Cells that were not measured or counted are empty.
+//! CPU time, system calls and context switches are those of the whole job per request of any
+//! direction, because they cannot be attributed to one direction.
 
 use super::entry::{Entry, entries};
 use super::workload::fio_word;
 use crate::run::offsets::used_directions;
 use crate::{BlockSizes, Direction, Latencies, RunReport};
 
-/// Percentiles that have a column each, and their names in it.
+/// Percentiles with a column each, and their names in its header.
 const PERCENTILES: [(f64, &str); 4] =
     [(50.0, "p50"), (99.0, "p99"), (99.9, "p999"), (99.99, "p9999")];
 
-/// All of it, with a header; lines end with CR LF.
+/// Returns the report as CSV with a header. Lines end with CR LF.
 #[must_use]
 pub fn csv(report: &RunReport) -> String {
     let mut out = String::new();

@@ -1,7 +1,7 @@
-//! What is reported as one: a job, or all jobs of a group.
+//! An entry of a report: one job, or all jobs of a group.
 //!
-//! A merged entry counts as if one job had done all of it: sums of what was counted, histograms
-//! added, and the time from the first begin to the last end.
+//! A merged entry counts as if one job had done all the work: counters are summed, histograms
+//! added, and the time is from the first begin to the last end.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,24 +14,24 @@ use crate::{CpuReport, DirectionReport, JobReport, RunReport, Sample};
 pub(super) struct Entry<'a> {
     /// The jobs, at least one.
     pub(super) jobs: Vec<&'a JobReport>,
-    /// All of them as one; names and options are the first one's.
+    /// The jobs merged into one, with the first job's name and options.
     pub(super) all: Cow<'a, JobReport>,
-    /// The jobs' times added.
+    /// The sum of the jobs' times.
     pub(super) time_sum: Duration,
 }
 
 /// Jobs of an entry that do the same work.
 pub(super) struct Kind<'a> {
-    /// The first of them.
+    /// The first of the jobs.
     pub(super) first: &'a JobReport,
-    /// Their names, each once.
+    /// The distinct names of the jobs.
     pub(super) names: Vec<&'a str>,
-    /// How many they are.
+    /// Number of jobs.
     pub(super) jobs: u64,
 }
 
 impl<'a> Entry<'a> {
-    /// The jobs by what they do.
+    /// Returns the jobs grouped by their work.
     pub(super) fn kinds(&self) -> Vec<Kind<'a>> {
         let mut kinds: Vec<(String, Kind<'a>)> = Vec::new();
         for job in &self.jobs {
@@ -50,7 +50,7 @@ impl<'a> Entry<'a> {
         kinds.into_iter().map(|(_, kind)| kind).collect()
     }
 
-    /// The names of the jobs, each once.
+    /// Returns the distinct names of the jobs.
     pub(super) fn names(&self) -> Vec<&'a str> {
         let mut names = Vec::new();
         for job in &self.jobs {
@@ -61,7 +61,7 @@ impl<'a> Entry<'a> {
         names
     }
 
-    /// What the jobs have of something, each value once, apart by spaces.
+    /// Returns the distinct values of `of` over all jobs, separated by spaces.
     pub(super) fn values(&self, of: impl Fn(&JobReport) -> String) -> String {
         let mut values: Vec<String> = Vec::new();
         for value in self.jobs.iter().map(|job| of(job)) {
@@ -72,33 +72,33 @@ impl<'a> Entry<'a> {
         values.join(" ")
     }
 
-    /// A count, a second.
+    /// Returns a count per second.
     pub(super) fn per_s(&self, count: u64) -> f64 {
         per_s(count, self.all.elapsed)
     }
 
-    /// A count, a request.
+    /// Returns a count per request.
     pub(super) fn per_io(&self, count: u64) -> f64 {
         count as f64 / self.all.ios().max(1) as f64
     }
 
-    /// A time, microseconds a request.
+    /// Returns a time per request, microseconds.
     pub(super) fn us_per_io(&self, time: Duration) -> f64 {
         time.as_secs_f64() * 1e6 / self.all.ios().max(1) as f64
     }
 
-    /// Bytes of all directions.
+    /// Returns the bytes of all directions.
     pub(super) fn bytes(&self) -> u64 {
         self.all.directions.iter().map(|direction| direction.bytes).sum()
     }
 }
 
-/// A count, a second.
+/// Returns a count per second of `time`.
 pub(super) fn per_s(count: u64, time: Duration) -> f64 {
     if count == 0 { 0.0 } else { count as f64 / time.as_secs_f64().max(1e-9) }
 }
 
-/// The run's entries, in the order of their first jobs.
+/// Returns the run's entries, in the order of their first jobs.
 pub(super) fn entries(report: &RunReport) -> Vec<Entry<'_>> {
     let mut groups: Vec<Vec<&JobReport>> = Vec::new();
     for job in &report.jobs {
@@ -195,7 +195,7 @@ fn add_classes(sum: &mut [u64; 7], part: &[u64; 7]) {
     }
 }
 
-/// Samples of the same time added, counted from `begin`.
+/// Adds up samples of the same time, counted from `begin`.
 fn merge_series(jobs: &[&JobReport], begin: Duration) -> Vec<Sample> {
     let Some(len) = jobs.iter().flat_map(|job| &job.series).map(|sample| sample.len).max() else {
         return Vec::new();

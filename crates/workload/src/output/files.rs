@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use qpair_block::{Error, Result};
 
-/// Writes `content` to the file whose name is `prefix` and `suffix`; its name.
+/// Writes `content` to the file named `prefix` followed by `suffix`. Returns the name.
 pub(super) fn write(prefix: &Path, suffix: &str, content: &str) -> Result<PathBuf> {
     let mut name = OsString::from(prefix);
     name.push(suffix);

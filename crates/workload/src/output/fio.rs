@@ -1,4 +1,4 @@
-//! fio's JSON: the keys of fio 3.33, each meaning what it means there.
+//! fio's JSON: the keys of fio 3.33, each with fio's meaning.
 //!
 //! Every key that fio writes is there, and no other but `qpair`, in each job and at the top
 //! ([`super::own`]). Where the two differ:
@@ -23,11 +23,12 @@ use super::json::{Json, Object};
 use super::own::{self, nanoseconds};
 use crate::{Direction, DiskReport, JobReport, Latencies, RunReport, Spread, Tolerance};
 
-/// What `fio version` says: what wrote it, and whose layout it is. Consumers show it and do not
-/// take it apart.
+/// The value of the key `fio version`: the program that wrote the document, and the fio version
+/// whose layout it has. Consumers show it and do not parse it.
 const VERSION: &str = concat!("fio-3.33 layout, by qpair-", env!("CARGO_PKG_VERSION"));
 
-/// fio's JSON; with `plus`, fio's `json+`: latencies have their histograms' `bins`.
+/// Returns fio's JSON. With `plus`, returns fio's `json+`, in which latencies have the `bins` of
+/// their histograms.
 ///
 /// The keys of a [`Value`] are sorted; [`fio_json_text`] keeps fio's order.
 #[must_use]
@@ -35,7 +36,7 @@ pub fn fio_json(report: &RunReport, plus: bool) -> Value {
     document(report, plus).into()
 }
 
-/// [`fio_json`] as text, its keys in fio's order; ends with a line feed.
+/// Returns [`fio_json`] as text with its keys in fio's order. It ends with a line feed.
 #[must_use]
 pub fn fio_json_text(report: &RunReport, plus: bool) -> String {
     // Cannot fail: all keys are strings and nothing is written to.
@@ -149,7 +150,7 @@ fn job(entry: &Entry<'_>, entries: &[Entry<'_>], plus: bool) -> Object {
         .with("qpair", own::job(entry))
 }
 
-/// fio's object of a steady state. `data` has the values that there are, where fio fills up with
+/// Returns fio's object of a steady state. `data` has only the existing values, where fio pads with
 /// zeroes.
 fn steady(all: &JobReport) -> Option<Object> {
     let (goal, found) = (all.job.steady?, all.steady.as_ref()?);
@@ -266,7 +267,7 @@ fn shares(names: [&str; 7], counts: &[u64; 7]) -> Object {
         .collect()
 }
 
-/// A count, a second, rounded down, without the loss of a floating-point number.
+/// Returns a count per second, rounded down, without the rounding errors of floating point.
 fn rate(count: u64, time: Duration) -> u64 {
     let per_s = u128::from(count) * 1_000_000_000 / time.as_nanos().max(1);
     u64::try_from(per_s).unwrap_or(u64::MAX)

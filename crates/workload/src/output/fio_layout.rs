@@ -34,7 +34,7 @@ fn keys(value: &Value, path: &str, out: &mut BTreeMap<String, &'static str>) {
     }
 }
 
-/// What fio writes for a job of these options; `None` without a fio of this version.
+/// Runs fio with these options and returns its JSON; `None` if fio 3.33 is not installed.
 fn fio(options: &str) -> Option<Value> {
     let version = Command::new("fio").arg("--version").output();
     match version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()) {

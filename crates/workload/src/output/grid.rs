@@ -1,6 +1,6 @@
 //! Text in columns, and text in lines, within a width.
 
-/// ANSI's ways to draw text, used where the reader's terminal has them.
+/// ANSI text styles, used if the reader's terminal has them.
 #[derive(Clone, Copy)]
 pub(super) enum Ink {
     Bold,
@@ -23,10 +23,10 @@ pub(super) fn paint(text: &str, ink: Ink, colour: bool) -> String {
     format!("\x1b[{code}m{text}\x1b[0m")
 }
 
-/// Columns: the first to the left, the others to the right.
+/// A table of columns. The first is aligned to the left, the others to the right.
 pub(super) struct Grid {
     rows: Vec<Vec<String>>,
-    /// Columns that may go where the width is too small, the first of them first.
+    /// Columns that are left out if the width is too small, in this order.
     pub(super) spare: &'static [usize],
 }
 
@@ -39,12 +39,12 @@ impl Grid {
         self.rows.push(cells);
     }
 
-    /// Whether it has nothing but a header.
+    /// Whether the grid has only a header.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.len() == 1
     }
 
-    /// Its lines, indented, the header dim.
+    /// Returns the grid's lines, indented, with a dim header.
     pub(super) fn lines(&self, indent: usize, width: usize, colour: bool) -> Vec<String> {
         let columns = self.rows[0].len();
         let widths: Vec<usize> = (0..columns)
@@ -77,8 +77,8 @@ impl Grid {
     }
 }
 
-/// Lines of at most `width`, the first after `first`, the others indented as far as that reaches.
-/// Broken at blanks only.
+/// Breaks text at blanks into lines of at most `width`. The first line follows `first`; the others
+/// are indented to the same column.
 pub(super) fn wrap(first: &str, text: &str, width: usize) -> Vec<String> {
     let indent = first.chars().count();
     let mut lines = Vec::new();

@@ -12,8 +12,8 @@ use crate::{Direction, Latencies, RunReport};
 /// Steps for each halving of the distance to 100 %: the usual.
 const STEPS: u32 = 5;
 
-/// The distribution as text: microseconds, percentile, how many were at most as long,
-/// 1/(1-percentile).
+/// Returns the distribution as text: microseconds, percentile, number of requests that took at most
+/// as long, 1/(1-percentile).
 #[must_use]
 pub fn hgrm(latencies: &Latencies) -> String {
     let us = |ns: f64| ns / 1000.0;
@@ -46,12 +46,12 @@ pub fn hgrm(latencies: &Latencies) -> String {
     out
 }
 
-/// Writes each distribution that is not empty to `PREFIX_DIRECTION_KIND.N.hgrm`, N counting jobs,
-/// or groups of jobs that are reported as one, from 1; flushes to `PREFIX_flush_lat.N.hgrm`. The
-/// files that were written.
+/// Writes each distribution that is not empty to `PREFIX_DIRECTION_KIND.N.hgrm`, and latencies of
+/// flushes to `PREFIX_flush_lat.N.hgrm`. N counts jobs, or groups of jobs that are reported as one,
+/// from 1. Returns the names of the files.
 ///
 /// # Errors
-/// As the operating system says.
+/// Returns the operating system's error of writing a file.
 pub fn write_hgrm(report: &RunReport, prefix: &Path) -> Result<Vec<PathBuf>> {
     let mut written = Vec::new();
     for (number, entry) in (1..).zip(entries(report)) {

@@ -19,7 +19,7 @@ impl Object {
         Self::default()
     }
 
-    /// With one more key, which must be new.
+    /// Returns the object with one more key, which must be new.
     pub(super) fn with(mut self, key: impl Into<String>, value: impl Into<Json>) -> Self {
         self.0.push((key.into(), value.into()));
         self

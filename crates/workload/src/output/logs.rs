@@ -16,12 +16,12 @@ use super::fio::milliseconds;
 use super::histogram_log;
 use crate::{Direction, JobReport, RunReport, Sample};
 
-/// Writes what [`crate::Job::logs`] asks for: `PREFIX_bw.N.log` and so on, and
-/// [`crate::Job::histogram_log`]: `PREFIX_clat_hist.N.log`; N being the job's number in the run, from 1.
-/// The files that were written.
+/// Writes the files of [`crate::Job::logs`], such as `PREFIX_bw.N.log`, and of
+/// [`crate::Job::histogram_log`], `PREFIX_clat_hist.N.log`. N is the job's number in the run, from
+/// 1. Returns the names of the files.
 ///
 /// # Errors
-/// `Invalid` for a kind of log that is not known; else as the operating system says.
+/// Returns `Invalid` for an unknown kind of log, or the operating system's error of writing a file.
 pub fn write_logs(report: &RunReport) -> Result<Vec<PathBuf>> {
     let mut written = Vec::new();
     for (number, job) in (1..).zip(&report.jobs) {

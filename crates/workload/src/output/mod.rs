@@ -1,9 +1,9 @@
-//! What a run found, as text and files.
+//! The results of a run, as text and files.
 //!
-//! All of it are pure functions of a [`RunReport`](crate::RunReport), but those that write files.
-//! Jobs that ask for
-//! [`Job::group_reporting`](crate::Job::group_reporting) are merged by their group first, in every format alike, except
-//! in the time series of [`write_logs`], which are one per job as fio's are.
+//! All functions here are pure functions of a [`RunReport`](crate::RunReport), except those that
+//! write files. Jobs with [`Job::group_reporting`](crate::Job::group_reporting) are merged by their
+//! group first, in every format except the time series of [`write_logs`], which are one per job as
+//! in fio.
 //!
 //! - [`table`]: for people.
 //! - [`fio_json`]: fio 3.33's JSON, for programs that read fio's.

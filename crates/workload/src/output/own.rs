@@ -1,4 +1,4 @@
-//! What fio's JSON has no place for: the key `qpair` of each job, and of the whole.
+//! Results that fio's JSON has no place for, under the key `qpair` of each job and of the document.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(super) fn job(entry: &Entry<'_>) -> Object {
         .with("series", all.series.iter().map(sample).collect::<Vec<_>>())
 }
 
-/// Jobs of the entry that do the same.
+/// Returns the object for jobs of the entry that do the same work.
 fn member(kind: &Kind<'_>) -> Object {
     let names: Vec<serde_json::Value> = kind.names.iter().map(|name| (*name).into()).collect();
     Object::new()
@@ -73,7 +73,7 @@ fn device(device: &DeviceInfo) -> Object {
         .with("volatile_write_cache", device.volatile_write_cache)
 }
 
-/// What each request cost; what the machine does not count is `null`.
+/// Returns the cost of each request. Counters that the machine does not have are `null`.
 fn cost(entry: &Entry<'_>) -> Object {
     let cpu = &entry.all.cpu;
     let per_io = |count: Option<u64>| count.map(|count| entry.per_io(count));
@@ -101,8 +101,8 @@ fn cost(entry: &Entry<'_>) -> Object {
         .with("cycles_per_byte", per_byte(cpu.cycles))
 }
 
-/// Percentiles of slat and lat, which fio leaves out unless asked. Of an open loop, lat is the one
-/// that counts.
+/// Returns percentiles of slat and lat, which fio leaves out unless asked. In an open loop, lat is
+/// the relevant latency.
 fn other_percentiles(entry: &Entry<'_>, at: Direction) -> Object {
     let did = entry.all.direction(at);
     let of = |latencies: &crate::Latencies| {

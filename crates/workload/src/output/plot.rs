@@ -1,4 +1,4 @@
-//! Values over time in characters, and the place where they fall and stay down.
+//! Plots of values over time in characters, and the place where they fall and stay low.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::Sample;
 /// Eighths of a character's height.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Bytes a second, all directions.
+/// Returns the bytes per second of a sample, all directions.
 pub(super) fn bytes_per_s(sample: &Sample) -> f64 {
     sample.bytes.iter().sum::<u64>() as f64 / sample.len.as_secs_f64().max(1e-9)
 }
 
-/// At most `columns` values: means of as many neighbours each as it takes.
+/// Returns at most `columns` values, each the mean of as many neighbours as necessary.
 fn squeeze(values: &[f64], columns: usize) -> Vec<f64> {
     if values.len() <= columns.max(1) {
         return values.to_vec();
@@ -28,14 +28,14 @@ fn squeeze(values: &[f64], columns: usize) -> Vec<f64> {
         .collect()
 }
 
-/// One line; the height of a character is its part of the largest.
+/// Draws one line. The height of a character is in proportion to the largest value.
 pub(super) fn sparkline(values: &[f64], columns: usize) -> String {
     let values = squeeze(values, columns);
     let most = values.iter().copied().fold(0.0, f64::max);
     values.iter().map(|value| EIGHTHS[eighths(*value, most, 1)]).collect()
 }
 
-/// How many of the `8 * rows` eighths a value fills; one at least for what is not nothing.
+/// Returns how many of the `8 * rows` eighths a value fills: at least one if the value is not 0.
 fn eighths(value: f64, most: f64, rows: usize) -> usize {
     if value <= 0.0 || most <= 0.0 {
         return 0;
@@ -43,7 +43,7 @@ fn eighths(value: f64, most: f64, rows: usize) -> usize {
     ((value / most * (8 * rows) as f64).round() as usize).clamp(1, 8 * rows)
 }
 
-/// Several lines with axes: bandwidth from 0 to the largest sample, time from 0 to the last.
+/// Draws lines with axes: bandwidth from 0 to the largest sample, time from 0 to the last.
 pub(super) fn plot(series: &[Sample], rows: usize, indent: usize, width: usize) -> Vec<String> {
     let Some(last) = series.last() else { return Vec::new() };
     let values: Vec<f64> = series.iter().map(bytes_per_s).collect();
@@ -71,19 +71,19 @@ pub(super) fn plot(series: &[Sample], rows: usize, indent: usize, width: usize) 
     lines
 }
 
-/// A level that ends and a lower one that stays: an SLC cache that is full, a drive that throttles.
+/// A lasting drop of throughput, such as when an SLC cache is full or a drive throttles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cliff {
-    /// When the lower level began.
+    /// Time at which the lower level began.
     pub(super) at: Duration,
-    /// Mean bytes a second before.
+    /// Mean bytes per second before the drop.
     pub(super) before: f64,
-    /// Mean bytes a second from there.
+    /// Mean bytes per second after the drop.
     pub(super) after: f64,
 }
 
-/// A cliff is told from noise by its depth: below 70 % of what was before, and by more than twice
-/// the spread on either side.
+/// Finds a cliff. Unlike noise, a cliff falls below 70 % of the level before it, and by more than
+/// twice the spread on either side.
 pub(super) fn cliff(series: &[Sample]) -> Option<Cliff> {
     const SIDE_MIN: usize = 3;
     let values: Vec<f64> = series.iter().map(bytes_per_s).collect();

@@ -1,7 +1,7 @@
 //! The report for people.
 //!
-//! Everything that was found stands here, in fio's words (slat, clat, lat), each number with its
-//! unit. What was not found is said to be missing, not shown as zero.
+//! The report has all results, in fio's terms (slat, clat, lat), each number with its unit. A
+//! missing result is reported as missing, not as zero.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     Direction, DirectionReport, Form, Incidents, JobReport, Latencies, RunReport, Sample, Spread,
 };
 
-/// How the reader sees text.
+/// The style of a table: colours and width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// Colours, by ANSI's sequences.
@@ -33,7 +33,7 @@ const LABEL: usize = 11;
 const VERIFY_ERRORS_SHOWN: usize = 8;
 const NAMES_SHOWN: usize = 6;
 
-/// All of it, for people; lines end with a line feed.
+/// Returns the report as text for people. Lines end with a line feed.
 #[must_use]
 pub fn table(report: &RunReport, style: Style) -> String {
     let mut page = Page { lines: Vec::new(), style, goes_on: report.so_far.is_some() };
@@ -74,7 +74,7 @@ pub fn table(report: &RunReport, style: Style) -> String {
 struct Page {
     lines: Vec<String>,
     style: Style,
-    /// The report is of a run that is not over.
+    /// The report is of a run that is still under way.
     goes_on: bool,
 }
 
@@ -90,7 +90,7 @@ impl Page {
         self.lines.push(String::new());
     }
 
-    /// A line, or several, with a name for what is in them.
+    /// Adds a labelled text, broken into lines.
     fn labelled(&mut self, label: &str, text: &str, ink: Option<Ink>) {
         let first = format!("{:INDENT$}{label:<LABEL$} ", "");
         for line in wrap(&first, text, self.style.width) {
@@ -383,7 +383,7 @@ impl Page {
         }
     }
 
-    /// Jobs that ran at the same time, added.
+    /// Adds the sums over jobs that ran at the same time.
     fn together(&mut self, entries: &[&Entry<'_>], stage: Option<u32>) {
         let mut grid = Grid::new(&["", "IOPS", "bandwidth", "requests", "moved"], &[4, 3]);
         for direction in Direction::ALL {
@@ -435,7 +435,8 @@ fn grid_latency(grid: &mut Grid, name: &str, latencies: &Latencies) {
     grid.row(row);
 }
 
-/// Least, most, and the deviation in percent of the mean; empty where there is nothing to compare.
+/// Returns the cells for minimum, maximum and deviation in percent of the mean. They are empty if
+/// there are fewer than two samples.
 fn spread_cells(spread: Spread) -> Vec<String> {
     if spread.count < 2 || spread.mean <= 0.0 {
         return vec![String::new(); 3];

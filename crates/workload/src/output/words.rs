@@ -1,6 +1,6 @@
 //! Numbers as people read them: three digits that matter, and the unit.
 
-/// A time of so many nanoseconds: "850 ns", "1.25 us", "12.3 ms", "4.20 s".
+/// Formats a time in nanoseconds: "850 ns", "1.25 us", "12.3 ms", "4.20 s".
 pub(super) fn time(ns: f64) -> String {
     let (scaled, unit) = match ns {
         ns if ns < 999.5 => return format!("{ns:.0} ns"),
@@ -20,7 +20,7 @@ pub(super) fn digits(number: f64) -> String {
     }
 }
 
-/// A number with its thousands apart.
+/// Formats a number with separated thousands.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -77,7 +77,7 @@ pub(super) fn duration(duration: std::time::Duration) -> String {
     }
 }
 
-/// At most two decimals, none that say nothing.
+/// Formats a number with at most two decimals and no trailing zeroes.
 pub(super) fn trimmed(number: f64) -> String {
     let text = format!("{number:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -6,7 +6,7 @@ use crate::{
     BlockSizes, Direction, Distribution, Extent, Form, Job, JobReport, Order, RateProcess, Verbs,
 };
 
-/// What it does: "random reads of 4 KiB, 32 in flight".
+/// Describes a job's work: "random reads of 4 KiB, 32 in flight".
 pub(super) fn work(job: &Job) -> String {
     let mut parts = vec![verbs(job)];
     if job.order == Order::Random {
@@ -124,7 +124,7 @@ fn block_sizes(sizes: &BlockSizes) -> String {
     }
 }
 
-/// The rates asked for.
+/// Describes the job's rate limits.
 fn rates(job: &Job) -> Option<String> {
     let mut limits: Vec<(Direction, String)> = Vec::new();
     for direction in used_directions(job) {
@@ -160,7 +160,7 @@ pub(super) fn is_open_loop(job: &Job) -> bool {
     job.rate.iter().any(|rate| rate.ios_per_s > 0 || rate.bytes_per_s > 0)
 }
 
-/// Interface and mode that really ran, and the devices it ran on.
+/// Describes the interface and mode that were really used, and the devices.
 pub(super) fn interfaces(report: &JobReport) -> Vec<(String, Vec<String>)> {
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
     for device in &report.devices {
@@ -177,7 +177,7 @@ pub(super) fn interfaces(report: &JobReport) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// The part of each device that is used, if it is not all.
+/// Describes the part of each device that is used, if it is not the whole device.
 pub(super) fn region(job: &Job) -> Option<String> {
     let extent = |extent: Extent| match extent {
         Extent::Bytes(bytes) => words::size(bytes),
@@ -192,7 +192,7 @@ pub(super) fn region(job: &Job) -> Option<String> {
     }
 }
 
-/// fio's word for the work: `randrw`.
+/// Returns fio's word for the work: `randrw`.
 pub(super) fn fio_word(job: &Job) -> &'static str {
     match (job.order, job.verbs) {
         (Order::Sequential, Verbs::Read) => "read",

@@ -1,8 +1,7 @@
-//! When requests of a limited rate are meant to start.
+//! Plans the start times of requests whose rate is limited.
 //!
-//! The plan is made without looking at what the device does: a request that starts late counts from
-//! when it was meant to start, so that a slow device cannot hide behind the requests it kept from
-//! being made.
+//! The plan does not depend on the device. The latency of a request that starts late counts from
+//! its planned start, so that a slow device cannot hide behind requests that it kept from starting.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -26,7 +25,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Plans that begin at `begin_ns`. Limits are of one clone.
+    /// Returns plans that begin at `begin_ns`. The limits are those of one clone.
     pub(super) fn new(job: &Job, begin_ns: u64) -> Self {
         let plans = job.rate.map(|rate| Plan { rate, next_ns: begin_ns as f64 });
         let limited = job.rate.iter().any(|rate| *rate != Rate::default());
@@ -39,7 +38,8 @@ impl Arrivals {
         self.limited
     }
 
-    /// Whichever of reads and writes comes first, where the job does both and both have a plan.
+    /// Returns the direction, read or write, whose next request is planned first, if both have a
+    /// plan.
     pub(super) fn earlier(&self) -> Option<Direction> {
         let [read, write, _] = &self.plans;
         let planned = |plan: &Plan| plan.rate != Rate::default();
@@ -48,14 +48,14 @@ impl Arrivals {
         )
     }
 
-    /// When the next request of a direction is meant to start; 0: at once.
+    /// Returns the planned start of the next request of a direction; 0: at once.
     #[inline]
     pub(super) fn due_ns(&self, direction: Direction) -> u64 {
         let plan = &self.plans[direction as usize];
         if plan.rate == Rate::default() { 0 } else { plan.next_ns as u64 }
     }
 
-    /// Plans the one after a request of `len_bytes`.
+    /// Plans the next request after one of `len_bytes`.
     pub(super) fn advance(&mut self, direction: Direction, len_bytes: u32, random: &mut SmallRng) {
         let process = self.process;
         let plan = &mut self.plans[direction as usize];

@@ -8,7 +8,7 @@ use perf_event::{Builder, Counter};
 
 use crate::report::CpuReport;
 
-/// What the kernel has counted for a thread, or for all threads of the process.
+/// Counters that the kernel keeps for a thread, or for all threads of the process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) user: Duration,
@@ -45,7 +45,7 @@ impl Usage {
         }
     }
 
-    /// What was added since `before`; or what is left when another's part is taken away.
+    /// Returns the difference to `before`: an earlier state, or the part of another thread.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             user: self.user.saturating_sub(before.user),
@@ -91,7 +91,7 @@ impl Counters {
         }
     }
 
-    /// What was used since; `system_calls` are those of the channels.
+    /// Returns the costs since the counters were started. `system_calls` are those of the channels.
     pub(crate) fn end(&mut self, system_calls: u64) -> CpuReport {
         let usage = Usage::of_thread().since(self.usage);
         let read = |counter: &mut Option<Counter>| counter.as_mut()?.read().ok();

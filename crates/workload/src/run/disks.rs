@@ -1,4 +1,4 @@
-//! What the disks under a run's files did meanwhile, as the kernel counts it.
+//! Activity of the disks under a run's files during the run, from the kernel's counters.
 
 use std::os::linux::fs::MetadataExt as _;
 use std::os::unix::fs::FileTypeExt as _;
@@ -14,8 +14,8 @@ pub(super) struct Disks {
 }
 
 impl Disks {
-    /// Those under some files and devices; what has no disk of its own (memory, a network) has none
-    /// here.
+    /// Finds the disks under files and devices. Targets without a disk, such as memory or a
+    /// network, are left out.
     pub(super) fn under<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
         let mut folders: Vec<PathBuf> = paths.filter_map(folder).collect();
         folders.sort();
@@ -27,7 +27,7 @@ impl Disks {
         Self { begun: Instant::now(), disks: disks.collect() }
     }
 
-    /// What each did since.
+    /// Returns the activity of each disk since the begin of the run.
     pub(super) fn since(&self) -> Vec<DiskReport> {
         let elapsed_ms = self.begun.elapsed().as_secs_f64() * 1e3;
         let since = |(folder, before, busy_before): &(PathBuf, DiskReport, u64)| {
@@ -49,7 +49,8 @@ impl Disks {
     }
 }
 
-/// The kernel's folder of the disk under a path; a partition's is its disk's.
+/// Returns the kernel's folder of the disk under a path. That of a partition is the folder of its
+/// disk.
 fn folder(path: &Path) -> Option<PathBuf> {
     let metadata = std::fs::metadata(path).ok()?;
     let number = match metadata.file_type().is_block_device() {
@@ -64,14 +65,14 @@ fn folder(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Counters, and the milliseconds in which the disk had something to do.
+/// Returns the disk's counters, and the milliseconds in which it had requests.
 fn read(folder: &Path) -> Option<(DiskReport, u64)> {
     let text = std::fs::read_to_string(folder.join("stat")).ok()?;
     parse(folder.file_name()?.to_str()?, &text)
 }
 
-/// Of `Documentation/block/stat.rst`: reads, merges, sectors, ms; the same of writes; in flight,
-/// busy ms, queued ms.
+/// Parses a `stat` file (`Documentation/block/stat.rst`): reads, merges, sectors and ms of reads;
+/// the same four of writes; requests in flight, busy ms, queued ms.
 fn parse(name: &str, text: &str) -> Option<(DiskReport, u64)> {
     let counts: Vec<u64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
     let at = |at: usize| counts.get(at).copied();

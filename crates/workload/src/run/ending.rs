@@ -1,4 +1,4 @@
-//! Jobs that wait for others, and jobs whose end is the end of others.
+//! Jobs that wait for others, and jobs that end others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::job::{EndsWith, Job};
 
-/// What the jobs of a run know of each other's ends.
+/// The state by which jobs of a run learn of each other's ends.
 pub(super) struct Ending<'a> {
     jobs: &'a [Job],
-    /// By job: it is to end, or not to begin.
+    /// By job: whether it is to end, or not to begin.
     ends: Vec<AtomicBool>,
-    /// By job: it is over.
+    /// By job: whether it is over.
     over: Mutex<Vec<bool>>,
     changed: Condvar,
 }
@@ -26,7 +26,7 @@ impl<'a> Ending<'a> {
         }
     }
 
-    /// Set when the job is to end.
+    /// Returns the flag that is set when the job is to end.
     pub(super) fn of(&self, at: usize) -> &AtomicBool {
         &self.ends[at]
     }
@@ -36,7 +36,7 @@ impl<'a> Ending<'a> {
         self.ends[at].store(true, Ordering::Relaxed);
     }
 
-    /// A job is over: others may begin, and some may have to end.
+    /// Marks a job as over, which lets other jobs begin or makes them end.
     pub(super) fn is_over(&self, at: usize, failed: bool) {
         let job = &self.jobs[at];
         let all = (failed && job.error_ends_all).then_some(EndsWith::All);
@@ -56,7 +56,7 @@ impl<'a> Ending<'a> {
         self.changed.notify_all();
     }
 
-    /// Waits for the jobs that a job waits for, or until it must not begin at all.
+    /// Waits until the jobs that a job waits for are over, or until it must not begin at all.
     pub(super) fn wait(&self, at: usize, stopped: impl Fn() -> bool, look: Duration) {
         let Some(name) = &self.jobs[at].wait_for else { return };
         let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What is written where nothing is verified.
+//! Content of written buffers where nothing is verified.
 //!
 //! Invariant: no byte of a buffer is touched before a write needs it.
 
@@ -10,23 +10,23 @@ use rand::{Rng, RngCore, SeedableRng};
 
 use crate::job::{Content, Shape};
 
-/// Every so many bytes, a written block says a number of its own: a drive that looks for blocks it
-/// has already looks at no smaller ones.
+/// Distance of the unique numbers in a written block. A drive that looks for duplicate blocks
+/// compares no smaller ones.
 const MARK_BYTES: usize = 512;
 
 /// Fills buffers of one job.
 pub(super) struct Fill {
     content: Content,
     random: SmallRng,
-    /// As large as the largest write so far.
+    /// Scratch memory, as large as the largest write so far.
     scratch: Vec<u8>,
-    /// Decides all bytes of the last write of a [`Shape`].
+    /// The seed that decides all bytes of the last write of a [`Shape`].
     last: Option<u64>,
 }
 
 impl Fill {
-    /// The seed decides the bytes, but for those that are to be like no others: two runs write
-    /// different ones.
+    /// Creates a `Fill`. Its bytes depend on `seed` alone, except for content that must be unique:
+    /// that also differs between runs.
     pub(super) fn new(content: &Content, seed: u64) -> Self {
         let own = match content {
             Content::Unique | Content::Shaped(_) => RandomState::new().hash_one(seed),
@@ -36,8 +36,8 @@ impl Fill {
         Self { content: content.clone(), random, scratch: Vec::new(), last: None }
     }
 
-    /// Makes the first `len_bytes` of a buffer what a write is to bring; `filled_bytes` of it still
-    /// hold what an earlier write left there.
+    /// Prepares the first `len_bytes` of a buffer for a write. `filled_bytes` of them still have
+    /// the content of an earlier write.
     pub(super) fn fill(&mut self, buffer: &mut Buffer, filled_bytes: &mut u32, len_bytes: u32) {
         let is_new = matches!(self.content, Content::Refill | Content::Shaped(_));
         if *filled_bytes < len_bytes || is_new {

@@ -1,12 +1,12 @@
-//! Rates that a job must not fall below.
+//! Checks that a job does not fall below its lowest rates.
 
 use crate::job::{Direction, Job, Rate};
 use crate::report::DirectionReport;
 
-/// No job is judged by the first moments: fio's two seconds.
+/// Time at the start in which rates are not checked: two seconds, as in fio.
 const SETTLING_NS: u64 = 2_000_000_000;
 
-/// What was counted at the last look.
+/// Counters at the begin of a cycle.
 #[derive(Clone, Copy, Default)]
 struct Mark {
     at_ns: u64,
@@ -14,7 +14,7 @@ struct Mark {
     bytes: u64,
 }
 
-/// The least rates of a job, and how it stands.
+/// The lowest rates allowed for a job, and the counters to check them by.
 pub(super) struct Floor {
     least: [Rate; 3],
     cycle_ns: u64,
@@ -23,7 +23,7 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// `None` where nothing is asked for.
+    /// Returns `None` if the job has no lowest rate.
     pub(super) fn new(job: &Job, begin_ns: u64) -> Option<Self> {
         let least = job.rate_min;
         least.iter().any(|rate| *rate != Rate::default()).then(|| Self {
@@ -34,8 +34,9 @@ impl Floor {
         })
     }
 
-    /// What is too slow. Judged when requests complete, as fio does: a slow request alone is judged
-    /// when it is there.
+    /// Returns a description of a rate that is too low; `None` if all are high enough. As in fio,
+    /// rates are checked when requests complete: a single slow request is noticed only when it
+    /// completes.
     pub(super) fn check(&mut self, now_ns: u64, did: &[DirectionReport; 3]) -> Option<String> {
         if now_ns.saturating_sub(self.begin_ns) < SETTLING_NS {
             return None;

@@ -1,7 +1,7 @@
-//! Requests shared out among jobs by weight.
+//! Flows: jobs that share requests by weight.
 //!
-//! As in fio, a job may go on while its part of the flow's requests is not over its part of the
-//! weights.
+//! As in fio, a job may submit a request while its part of the flow's requests does not exceed its
+//! part of the weights.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::job::{FlowShare, Job};
 
-/// What the jobs of a flow know of each other.
+/// Counters that the jobs of a flow share.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     /// Requests of the jobs that run.
     done: AtomicU64,
-    /// Their weights.
+    /// Sum of the weights of the jobs that run.
     weight: AtomicU64,
 }
 
@@ -23,7 +23,8 @@ pub(super) fn flows(jobs: &[Job]) -> HashMap<u32, Arc<Flow>> {
     jobs.iter().filter_map(|job| Some((job.flow?.flow, Arc::default()))).collect()
 }
 
-/// One running job's part in its flow. It gives its requests and its weight back at its end.
+/// A running job's share of its flow. Dropping it takes the job's requests and weight out of the
+/// flow.
 pub(super) struct Share {
     flow: Arc<Flow>,
     weight: u64,
@@ -37,7 +38,7 @@ impl Share {
         Self { flow: flow.clone(), weight, own: 0 }
     }
 
-    /// Takes the turn for one request, if it is this job's.
+    /// Counts one request if it is this job's turn; otherwise returns `false`.
     pub(super) fn take(&mut self) -> bool {
         let done = u128::from(self.flow.done.load(Ordering::Relaxed).max(1));
         let all = u128::from(self.flow.weight.load(Ordering::Relaxed));

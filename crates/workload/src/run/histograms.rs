@@ -1,4 +1,4 @@
-//! Histograms of latencies over time: what fio's `write_hist_log` keeps.
+//! Histograms of latencies over time, as in fio's `write_hist_log`.
 //!
 //! Invariant: a request is in one interval, and intervals end on multiples of their length from the
 //! begin of measuring.
@@ -30,7 +30,7 @@ pub(crate) struct Histograms {
     every_ns: u64,
     begin_ns: u64,
     end_ns: u64,
-    /// Of the interval, by direction: requests in each bucket, and the length of the last request.
+    /// Requests of the current interval in each bucket, by direction.
     counts: [Vec<u32>; 3],
     last_bytes: [u32; 3],
     pub(crate) done: Vec<HistogramSample>,
@@ -44,7 +44,7 @@ impl Histograms {
         Self { every_ns, begin_ns, end_ns, counts, last_bytes: [0; 3], done: Vec::new() }
     }
 
-    /// Begins anew.
+    /// Returns empty histograms that begin at `begin_ns`.
     pub(crate) fn again(&self, begin_ns: u64) -> Self {
         Self::new(Duration::from_nanos(self.every_ns), begin_ns)
     }

@@ -1,5 +1,5 @@
-//! Files that are made and filled before anything is measured: a drive is asked only for what was
-//! written.
+//! Creates and fills files before the measurement, so that a drive is only asked for blocks that
+//! were written.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::observer::{Live, Observer};
 
 use super::offsets::generator;
 
-/// Makes a file that is not there; whether it did.
+/// Creates a file if it does not exist. Returns whether it was created.
 pub(super) fn make(
     path: &Path,
     bytes: u64,
@@ -62,12 +62,12 @@ pub(super) fn make(
 const FILL_BYTES: usize = 1 << 20;
 const FILL_DEPTH: u32 = 8;
 
-/// Writes random bytes where a file was never written, so that reads of it reach the drive; how
-/// many.
+/// Writes random bytes where a file was never written, so that reads of it reach the drive. Returns
+/// the number of bytes written.
 ///
 /// # Errors
-/// What opening and writing say, such as `Busy` where another process has it open; that the
-/// observer stopped it.
+/// Returns the error of opening or writing the file, such as `Busy` if another process has it open,
+/// or an error that says that the observer stopped the work.
 pub fn prefill(path: &Path, seed: u64, observer: &dyn Observer) -> Result<u64> {
     let what = format!("filling {}", path.display());
     let parts = qpair_machine::unwritten(path).map_err(|cause| Error::os(cause, what.clone()))?;

@@ -1,16 +1,17 @@
-//! Running jobs: stages, threads, and what they give back.
+//! Runs jobs: stages, threads and their results.
 //!
-//! - `open`: names to devices; `offsets`, `permutation`, `sizes`: what to ask of them; `arrivals`,
-//!   `flow`: when;
-//! - `ending`: which jobs wait for others and end with others; `floor`, `target`: rates and
-//!   latencies that end a job; `steady`: throughput that does;
-//! - `status`: the state of a run that goes on;
-//! - `thread`: the loop; `record`, `histograms`, `cpu`: what is kept; `verify`: what blocks hold.
+//! - `open`: opens devices by name;
+//! - `offsets`, `permutation`, `sizes`: choose requests; `arrivals`, `flow`: choose their times;
+//! - `ending`: jobs that wait for others or end others; `floor`, `target`, `steady`: rates,
+//!   latencies and steady throughput that end a job;
+//! - `status`: the state of a run while it is under way;
+//! - `thread`: the loop of a job; `record`, `histograms`, `cpu`: its measurements; `verify`, `fill`:
+//!   the content of blocks.
 //!
 //! Invariants:
 //! - all devices are open and all jobs checked before the first request of any job;
-//! - a job's channels and memory belong to its thread, which runs where the job's processors are
-//!   from its first allocation on.
+//! - a job's channels and memory belong to its thread, which runs on the job's processors from its
+//!   first allocation on.
 
 mod arrivals;
 pub(crate) mod cpu;
@@ -60,14 +61,14 @@ use status::{Desk, Schedule};
 use steady::Judges;
 use thread::{Common, Messages, Outcome, Thread, produce};
 
-/// How often the watcher is told.
+/// Interval at which the observer is called.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Runs jobs, stage by stage. Devices that bypass the kernel are opened by `drivers`.
 ///
 /// # Errors
-/// What is wrong with a job or its devices before anything ran. What goes wrong later is in
-/// [`JobReport::error`] of the job it happened to; the others run on.
+/// Returns the first problem of a job or its devices that is found before any job runs. Later
+/// errors are in [`JobReport::error`] of the job that they happened to; the other jobs continue.
 pub fn run(drivers: &Drivers, jobs: &[Job], observer: &dyn Observer) -> Result<RunReport> {
     let begun = SystemTime::now();
     let mut devices = Devices::new(drivers);
@@ -146,7 +147,7 @@ pub fn run(drivers: &Drivers, jobs: &[Job], observer: &dyn Observer) -> Result<R
     Ok(about.report(reports, devices.notes, stop.load(Ordering::Relaxed)))
 }
 
-/// What a report says of the run as a whole.
+/// The parts of a report that describe the run as a whole.
 struct About {
     begun: SystemTime,
     config_hash: String,
@@ -201,16 +202,17 @@ fn mark_shared(jobs: &[Job], opened: &mut [Vec<Opened>]) {
 
 /// A job of a stage.
 struct Member<'a> {
-    /// Its place among all jobs.
+    /// Index of the job among all jobs.
     at: usize,
     job: &'a Job,
     targets: &'a [Opened],
     common: Common<'a>,
-    /// Where states are asked for; `None`: nowhere.
+    /// The desk where the job's state is asked for; `None`: no states are wanted.
     desk: Option<Desk>,
     ending: &'a Ending<'a>,
     flow: Option<(&'a Arc<flow::Flow>, FlowShare)>,
-    /// Its part in the flow, from before it begins.
+    /// The job's share of its flow, if the job joined the flow before the threads of the stage
+    /// began.
     share: Mutex<Option<Share>>,
 }
 
@@ -223,7 +225,7 @@ impl Member<'_> {
 /// The state of a member of a stage: its place in the stage, and what it has found.
 type State = (usize, Outcome, Option<SteadyReport>);
 
-/// Whom the watcher tells of a stage.
+/// The receivers of the watcher's reports on a stage.
 struct Told<'a> {
     observer: &'a dyn Observer,
     /// The stage, from 0, and how many there are.
@@ -293,8 +295,8 @@ fn run_stage<'a>(
     (outcomes, judges)
 }
 
-/// Divides among the jobs what other threads of the process did for them meanwhile: those of a
-/// pool, the kernel's submission threads and workers. Time before measuring is left out in
+/// Divides among the jobs the processor time of other threads that worked for them: threads of a
+/// pool, the kernel's submission threads and workers. Time before the measurement is left out in
 /// proportion.
 fn share_helpers<'a>(
     outcomes: impl ExactSizeIterator<Item = (&'a mut Outcome, &'a Job)>,
@@ -401,7 +403,7 @@ struct Stage<'a> {
     members: &'a [Member<'a>],
     shown: &'a [Shown],
     stop: &'a AtomicBool,
-    /// What the process had used before, without the watcher.
+    /// Resources that the process had used before the stage, without the watcher's.
     process_before: Usage,
 }
 
@@ -554,7 +556,7 @@ fn report(job: &Job, devices: Vec<DeviceInfo>, outcome: Outcome) -> JobReport {
     }
 }
 
-/// The same jobs give the same hash.
+/// Returns a hash of the jobs' configuration.
 fn config_hash(jobs: &[Job]) -> String {
     let text = format!("{jobs:?}");
     format!("{:016x}", crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, text.as_bytes()))

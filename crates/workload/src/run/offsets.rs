@@ -1,4 +1,4 @@
-//! Where the next request goes.
+//! Chooses the offset of the next request.
 //!
 //! Invariants:
 //! - every range lies in the region and begins on a multiple of the unit, counted from the region's
@@ -17,9 +17,9 @@ use super::permutation::Permutation;
 /// The part of a device that a job uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
-    /// Its first byte.
+    /// First byte of the region.
     pub(crate) begin_bytes: u64,
-    /// Its length: a multiple of the unit.
+    /// Length of the region, a multiple of the unit.
     pub(crate) len_bytes: u64,
 }
 
@@ -30,11 +30,11 @@ enum Choice {
     /// Exponent of the self-similar distribution that fio calls Pareto's.
     Pareto(f64),
     Normal(Normal<f64>),
-    /// The last of 100 draws that falls into each part, and its units.
+    /// The zones: the last of 100 draws that falls into each, and its units.
     Zones(Vec<(u8, std::ops::Range<u64>)>),
 }
 
-/// What has been visited.
+/// The set of visited units, of a job with a random map.
 enum Map {
     None,
     /// All requests are of one unit: their order is a permutation.
@@ -71,10 +71,11 @@ pub(crate) struct Offsets {
     steps: Steps,
     /// Requests before the next random place.
     until_random: u32,
-    /// Where the last request went, by direction.
+    /// Last offset of each direction; `None` before its first request.
     last_bytes: [Option<u64>; 3],
     choice: Choice,
-    /// Where likely blocks lie, and in which order a map visits them.
+    /// Places of the likely blocks of a skewed distribution, and the order in which a permutation
+    /// map visits units.
     permutation: Permutation,
     map: Map,
 }
@@ -138,7 +139,7 @@ impl Offsets {
         })
     }
 
-    /// The next range of at most `len_bytes`: its first byte on the device, and its length.
+    /// Returns the next range of at most `len_bytes`: its first byte on the device, and its length.
     #[inline]
     pub(crate) fn next(
         &mut self,
@@ -175,7 +176,7 @@ impl Offsets {
         (self.region.begin_bytes + at_bytes, len as u32)
     }
 
-    /// Goes on to the next part where enough was moved in this one.
+    /// Continues with the next part if enough bytes were moved in this one.
     fn stride(&mut self, len: u64) {
         let Some(parts) = &mut self.parts else { return };
         if parts.left_bytes == 0 {
@@ -239,7 +240,7 @@ impl Offsets {
         (at, len)
     }
 
-    /// A place below `places`.
+    /// Returns a random place below `places`.
     #[inline]
     fn choose(&self, places: u64, random: &mut SmallRng) -> u64 {
         let unit = match &self.choice {
@@ -266,8 +267,8 @@ impl Offsets {
         unit.min(places - 1)
     }
 
-    /// Units that were not visited, from a random one on, as many in a row as `len` asks for and
-    /// there are. Where fewer are free than `least` bytes, others are visited again.
+    /// Visits up to `len` bytes of consecutive unvisited units, from a random one on. If fewer than
+    /// `least` bytes are free, visits others again.
     fn unvisited(&mut self, len: u64, least: u64, random: &mut SmallRng) -> (u64, u64) {
         let Map::Bits { words, left } = &mut self.map else { return (0, len) };
         if *left == 0 {
@@ -309,7 +310,7 @@ impl Offsets {
 }
 
 impl Parts {
-    /// The part that begins there, or the first one if that is past the end.
+    /// Returns the part that begins there, or the first part if that is past the end.
     fn at(&self, begin_bytes: u64) -> Region {
         let end = self.whole.begin_bytes + self.whole.len_bytes;
         let begin_bytes = if begin_bytes < end { begin_bytes } else { self.whole.begin_bytes };
@@ -346,10 +347,10 @@ fn zones_in_units(zones: &[Zone], units: u64, unit_bytes: u64) -> Vec<(u8, std::
     found
 }
 
-/// That many zeroes.
+/// Returns `count` default values. `what` names them in the error.
 ///
 /// # Errors
-/// `Limit` if there is no memory for them.
+/// Returns `Limit` if there is not enough memory.
 pub(crate) fn zeroes<T: Clone + Default>(count: u64, what: &str) -> Result<Vec<T>> {
     let mut zeroes = Vec::new();
     let reserved = usize::try_from(count).ok().map(|count| zeroes.try_reserve_exact(count));
@@ -361,7 +362,7 @@ pub(crate) fn zeroes<T: Clone + Default>(count: u64, what: &str) -> Result<Vec<T
     Ok(zeroes)
 }
 
-/// Smallest and largest request of a job, bytes.
+/// Returns the sizes of a job's smallest and largest request, bytes.
 pub(crate) fn used_sizes(job: &Job) -> (u32, u32) {
     let pieces = u32::from(job.vector_len.max(1));
     let used = used_directions(job).map(|direction| &job.block_sizes[direction as usize]);
@@ -373,7 +374,7 @@ pub(crate) fn used_sizes(job: &Job) -> (u32, u32) {
     (min, max)
 }
 
-/// Directions that a job's verbs have.
+/// Returns the directions of a job's requests.
 pub(crate) fn used_directions(job: &Job) -> impl Iterator<Item = Direction> + use<> {
     use crate::job::Verbs;
     let verbs = job.verbs;
@@ -386,7 +387,8 @@ pub(crate) fn used_directions(job: &Job) -> impl Iterator<Item = Direction> + us
     })
 }
 
-/// A generator of its own for each clone of each job: the same seed gives the same requests.
+/// Returns a separate random generator for each clone of each job. The same seed gives the same
+/// requests.
 pub(crate) fn generator(seed: u64, clone: u32) -> SmallRng {
     SmallRng::seed_from_u64(seed ^ u64::from(clone).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

@@ -1,9 +1,9 @@
-//! From names to open devices, with everything checked that can be before the first request.
+//! Opens devices by name, and checks everything that can be checked before the first request.
 //!
 //! Invariants:
 //! - a device that is written is locked once for the whole run; block devices that are mounted or
-//!   held are refused unless forced;
-//! - a file is made only where the job says so, and goes again if it could not be filled.
+//!   held are rejected unless forced;
+//! - a file is created only if the job asks for it, and removed if it could not be filled.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -26,11 +26,11 @@ pub(super) struct Opened {
     pub(super) name: String,
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) region: Region,
-    /// Another job of the stage writes to it too.
+    /// Another job of the stage also writes to the target.
     pub(super) is_shared: bool,
 }
 
-/// What tells one way of opening a device from another.
+/// The key by which jobs share an open device: the device, and how it is opened.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     spec: String,
@@ -43,7 +43,8 @@ struct Key {
 pub(super) struct Devices<'a> {
     drivers: &'a Drivers,
     open: HashMap<Key, Arc<dyn BlockDevice>>,
-    /// Held from the first to the last request: no other process works on what is written.
+    /// Locks held from the first to the last request, so that no other process works on a device
+    /// that is written.
     locks: HashMap<String, Arc<dyn BlockDevice>>,
     pub(super) notes: Vec<String>,
     /// Files made for this run.
@@ -97,7 +98,7 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// Removes the files that were made, where nothing came of the run.
+    /// Removes the files that were created for a run that then failed to start.
     pub(super) fn remove_made(&mut self) {
         for path in self.made.drain(..) {
             // The error on its way up is the one to tell.
@@ -168,10 +169,10 @@ fn invalid(job: &Job, what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Invalid, format!("job {}: {what}", job.name))
 }
 
-/// Least bytes that are verified as one, with room for the header that tells them from others.
+/// Shortest chunk that can be verified: it needs room for its header.
 const VERIFY_BYTES_MIN: u32 = 512;
 
-/// What is wrong whatever the device.
+/// Checks the parts of a job that do not depend on a device.
 fn check_job(job: &Job) -> Result<()> {
     job.mode.check()?;
     if job.read_only && job.writes() {
@@ -312,7 +313,7 @@ fn check_atomic(
     Ok(())
 }
 
-/// Every size a request can have, but those between the ends of a range.
+/// Returns every size that a request can have, except those between the ends of a range.
 fn lengths(sizes: &BlockSizes) -> Vec<u32> {
     match sizes {
         BlockSizes::Split(parts) => parts.iter().map(|part| part.0).collect(),
@@ -320,7 +321,7 @@ fn lengths(sizes: &BlockSizes) -> Vec<u32> {
     }
 }
 
-/// What is wrong on this device.
+/// Checks whether a job can run on this device.
 fn check_device(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<()> {
     let info = device.info();
     let block = info.logical_block_bytes;
@@ -434,8 +435,8 @@ fn region(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<Region> {
     Ok(Region { begin_bytes, len_bytes })
 }
 
-/// Asks the kernel to forget what it has cached of a file; a device that it cannot open will say so
-/// soon enough.
+/// Asks the kernel to drop its cache of a file. Errors of opening are ignored here: the caller
+/// opens the device next, and reports them.
 fn drop_cache(path: &Path) {
     if let Ok(file) = std::fs::File::open(path) {
         let _ = file.sync_all();

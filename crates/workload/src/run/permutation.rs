@@ -1,6 +1,6 @@
 //! A pseudo-random permutation of `0..n` that needs no memory.
 //!
-//! Odd factors and right shifts are bijections of `0..2^b`; what falls outside of `0..n` is mapped
+//! Odd factors and right shifts are bijections of `0..2^b`. A result outside of `0..n` is mapped
 //! again until it falls inside, which takes fewer than two steps on average.
 
 /// A permutation of `0..n`.
@@ -28,7 +28,7 @@ impl Permutation {
         Self { n, mask, shift: (bits / 2).max(1), keys }
     }
 
-    /// Where `index`, below n, goes.
+    /// Returns the place of `index` in the permutation. `index` must be below n.
     #[inline]
     pub(super) fn image(&self, index: u64) -> u64 {
         let mut x = index;

@@ -1,4 +1,4 @@
-//! What a job's thread keeps while it runs.
+//! Counters and histograms that a job's thread keeps while it runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::report::{DirectionReport, Sample};
 
 use super::histograms::Histograms;
 
-/// What the watcher sees of a running job. Written by its thread alone, once a turn.
+/// The state of a running job that the watcher sees. Only the job's thread writes it, once a turn.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Shown {
@@ -39,14 +39,14 @@ impl Shown {
 /// The stamps of one request, nanoseconds on the run's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stamps {
-    /// When it was meant to start; for requests without a plan, when it started.
+    /// The planned start; for requests without a plan, the real start.
     pub(crate) intended_ns: u64,
     pub(crate) start_ns: u64,
-    /// When the call that handed it over came back.
+    /// The time at which the submitting call returned.
     pub(crate) issued_ns: u64,
 }
 
-/// The figures of one job.
+/// The measurements of one job.
 pub(crate) struct Record {
     pub(crate) directions: [DirectionReport; 3],
     pub(crate) flushes: DirectionReport,
@@ -91,7 +91,7 @@ impl Record {
         self
     }
 
-    /// Forgets all, and measures from now on.
+    /// Discards all measurements, and measures from now on.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         let sample = Duration::from_nanos(self.sample_ns);
         *self = Self {
@@ -212,7 +212,7 @@ impl Record {
         self.sample_end_ns = end_ns.saturating_add(self.sample_ns);
     }
 
-    /// Closes the last sample, if it is long enough to say something.
+    /// Closes the last sample, if it is long enough to be meaningful.
     pub(crate) fn end(&mut self, now_ns: u64) {
         if let Some(histograms) = &mut self.histograms {
             histograms.close(now_ns);

@@ -1,4 +1,4 @@
-//! How many bytes the next request moves, and in which direction.
+//! Chooses the length and direction of the next request.
 
 use rand::Rng;
 use rand::rngs::SmallRng;

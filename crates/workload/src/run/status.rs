@@ -1,4 +1,4 @@
-//! The state of a run that goes on: fio's `status-interval`.
+//! The state of a run while it is under way: fio's `status-interval`.
 //!
 //! The watcher asks by a number that it raises. Each job's thread sees the number between two
 //! turns, and leaves a copy of what it has found so far. Nothing is locked while no state is asked
@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - a thread answers each number at most once, and leaves its last answer when it ends;
-//! - states are due at multiples of their interval from the begin of the run; one that is late lets
-//!   others pass.
+//! - states are due at multiples of their interval from the begin of the run; a late one makes the
+//!   run skip those that are due meanwhile.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,18 +17,18 @@ use std::time::{Duration, Instant};
 use super::cpu::Usage;
 use super::thread::Outcome;
 
-/// How long the watcher waits for answers: a thread whose device has stalled is reported as it was
-/// last seen.
+/// Longest time that the watcher waits for answers. A thread whose device has stalled is reported
+/// in its last known state.
 const ANSWERS: Duration = Duration::from_secs(1);
 /// The number of a job's last answer.
 const LAST: u64 = u64::MAX;
 
-/// What a job's thread had found when it was asked.
+/// The answer of a job's thread to a question for its state.
 #[derive(Clone)]
 pub(super) struct Answer {
     number: u64,
     pub(super) outcome: Outcome,
-    /// What the thread has used since it began.
+    /// Resources that the thread has used since it began.
     pub(super) usage: Usage,
 }
 
@@ -74,7 +74,7 @@ impl Desk {
         self.answer().as_ref().is_some_and(|answer| answer.number >= number)
     }
 
-    /// The last answer, of whichever question; `None` if the job has not begun.
+    /// Returns the last answer to any question; `None` if the job has not begun.
     pub(super) fn last(&self) -> Option<Answer> {
         self.answer().clone()
     }
@@ -83,11 +83,11 @@ impl Desk {
 /// A question that is open.
 struct Open {
     at: Instant,
-    /// What the process had used then.
+    /// Resources that the process had used when the question was asked.
     process: Usage,
 }
 
-/// When states are due, through all stages of a run.
+/// The times at which states are due, through all stages of a run.
 pub(super) struct Schedule {
     every: Option<Duration>,
     begun: Instant,
@@ -108,12 +108,13 @@ impl Schedule {
         self.every.is_some()
     }
 
-    /// Forgets an open question: those who were asked are gone.
+    /// Forgets an open question, because the threads that were asked have ended.
     pub(super) fn close(&mut self) {
         self.open = None;
     }
 
-    /// How long the watcher may sleep: until a state is due, or until answers are late.
+    /// Returns the time that the watcher may sleep: until a state is due, or until answers are
+    /// late.
     pub(super) fn wait(&self, now: Instant) -> Duration {
         match (&self.open, self.every) {
             (Some(open), _) => (open.at + ANSWERS).saturating_duration_since(now),
@@ -122,8 +123,8 @@ impl Schedule {
         }
     }
 
-    /// Asks the threads at `desks` if a state is due. Once all that run have answered, or have had
-    /// their time for it: what the process had used when they were asked.
+    /// Asks the threads at `desks` if a state is due. Returns the resources that the process had
+    /// used at that time, once all running threads have answered or had their time for it.
     pub(super) fn step<'a>(
         &mut self,
         now: Instant,

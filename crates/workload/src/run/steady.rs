@@ -14,7 +14,7 @@ use crate::report::SteadyReport;
 use super::record::Shown;
 use super::thread::nanos;
 
-/// What was counted until a moment.
+/// Requests and bytes up to some moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     pub(super) ios: u64,
@@ -39,8 +39,8 @@ impl Steady {
         Self { goal, len, begin_ns: None, last: None, values: VecDeque::new(), attained: false }
     }
 
-    /// Takes a look at what was counted so far, from the first moment that is measured on. Whether
-    /// the state is steady since now or earlier.
+    /// Takes a value from the counters, which begin with the measurement. Returns whether the state
+    /// is steady, now or since an earlier call.
     pub(super) fn look(&mut self, now_ns: u64, counted: Counted) -> bool {
         let begin_ns = *self.begin_ns.get_or_insert(now_ns);
         if self.attained || now_ns < begin_ns.saturating_add(nanos(self.goal.ramp)) {
@@ -102,9 +102,9 @@ fn slope(values: &[f64], mean: f64) -> f64 {
 /// The judges of a stage.
 pub(super) struct Judges<'a> {
     jobs: Vec<&'a Job>,
-    /// By the first of the jobs that each judges.
+    /// Judges, by the first of the jobs that each one judges.
     steady: BTreeMap<usize, Steady>,
-    /// By job: the first of those that are judged with it.
+    /// By job: the first job that is judged together with it.
     first: Vec<usize>,
 }
 
@@ -123,12 +123,12 @@ impl<'a> Judges<'a> {
         Self { jobs, steady, first }
     }
 
-    /// How often to look, where there is anything to look at.
+    /// Returns the interval of [`Self::look`]; `None` if no job waits for a steady state.
     pub(super) fn every(&self) -> Option<std::time::Duration> {
         self.steady.values().map(|steady| steady.goal.interval).min()
     }
 
-    /// Looks at the jobs that are measured; those that have come to a steady state are to end.
+    /// Judges the jobs that are being measured, and calls `end` for those in a steady state.
     pub(super) fn look(&mut self, now_ns: u64, shown: &[Shown], mut end: impl FnMut(usize)) {
         for (first, steady) in &mut self.steady {
             let members = (0..self.jobs.len()).filter(|at| self.first[*at] == *first);
@@ -149,7 +149,7 @@ impl<'a> Judges<'a> {
         }
     }
 
-    /// What was found for a job.
+    /// Returns the steady-state report of a job, if one was asked for.
     pub(super) fn report(&self, at: usize) -> Option<SteadyReport> {
         self.steady.get(&self.first[at]).map(Steady::report)
     }

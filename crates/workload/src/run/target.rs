@@ -1,21 +1,21 @@
-//! The search for the depth at which a device still keeps a latency.
+//! The search for the largest depth at which a device keeps a latency.
 //!
-//! As in fio: the depth is doubled while enough requests of a window are fast enough, and halved
-//! towards the last good one where they are not. When it stays the same, figures are forgotten, one
-//! more window is run at it, and the job ends.
+//! As in fio, the depth is doubled while enough requests of a window are fast enough, and halved
+//! towards the last good one otherwise. When the depth stays the same, all figures are discarded,
+//! one more window is run, and the job ends.
 
 use crate::job::Job;
 
-/// What a window that is over means for the job.
+/// The consequence of a finished window for the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Go on.
+    /// Continue.
     Go,
-    /// The depth is found: what was counted so far does not count.
+    /// The depth is found. Discard what was measured so far and measure one more window.
     CountAnew,
-    /// It was held for one more window.
+    /// The depth was held for one more window. End the job.
     End,
-    /// One request at a time is too slow already.
+    /// Even one request at a time is too slow. The search has failed.
     Missed,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct LatencyTarget {
     target_ns: u64,
     window_ns: u64,
     percent: f64,
-    /// The search goes on until the job's time is over.
+    /// The search continues until the job's time is over.
     goes_on: bool,
     depth: u32,
     low: u32,
@@ -35,12 +35,13 @@ pub(super) struct LatencyTarget {
     window_begin_ns: u64,
     done: u64,
     slow: u64,
-    /// A lower depth begins when what is in flight has come back.
+    /// Nothing is submitted until all requests in flight have completed, because the depth was
+    /// lowered.
     drains: bool,
 }
 
 impl LatencyTarget {
-    /// `None` where no latency is asked for.
+    /// Returns `None` if the job has no latency target.
     pub(super) fn new(job: &Job, now_ns: u64) -> Option<Self> {
         let asked = job.latency_target?;
         let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -62,19 +63,19 @@ impl LatencyTarget {
         })
     }
 
-    /// The depth of now.
+    /// Returns the current depth.
     pub(super) fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Whether one more request may go.
+    /// Whether one more request may be submitted.
     #[inline]
     pub(super) fn has_room(&mut self, in_flight: u32) -> bool {
         self.drains &= in_flight > 0;
         !self.drains && in_flight < self.depth
     }
 
-    /// A request completed; `false`: it alone ends the job.
+    /// Counts a completed request. Returns `false` if its latency alone ends the job.
     #[inline]
     pub(super) fn done(&mut self, lat_ns: u64, now_ns: u64) -> bool {
         self.done += 1;
@@ -87,7 +88,7 @@ impl LatencyTarget {
         true
     }
 
-    /// Looks whether a window is over.
+    /// Judges the window if it is over.
     #[inline]
     pub(super) fn check(&mut self, now_ns: u64) -> Verdict {
         if now_ns.saturating_sub(self.window_begin_ns) < self.window_ns || self.done == 0 {
@@ -122,7 +123,7 @@ impl LatencyTarget {
         }
     }
 
-    /// Fewer at once; `false`: there are no fewer.
+    /// Lowers the depth. Returns `false` if it cannot be lowered.
     fn lower(&mut self, now_ns: u64) -> bool {
         if self.depth == 1 {
             return false;

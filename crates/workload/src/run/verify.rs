@@ -1,4 +1,4 @@
-//! What written blocks hold, and whether a block read holds it.
+//! Content of written blocks, and checks of blocks that were read.
 //!
 //! ```text
 //! 0      4        8            16          24              32
@@ -12,8 +12,8 @@
 //! Invariants:
 //! - a request is made of whole chunks, each with a header of its own, so that writes may overlap
 //!   by chunks;
-//! - a run is named by its seed: what a job wrote, or with `verify_only` is to find, has its own
-//!   seed;
+//! - a seed identifies a run: blocks that a job wrote, or should find with `verify_only`, have the
+//!   job's seed;
 //! - a chunk is in flight at most once, so the last write submitted is the last one done.
 
 use md5::Md5;
@@ -30,9 +30,9 @@ use crate::job::{Verify, VerifyMethod};
 use super::offsets::zeroes;
 
 const MAGIC: [u8; 4] = *b"qpVb";
-/// Where the checksum begins.
+/// Position of the checksum in a chunk.
 const SUM_AT: usize = 32;
-/// Bytes of the longest.
+/// Length of the longest checksum, bytes.
 const SUM_BYTES_MAX: usize = 64;
 
 /// The chunks of one target.
@@ -47,9 +47,9 @@ pub(super) struct Chunks {
     in_flight: Vec<u64>,
     scratch: Vec<u8>,
     next_number: u32,
-    /// No other job writes to the region: what is read is the last write of this job.
+    /// No other job writes to the region, so that blocks have the last write of this job.
     alone: bool,
-    /// What is read was written by a run with the same seed.
+    /// All content was written by a run with this run's seed (`verify_only`).
     same_run: bool,
 }
 
@@ -93,7 +93,7 @@ impl Chunks {
         self.range(offset_bytes, len_bytes).any(|at| self.in_flight[at / 64] >> (at % 64) & 1 == 1)
     }
 
-    /// Marks a range as in flight, or as no longer.
+    /// Marks a range as in flight, or no longer in flight.
     pub(super) fn set_busy(&mut self, offset_bytes: u64, len_bytes: u32, busy: bool) {
         for at in self.range(offset_bytes, len_bytes) {
             let bit = 1 << (at % 64);
@@ -128,7 +128,7 @@ impl Chunks {
         self.numbers[range].fill(self.next_number);
     }
 
-    /// Forgets what the chunks of a range hold: a trim takes it away.
+    /// Forgets the writes of a range that is trimmed.
     pub(super) fn forget(&mut self, offset_bytes: u64, len_bytes: u32) {
         let range = self.range(offset_bytes, len_bytes);
         self.numbers[range].fill(0);
@@ -152,7 +152,7 @@ impl Chunks {
         chunk[SUM_AT..end].copy_from_slice(&sum[..end - SUM_AT]);
     }
 
-    /// Where the checksum ends.
+    /// Returns the position behind the checksum in a chunk.
     fn sum_end(&self) -> usize {
         SUM_AT
             + match self.method {
@@ -171,7 +171,7 @@ impl Chunks {
             }
     }
 
-    /// The checksum of a chunk whose own field is zero, with zeroes behind it.
+    /// Returns the checksum of a chunk whose checksum field is zero, padded with zeroes.
     fn checksum(&self, chunk: &[u8]) -> [u8; SUM_BYTES_MAX] {
         use crc_fast::{CrcAlgorithm, checksum};
         let mut sum = [0; SUM_BYTES_MAX];
@@ -197,12 +197,13 @@ impl Chunks {
         sum
     }
 
-    /// Bytes of a chunk.
+    /// Returns the length of a chunk, bytes.
     pub(super) fn chunk_bytes(&self) -> usize {
         self.chunk_bytes as usize
     }
 
-    /// What the chunk at an offset should hold, if that is known: this job wrote it, and no other.
+    /// Returns the expected content of the chunk at `offset`; `None` if it is not known, because
+    /// this job did not write the chunk or other jobs write to the region too.
     pub(super) fn expected(&self, offset: u64) -> Option<Vec<u8>> {
         let at = ((offset - self.begin_bytes) / u64::from(self.chunk_bytes)) as usize;
         let number = *self.numbers.get(at)?;
@@ -214,7 +215,7 @@ impl Chunks {
         Some(chunk)
     }
 
-    /// Ranges written by this job, in order, cut to `len_bytes_max`.
+    /// Returns the ranges written by this job, in order, each at most `len_bytes_max` long.
     pub(super) fn written(&self, len_bytes_max: u32) -> Vec<(u64, u32)> {
         let chunk = u64::from(self.chunk_bytes);
         let per_range = (len_bytes_max / self.chunk_bytes).max(1) as usize;
@@ -230,9 +231,9 @@ impl Chunks {
         ranges
     }
 
-    /// Checks what was read: chunks looked at, and for each wrong one its offset and what is wrong.
-    /// Without `of_this_job`, chunks that this job did not write are looked at too, and may be of
-    /// any write.
+    /// Checks bytes that were read. Returns the number of chunks checked, and the offset and a
+    /// description of each wrong chunk. Without `of_this_job`, chunks that this job did not write
+    /// are checked too and may hold any write.
     pub(super) fn check(
         &mut self,
         offset_bytes: u64,
@@ -258,7 +259,8 @@ impl Chunks {
         (looked_at, wrong)
     }
 
-    /// What is wrong with a chunk. `number` 0: any write will do.
+    /// Returns a description of what is wrong with a chunk; `None` if it is intact. `number` is
+    /// that of the expected write; 0 accepts any.
     fn damage(&self, chunk: &[u8], offset: u64, number: u32, scratch: &mut [u8]) -> Option<String> {
         if self.method == VerifyMethod::Pattern {
             repeat(&self.pattern, scratch);
@@ -300,8 +302,8 @@ impl Chunks {
     }
 }
 
-/// Writes what a wrong chunk holds, and what it should hold, into files of the working directory,
-/// named as fio's.
+/// Writes the content of a wrong chunk and its expected content into files of the working
+/// directory, under fio's names.
 pub(super) fn dump(
     device: &str,
     offset: u64,

@@ -1,4 +1,4 @@
-//! Around the page cache or through it.
+//! Settles whether a job bypasses the page cache.
 
 use qpair_block::Result;
 use qpair_kernel::Interface;
@@ -8,8 +8,8 @@ use super::reader::Reader;
 use super::targets::Place;
 use crate::options::value;
 
-/// `direct`, or the opposite of `buffered`; a job with atomic writes is direct. Through the page
-/// cache unless said otherwise, as in fio.
+/// Settles `direct`, or the opposite of `buffered`. A job with atomic writes is direct. By default,
+/// a job uses the page cache, as in fio.
 pub(super) fn direct(reader: &Reader<'_>, way: &Way, place: &Place, atomic: bool) -> Result<bool> {
     let own = |name: &str| reader.own(name).map(|given| value::boolean(given.value.as_deref()));
     if let (Some(Ok(direct)), Some(Ok(buffered))) = (own("direct"), own("buffered"))

@@ -1,4 +1,4 @@
-//! What is written, when it is durable, and whether it is there.
+//! Settles the content of writes, their durability and their verification.
 
 use qpair_block::Result;
 
@@ -125,7 +125,7 @@ fn shape(reader: &Reader<'_>) -> Result<Option<Shape>> {
     }))
 }
 
-/// What is flushed when.
+/// Flushes and durable writes of a job.
 pub(super) struct Durability {
     pub(super) flush_blocks: u32,
     pub(super) flush_at_end: bool,

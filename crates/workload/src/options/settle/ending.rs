@@ -1,5 +1,5 @@
-//! How jobs hang together: which wait for others, which end with others, and what does not end
-//! them.
+//! Settles dependencies between jobs: jobs that wait for others, jobs that end others, and errors
+//! that do not end a job.
 
 use qpair_block::{Error, ErrorKind, Result};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ pub(super) fn ends(reader: &Reader<'_>) -> Result<Option<EndsWith>> {
     }))
 }
 
-/// A job that is waited for comes before.
+/// Checks that each job that another one waits for comes before it.
 pub(super) fn check_waits(sections: &[Section]) -> Result<()> {
     for (at, section) in sections.iter().enumerate() {
         let given = section.global.iter().chain(&section.own);

@@ -1,4 +1,4 @@
-//! From `ioengine` and its switches, or `interface`, to a mode.
+//! Settles the mode from `ioengine` and its switches, or from `interface`.
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_kernel::{Interface, Mode, Polling, SubmissionThread};
@@ -7,12 +7,12 @@ use super::reader::Reader;
 use crate::options::name::nearest;
 use crate::options::section::Given;
 
-/// How requests go to the kernel.
+/// The way in which requests are submitted to the kernel.
 pub(super) struct Way {
     pub(super) mode: Mode,
-    /// Blocks of a request; 0: a request is one block, and no vector.
+    /// Blocks of a vectored request; 0: each request is one block and not vectored.
     pub(super) blocks: u16,
-    /// As the user called it.
+    /// The interface's name, as the user gave it.
     pub(super) name: String,
     /// There is no file: requests are answered at once.
     pub(super) is_null: bool,
@@ -30,8 +30,8 @@ impl Way {
         }
     }
 
-    /// Refuses an interface without trims for a job that also writes: its writes would have to
-    /// change their way too.
+    /// Rejects an interface without trims for a job that also writes, because its writes would have
+    /// to change their interface too.
     pub(super) fn check_trims(&self, reader: &Reader<'_>) -> Result<()> {
         if self.mode.interface != Interface::Libaio {
             return Ok(());

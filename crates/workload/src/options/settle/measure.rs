@@ -1,4 +1,4 @@
-//! Processors, and what is measured.
+//! Settles processors, memory and measurements.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! From sections to jobs: defaults, clones, stages, groups, and what cannot be together.
+//! Converts sections to jobs: defaults, clones, stages, groups, and contradictions.
 
 mod cache;
 mod data;
@@ -24,12 +24,12 @@ use super::section::{Given, Place, Refused, Section};
 use crate::job::{BlockSizes, Direction, Extent, Form, Job, Verbs};
 use reader::Reader;
 
-/// What holds for all jobs, whatever they say.
+/// Limits that hold for all jobs, whatever their options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Nothing is written.
+    /// Jobs that write are rejected.
     pub read_only: bool,
-    /// What holds a file system or is in use is written all the same.
+    /// Devices that hold a file system or are in use may be written.
     pub force: bool,
 }
 
@@ -38,9 +38,9 @@ pub struct Limits {
 pub struct Plan {
     /// The jobs, clones one after the other.
     pub jobs: Vec<Job>,
-    /// What people should know before they run.
+    /// Notes that people should read before the jobs run.
     pub notes: Vec<String>,
-    /// Files that are to be removed afterwards: the run makes them.
+    /// Files to remove after the run, which creates them.
     pub unlink: Vec<PathBuf>,
 }
 
@@ -215,7 +215,7 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     Ok(job)
 }
 
-/// What cannot be together.
+/// Rejects options that contradict each other, and notes those without an effect.
 fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
     let has_files = job.targets.iter().any(|target| !target.spec.paths().is_empty());
     if !has_files {
@@ -329,8 +329,8 @@ fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Whether the writes of an atomic job are what devices take: of one power of two, at multiples of
-/// it, in one piece.
+/// Checks that the writes of an atomic job have a form that devices accept: one power of two long,
+/// at multiples of it, in one piece.
 fn check_atomic(reader: &Reader<'_>, job: &Job) -> Result<()> {
     if job.vector_len > 0 || job.mode.segments > 0 {
         let what = "an atomic write is in one piece, but the job hands over vectors";
@@ -373,7 +373,8 @@ fn check_atomic(reader: &Reader<'_>, job: &Job) -> Result<()> {
     }
 }
 
-/// What chooses a way to the kernel chooses nothing for a device that is reached without it.
+/// Notes options that select a kernel interface but have no effect on this device, because it
+/// bypasses the kernel.
 fn note_ways(reader: &Reader<'_>, job: &Job) {
     const WAYS: [&str; 7] = [
         "ioengine",
@@ -401,7 +402,7 @@ fn note_ways(reader: &Reader<'_>, job: &Job) {
     }
 }
 
-/// Options as given, the last of each name, `name` first.
+/// Returns options as they were given: the last of each name, `name` first.
 fn options(given: &[Given], name: Option<&str>) -> Vec<(String, String)> {
     let mut options: Vec<_> =
         name.map(|name| ("name".to_owned(), name.to_owned())).into_iter().collect();
@@ -417,7 +418,7 @@ fn options(given: &[Given], name: Option<&str>) -> Vec<(String, String)> {
     options
 }
 
-/// The files of a job that the run will make.
+/// Returns the files of a job that the run will create.
 fn made(job: &Job) -> impl Iterator<Item = PathBuf> {
     job.targets.iter().filter(|target| target.create_bytes.is_some()).filter_map(|target| {
         match &target.spec {
@@ -427,7 +428,7 @@ fn made(job: &Job) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// A file that several jobs use is made as large as the one that needs most of it.
+/// Makes a file that several jobs use as large as the job needs that uses most of it.
 fn share_files(jobs: &mut [Job]) {
     let mut largest: BTreeMap<PathBuf, u64> = BTreeMap::new();
     for target in jobs.iter().flat_map(|job| &job.targets) {

@@ -1,4 +1,4 @@
-//! How many at once, how fast, how long.
+//! Settles queue depth, rates and run time.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::reader::Reader;
 use crate::job::{FlowShare, Form, LatencyGoal, Rate, RateProcess};
 use crate::options::value::{self, TimeUnit};
 
-/// Batches that a queue is filled in, unless said otherwise.
+/// Default size of the batches in which a queue is filled.
 const DEFAULT_BATCHES: u32 = 16;
 
 /// Requests in flight.
@@ -20,7 +20,7 @@ pub(super) struct Depth {
     pub(super) complete_max: u32,
 }
 
-/// Deepest queue that is asked for; devices have limits of their own.
+/// Largest queue depth that an option may ask for. Devices have their own limits.
 const DEPTH_MAX: u32 = 1 << 20;
 
 /// `one_by_one`: calls are made one after the other, whatever the depth.
@@ -95,7 +95,7 @@ pub(super) fn rate(reader: &Reader<'_>) -> Result<([Rate; 3], RateProcess)> {
     Ok((rates, process))
 }
 
-/// The least rates, and for how long less is borne.
+/// Settles the lowest rates, and the time over which they are checked.
 pub(super) fn rate_min(reader: &Reader<'_>) -> Result<([Rate; 3], Duration)> {
     let bytes = reader.each("rate_min", |text| reader.size(text))?;
     let ios = reader.each("rate_iops_min", |text| value::bytes(text, value::KbBase::Binary))?;
@@ -148,7 +148,7 @@ pub(super) fn flow(reader: &Reader<'_>) -> Result<Option<FlowShare>> {
     Ok(Some(FlowShare { weight, flow, pause }))
 }
 
-/// The pause, after how many requests, and the part of it that is spent computing.
+/// Settles the pause, the number of requests before it, and the part of it that is spent computing.
 pub(super) fn think(reader: &Reader<'_>) -> Result<(Duration, u32, Duration)> {
     let pause = reader.time("thinktime", TimeUnit::Microseconds)?.unwrap_or_default();
     if pause.is_zero() {
@@ -159,7 +159,7 @@ pub(super) fn think(reader: &Reader<'_>) -> Result<(Duration, u32, Duration)> {
     Ok((pause, blocks, spin.min(pause)))
 }
 
-/// When a job begins and ends.
+/// The times at which a job begins and ends.
 pub(super) struct Times {
     pub(super) runtime: Option<Duration>,
     pub(super) time_based: bool,

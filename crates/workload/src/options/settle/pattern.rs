@@ -1,4 +1,4 @@
-//! What is read and written: directions, sizes, order, random numbers.
+//! Settles the access pattern: directions, sizes, order, random numbers.
 
 use qpair_block::Result;
 
@@ -6,7 +6,7 @@ use super::reader::Reader;
 use crate::job::{BlockSizes, Distribution, Extent, Order, Steps, Stride, Verbs, Zone};
 use crate::options::value::{self, Read};
 
-/// What a job asks of its devices.
+/// The access pattern of a job.
 pub(super) struct Pattern {
     pub(super) verbs: Verbs,
     pub(super) order: Order,
@@ -107,8 +107,8 @@ fn verbs(reader: &Reader<'_>) -> Result<(Verbs, Order, Steps)> {
     Ok((verbs, order, steps))
 }
 
-/// What stands behind the colon of `rw`: bytes to pass over in sequential order, requests for each
-/// random place else.
+/// Parses the text after the colon of `rw`: bytes to skip in sequential order, or the number of
+/// requests for each random place in random order.
 fn steps(reader: &Reader<'_>, order: Order, modifier: &str) -> Result<Steps> {
     let wrong = |why: &str| match reader.last(&["rw"]) {
         Some(given) => reader.wrong(given, why),

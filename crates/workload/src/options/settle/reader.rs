@@ -1,6 +1,6 @@
 //! The options of one section, asked for by name.
 //!
-//! Invariant: what was given and never asked for is found by [`Reader::finish`].
+//! Invariant: [`Reader::finish`] finds every option that was given and never read.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -79,8 +79,8 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// The option that was given last of some that exclude each other: the section's own before
-    /// what is for all.
+    /// Returns the option that was given last among `names`, which exclude each other. The
+    /// section's own options come after those for all jobs.
     pub(super) fn last(&self, names: &[&str]) -> Option<&'a Given> {
         let mut found = None;
         for given in self.section.global.iter().chain(&self.section.own) {
@@ -93,12 +93,12 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// The section's own option.
+    /// Returns an option of the section itself.
     pub(super) fn own(&self, name: &str) -> Option<&'a Given> {
         self.section.own.iter().rev().find(|given| given.option.name == name)
     }
 
-    /// Takes an option as asked for, though its value is not needed.
+    /// Marks options as read although their values are not needed.
     pub(super) fn allow(&self, names: &[&str]) {
         self.last(names);
     }
@@ -112,7 +112,8 @@ impl<'a> Reader<'a> {
         self.last(&[name])?.value.as_deref()
     }
 
-    /// Of [`Takes::Word`]: one of its words.
+    /// Returns the value of an option that takes a word of [`Takes::Word`]; `None` if the option
+    /// was not given.
     pub(super) fn word(&self, name: &str) -> Result<Option<&'static str>> {
         let Some(given) = self.last(&[name]) else { return Ok(None) };
         let Takes::Word(words) = given.option.takes else { return Ok(None) };
@@ -205,7 +206,7 @@ impl<'a> Reader<'a> {
         self.read(name, read)
     }
 
-    /// The value of an option is wrong.
+    /// Returns the error for a wrong value of an option.
     pub(super) fn wrong(&self, given: &Given, why: &str) -> Error {
         let value = given.value.as_deref().map(|value| format!("={value}")).unwrap_or_default();
         let Given { option, place, .. } = given;
@@ -217,13 +218,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The options contradict each other; `name` is the one to point to.
+    /// Returns the error for options that contradict each other. Its position is that of `name`.
     pub(super) fn contradiction(&self, name: &str, what: impl std::fmt::Display) -> Error {
         let place = self.last(&[name]).map_or(&self.section.place, |given| &given.place);
         Error::new(ErrorKind::Invalid, format!("{place}job {}: {what}", self.section.name))
     }
 
-    /// Something people should know.
+    /// Adds a note for people.
     pub(super) fn note(&self, text: impl Into<String>) {
         let note = format!("{}: {}", self.section.name, text.into());
         let mut notes = self.notes.borrow_mut();
@@ -232,7 +233,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Everything given was asked for, or is told.
+    /// Returns all notes, with one for each option that was given but never read. If such an option
+    /// would surely have been meant to have an effect, returns an error instead.
     pub(super) fn finish(self) -> Result<Vec<String>> {
         let asked = self.asked.borrow().clone();
         let is_own = |name: &str| self.own(name).is_some();

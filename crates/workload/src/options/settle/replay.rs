@@ -21,7 +21,7 @@ pub(super) struct Replayed {
     is_paced: bool,
 }
 
-/// Reads the log of a clone; several logs are shared out in turn.
+/// Reads the log of a clone. Clones take several logs in turn.
 pub(super) fn read(reader: &Reader<'_>, clone: u32) -> Result<Option<Replayed>> {
     let paths = reader.text("read_iolog").map(parts).unwrap_or_default();
     if paths.is_empty() {
@@ -89,7 +89,7 @@ fn skip(reader: &Reader<'_>, log: &mut Iolog) -> Result<()> {
     Ok(())
 }
 
-/// The device of a number, `8:16`, as this machine has it.
+/// Returns the path of this machine's device with a number such as `8:16`.
 fn device_of(number: &str) -> Result<String> {
     let link = std::fs::read_link(Path::new("/sys/dev/block").join(number)).map_err(|cause| {
         Error::os(cause, format!("the trace is of device {number}, which this machine has not"))
@@ -99,7 +99,7 @@ fn device_of(number: &str) -> Result<String> {
 }
 
 impl Replayed {
-    /// Puts what the log does in place of what the job's other options ask for.
+    /// Replaces the pattern of the job's other options by the log.
     pub(super) fn shape(&self, pattern: &mut Pattern) {
         let has = |action: Action| self.log.entries.iter().any(|entry| entry.action == action);
         pattern.verbs = match (has(Action::Read), has(Action::Write), has(Action::Trim)) {
@@ -135,7 +135,8 @@ impl Replayed {
         self.log.entries.iter().any(|entry| entry.action == Action::Trim)
     }
 
-    /// The files of the log. One that is not there is made as long as the log needs it.
+    /// Returns the files of the log. A file that does not exist is created as long as the log needs
+    /// it.
     pub(super) fn place(&self, reader: &Reader<'_>, way: &Way, may_make: bool) -> Result<Place> {
         let may_make = may_make && reader.flag("allow_file_create")? != Some(false);
         let mut ends = vec![0; self.log.files.len()];
@@ -174,7 +175,7 @@ fn common(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common(b, a % b) }
 }
 
-/// `write_iolog`: a log of its own for each job, and not over what is measured.
+/// Settles `write_iolog`: each job has its own log, which must not overwrite a measured file.
 pub(super) fn written(reader: &Reader<'_>, targets: &[Target]) -> Result<Option<PathBuf>> {
     let Some(path) = reader.text("write_iolog").filter(|path| !path.is_empty()).map(PathBuf::from)
     else {

@@ -1,4 +1,4 @@
-//! Which files and devices a clone works on, and how much of them.
+//! Settles the files and devices that a clone works on, and how much of them it uses.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::reader::Reader;
 use crate::job::{Extent, Target, TargetOrder};
 use crate::options::value::{Amount, Read};
 
-/// Where a job works.
+/// The targets of a job, their order and the region used of each.
 pub(super) struct Place {
     pub(super) targets: Vec<Target>,
     pub(super) order: TargetOrder,
@@ -19,13 +19,13 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Whether any of it is reached through the kernel.
+    /// Whether any target is accessed through the kernel.
     pub(super) fn has_files(&self) -> bool {
         self.targets.iter().any(|target| !target.spec.paths().is_empty())
     }
 }
 
-/// Most files of a job: each is open.
+/// Most files of a job, all of which are open at once.
 const FILES_MAX: u32 = 4096;
 
 pub(super) fn place(reader: &Reader<'_>, way: &Way, clone: u32, may_make: bool) -> Result<Place> {
@@ -139,7 +139,7 @@ fn offset(reader: &Reader<'_>, clone: u32) -> Result<Extent> {
     }
 }
 
-/// What a target is called.
+/// The name of a target.
 enum Name {
     File(PathBuf),
     Device(DeviceSpec),
@@ -196,7 +196,7 @@ fn names(reader: &Reader<'_>, clone: u32) -> Result<Vec<Name>> {
     Ok((0..count).map(name).collect())
 }
 
-/// A device specifier, if the text is one.
+/// Returns the device specifier, if the text is one.
 pub(super) fn device(text: &str) -> Read<Option<DeviceSpec>> {
     if !KINDS.iter().any(|kind| text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':'))) {
         return Ok(None);
@@ -204,7 +204,7 @@ pub(super) fn device(text: &str) -> Read<Option<DeviceSpec>> {
     DeviceSpec::parse(text).map(Some).map_err(|error| error.to_string())
 }
 
-/// Names apart by colons; a backslash before a colon makes it part of the name.
+/// Splits names at colons; a backslash before a colon makes it part of the name.
 pub(super) fn parts(text: &str) -> Vec<String> {
     let (mut parts, mut part, mut chars) = (Vec::new(), String::new(), text.chars().peekable());
     while let Some(c) = chars.next() {

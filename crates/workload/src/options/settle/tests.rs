@@ -527,8 +527,7 @@ fn files_that_are_made_are_removed() {
     assert_eq!(plan.unlink, [PathBuf::from("no/such")]);
 }
 
-/// What the table says of each option is true: its example can be given, and has an effect without
-/// complaint.
+/// Each option's example in the table is accepted and takes effect without a complaint.
 #[test]
 fn every_example_works() {
     let needs = |name: &str| match name {

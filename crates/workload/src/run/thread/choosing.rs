@@ -1,4 +1,4 @@
-//! Which request comes next, and whether it may go now.
+//! Chooses the next request, and whether it may be submitted now.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{Candidate, Next, Thread, nanos};
 const TURN: Duration = Duration::from_micros(20);
 
 impl Thread<'_> {
-    /// The next request, if it may go now.
+    /// Returns the next step: a request, if it may be submitted now.
     #[inline]
     pub(super) fn next(&mut self, now: u64) -> Next {
         if self.pause_until_ns > now {
@@ -55,7 +55,7 @@ impl Thread<'_> {
         Next::Go(candidate)
     }
 
-    /// Decides on a request; `None` when all bytes have been moved.
+    /// Chooses a request; `None` when all bytes have been moved.
     #[inline]
     pub(super) fn candidate(&mut self) -> Option<Candidate> {
         if let Some((target, offset_bytes, len_bytes)) = self.trimmed.pop_front() {
@@ -93,7 +93,7 @@ impl Thread<'_> {
         Some(Candidate { direction, target, offset_bytes, len_bytes, due_ns, reads_back: false })
     }
 
-    /// When a request is meant to start, by the job's rate; 0: at once.
+    /// Returns the planned start of a request, by the job's rate; 0: at once.
     #[inline]
     fn plan(&mut self, direction: Direction, len_bytes: u32) -> u64 {
         if !self.arrivals.are_limited() {

@@ -1,4 +1,4 @@
-//! Requests that another thread hands over one by one: S4's *msg*.
+//! Requests that another thread triggers one by one: S4's *msg*.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use qpair_block::WakeEvent;
 use super::{Common, LOOK, Thread, nanos};
 
 impl Thread<'_> {
-    /// As [`Self::turn`], with requests that come when another thread says so.
+    /// Like [`Self::turn`], with requests that another thread triggers.
     pub(super) fn turn_of_messages(
         &mut self,
         now: u64,
@@ -35,13 +35,13 @@ impl Thread<'_> {
     }
 }
 
-/// The moments at which requests are handed over, and the event that tells of them.
+/// The queue of moments at which requests were triggered, and the event that announces them.
 pub(in crate::run) struct Messages<'a> {
     pub(in crate::run) queue: &'a std::sync::mpsc::Receiver<u64>,
     pub(in crate::run) wake: &'a WakeEvent,
 }
 
-/// Hands moments over, at least `interval` apart, until told to stop.
+/// Sends moments, at least `interval` apart, until `over` is set.
 pub(in crate::run) fn produce(
     queue: &std::sync::mpsc::SyncSender<u64>,
     wake: &WakeEvent,

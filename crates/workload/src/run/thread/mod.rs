@@ -1,4 +1,4 @@
-//! One job's thread: requests down, completions up, figures kept.
+//! The thread of one job, which submits requests, takes completions and measures them.
 //!
 //! Invariants:
 //! - a tag is either free or names one request in flight (or held back), whose stamps and buffer
@@ -48,18 +48,18 @@ use replaying::Replaying;
 
 pub(super) use messages::{Messages, produce};
 
-/// A sleep may end so much late: what is left is spent looking at the clock.
+/// Time by which a sleep may end late. The rest of a wait is spent polling the clock.
 const SLEEP_SLACK_NS: u64 = 80_000;
-/// How often a thread that waits for its time looks whether it should stop.
+/// Interval at which a waiting thread checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// Of errno.h.
+/// Error numbers of Linux, from errno.h.
 const EIO: i32 = 5;
 const EBUSY: i32 = 16;
 const ENOSPC: i32 = 28;
 const ETIMEDOUT: i32 = 110;
 const EDQUOT: i32 = 122;
 const EILSEQ: i32 = 84;
-/// Wrong blocks that are told one by one.
+/// Wrong blocks that are reported one by one; further ones are only counted.
 const ERRORS_TOLD: usize = 20;
 
 /// A request on its way.
@@ -70,7 +70,7 @@ struct Slot {
     len_bytes: u32,
     target: u32,
     kind: Kind,
-    /// What it reads should hold what a write left.
+    /// The content that is read will be checked.
     is_checked: bool,
     buffer: Option<Buffer>,
     /// Bytes of the buffer that hold what is to be written, since it was last read into.
@@ -104,25 +104,25 @@ struct Candidate {
     target: u32,
     offset_bytes: u64,
     len_bytes: u32,
-    /// When it is meant to start; 0: now.
+    /// The planned start; 0: now.
     due_ns: u64,
-    /// It reads a write back, whatever the job does else.
+    /// The request reads a written block back for verification.
     reads_back: bool,
 }
 
-/// What to do next.
+/// The next step of a job's thread.
 enum Next {
     Go(Candidate),
     /// A flush of this target.
     Flush(u32),
-    /// Not before then.
+    /// No request may start before this time, in nanoseconds of the run's clock.
     Later(u64),
-    /// Not before something completes.
+    /// No request may start before another one completes.
     Blocked,
     End,
 }
 
-/// What a thread gives back.
+/// The results of a job's thread.
 pub(super) struct Outcome {
     pub(super) record: Record,
     pub(super) cpu: CpuReport,
@@ -133,7 +133,7 @@ pub(super) struct Outcome {
     pub(super) depth_found: Option<u32>,
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
-    /// It ended before anything counted.
+    /// The job ended before its ramp was over.
     pub(super) in_ramp: bool,
 }
 
@@ -156,11 +156,11 @@ impl Clone for Outcome {
     }
 }
 
-/// What the threads of a run share.
+/// State that a thread shares with the watcher and other threads.
 pub(super) struct Common<'a> {
-    /// All are to end.
+    /// All jobs are to end.
     pub(super) stop: &'a AtomicBool,
-    /// This one is to end.
+    /// This thread's job is to end.
     pub(super) end: &'a AtomicBool,
     pub(super) clock: Instant,
 }
@@ -177,8 +177,8 @@ impl Common<'_> {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// Comes nearer to a moment: sleeps while it is far, looks at the clock once it is near. May
-    /// come back early.
+    /// Waits towards a moment: sleeps while it is far, polls the clock once it is near. May return
+    /// early.
     fn sleep_towards(&self, due_ns: u64) {
         let left_ns = due_ns.saturating_sub(self.now_ns());
         if left_ns > SLEEP_SLACK_NS {
@@ -195,14 +195,15 @@ pub(super) struct Thread<'a> {
     common: &'a Common<'a>,
     shown: &'a Shown,
     // Before the buffers, which they may hold.
-    /// One a target.
+    /// One channel for each target.
     channels: ChannelGroup,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Taken by channels, not yet handed over.
+    /// Tags of requests that channels have taken and not yet submitted.
     pending: Vec<u32>,
     completions: Vec<Completion>,
-    /// `completions` holds what is left of a longer list, the first to come at its end.
+    /// Whether `completions` has the rest of a longer list in reverse order: the next one is at its
+    /// end.
     reversed: bool,
     in_flight: u32,
     offsets: Vec<Offsets>,
@@ -217,17 +218,17 @@ pub(super) struct Thread<'a> {
     /// Ranges that were trimmed and are to be written: target, offset, length.
     trimmed: VecDeque<(u32, u64, u32)>,
     target_next: u32,
-    /// Bytes to go on the target of `TargetOrder::Sequential`.
+    /// Bytes left on the current target of `TargetOrder::Sequential`.
     target_left: u64,
     bytes_left: u64,
     ios_left: u64,
-    /// Its part in a flow, while it runs.
+    /// The job's share of its flow, while it runs.
     pub(super) share: Option<Share>,
-    /// Where it is asked for its state.
+    /// The desk where the watcher asks for the job's state.
     pub(super) desk: Option<&'a Desk>,
-    /// The question that it answered last.
+    /// Number of the question that was answered last.
     answered: u64,
-    /// What it had found when it began to verify.
+    /// The results up to the start of the final verification.
     before_verify: Option<Outcome>,
     floor: Option<Floor>,
     target: Option<LatencyTarget>,
@@ -236,11 +237,12 @@ pub(super) struct Thread<'a> {
     backlog: VecDeque<(u32, u64, u32)>,
     read_back_now: usize,
     writes_since_flush: u32,
-    /// A target whose turn to be flushed it is.
+    /// The target to flush next.
     flush_due: Option<u32>,
     since_pause: u32,
     pause_until_ns: u64,
-    /// What of the job's wish can be told apart.
+    /// The latencies to measure: those that the job asks for, but no `slat` where the call that
+    /// submits a request also performs it.
     measured: Measured,
     record: Record,
     verify: VerifyReport,
@@ -347,8 +349,8 @@ impl<'a> Thread<'a> {
         })
     }
 
-    /// Whether what an earlier run of the same job wrote last where follows from the job: it only
-    /// checks that, and time ends neither run.
+    /// Whether the job itself determines what an earlier run of it wrote last to each chunk. That
+    /// is so if the job only checks blocks and neither run is ended by time.
     pub(super) fn is_foreseeable(&self) -> bool {
         let job = self.job;
         job.verify.as_ref().is_some_and(|verify| verify.only)
@@ -356,8 +358,8 @@ impl<'a> Thread<'a> {
             && job.latency_target.is_none()
     }
 
-    /// What an earlier run of the same job wrote last where, for a job that only checks that: a
-    /// fresh thread's requests, not made.
+    /// Returns the state of all chunks as an earlier run of the same job left them, for a job that
+    /// only checks them. The requests of a fresh thread are enumerated, but not made.
     pub(super) fn foresee(mut self) -> Vec<Chunks> {
         while let Some(Candidate { direction, target, offset_bytes, len_bytes, .. }) =
             self.candidate()
@@ -369,7 +371,7 @@ impl<'a> Thread<'a> {
         self.chunks
     }
 
-    /// The same thread, which knows what it is to find.
+    /// Returns the thread with the expected state of all chunks.
     pub(super) fn knowing(mut self, chunks: Vec<Chunks>) -> Self {
         self.chunks = chunks;
         self
@@ -453,7 +455,7 @@ impl<'a> Thread<'a> {
         self.outcome(record, cpu, (begin_ns, end_ns), ramping)
     }
 
-    /// What was found, with these figures of the time that was measured.
+    /// Returns the thread's results, with these figures of the measured time.
     fn outcome(
         &self,
         record: Record,
@@ -478,7 +480,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Forgets what was counted so far, and counts from now on.
+    /// Discards all counts, and counts from now on.
     fn begin_measuring(&mut self, now_ns: u64) -> Counters {
         self.record.begin(now_ns);
         self.statistics_before = self.channels.statistics();
@@ -493,8 +495,8 @@ impl<'a> Thread<'a> {
             && self.flush_due.is_none())
     }
 
-    /// Fills the queue, until `until_ns` at most, waits for what completes, takes it; the time
-    /// then.
+    /// Fills the queue (until `until_ns` at most), waits for completions and settles them. Returns
+    /// the time at the end.
     #[inline]
     fn turn(&mut self, mut now: u64, over: bool, until_ns: u64) -> u64 {
         let barrier = matches!(self.job.form, Form::Barrier | Form::Stress);
@@ -675,7 +677,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Counts an error that the job bears.
+    /// Counts an error that does not end the job.
     fn pass(&mut self, errno: i32, what: String) {
         self.passed.count += 1;
         self.passed.first.get_or_insert(JobError { errno, what });
@@ -686,7 +688,7 @@ impl<'a> Thread<'a> {
         self.fail(ETIMEDOUT, what.to_owned());
     }
 
-    /// Ends the job; the first error is the one that counts.
+    /// Ends the job with an error. Only the first error is kept.
     fn fail(&mut self, errno: i32, what: String) {
         self.error.get_or_insert(JobError { errno, what });
     }
@@ -705,14 +707,14 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// As good as for ever.
+/// A time that stands for "forever".
 const LONG: Duration = Duration::from_secs(3600);
 
 pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4)
 }
 
-/// Bytes that a job moves in all.
+/// Returns the total bytes that a job moves.
 fn budget(job: &Job, targets: &[Opened]) -> u64 {
     if job.time_based || job.replay.is_some() {
         return u64::MAX;
@@ -721,7 +723,7 @@ fn budget(job: &Job, targets: &[Opened]) -> u64 {
     job.io_size.unwrap_or(all).saturating_mul(u64::from(job.loops.max(1)))
 }
 
-/// The log that the job's requests are written to.
+/// Creates the log to which the job's requests are written.
 fn writer(job: &Job, targets: &[Opened], common: &Common<'_>) -> Result<Option<Writer>> {
     let Some(path) = &job.write_iolog else { return Ok(None) };
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();

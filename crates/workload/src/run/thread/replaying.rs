@@ -1,7 +1,7 @@
-//! Requests that come from a log, at its times.
+//! Replays the requests of a log, at its times.
 //!
-//! A request is due when as much time has passed since the begin as in the log, whatever became of
-//! the one before: latency counts from then, as with a rate.
+//! A request is due when as much time has passed since the begin as in the log, even if earlier
+//! requests are late. Its latency counts from that time, as with a rate.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::job::{Direction, Job};
 
 use super::{Candidate, Next, Thread, nanos};
 
-/// How far a job is with its log.
+/// The progress of a job in its log.
 pub(super) struct Replaying {
     entries: Arc<[Entry]>,
     at: usize,

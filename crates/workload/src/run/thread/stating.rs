@@ -1,4 +1,4 @@
-//! The state of a job's thread, for those who ask while it runs.
+//! Reports the state of a job's thread while it runs.
 
 use std::time::Duration;
 
@@ -7,18 +7,19 @@ use crate::report::CpuReport;
 use super::{Counters, LOOK, Outcome, Thread};
 
 impl Thread<'_> {
-    /// Whether its state is asked for.
+    /// Whether the watcher asks for the thread's state.
     #[inline]
     pub(super) fn is_asked(&self) -> bool {
         self.desk.is_some_and(|desk| desk.asked() != self.answered)
     }
 
-    /// How long to wait for a completion: without end, if there is nobody who may ask.
+    /// Returns the longest wait for a completion; `None`, without limit, if no watcher may ask for
+    /// the state.
     pub(super) fn patience(&self) -> Option<Duration> {
         self.desk.map(|_| LOOK)
     }
 
-    /// Leaves its state while it measures, or before that.
+    /// Leaves the thread's state at the desk, during the measurement or before it.
     #[cold]
     pub(super) fn answer(&mut self, counters: &mut Counters, in_ramp: bool) {
         let now = self.common.now_ns();
@@ -33,8 +34,8 @@ impl Thread<'_> {
         self.leave(outcome);
     }
 
-    /// Leaves its state if it is asked while it verifies: what it measured before, and what it has
-    /// verified.
+    /// Leaves the thread's state if asked during verification: the earlier measurement, and the
+    /// blocks verified so far.
     pub(super) fn answer_verifying(&mut self) {
         if let (true, Some(before)) = (self.is_asked(), &self.before_verify) {
             let span = (before.begin_ns, before.end_ns);

@@ -1,4 +1,4 @@
-//! From a request that was decided on to one that the device has.
+//! Submits requests to the devices.
 
 use qpair_block::Request;
 
@@ -122,7 +122,7 @@ impl Thread<'_> {
         self.pause_until_ns = now + nanos(self.job.think_time);
     }
 
-    /// Hands over what is pending; the time then.
+    /// Submits pending requests. Returns the time after that.
     #[inline]
     pub(super) fn kick(&mut self) -> u64 {
         self.channels.kick();
@@ -136,7 +136,7 @@ impl Thread<'_> {
         now
     }
 
-    /// Counts a batch that went with the wait.
+    /// Counts a batch that was submitted by the call that waits.
     #[inline]
     pub(super) fn settle_pending_without_stamps(&mut self) {
         if !self.pending.is_empty() {

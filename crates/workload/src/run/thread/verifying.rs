@@ -1,4 +1,4 @@
-//! What a job's thread does about blocks that say what they should hold.
+//! Verification of blocks by a job's thread.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use super::super::verify::dump;
 use super::{Candidate, EILSEQ, ERRORS_TOLD, Kind, LONG, Record, Thread};
 
 impl Thread<'_> {
-    /// Lets go of a request's chunks, and looks at what was read.
+    /// Releases the chunks of a completed request, and checks the content that was read.
     pub(super) fn check(&mut self, tag: u32, arrived: bool) {
         let slot = &self.slots[tag as usize];
         let target = slot.target as usize;
@@ -44,7 +44,7 @@ impl Thread<'_> {
         }
     }
 
-    /// A write is done: with enough of them, they are read back.
+    /// Adds a completed write to the backlog, and starts reading back when it is long enough.
     pub(super) fn add_to_backlog(&mut self, write: (u32, u64, u32)) {
         let Some(verify) = self.job.verify.as_ref().filter(|verify| verify.backlog > 0) else {
             return;
@@ -58,7 +58,8 @@ impl Thread<'_> {
         }
     }
 
-    /// The next write to read back. One that is being written again comes again itself.
+    /// Returns the next write to read back. A write whose blocks are being written again is
+    /// skipped, because the newer write will be in the backlog.
     pub(super) fn next_of_backlog(&mut self) -> Option<Candidate> {
         while self.read_back_now > 0 {
             self.read_back_now -= 1;
@@ -94,7 +95,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Reads all that was written, and checks it. Not part of what is measured.
+    /// Reads and checks all written blocks. This is not part of the measurement.
     pub(super) fn verify_written(&mut self) {
         let Some(verify) = self.job.verify.as_ref().filter(|verify| verify.after) else { return };
         if !self.job.writes() {

@@ -1,4 +1,4 @@
-//! Waiting for completions, and until a moment has come.
+//! Waits for completions, and until given times.
 
 use std::time::Duration;
 
