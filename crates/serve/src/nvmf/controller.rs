@@ -57,20 +57,21 @@ pub(crate) struct ControllerOptions {
 pub(crate) struct Controller {
     options: ControllerOptions,
     operations: Operations,
-    /// Of the operation that is begun.
+    /// The segments of the operation that is being begun.
     segments: Vec<Segment>,
-    /// The version of the namespaces that it works with.
+    /// The version of the namespaces that the controller works with.
     version: Option<u64>,
-    /// Mappings that had been cut when it was last looked at.
+    /// The number of mappings that had been cut at the last look.
     cut: u64,
-    /// The socket, or what serves it, has something.
+    /// Whether the socket, or the code that serves it, has something to do.
     has_news: bool,
     turns: u32,
     talk_turns: u32,
-    /// Since when it is idle, if its driver may ring doorbells that wake no thread: it is to be
-    /// turned now and then.
+    /// The time since when the controller is idle, if its driver may ring doorbells that wake no
+    /// thread. Such a controller is turned at intervals.
     idle_at: Option<Instant>,
-    /// The descriptors that it sleeps for: sockets, channels, and other versions.
+    /// The descriptors that wake the controller: sockets, channels, and new versions of the
+    /// namespaces.
     set: OwnedFd,
 }
 

@@ -15,7 +15,7 @@ use crate::disk::Disk;
 use crate::unit::Unit;
 use crate::workers::{Placed, Workers};
 
-/// What all controllers have.
+/// The options of the transport, which apply to all controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transport {
     /// Most entries of an I/O queue.
@@ -24,10 +24,10 @@ pub(crate) struct Transport {
     pub(crate) queues_max: u16,
     /// Largest transfer, as a power of two of 4 KiB.
     pub(crate) mdts: u8,
-    /// No driver maps doorbells: each that is rung is a message.
+    /// Whether drivers cannot map the doorbells: each ring of a doorbell is then a message.
     pub(crate) trap_doorbells: bool,
-    /// Drivers are offered doorbells in their own memory, unless the target polls: then it looks at
-    /// mapped ones.
+    /// Whether drivers are offered doorbells in their own memory. A target that polls does not
+    /// offer them, since it looks at mapped doorbells.
     pub(crate) shadow_doorbells: bool,
 }
 
@@ -46,7 +46,7 @@ impl Default for Transport {
 /// A controller that a worker turns. Dropped, it ends.
 #[derive(Debug)]
 struct Served {
-    /// Where it is, as it was asked for.
+    /// The address as the caller gave it.
     address: String,
     controller_id: u16,
     post: Arc<Post>,
@@ -78,10 +78,10 @@ pub(crate) struct SubsystemInfo {
     pub(crate) model: String,
     pub(crate) namespaces_max: u32,
     pub(crate) namespaces: Vec<Namespace>,
-    /// Where its controllers are: as they were asked for, and their sockets.
+    /// The addresses of the controllers as callers gave them.
     pub(crate) addresses: Vec<String>,
     pub(crate) paths: Vec<PathBuf>,
-    /// A driver is at one of them.
+    /// Whether a driver is connected to one of the controllers.
     pub(crate) has_client: bool,
 }
 
