@@ -33,13 +33,13 @@ pub(crate) struct Admin {
 pub(crate) enum Answer {
     /// Done: dword 0 of the completion.
     Done(u32),
-    /// It waits.
+    /// The command waits, and is answered later.
     Held,
 }
 
 type Answered = Result<Answer, Status>;
 
-/// Doorbell Buffer Config is there (OACS, Base §5.17.2.1).
+/// The bit of OACS for Doorbell Buffer Config (Base §5.17.2.1).
 const DOORBELL_BUFFERS: u16 = 1 << 8;
 /// Dword 0 of an abort that found nothing.
 const NOT_ABORTED: u32 = 1;

@@ -151,9 +151,9 @@ impl Ticket {
 /// The end of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It sets its fatal status, and does nothing more until it is reset.
+    /// The controller sets its fatal status, and does nothing more until it is reset.
     Fatal,
-    /// It is removed, as by [`crate::NvmeController::remove`].
+    /// The controller is removed, as by [`crate::NvmeController::remove`].
     Removed,
 }
 

@@ -55,10 +55,10 @@ pub struct Operation {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By number.
+    /// The namespaces, sorted by number.
     namespaces: Vec<NamespaceInfo>,
     operations: VecDeque<Operation>,
-    /// Of all operations, in order.
+    /// The segments of all operations, in order.
     segments: VecDeque<Segment>,
     /// The mappings that are open, if they are others than the last that were asked for.
     memory: Option<Vec<Arc<Mapping>>>,
@@ -72,7 +72,7 @@ pub struct Delegated {
 }
 
 impl Default for Delegated {
-    /// Without namespaces, and with room for no command.
+    /// Makes a backend without namespaces and without room for commands.
     fn default() -> Self {
         let state = State { memory: Some(Vec::new()), ..State::default() };
         Self { state: Mutex::new(state), room: AtomicU32::new(0) }

@@ -52,9 +52,9 @@ impl Event {
 enum State {
     #[default]
     Silent,
-    /// It happened, and was not told yet.
+    /// The event has happened, and is not reported yet.
     News,
-    /// Told; no more of the kind until its log page was read.
+    /// The event is reported. No more of its kind are reported until the log page is read.
     Masked,
 }
 
@@ -62,14 +62,14 @@ enum State {
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     requests: VecDeque<u16>,
-    /// Of each kind, as in [`Event::ALL`].
+    /// The state of each kind, in the order of [`Event::ALL`].
     states: [State; Event::ALL.len()],
-    /// Requests that were taken back and not answered yet.
+    /// Requests that were aborted and are not answered yet.
     aborted: VecDeque<u16>,
 }
 
 impl Events {
-    /// A request comes.
+    /// Adds a request.
     pub(crate) fn request(&mut self, cid: u16) -> Result<(), Status> {
         if self.requests.len() >= REQUESTS_MAX {
             return Err(Status::ASYNC_EVENT_LIMIT);
@@ -78,7 +78,7 @@ impl Events {
         Ok(())
     }
 
-    /// Takes a request back: it is answered next. False: there is none such.
+    /// Aborts a request: it is answered next. Returns false if there is no such request.
     pub(crate) fn abort(&mut self, cid: u16) -> bool {
         let at = self.requests.iter().position(|request| *request == cid);
         let found = at.and_then(|at| self.requests.remove(at));

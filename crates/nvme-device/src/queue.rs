@@ -238,16 +238,18 @@ fn next(index: u32, entries: u32) -> u32 {
     if index + 1 == entries { 0 } else { index + 1 }
 }
 
-/// A submission queue, and what was fetched from it. `Q`: of the backend.
+/// A submission queue, and the commands that were fetched from it. `Q` is the backend's state of a
+/// queue.
 #[derive(Debug, Default)]
 pub(crate) struct Side<Q> {
     pub(crate) submission: Option<SubmissionQueue>,
-    /// Where the driver has its doorbells in its memory.
+    /// The driver's shadow doorbells, if it has set them up.
     pub(crate) shadow: Option<Shadow>,
     pub(crate) state: QueueState<Q>,
 }
 
-/// One number of a queue pair. Under a lock of its own, taken once for each step.
+/// The submission queue and the completion queue of one number, under a lock of their own that is
+/// taken once for each step.
 #[derive(Debug, Default)]
 pub(crate) struct Pair<Q> {
     pub(crate) side: Side<Q>,
@@ -255,7 +257,7 @@ pub(crate) struct Pair<Q> {
 }
 
 impl<Q> Pair<Q> {
-    /// Works with another table of memory. Rings that are not in it are not reached any more.
+    /// Sets another table of memory. Rings outside of it are not reached any more.
     pub(crate) fn set_table(&mut self, table: &SharedTable) {
         self.side.state.memory.table = table.clone();
         self.side.state.memory.last = LastHit::default();

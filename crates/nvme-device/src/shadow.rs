@@ -42,10 +42,10 @@ impl Page {
 }
 
 impl Shadow {
-    /// Of pages at these addresses.
+    /// Makes shadow doorbells of the pages at these addresses.
     ///
     /// # Errors
-    /// They are no pages, or are not open.
+    /// An address is not that of a page, or the page is not in the table.
     pub(crate) fn new(shadows: u64, events: u64, table: &DmaTable) -> Result<Self, Status> {
         let page = |iova: u64| match iova.is_multiple_of(PAGE_BYTES as u64) {
             true => Ok(Page { iova, found: None }),
@@ -55,7 +55,8 @@ impl Shadow {
         if shadow.resolve(table) { Ok(shadow) } else { Err(Status::DATA_TRANSFER_ERROR) }
     }
 
-    /// Finds the pages in another table. False: one is not open, and none is reached.
+    /// Finds the pages in another table. Returns false if one is not in it: then neither is
+    /// reached.
     pub(crate) fn resolve(&mut self, table: &DmaTable) -> bool {
         let found = self.shadows.resolve(table) & self.events.resolve(table);
         if !found {
@@ -64,7 +65,7 @@ impl Shadow {
         found
     }
 
-    /// A doorbell's value; `None` if its page is not open.
+    /// Returns a doorbell's value; `None` if its page is not reached.
     #[inline]
     pub(crate) fn load(&self, number: u16, is_completion: bool) -> Option<u32> {
         Some(self.shadows.word(doorbell_at(number, is_completion))?.load())

@@ -1,7 +1,7 @@
 //! The HTTP server of the metrics: it answers one request, then closes the connection.
 //!
-//! It serves one client at a time, for about one second at most. A client that holds its connection
-//! open delays others no longer than that.
+//! The server serves one client at a time, for about one second at most. A client that holds its
+//! connection open delays others no longer than that.
 
 use std::fmt;
 use std::io::{self, Read, Write};

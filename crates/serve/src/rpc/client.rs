@@ -17,17 +17,17 @@ const REQUEST_BYTES_MAX: usize = 256 << 10;
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 pub(super) struct Client {
-    /// It does not block.
+    /// The connection, which is non-blocking.
     stream: UnixStream,
-    /// What has come, and was not answered yet.
+    /// Bytes that have come and were not answered yet.
     incoming: Vec<u8>,
     /// Answers that the client has not taken.
     outgoing: Vec<u8>,
-    /// When it last sent or took something.
+    /// When the client last sent or took something.
     pub(super) since: Instant,
-    /// It has sent a whole request before.
+    /// Whether the client has sent a whole request before.
     is_known: bool,
-    /// Once the answers are taken.
+    /// Whether the connection ends once the client has taken its answers.
     ends: bool,
 }
 
@@ -47,7 +47,7 @@ impl Client {
         !self.outgoing.is_empty()
     }
 
-    /// Bytes of a request that is not whole.
+    /// Returns the number of bytes of an incomplete request.
     pub(super) fn unfinished_bytes(&self) -> usize {
         self.incoming.len()
     }

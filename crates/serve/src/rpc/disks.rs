@@ -14,10 +14,10 @@ use super::manager::Manager;
 use super::params::Result;
 use crate::target::BlkOptions;
 
-/// What kind of device it is.
+/// The kind of the command line's disks, as calls report it.
 const DISK: &str = "Disk";
 
-/// The parameters by which a call takes devices, if it does.
+/// Returns the parameters by which a call takes devices, if it takes any.
 fn takes(method: &str) -> &'static [&'static str] {
     match method {
         "bdev_scsi_create" => &["device"],
@@ -32,7 +32,7 @@ fn takes(method: &str) -> &'static [&'static str] {
     }
 }
 
-/// All texts of a value.
+/// Collects the names of devices in a parameter's value.
 fn texts<'v>(value: &'v Value, into: &mut Vec<&'v str>) {
     match value {
         Value::String(text) => into.push(text),

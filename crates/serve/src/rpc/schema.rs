@@ -1,4 +1,4 @@
-//! What each method takes, and the pages that say so.
+//! The parameters of each method, and the pages that document them.
 //!
 //! Invariant: a call is checked against this table before its method runs, so a parameter that is
 //! not in it reaches no method.
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::params::{Failure, Result};
 
-/// What a parameter is.
+/// The kind of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -20,7 +20,8 @@ pub(super) enum Kind {
     Texts,
     /// Parameters of their own.
     Fields(&'static [Param]),
-    /// Clients send it for what is not here: it may be named as long as it asks for nothing.
+    /// A parameter for a feature that does not exist here. It is accepted as long as it asks for
+    /// nothing.
     Nothing,
 }
 
@@ -812,7 +813,8 @@ mod tests {
         }
     }
 
-    /// What is needed, and at a path this value, or nothing.
+    /// Returns all needed parameters, with the value `odd` at a path, or without the parameter
+    /// there.
     fn given(params: &[Param], path: &[&str], odd: Option<Value>) -> Map<String, Value> {
         let mut all = Map::new();
         for param in params {

@@ -58,7 +58,7 @@ pub struct RpcCounters {
     pub timed_out: AtomicU64,
 }
 
-/// A socket that answers JSON-RPC 2.0. Dropped, it closes, and the path goes.
+/// A server for JSON-RPC 2.0 at a socket. Dropping it closes the socket and removes its path.
 pub struct RpcServer {
     path: PathBuf,
     counters: Arc<RpcCounters>,
@@ -66,18 +66,18 @@ pub struct RpcServer {
 }
 
 impl RpcServer {
-    /// Listens at `path`, for the owner of the process alone.
+    /// Starts to listen at `path`. Only the owner of the process may connect.
     ///
     /// # Errors
-    /// What binding the socket says.
+    /// The error of binding the socket or of starting the thread.
     pub fn start(path: &Path, manager: Arc<Manager>) -> Result<Self> {
         Self::start_with(path, manager, RpcLimits::default())
     }
 
-    /// As [`RpcServer::start`], with other limits.
+    /// Starts a server like [`RpcServer::start`], with other limits.
     ///
     /// # Errors
-    /// As [`RpcServer::start`].
+    /// The errors of [`RpcServer::start`].
     pub fn start_with(path: &Path, manager: Arc<Manager>, limits: RpcLimits) -> Result<Self> {
         let listener = Listener::bind(path)?;
         let path = listener.path().to_owned();
@@ -97,13 +97,13 @@ impl RpcServer {
         Ok(Self { path, counters, _service: service })
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What became of its clients.
+    /// Returns the counters of the server's clients.
     #[must_use]
     pub fn counters(&self) -> &RpcCounters {
         &self.counters
@@ -115,7 +115,7 @@ struct Serving {
     manager: Arc<Manager>,
     limits: RpcLimits,
     counters: Arc<RpcCounters>,
-    /// In the order in which they came.
+    /// The clients by number, in the order in which they came.
     clients: BTreeMap<u64, Client>,
 }
 

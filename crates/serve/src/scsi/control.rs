@@ -45,7 +45,8 @@ impl ControlVerbs {
         Self { controller, pending: Vec::new(), named: Vec::new() }
     }
 
-    /// What a task sends to request queues, and which unit it resets; or its answer.
+    /// Returns the visit that a task sends to request queues, with the unit that it resets if any,
+    /// or the response that answers the task at once.
     #[allow(clippy::type_complexity, reason = "two results of one look")]
     fn plan(&self, task: &Task) -> std::result::Result<(Visit, Option<(Arc<Unit>, Code)>), u8> {
         let (target, number) = place_of(task.address).ok_or(response::INCORRECT_LUN)?;

@@ -38,13 +38,13 @@ pub(crate) struct Controller {
     units: Mutex<Units>,
     /// Request queues that run.
     members: Mutex<Vec<Arc<Member>>>,
-    /// What the guest's driver has taken.
+    /// The features that the guest's driver has accepted.
     features: AtomicU64,
     events: Events,
 }
 
 impl Controller {
-    /// Without targets.
+    /// Makes a controller without targets.
     ///
     /// # Errors
     /// `Limit` if there are no more descriptors.
@@ -70,22 +70,23 @@ impl Controller {
         &self.events
     }
 
-    /// The units now.
+    /// Returns the current units.
     pub(super) fn units_now(&self) -> Units {
         self.units().clone()
     }
 
-    /// The disks that are targets, by their numbers.
+    /// Returns the disks that are targets, with their numbers.
     pub(crate) fn targets(&self) -> Vec<(u8, Arc<Disk>)> {
         let units = self.units_now();
         let all = (0u8..).zip(units).filter_map(|(number, unit)| Some((number, unit?)));
         all.map(|(number, unit)| (number, unit.disk.clone())).collect()
     }
 
-    /// Makes a disk a target: the one of that number, or the first that is free.
+    /// Makes a disk a target, under a number or else the first free one. Returns the number.
     ///
     /// # Errors
-    /// `Invalid` for a number that is none, `Exists` for one that is taken, `NoSpace` if all are.
+    /// `Invalid` for a number that is too large, `Exists` for one that is taken, `NoSpace` if all
+    /// are taken.
     pub(crate) fn add(&self, number: Option<u8>, disk: &Arc<Disk>) -> Result<u8> {
         let mut units = self.units();
         let number = match number {
@@ -108,10 +109,11 @@ impl Controller {
         Ok(number)
     }
 
-    /// Takes a target away, when the commands that it has under way have ended.
+    /// Removes a target after its commands under way have ended.
     ///
     /// # Errors
-    /// `NotFound` for one that is not there; `Busy` if they do not end: then it stays.
+    /// `NotFound` for a target that does not exist; `Busy` if its commands do not end: then it
+    /// stays.
     pub(crate) fn remove(&self, number: u8) -> Result<Arc<Disk>> {
         let place = usize::from(number);
         let unit = self.units().get_mut(place).and_then(Option::take).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! What is to be told to the guest, and the queue by which it is.
+//! Events for the guest, and the queue that carries them.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +12,7 @@ use qpair_virtio::scsi::{EVENT_BYTES, Event, event};
 use super::controller::Controller;
 use crate::queue::{Guest, GuestRing, Head, Verbs};
 
-/// Events that the guest has no memory for, at most.
+/// The most events that wait for memory of the guest.
 const EVENTS_MAX: usize = 16;
 
 #[derive(Debug)]

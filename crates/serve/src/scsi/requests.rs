@@ -51,23 +51,23 @@ impl Ended {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// Where the response goes, of a head that is busy.
+    /// The place of the response, while the head is busy.
     place: Option<Head>,
-    /// The target and the command's name among those of the driver, of one that is with a lane.
+    /// The target and the driver's tag of the command, while it is with a lane.
     under_way: Option<(u8, u64)>,
-    /// Bytes of data that there is memory for, those that move if all goes well, and whether they
-    /// go to the guest.
+    /// The bytes of data that there is memory for, the bytes that move if the command succeeds, and
+    /// whether they go to the guest.
     data_bytes: u32,
     moves_bytes: u32,
     is_in: bool,
-    /// Jobs that come after the one that is under way, from the last on.
+    /// Jobs that come after the one under way, the last one first.
     more: Vec<Job>,
-    /// A task is about it, and has it end so.
+    /// The response with which task management ends the command.
     response: Option<u8>,
     list: Option<Buffer>,
 }
 
-/// A target, as this queue has it.
+/// A target slot of this queue.
 struct Berth {
     /// `None`: the device gave no channel.
     lane: Option<Lane>,
@@ -86,7 +86,7 @@ struct Owed {
 pub(super) struct RequestVerbs {
     controller: Arc<Controller>,
     member: Arc<Member>,
-    /// What was looked at of the member's news.
+    /// The number of the member's news that this queue has handled.
     seen: u64,
     berths: [Option<Berth>; TARGETS],
     arena: Arc<Arena>,
@@ -95,7 +95,7 @@ pub(super) struct RequestVerbs {
     set: OwnedFd,
     slots: Box<[Slot]>,
     owed: Vec<Owed>,
-    /// Heads that were given back, while there is something owed.
+    /// Heads that were given back while task management is pending.
     given: Vec<u16>,
     /// Heads whose next job is to begin.
     again: Vec<u16>,

@@ -13,8 +13,8 @@ use crate::bdevs::hash;
 use crate::disk::Disk;
 
 const PRODUCT: &str = "DISK";
-/// What a unit does without: the first if its device knows no discards, the last two if it knows no
-/// write-zeroes, and what is between always.
+/// Commands that a unit may lack: the first if its device does not discard, the last two if it does
+/// not write zeroes. All units lack those in between.
 const WITHOUT: [u8; 7] = [
     opcode::UNMAP,
     opcode::VERIFY_10,
@@ -31,9 +31,9 @@ const NAA_LOCAL: u64 = 3 << 60;
 pub(super) struct Unit {
     pub(super) disk: Arc<Disk>,
     pub(super) logical: LogicalUnit,
-    /// The size that the guest was told of.
+    /// The size that the guest was last told.
     size_bytes: AtomicU64,
-    /// Queues that have a lane to it.
+    /// The number of queues that have a lane to the unit.
     users: Mutex<u32>,
     left: Condvar,
 }

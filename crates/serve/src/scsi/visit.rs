@@ -48,17 +48,17 @@ impl Visit {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// A member has ended it.
+    /// Notes that a member has ended the visit.
     pub(super) fn end(&self) {
         self.left.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// What others reach of a request queue.
+/// The part of a request queue that other threads reach.
 #[derive(Debug)]
 pub(super) struct Member {
     visits: Mutex<Vec<Arc<Visit>>>,
-    /// Goes up with each visit, and each change of the targets.
+    /// The number of visits and of changes of the targets so far.
     news: AtomicU64,
     pub(super) wake: WakeEvent,
 }
@@ -69,14 +69,14 @@ impl Member {
         Ok(Self { visits: Mutex::default(), news: AtomicU64::new(0), wake })
     }
 
-    /// How much has happened so far.
+    /// Returns the number of visits and of changes of the targets so far.
     #[inline]
     pub(super) fn news(&self) -> u64 {
         // Acquire: pairs with the release in `tell`.
         self.news.load(Ordering::Acquire)
     }
 
-    /// Something has happened that the queue is to look at.
+    /// Tells the queue that there is something to look at.
     pub(super) fn tell(&self) {
         self.news.fetch_add(1, Ordering::Release);
         self.wake.signal();

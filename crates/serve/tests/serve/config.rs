@@ -1,4 +1,4 @@
-//! What a configuration makes, and how the difference between two is made.
+//! Tests of what a configuration makes, and of the change from one to another.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
