@@ -17,13 +17,13 @@ use crate::ring::Ring;
 /// Longest time until it is ready, as it says, ms. (It is ready at once; 0 would mean to some that
 /// there is no limit.)
 const READY_TIMEOUT_MS: u32 = 10_000;
-/// Command sets, memory page and arbitration that it has: none but 0.
+/// The bits of CC for command set, page size and arbitration: all must be 0.
 const CC_CHOICES_MASK: u32 = 0x3FF0;
 /// Sizes of entries: 64 and 16 bytes.
 const CC_ENTRY_SIZES_MASK: u32 = 0xFF << 16;
 const CC_ENTRY_SIZES: u32 = 6 << 16 | 4 << 20;
 
-/// Registers that keep what is written.
+/// Registers that keep the values written to them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Control {
     cc: u32,
@@ -93,7 +93,7 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// From disabled to ready, or to fatal where that cannot be.
+    /// Enables the controller: sets it ready, or fatal if its settings are not valid.
     fn enable(&self, control: &Control) {
         let entries = |field: u32| (field & 0xFFF) + 1;
         let (sq_entries, cq_entries) = (entries(control.aqa), entries(control.aqa >> 16));
@@ -146,7 +146,7 @@ impl<B: Backend> NvmeController<B> {
         self.forget_queues();
     }
 
-    /// As after power on: registers also.
+    /// Resets the controller and its registers, as after power on.
     pub(crate) fn reset_controller(&self) {
         let mut control = self.control();
         *control = Control::default();

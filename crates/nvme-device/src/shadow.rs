@@ -1,9 +1,8 @@
-//! Doorbells in the driver's memory (Doorbell Buffer Config, Base §5.8): what they are now, and at
-//! which values the driver is to ring those of the register page.
+//! Doorbells in the driver's memory (Doorbell Buffer Config, Base §5.8): their values, and the
+//! values at which the driver must ring the doorbells of the register page.
 //!
-//! Always holds: nothing in these pages is believed. A value is used where a doorbell's would be,
-//! and checked as that is; a page that the driver closes is not reached any more, and the registers
-//! count again.
+//! Invariant: nothing in these pages is trusted. A value is used and checked like that of a
+//! doorbell. A page that the driver closes is not reached any more, and the registers count again.
 
 use qpair_memory::DmaMemory;
 use qpair_memory::doorbell::{self, DoorbellWord as _, SharedWord};
@@ -71,7 +70,8 @@ impl Shadow {
         Some(self.shadows.word(doorbell_at(number, is_completion))?.load())
     }
 
-    /// Asks the driver to ring when it goes on from `seen`. False: it has.
+    /// Asks the driver to ring when its doorbell moves on from `seen`. Returns false if it has
+    /// moved already.
     pub(crate) fn listen(&self, number: u16, is_completion: bool, seen: u32) -> bool {
         let at = doorbell_at(number, is_completion);
         match (self.shadows.word(at), self.events.word(at)) {

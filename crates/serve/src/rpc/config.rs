@@ -88,13 +88,13 @@ fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
     Some((undo, Value::Object(named)))
 }
 
-/// Whether the names in a call's parameters are of what is there already: it makes nothing that has
-/// a name.
+/// Whether a call makes nothing that has a name: the names in its parameters are of existing
+/// things.
 fn is_about(method: &str) -> bool {
     matches!(method, "bdev_set_qos_limit" | "vhost_scsi_controller_add_target")
 }
 
-/// The names of what a call made.
+/// Returns a function that tells whether a name is of something that a call made.
 fn made_by(call: &Call) -> impl Fn(&str) -> bool {
     let is_about = is_about(call.method);
     let of = |key: &str, letter: &str| {
@@ -123,7 +123,7 @@ fn made_by(call: &Call) -> impl Fn(&str) -> bool {
     }
 }
 
-/// Whether a call names what another has made.
+/// Whether a call names something that another call has made.
 fn uses(call: &Call, makes: &impl Fn(&str) -> bool) -> bool {
     fn names(params: &Value, is_about: bool, makes: &impl Fn(&str) -> bool) -> bool {
         let is_used = |key: &str| is_about || (key != "name" && key != "ctrlr");
@@ -220,7 +220,7 @@ impl Manager {
         Err(faults)
     }
 
-    /// The calls to undo and those to make.
+    /// Returns the calls to undo and the calls to make.
     #[allow(clippy::type_complexity, reason = "two lists")]
     fn difference<'w>(
         &self,

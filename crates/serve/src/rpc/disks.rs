@@ -1,8 +1,8 @@
 //! Disks of the command line: ordinary devices, each with a socket of its own by default.
 //!
-//! Invariant: the default socket goes when a call takes the device, unless a front end is connected
-//! to it, and is there again if the call fails. Neither the device nor its socket is a call, so a
-//! saved configuration goes with the same command line.
+//! Invariant: the default socket is closed when a call takes the device, unless a front end is
+//! connected to it, and is opened again if the call fails. Neither the device nor its socket is a
+//! call, so a saved configuration needs the same command line.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Manager {
     /// it.
     ///
     /// # Errors
-    /// `Exists` for a name that is taken; what binding the socket says.
+    /// `Exists` for a name that is taken; else the error of binding the socket.
     pub fn add_disk(
         &self,
         name: &str,
@@ -73,13 +73,14 @@ impl Manager {
         Ok(())
     }
 
-    /// Whether a device is at its default socket, with no front end, so that a call can have it.
+    /// Whether a device is served at its default socket without a front end, so that a call can
+    /// take it.
     pub(super) fn is_at_default(&self, name: &str) -> bool {
         let is_idle = || self.target.exports().iter().any(|it| it.name == name && !it.has_client);
         self.default_sockets().contains_key(name) && is_idle()
     }
 
-    /// Carries out a call with the default sockets of the devices that it takes closed.
+    /// Runs a call while the default sockets of the devices that it takes are closed.
     pub(super) fn with_devices_of(
         &self,
         method: &str,

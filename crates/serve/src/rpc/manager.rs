@@ -28,7 +28,7 @@ pub(super) struct Call {
     pub(super) params: Value,
     /// The parameters as they were given.
     pub(super) given: Value,
-    /// A configuration file has it.
+    /// Whether a configuration file has the call.
     pub(super) of_file: bool,
 }
 
@@ -75,12 +75,12 @@ impl Manager {
         })
     }
 
-    /// Has it attach controllers and hosts. Once: a second value is not asked.
+    /// Sets the functions that attach controllers and hosts. Only the first call has an effect.
     pub fn attach_with(&self, attach: Attach) {
         let _ = self.attach.set(attach);
     }
 
-    /// Has it say how much is logged, and change that. Once, as above.
+    /// Sets the log whose level calls show and set. Only the first call has an effect.
     pub fn log_with(&self, log: Arc<dyn Log>) {
         let _ = self.log.set(log);
     }
@@ -97,12 +97,12 @@ impl Manager {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nanoseconds since the start: a tick is one.
+    /// Returns the ticks since the start. A tick is a nanosecond.
     pub(super) fn ticks(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The names of all methods.
+    /// Returns the names of all methods.
     #[must_use]
     pub fn methods() -> Vec<&'static str> {
         METHODS.iter().map(|method| method.name).collect()
@@ -112,7 +112,7 @@ impl Manager {
         self.alone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Manager::alone`], if no call is under way.
+    /// Locks like [`Manager::alone`], if no call is under way.
     pub(super) fn try_alone(&self) -> Result<MutexGuard<'_, ()>, ()> {
         match self.alone.try_lock() {
             Ok(guard) => Ok(guard),
@@ -135,7 +135,7 @@ impl Manager {
         result
     }
 
-    /// Makes a call, alone.
+    /// Makes a call, while no other call runs.
     pub(super) fn make(&self, method: &str, params: Value, of_file: bool) -> Result<Value> {
         let found = METHODS.iter().find(|known| known.name == method);
         let Method { run, .. } =

@@ -101,7 +101,7 @@ const LISTEN_ADDRESS: Param = need(
 const TRUE: &str = "true";
 const ITS_NAME: &str = "its name";
 
-/// All of them, by name.
+/// All methods, sorted by name.
 pub(super) const SCHEMAS: &[Schema] = &[
     of(
         "bdev_aio_create",
@@ -656,7 +656,7 @@ impl Kind {
     }
 }
 
-/// Refuses a parameter that the method does not have, and takes out what asks for nothing.
+/// Refuses a parameter that the method does not have, and removes parameters that ask for nothing.
 pub(super) fn check(method: &str, params: &mut Value) -> Result<()> {
     let schema = SCHEMAS.iter().find(|schema| schema.method == method);
     match (schema, params.as_object_mut()) {
@@ -683,7 +683,7 @@ fn check_all(known: &[Param], given: &mut Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// JSON Schema of the parameters of each method, by name.
+/// Returns a JSON Schema of the parameters of each method, by name.
 pub(super) fn in_json() -> Value {
     let one = |schema: &Schema| {
         let params = object(schema.params);
@@ -693,7 +693,7 @@ pub(super) fn in_json() -> Value {
     Value::Object(SCHEMAS.iter().map(one).collect())
 }
 
-/// An object of parameters.
+/// Returns the JSON Schema of an object of parameters.
 fn object(params: &[Param]) -> Value {
     let properties = params.iter().map(|param| {
         let mut value = param.kind.in_json();
@@ -711,7 +711,7 @@ fn object(params: &[Param]) -> Value {
     })
 }
 
-/// The reference page, in Markdown.
+/// Returns the reference page of all methods, in Markdown.
 #[must_use]
 pub fn reference() -> String {
     let mut page = "# Methods of the target\n\n\

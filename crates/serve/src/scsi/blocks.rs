@@ -1,5 +1,5 @@
-//! From commands that read and write blocks to jobs for a device, and from how these end to sense
-//! data.
+//! Translates commands that read and write blocks into jobs for a device, and the errors of jobs
+//! into sense data.
 
 use qpair_block::{ErrorKind, IoError, Op};
 use qpair_scsi_wire::command::Range;
@@ -9,13 +9,13 @@ use qpair_scsi_wire::{Command, unmap};
 use super::unit::Unit;
 use crate::queue::Job;
 
-/// Bytes of one READ or WRITE, at most.
+/// The most bytes of one READ or WRITE.
 pub(super) const TRANSFER_BYTES_MAX: u64 = 4 << 20;
-/// Bytes of one WRITE SAME, at most.
+/// The most bytes of one WRITE SAME.
 pub(super) const WRITE_SAME_BYTES_MAX: u64 = 1 << 31;
-/// Bytes of one UNMAP, at most.
+/// The most bytes of one UNMAP.
 pub(super) const UNMAP_BYTES_MAX: u64 = 1 << 31;
-/// Ranges of one UNMAP, at most.
+/// The most ranges of one UNMAP.
 pub(super) const UNMAP_RANGES_MAX: u32 = 256;
 
 /// The work that a command requires.

@@ -1,4 +1,5 @@
-//! The control queue: tasks, each answered when all that it ends has ended.
+//! The control queue: task management. A task is answered when all commands that it ends have
+//! ended.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -16,12 +17,12 @@ use super::unit::Unit;
 use super::visit::Visit;
 use crate::queue::{Guest, GuestRing, Head, Verbs, take};
 
-/// A task that is not over.
+/// A task that is under way.
 struct Pending {
     head: u16,
     place: Head,
     visit: Arc<Visit>,
-    /// The unit that is reset by it, and what its initiator is told.
+    /// The unit that the task resets, and the unit attention that its initiator receives.
     resets: Option<(Arc<Unit>, Code)>,
 }
 

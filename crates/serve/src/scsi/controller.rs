@@ -1,4 +1,4 @@
-//! The host: its targets, and what is to be told of them.
+//! The SCSI host: its targets, and the events about them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,23 +20,24 @@ use crate::device::Device;
 use crate::disk::Disk;
 use crate::queue::{GuestRing, Served};
 
-/// Targets, as SPDK has them.
+/// The number of target slots, the same as in SPDK.
 pub(super) const TARGETS: usize = 8;
-/// Segments of a command's data that the guest is told of; a command takes two more.
+/// The most segments of a command's data, as the guest is told. A command has two more, for its
+/// header and its answer.
 const SEG_MAX: u32 = 126;
-/// Commands of a unit that should be under way, at most.
+/// The most commands of a unit that the guest should have under way.
 const COMMANDS_PER_UNIT: u32 = 128;
-/// How long commands may take to end of a target that is to go.
+/// The longest time for which the removal of a target waits for its commands.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) type Units = [Option<Arc<Unit>>; TARGETS];
 
 #[derive(Debug)]
 pub(crate) struct Controller {
-    /// Request queues.
+    /// The number of request queues.
     queues: u16,
     units: Mutex<Units>,
-    /// Request queues that run.
+    /// The request queues that run.
     members: Mutex<Vec<Arc<Member>>>,
     /// The features that the guest's driver has accepted.
     features: AtomicU64,
@@ -135,7 +136,7 @@ impl Controller {
         self.tell(FEATURE_HOTPLUG, Event { kind, address: address(number, 0), reason });
     }
 
-    /// Tells the guest, if its driver has that feature.
+    /// Sends an event to the guest, if its driver has accepted `feature`.
     fn tell(&self, feature: u64, event: Event) {
         if self.features.load(Ordering::Relaxed) & feature != 0 {
             self.events.tell(event);
@@ -146,7 +147,7 @@ impl Controller {
         self.members().push(member.clone());
     }
 
-    /// A request queue ends. No visit comes to it afterwards.
+    /// Removes a request queue that ends. It receives no visits afterwards.
     pub(super) fn leave(&self, member: &Arc<Member>) {
         self.members().retain(|other| !Arc::ptr_eq(other, member));
         member.take().iter().for_each(|visit| visit.end());

@@ -44,7 +44,7 @@ impl Events {
         self.wake.signal();
     }
 
-    /// Forgets all of them.
+    /// Forgets all events.
     pub(super) fn clear(&self) {
         self.all().clear();
         self.has_any.store(false, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Events {
     }
 }
 
-/// Takes memory from the guest only when there is something to tell.
+/// The event queue's operations. They take memory from the guest only when there is an event.
 pub(super) struct EventVerbs {
     controller: Arc<Controller>,
     named: Vec<Named>,

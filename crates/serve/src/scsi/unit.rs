@@ -1,4 +1,4 @@
-//! A target's unit: a disk as SCSI shows it.
+//! The unit of a target: a disk as a SCSI logical unit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -75,12 +75,13 @@ impl Unit {
         self.logical.facts().block_bytes
     }
 
-    /// Blocks that it has now.
+    /// Returns the current number of blocks.
     pub(super) fn blocks(&self) -> u64 {
         self.disk.device.size_bytes() / u64::from(self.block_bytes())
     }
 
-    /// Whether its size is another one than before; then the guest is told with its next command.
+    /// Whether the size has changed since the last call. If so, the guest is told with its next
+    /// command.
     pub(super) fn has_resized(&self) -> bool {
         let size_bytes = self.disk.device.size_bytes();
         let has_resized = self.size_bytes.swap(size_bytes, Ordering::Relaxed) != size_bytes;
@@ -90,7 +91,7 @@ impl Unit {
         has_resized
     }
 
-    /// Waits until no queue has a lane to it. False: they do not end.
+    /// Waits until no queue has a lane to the unit. Returns false if the time runs out.
     pub(super) fn wait_alone(&self, at_most: Duration) -> bool {
         let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.left.wait_timeout_while(users, at_most, |users| *users > 0);
