@@ -1,4 +1,4 @@
-//! The controller's registers (Base §3.1.3), and what writing them does.
+//! The controller's registers (Base §3.1.3), and the effects of writing them.
 
 use std::sync::atomic::Ordering;
 
@@ -14,8 +14,8 @@ use crate::device::{NvmeController, VERSION};
 use crate::queue::{CompletionQueue, ENTRY_BYTES, SubmissionQueue};
 use crate::ring::Ring;
 
-/// Longest time until it is ready, as it says, ms. (It is ready at once; 0 would mean to some that
-/// there is no limit.)
+/// The longest time until the controller is ready, in milliseconds, as it reports it. It is ready
+/// at once, but some drivers take 0 for no limit.
 const READY_TIMEOUT_MS: u32 = 10_000;
 /// The bits of CC for command set, page size and arbitration: all must be 0.
 const CC_CHOICES_MASK: u32 = 0x3FF0;
@@ -35,7 +35,7 @@ pub(crate) struct Control {
 }
 
 impl<B: Backend> NvmeController<B> {
-    /// The eight bytes of registers at `offset`, a multiple of 8.
+    /// Returns the eight bytes of registers at `offset`, a multiple of 8.
     pub(crate) fn register_pair(&self, offset: u64) -> u64 {
         let control = *self.control();
         let both = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -153,8 +153,7 @@ impl<B: Backend> NvmeController<B> {
         self.disable();
     }
 
-    /// Whether the driver has said which sizes the entries of I/O queues have, and they are what
-    /// they must be.
+    /// Whether the driver has set the sizes of I/O queues' entries, and they are right.
     pub(crate) fn entry_sizes_are_set(&self) -> bool {
         self.entry_sizes.load(Ordering::Relaxed) == CC_ENTRY_SIZES
     }

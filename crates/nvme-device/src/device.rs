@@ -70,14 +70,14 @@ pub struct NvmeController<B: Backend> {
     pub(crate) write_through: AtomicBool,
     pub(crate) entry_sizes: AtomicU32,
     config: Mutex<Config>,
-    /// BAR 4: what a driver writes there it reads there; the code that was given the events
-    /// signals.
+    /// BAR 4. A driver reads back what it writes there. The code that was given the events sends
+    /// the signals.
     vector_table: Mutex<Box<[u8]>>,
     events: Box<[Mutex<Option<IrqEvent>>]>,
 }
 
 impl<B: Backend> NvmeController<B> {
-    /// Makes a controller of what a backend has.
+    /// Makes a controller with a backend.
     ///
     /// # Errors
     /// `Invalid` for options that are not valid; `NoSpace` or `Limit` where memory is short.
@@ -230,7 +230,7 @@ impl<B: Backend> NvmeController<B> {
         self.slots_in_use.fetch_max(u32::from(number) + 1, Ordering::Relaxed);
     }
 
-    /// One more than the highest number of a queue that was made.
+    /// Returns one more than the highest number of a queue that was made.
     pub(crate) fn slots_in_use(&self) -> u16 {
         self.slots_in_use.load(Ordering::Relaxed) as u16
     }
@@ -239,8 +239,8 @@ impl<B: Backend> NvmeController<B> {
         self.slots_in_use.store(1, Ordering::Relaxed);
     }
 
-    /// The value of a doorbell: the tail of a submission queue, or the head of a completion queue;
-    /// where the driver has it in its memory, from there.
+    /// Returns the value of a doorbell: the tail of a submission queue, or the head of a completion
+    /// queue. Reads it in the driver's memory if the driver has its doorbells there.
     #[inline(always)]
     pub(crate) fn doorbell_of(
         &self,
@@ -252,7 +252,7 @@ impl<B: Backend> NvmeController<B> {
         shadowed.unwrap_or_else(|| self.doorbell(number, is_completion))
     }
 
-    /// The value of a doorbell of the register page.
+    /// Returns the value of a doorbell of the register page.
     #[inline(always)]
     pub(crate) fn doorbell(&self, number: u16, is_completion: bool) -> u32 {
         self.doorbells.bytes().load_u32_acquire(doorbell_at(number, is_completion))
@@ -266,7 +266,7 @@ impl<B: Backend> NvmeController<B> {
         self.doorbells.bytes().zero(0, DOORBELL_BYTES as usize);
     }
 
-    /// MSI-X vectors.
+    /// Returns the number of MSI-X vectors.
     pub(crate) fn vectors(&self) -> u32 {
         self.events.len() as u32
     }

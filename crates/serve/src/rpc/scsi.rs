@@ -1,7 +1,7 @@
 //! SCSI hosts that this process drives itself, and disks of other vhost-user back ends.
 //!
-//! Invariant: a unit that has gone and that nothing claims is no device any more. One that is
-//! claimed stays, and fails its requests, until nothing claims it or it is back.
+//! Invariant: a unit that has gone is a device only while something claims it. Then its requests
+//! fail, until the claim ends or the unit is back.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -119,8 +119,8 @@ impl AttachedScsi {
 }
 
 impl Manager {
-    /// Looks after SCSI hosts: units that came become devices, and those of units that went go. To
-    /// be called now and then.
+    /// Looks for changes behind SCSI hosts: makes devices of units that have come, and deletes
+    /// those of units that have gone. To be called at intervals.
     pub fn look_after(&self) {
         // A call is under way: the next look has the same news.
         let Ok(_alone) = self.try_alone() else { return };
@@ -147,7 +147,7 @@ impl Manager {
         self.attach.get().ok_or_else(|| Failure::new(-95, "no drivers here"))
     }
 
-    /// Attaches a host; the names of its devices.
+    /// Attaches a host, and returns the names of its devices.
     fn attach_scsi(
         &self,
         name: &str,
@@ -189,7 +189,7 @@ impl Manager {
     }
 }
 
-/// Takes away all devices of a host, of which none is claimed.
+/// Deletes all devices of a host. None of them may be claimed.
 fn detach(bdevs: &mut Bdevs, scsi: &AttachedScsi, manager: &Manager) {
     for bdev in scsi.names() {
         // The callers know that it is there and that nothing claims it.

@@ -57,7 +57,7 @@ impl Deref for Host {
     }
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Clone, Debug, PartialEq)]
 struct Ended {
     response: u8,
@@ -98,7 +98,7 @@ fn write(block: u64, blocks: u32) -> Scsi {
 }
 
 impl Host {
-    /// With these targets, whose first unit attentions have been told.
+    /// Makes a host with these targets. Their first unit attentions have been reported.
     fn new(devices: &[Arc<dyn BlockDevice>]) -> Self {
         let memory = Memory::new();
         let controller = Arc::new(Controller::new(2).unwrap());
