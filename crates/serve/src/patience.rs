@@ -6,10 +6,9 @@ use std::time::Duration;
 const LONGEST: Duration = Duration::from_micros(200);
 const SHORTEST: Duration = Duration::from_micros(10);
 
-/// The time for which a queue is polled, as learnt so far. It is halved when nothing came while the
-/// queue was polled, and doubled when something came so soon afterwards that polling for the
-/// longest time would have seen it. A guest with long pauses then costs no processor time, and a
-/// quick one no wake-ups.
+/// The time for which a queue is polled, as learnt so far. It is doubled when the queue had work
+/// again within `LONGEST` after it went idle, and halved when it had not. A guest with long pauses
+/// then costs no processor time, and a quick one no wake-ups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience(Duration);
 

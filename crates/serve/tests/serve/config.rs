@@ -31,7 +31,7 @@ fn rig() -> Rig {
     Rig { manager, target, folder }
 }
 
-/// With what a saved configuration makes.
+/// Makes a rig and loads a saved configuration.
 fn rig_of(saved: &Value) -> Rig {
     let rig = rig();
     rig.manager.load(saved).unwrap();
