@@ -471,7 +471,7 @@ fn states_are_of_what_was_found_so_far() {
     assert!(states.len() >= 4, "{}", states.len());
     assert!(report.so_far.is_none() && report.jobs.len() == 4);
     let mut before = Duration::ZERO;
-    let mut ios = vec![0; 4];
+    let mut ios = [0; 4];
     for state in &states {
         let so_far = state.so_far.unwrap();
         assert!(so_far > before && !state.interrupted);
