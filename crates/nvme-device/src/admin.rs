@@ -24,22 +24,22 @@ use crate::shadow::Shadow;
 pub(crate) struct Admin {
     pub(crate) features: Features,
     pub(crate) events: Events,
-    /// Namespaces that changed since the driver read which.
+    /// The namespaces that have changed since the driver last read the log of changed namespaces.
     pub(crate) changed: BTreeSet<u32>,
 }
 
 /// The outcome of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Done: dword 0 of the completion.
+    /// The command is done. The value is dword 0 of the completion.
     Done(u32),
-    /// It waits.
+    /// The command waits, and is answered later.
     Held,
 }
 
 type Answered = Result<Answer, Status>;
 
-/// Doorbell Buffer Config is there (OACS, Base §5.17.2.1).
+/// The bit of OACS for Doorbell Buffer Config (Base §5.17.2.1).
 const DOORBELL_BUFFERS: u16 = 1 << 8;
 /// Dword 0 of an abort that found nothing.
 const NOT_ABORTED: u32 = 1;
@@ -264,7 +264,7 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// Lets a command be completed early, if it is one that waits.
+    /// Aborts a command that waits. Returns dword 0 of the completion.
     fn abort(&self, command: &Command) -> u32 {
         let (number, cid) = (command.cdw(10) as u16, (command.cdw(10) >> 16) as u16);
         let found = match number {
@@ -388,7 +388,7 @@ fn answer(command: &Command, data: &[u8], memory: &mut DriverMemory) -> Answered
     Ok(Answer::Done(0))
 }
 
-/// A queue of that number begins: its doorbell in the driver's memory is that of no queue.
+/// Resets the shadow doorbell of a new queue: its old value is from no queue.
 fn forget_shadow<Q>(side: &Side<Q>, number: u16, is_completion: bool) {
     if let Some(shadow) = &side.shadow {
         shadow.forget(number, is_completion);

@@ -1,4 +1,4 @@
-//! The interface between a controller and what has its blocks.
+//! The interface between a controller and the backend that has its blocks.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,7 +11,7 @@ use qpair_pci::model::DmaTable;
 use crate::prp::{Direction, DriverMemory};
 use crate::queue::{CompletionQueue, Unreachable};
 
-/// The namespaces of a controller, and what executes their I/O commands.
+/// The namespaces of a controller, and the executor of their I/O commands.
 ///
 /// The methods may be called from any thread. Those that are given a queue are called under that
 /// queue's lock, and must not call the controller.
@@ -19,7 +19,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The state that the backend keeps for each I/O queue.
     type Queue: fmt::Debug + Default + Send;
 
-    /// Whether the Compare command is there.
+    /// Whether the backend supports the Compare command.
     const COMPARES: bool = false;
 
     /// Returns the namespaces in the order of their numbers. When they change,
@@ -50,8 +50,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Ok(Again::OnNews)
     }
 
-    /// Lets [`Self::poll`] end a command as aborted. False: the backend has no such command, or
-    /// cannot.
+    /// Lets [`Self::poll`] end a command as aborted. Returns false if the backend has no such
+    /// command or cannot abort it.
     fn abort(&self, _queue: &mut Self::Queue, _cid: u16) -> bool {
         false
     }
@@ -61,37 +61,37 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Makes all that was written durable, and returns how that ended; `None`:
-    /// [`crate::NvmeController::answer`] says it later.
+    /// Makes all written data durable, and returns the status. With `None`,
+    /// [`crate::NvmeController::answer`] reports the status later.
     fn flush(&self, ticket: Ticket) -> Option<Status>;
 
-    /// A driver has opened or closed memory; the segments of later commands are those of this
-    /// table.
+    /// Called when a driver has opened or closed memory. The segments of later commands refer to
+    /// this table.
     fn memory_changed(&self, _table: &DmaTable) {}
 
-    /// The function was removed: no step is under way, and there are no queues.
+    /// Called when the function was removed: no step is under way, and there are no queues.
     fn removed(&self) {}
 }
 
 /// A namespace, as a driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceInfo {
-    /// The number, from 1 on.
+    /// The number of the namespace, from 1 on.
     pub nsid: u32,
-    /// The number of its blocks.
+    /// The number of blocks.
     pub blocks: u64,
     /// Bytes of a block, a power of two.
     pub logical_block_bytes: u32,
-    /// Whether it cannot be written.
+    /// Whether the namespace is read-only.
     pub read_only: bool,
-    /// Whether its blocks can be deallocated; else a command that asks for it succeeds and does
-    /// nothing, as it may (NVM Command Set §3.2.3).
+    /// Whether blocks can be deallocated. If not, a command that deallocates succeeds and does
+    /// nothing, as the standard permits (NVM Command Set §3.2.3).
     pub deallocates: bool,
-    /// The names.
+    /// The unique names of the namespace.
     pub names: Names,
 }
 
-/// Names of a namespace that no other one has; zeroes: it has none of the kind.
+/// The unique names of a namespace. A name of zeroes stands for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// Extended unique identifier.
@@ -103,10 +103,10 @@ pub struct Names {
 }
 
 impl NamespaceInfo {
-    /// First byte and bytes of `blocks` blocks from `first` on.
+    /// Returns the first byte and the number of bytes of `blocks` blocks from `first` on.
     ///
     /// # Errors
-    /// They are not all there.
+    /// Some of the blocks are beyond the end of the namespace.
     pub fn range(&self, first: u64, blocks: u32) -> Result<(u64, u64), Status> {
         let blocks = u64::from(blocks);
         if first >= self.blocks || blocks > self.blocks - first {
@@ -132,7 +132,7 @@ impl NamespaceInfo {
     }
 }
 
-/// Names a command until it is answered.
+/// A name for a command until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub(crate) queue: u16,
@@ -151,9 +151,9 @@ impl Ticket {
 /// The end of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It sets its fatal status, and does nothing more until it is reset.
+    /// The controller sets its fatal status, and does nothing more until it is reset.
     Fatal,
-    /// It is removed, as by [`crate::NvmeController::remove`].
+    /// The controller is removed, as by [`crate::NvmeController::remove`].
     Removed,
 }
 
@@ -184,7 +184,7 @@ pub struct Counts {
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
-    /// Reads and writes that the medium failed.
+    /// Reads and writes that failed on the medium.
     pub media_errors: u64,
 }
 
@@ -292,7 +292,7 @@ impl<Q> Io<'_, Q> {
         self.ended += 1;
     }
 
-    /// Posts what had no room in earlier steps, and returns whether there was something.
+    /// Posts completions that had no room in earlier steps. Returns whether there were any.
     #[inline]
     pub(crate) fn post_answered(&mut self) -> Result<bool, Unreachable> {
         let before = self.room;

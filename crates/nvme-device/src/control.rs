@@ -1,4 +1,4 @@
-//! The controller's registers (Base §3.1.3), and what writing them does.
+//! The controller's registers (Base §3.1.3), and the effects of writing them.
 
 use std::sync::atomic::Ordering;
 
@@ -14,16 +14,16 @@ use crate::device::{NvmeController, VERSION};
 use crate::queue::{CompletionQueue, ENTRY_BYTES, SubmissionQueue};
 use crate::ring::Ring;
 
-/// Longest time until it is ready, as it says, ms. (It is ready at once; 0 would mean to some that
-/// there is no limit.)
+/// The longest time until the controller is ready, in milliseconds, as it reports it. It is ready
+/// at once, but some drivers take 0 for no limit.
 const READY_TIMEOUT_MS: u32 = 10_000;
-/// Command sets, memory page and arbitration that it has: none but 0.
+/// The bits of CC for command set, page size and arbitration: all must be 0.
 const CC_CHOICES_MASK: u32 = 0x3FF0;
 /// Sizes of entries: 64 and 16 bytes.
 const CC_ENTRY_SIZES_MASK: u32 = 0xFF << 16;
 const CC_ENTRY_SIZES: u32 = 6 << 16 | 4 << 20;
 
-/// Registers that keep what is written.
+/// Registers that keep the values written to them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Control {
     cc: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Control {
 }
 
 impl<B: Backend> NvmeController<B> {
-    /// The eight bytes of registers at `offset`, a multiple of 8.
+    /// Returns the eight bytes of registers at `offset`, a multiple of 8.
     pub(crate) fn register_pair(&self, offset: u64) -> u64 {
         let control = *self.control();
         let both = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -93,7 +93,7 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// From disabled to ready, or to fatal where that cannot be.
+    /// Enables the controller: sets it ready, or fatal if its settings are not valid.
     fn enable(&self, control: &Control) {
         let entries = |field: u32| (field & 0xFFF) + 1;
         let (sq_entries, cq_entries) = (entries(control.aqa), entries(control.aqa >> 16));
@@ -146,15 +146,14 @@ impl<B: Backend> NvmeController<B> {
         self.forget_queues();
     }
 
-    /// As after power on: registers also.
+    /// Resets the controller and its registers, as after power on.
     pub(crate) fn reset_controller(&self) {
         let mut control = self.control();
         *control = Control::default();
         self.disable();
     }
 
-    /// Whether the driver has said which sizes the entries of I/O queues have, and they are what
-    /// they must be.
+    /// Whether the driver has set the sizes of I/O queues' entries, and they are right.
     pub(crate) fn entry_sizes_are_set(&self) -> bool {
         self.entry_sizes.load(Ordering::Relaxed) == CC_ENTRY_SIZES
     }

@@ -1,6 +1,5 @@
-//! A backend whose blocks belong to another thread: commands become operations of the block layer,
-//! which that thread takes with
-//! [`Delegated::next`], and answers.
+//! A backend whose blocks belong to another thread. Commands become operations of the block layer,
+//! which that thread takes with [`Delegated::next`] and answers.
 //!
 //! Invariant: memory is opened and closed, queues are made and deleted, and the controller is reset
 //! only while no operation is under way. The thread that takes the operations sees to it: it
@@ -27,9 +26,9 @@ pub struct Part {
     pub nsid: u32,
     /// The kind of request.
     pub op: Op,
-    /// First byte; 0 for a flush.
+    /// The offset of the first byte; 0 for a flush.
     pub offset_bytes: u64,
-    /// Bytes; 0 for a flush.
+    /// The number of bytes; 0 for a flush.
     pub len_bytes: u64,
 }
 
@@ -48,19 +47,19 @@ pub struct Operation {
     pub first: Part,
     /// The parts to be done after it, which have no data.
     pub then: Vec<Part>,
-    /// Whether what is written is to be on stable storage before the answer.
+    /// Whether written data must be on stable storage before the answer.
     pub force_unit_access: bool,
     segments: usize,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By number.
+    /// The namespaces, sorted by number.
     namespaces: Vec<NamespaceInfo>,
     operations: VecDeque<Operation>,
-    /// Of all operations, in order.
+    /// The segments of all operations, in order.
     segments: VecDeque<Segment>,
-    /// The mappings that are open, if they are others than the last that were asked for.
+    /// The open mappings, if they have changed since [`Delegated::new_memory`] last returned them.
     memory: Option<Vec<Arc<Mapping>>>,
 }
 
@@ -72,7 +71,7 @@ pub struct Delegated {
 }
 
 impl Default for Delegated {
-    /// Without namespaces, and with room for no command.
+    /// Makes a backend without namespaces and without room for commands.
     fn default() -> Self {
         let state = State { memory: Some(Vec::new()), ..State::default() };
         Self { state: Mutex::new(state), room: AtomicU32::new(0) }
@@ -103,7 +102,7 @@ impl Delegated {
 }
 
 impl NvmeController<Delegated> {
-    /// Replaces the namespaces, and tells a driver that wants to hear of it.
+    /// Replaces the namespaces, and notifies a driver that has enabled the event.
     pub fn set_namespaces(&self, mut namespaces: Vec<NamespaceInfo>) {
         namespaces.sort_by_key(|it| it.nsid);
         locked(&self.backend().state).namespaces = namespaces;
@@ -152,7 +151,7 @@ impl Backend for Delegated {
 }
 
 impl State {
-    /// Makes an operation of a command; `None`: there is nothing to do for it.
+    /// Makes an operation of a command; `None` if the command needs no work.
     fn operation(
         &mut self,
         command: &Command,
@@ -217,7 +216,7 @@ impl State {
         Ok(Some(Operation { ticket, first, then, force_unit_access, segments }))
     }
 
-    /// A flush of all namespaces; `None`: there are none.
+    /// Makes a flush of all namespaces; `None` if there are no namespaces.
     fn flush_all(&self, ticket: Ticket) -> Option<Operation> {
         let mut parts = self.namespaces.iter().map(|it| Part::flush(it.nsid));
         let (first, then) = (parts.next()?, parts.collect());

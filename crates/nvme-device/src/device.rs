@@ -70,17 +70,17 @@ pub struct NvmeController<B: Backend> {
     pub(crate) write_through: AtomicBool,
     pub(crate) entry_sizes: AtomicU32,
     config: Mutex<Config>,
-    /// BAR 4: what a driver writes there it reads there; the code that was given the events
-    /// signals.
+    /// BAR 4. A driver reads back what it writes there. The code that was given the events sends
+    /// the signals.
     vector_table: Mutex<Box<[u8]>>,
     events: Box<[Mutex<Option<IrqEvent>>]>,
 }
 
 impl<B: Backend> NvmeController<B> {
-    /// Makes a controller of what a backend has.
+    /// Makes a controller with a backend.
     ///
     /// # Errors
-    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short.
+    /// `Invalid` for options that are not valid; `NoSpace` or `Limit` where memory is short.
     pub fn new(options: ControllerOptions, backend: B) -> Result<Self> {
         options.check()?;
         let (doorbells, doorbell_file) = Mapping::new_file(DOORBELL_BYTES as usize)
@@ -115,7 +115,8 @@ impl<B: Backend> NvmeController<B> {
         &self.backend
     }
 
-    /// The namespaces may be others now: a driver that wants to hear of it does.
+    /// Compares the backend's namespaces with those that drivers know, and notifies a driver that
+    /// has enabled the event.
     pub fn namespaces_changed(&self) {
         let now = self.backend.namespaces();
         let before = std::mem::replace(&mut *locked(&self.namespaces), now.clone());
@@ -135,15 +136,15 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// The function is pulled out: every register reads as ones, doorbells do nothing, and memory
-    /// is not accessed any more.
+    /// Removes the function, as if it were unplugged. Every register then reads as ones, doorbells
+    /// do nothing, and memory is not accessed any more.
     pub fn remove(&self) {
         self.gone.store(true, Ordering::Release);
         self.disable();
         self.backend.removed();
     }
 
-    /// The function is plugged in again after [`Self::remove`], as after power on.
+    /// Plugs the function in again after [`Self::remove`]. Its state is that after power on.
     pub fn insert(&self) {
         self.gone.store(false, Ordering::Release);
         self.reset();
@@ -161,12 +162,12 @@ impl<B: Backend> NvmeController<B> {
         self.is_doorbell_file_out.load(Ordering::Relaxed)
     }
 
-    /// Whether it was removed.
+    /// Whether the function was removed.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Largest transfer, bytes.
+    /// Returns the largest transfer in bytes.
     #[inline]
     pub(crate) fn transfer_bytes_max(&self) -> u32 {
         4096 << self.options.mdts
@@ -224,12 +225,12 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// A queue of that number was made.
+    /// Notes that a queue of this number was made.
     pub(crate) fn use_slot(&self, number: u16) {
         self.slots_in_use.fetch_max(u32::from(number) + 1, Ordering::Relaxed);
     }
 
-    /// One more than the highest number of a queue that was made.
+    /// Returns one more than the highest number of a queue that was made.
     pub(crate) fn slots_in_use(&self) -> u16 {
         self.slots_in_use.load(Ordering::Relaxed) as u16
     }
@@ -238,8 +239,8 @@ impl<B: Backend> NvmeController<B> {
         self.slots_in_use.store(1, Ordering::Relaxed);
     }
 
-    /// The value of a doorbell: the tail of a submission queue, or the head of a completion queue;
-    /// where the driver has it in its memory, from there.
+    /// Returns the value of a doorbell: the tail of a submission queue, or the head of a completion
+    /// queue. Reads it in the driver's memory if the driver has its doorbells there.
     #[inline(always)]
     pub(crate) fn doorbell_of(
         &self,
@@ -251,7 +252,7 @@ impl<B: Backend> NvmeController<B> {
         shadowed.unwrap_or_else(|| self.doorbell(number, is_completion))
     }
 
-    /// The value of a doorbell of the register page.
+    /// Returns the value of a doorbell of the register page.
     #[inline(always)]
     pub(crate) fn doorbell(&self, number: u16, is_completion: bool) -> u32 {
         self.doorbells.bytes().load_u32_acquire(doorbell_at(number, is_completion))
@@ -265,7 +266,7 @@ impl<B: Backend> NvmeController<B> {
         self.doorbells.bytes().zero(0, DOORBELL_BYTES as usize);
     }
 
-    /// MSI-X vectors.
+    /// Returns the number of MSI-X vectors.
     pub(crate) fn vectors(&self) -> u32 {
         self.events.len() as u32
     }
@@ -281,7 +282,7 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// Sets what is open, everywhere. On return no thread uses another table.
+    /// Sets the table of open memory in all slots. On return no thread uses another table.
     fn set_table(&self, held: &mut SharedTable, table: DmaTable) {
         *held = Arc::new(table);
         for slot in &self.slots {
@@ -304,7 +305,7 @@ pub(crate) fn doorbell_at(number: u16, is_completion: bool) -> usize {
     8 * usize::from(number) + 4 * usize::from(is_completion)
 }
 
-/// Whether registers take an access: those of 4 and 8 bytes, aligned.
+/// Whether registers permit an access: it must have 4 or 8 bytes, and be aligned.
 fn is_access(offset: u64, len: usize, bar_bytes: u64) -> bool {
     matches!(len, 4 | 8)
         && offset.is_multiple_of(len as u64)

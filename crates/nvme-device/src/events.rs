@@ -1,5 +1,4 @@
-//! Asynchronous events (Base §5.2): what the controller says without being asked, and the requests
-//! that wait for it.
+//! Asynchronous events (Base §5.2), and the requests of the driver that wait for them.
 
 use std::collections::VecDeque;
 
@@ -7,13 +6,13 @@ use qpair_nvme_wire::Status;
 
 use crate::logs::{CHANGED_NAMESPACES, ERRORS};
 
-/// Requests at a time.
+/// The most requests that may wait.
 pub(crate) const REQUESTS_MAX: usize = 4;
 
 /// Optional events: that namespaces have changed (Base §5.17.2.1, OAES).
 pub(crate) const NAMESPACES_CHANGED: u32 = 1 << 8;
 
-/// Something to say.
+/// A kind of asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A doorbell was rung with a value that cannot be.
@@ -25,7 +24,7 @@ pub(crate) enum Event {
 impl Event {
     const ALL: [Self; 2] = [Self::InvalidDoorbell, Self::NamespacesChanged];
 
-    /// The event's type, and the kind within the type.
+    /// Returns the event's type, and its information within the type.
     fn about(self) -> u32 {
         match self {
             Self::InvalidDoorbell => 0x01_00,
@@ -33,7 +32,7 @@ impl Event {
         }
     }
 
-    /// The page that has more of it.
+    /// Returns the log page with the details of the event.
     fn log(self) -> u8 {
         match self {
             Self::InvalidDoorbell => ERRORS,
@@ -41,7 +40,7 @@ impl Event {
         }
     }
 
-    /// As the completion has them.
+    /// Returns dword 0 of the event's completion.
     fn result(self) -> u32 {
         u32::from(self.log()) << 16 | self.about()
     }
@@ -52,9 +51,9 @@ impl Event {
 enum State {
     #[default]
     Silent,
-    /// It happened, and was not told yet.
+    /// The event has happened, and is not reported yet.
     News,
-    /// Told; no more of the kind until its log page was read.
+    /// The event is reported. No more of its kind are reported until the log page is read.
     Masked,
 }
 
@@ -62,14 +61,14 @@ enum State {
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     requests: VecDeque<u16>,
-    /// Of each kind, as in [`Event::ALL`].
+    /// The state of each kind, in the order of [`Event::ALL`].
     states: [State; Event::ALL.len()],
-    /// Requests that were taken back and not answered yet.
+    /// Requests that were aborted and are not answered yet.
     aborted: VecDeque<u16>,
 }
 
 impl Events {
-    /// A request comes.
+    /// Adds a request.
     pub(crate) fn request(&mut self, cid: u16) -> Result<(), Status> {
         if self.requests.len() >= REQUESTS_MAX {
             return Err(Status::ASYNC_EVENT_LIMIT);
@@ -78,7 +77,7 @@ impl Events {
         Ok(())
     }
 
-    /// Takes a request back: it is answered next. False: there is none such.
+    /// Aborts a request: it is answered next. Returns false if there is no such request.
     pub(crate) fn abort(&mut self, cid: u16) -> bool {
         let at = self.requests.iter().position(|request| *request == cid);
         let found = at.and_then(|at| self.requests.remove(at));
@@ -86,7 +85,7 @@ impl Events {
         found.is_some()
     }
 
-    /// Something happened. True: there is a request to be answered.
+    /// Notes that an event has happened. Returns whether there is a request to be answered.
     pub(crate) fn happen(&mut self, event: Event) -> bool {
         let state = &mut self.states[event as usize];
         if *state == State::Silent {
@@ -101,7 +100,7 @@ impl Events {
         any_news && !self.requests.is_empty() || !self.aborted.is_empty()
     }
 
-    /// A request, and its answer.
+    /// Takes the next request to be answered, with its answer.
     pub(crate) fn next(&mut self) -> Option<(u16, Status, u32)> {
         if let Some(cid) = self.aborted.pop_front() {
             return Some((cid, Status::ABORT_REQUESTED, 0));
@@ -112,7 +111,7 @@ impl Events {
         Some((cid, Status::SUCCESS, Event::ALL[at].result()))
     }
 
-    /// A log page was read.
+    /// Notes that a log page was read: from now on, events of its kinds are reported again.
     pub(crate) fn log_was_read(&mut self, page: u8) {
         for (event, state) in Event::ALL.into_iter().zip(&mut self.states) {
             if event.log() == page && *state == State::Masked {

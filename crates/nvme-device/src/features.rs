@@ -36,7 +36,7 @@ impl Features {
         self.cache == Some(true)
     }
 
-    /// Highest number of an I/O queue.
+    /// Returns the highest number of an I/O queue.
     pub(crate) fn queue_max(&self) -> u16 {
         self.granted.unwrap_or(self.queues_max)
     }
@@ -46,7 +46,7 @@ impl Features {
         less_one | less_one << 16
     }
 
-    /// A feature's value.
+    /// Returns the value of a feature.
     pub(crate) fn get(&self, number: u8, dword11: u32, vectors: u32) -> Result<u32, Status> {
         if let Some(at) = PLAIN.iter().position(|(plain, _)| *plain == number) {
             return Ok(self.plain[at]);
@@ -60,7 +60,7 @@ impl Features {
         }
     }
 
-    /// Sets a feature; its value is what the completion says.
+    /// Sets a feature. Returns dword 0 of the completion.
     pub(crate) fn set(
         &mut self,
         number: u8,
@@ -96,7 +96,7 @@ impl Features {
         }
     }
 
-    /// The capabilities of a feature: it can be changed.
+    /// Returns the capabilities of a feature: whether it can be changed.
     pub(crate) fn capabilities(&self, number: u8) -> Result<u32, Status> {
         self.get(number, 0, 1).map(|_| 1 << 2)
     }

@@ -6,7 +6,7 @@
 //! each, so that threads that step different queues do not wait for each other; locks are taken in
 //! the order of the queues' numbers.
 //!
-//! - [`Backend`]: what has the blocks; [`Io`]: a queue during one step, as a backend sees it.
+//! - [`Backend`]: the owner of the blocks. [`Io`]: a queue during one step, as a backend sees it.
 //! - [`Delegated`]: a backend that makes operations of commands, for another thread.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]

@@ -11,10 +11,10 @@ const FIRMWARE: u8 = 0x03;
 pub(crate) const CHANGED_NAMESPACES: u8 = 0x04;
 const EFFECTS: u8 = 0x05;
 
-/// Units of the health log, bytes.
+/// Bytes of a data unit of the health log.
 const DATA_UNIT_BYTES: u64 = 512 * 1000;
 
-/// A log page, whole.
+/// Returns a whole log page.
 pub(crate) fn log_page(
     page: u8,
     counts: Counts,
@@ -38,7 +38,8 @@ pub(crate) fn log_page(
     }
 }
 
-/// The log of namespaces that changed: their numbers in order, or that they are too many.
+/// Returns the log of changed namespaces: their numbers in order, or a mark that there are too
+/// many.
 pub(crate) fn changed_namespaces(changed: impl ExactSizeIterator<Item = u32>) -> Vec<u8> {
     let mut page = vec![0; 4096];
     if changed.len() > page.len() / 4 {
@@ -105,7 +106,7 @@ fn effects(more: &[u8]) -> Vec<u8> {
     page
 }
 
-/// Identification descriptors of a namespace (Base §5.17.2.3).
+/// Returns the identification descriptors of a namespace (Base §5.17.2.3).
 pub(crate) fn descriptors(names: &Names) -> [u8; IDENTIFY_BYTES] {
     let mut data = [0; IDENTIFY_BYTES];
     let mut at = 0;
@@ -120,7 +121,7 @@ pub(crate) fn descriptors(names: &Names) -> [u8; IDENTIFY_BYTES] {
     data
 }
 
-/// The list of those of `numbers`, which ascend, that are above `nsid`.
+/// Returns the list of those of the ascending `numbers` that are above `nsid`.
 pub(crate) fn active_namespaces(
     numbers: impl Iterator<Item = u32>,
     nsid: u32,

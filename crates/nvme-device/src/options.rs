@@ -5,10 +5,10 @@ use qpair_block::{Error, ErrorKind, Result};
 /// Most I/O queue pairs: what fits the area of doorbells and the table of vectors.
 const QUEUES_MAX: u16 = 511;
 
-/// The way in which drivers tell a controller of commands.
+/// The way in which drivers announce commands to a controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Doorbells {
-    /// Doorbells are memory that drivers map. No thread is woken by them: one has to look.
+    /// Doorbells are memory that drivers map. They wake no thread: a thread must poll them.
     #[default]
     Mapped,
     /// Each doorbell is a call.
@@ -18,7 +18,7 @@ pub enum Doorbells {
     Shadow,
 }
 
-/// A controller to be made.
+/// The options of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerOptions {
     /// Most pairs of I/O queues, 1 to 511.
@@ -27,7 +27,7 @@ pub struct ControllerOptions {
     pub queue_entries_max: u32,
     /// Largest transfer as a power of two of 4 KiB, 1 to 10.
     pub mdts: u8,
-    /// How drivers tell of commands.
+    /// The way in which drivers announce commands.
     pub doorbells: Doorbells,
     /// Whether there is a volatile write cache, so that drivers flush.
     pub volatile_write_cache: bool,
@@ -39,18 +39,18 @@ pub struct ControllerOptions {
     pub subsystem: String,
     /// The controller's number in its subsystem.
     pub controller_id: u16,
-    /// Highest number of a namespace.
+    /// The highest number of a namespace.
     pub namespaces_max: u32,
-    /// Whether the subsystem may have other controllers, and drivers are offered to be told of
-    /// namespaces that change.
+    /// Whether the subsystem may have other controllers. If so, drivers may enable the event of
+    /// changed namespaces.
     pub is_shared: bool,
 }
 
 impl ControllerOptions {
-    /// Checks whether a controller can be made of them.
+    /// Checks whether a controller can be made of these options.
     ///
     /// # Errors
-    /// `Invalid`, and says what.
+    /// `Invalid`, with a description of the wrong option.
     pub fn check(&self) -> Result<()> {
         in_range("queues", self.queues_max.into(), 1, QUEUES_MAX.into())?;
         in_range("entries", self.queue_entries_max.into(), 2, 65536)?;

@@ -1,5 +1,5 @@
-//! From PRP entries to memory (Base §4.1.1). Nothing here trusts an address: each is looked up, and
-//! what a driver wrote is read once.
+//! Translates PRP entries into memory (Base §4.1.1). No address is trusted: each is looked up, and
+//! the entries that a driver wrote are read once.
 //!
 //! A walk ends: each page of a list but the last holds at least 511 entries of data after the first
 //! one, however its chain is laid.
@@ -52,7 +52,7 @@ impl DriverMemory {
     /// may be changing them.
     ///
     /// # Errors
-    /// As [`Self::prps`].
+    /// The errors of [`Self::prps`].
     pub fn ranges<'l>(
         &mut self,
         command: &Command,
@@ -79,7 +79,7 @@ impl DriverMemory {
     }
 }
 
-/// A look at a driver's memory for one command.
+/// A walk over the PRP entries of one command.
 struct Walk<'a> {
     table: &'a DmaTable,
     last: &'a mut LastHit,

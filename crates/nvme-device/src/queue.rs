@@ -13,7 +13,7 @@ use crate::backend::QueueState;
 use crate::ring::Ring;
 use crate::shadow::{EventIndex, Shadow};
 
-/// The driver did not leave a queue's memory open.
+/// An error: the driver has closed a queue's memory.
 #[derive(Debug)]
 pub(crate) struct Unreachable;
 
@@ -44,7 +44,7 @@ impl SubmissionQueue {
         }
     }
 
-    /// Entries from the head to `tail`.
+    /// Returns the number of entries from the head to `tail`.
     #[inline(always)]
     pub(crate) fn pending(&self, tail: u32) -> u32 {
         let entries = self.ring.entries();
@@ -88,7 +88,7 @@ pub(crate) struct CompletionQueue {
     phase: bool,
     /// The vector, if interrupts are on.
     pub(crate) vector: Option<u16>,
-    /// Submission queues that complete here.
+    /// The number of submission queues that complete here.
     pub(crate) users: u32,
     /// Whether the driver had acknowledged everything before what was posted last.
     wake: bool,
@@ -123,8 +123,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Asks the driver to ring when it acknowledges more, if there is more. False: it has, which
-    /// may be news or make room.
+    /// Asks the driver to ring when it acknowledges more entries, if there are any. Returns false
+    /// if it has acknowledged some already.
     pub(crate) fn listen(&mut self, shadow: &Shadow, number: u16) -> bool {
         let Some(head) = shadow.load(number, true) else { return true };
         let before = self.head;
@@ -135,8 +135,8 @@ impl CompletionQueue {
         if !self.has_unacknowledged() {
             return true;
         }
-        // The value that is there, whether it makes sense or not: what makes none keeps no thread
-        // awake.
+        // The event is set to the doorbell's value, even if that is not valid: an invalid value
+        // keeps no thread awake.
         self.event.set(head);
         shadow.listen(number, true, head)
     }
@@ -152,8 +152,9 @@ impl CompletionQueue {
         entries - 1 - used
     }
 
-    /// Entries that can be posted; looks at the doorbell only if `wanted` do not fit by what is
-    /// known. True in the second place: the doorbell was rung with a value that makes no sense.
+    /// Returns the number of entries that can be posted. Without interrupts, reads the doorbell
+    /// only if `wanted` entries do not fit as far as is known. The flag is true if the value of the
+    /// doorbell is not valid.
     #[inline(always)]
     pub(crate) fn room(&mut self, wanted: u32, doorbell: impl FnOnce() -> u32) -> (u32, bool) {
         let known = self.room_known();
@@ -165,7 +166,7 @@ impl CompletionQueue {
         (self.room_known(), wrong)
     }
 
-    /// Takes the value of the head doorbell. False: there can be none such.
+    /// Takes the value of the head doorbell. Returns false if the value is not valid.
     #[inline]
     fn refresh(&mut self, doorbell: u32) -> bool {
         let entries = self.ring.entries();
@@ -210,12 +211,12 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// The driver is to be told even if it was told before: its vector has an event again.
+    /// Lets the driver be signalled even if it was signalled before: its vector has an event again.
     pub(crate) fn tell_again(&mut self) {
         self.wake = self.has_unacknowledged();
     }
 
-    /// The vector to signal, if the driver is to be told of what was posted.
+    /// Returns the vector to signal, if the driver is to be told of the posted completions.
     #[inline]
     pub(crate) fn take_signal(&mut self, doorbell: impl FnOnce() -> u32) -> Option<u16> {
         let vector = self.vector?;
@@ -238,16 +239,18 @@ fn next(index: u32, entries: u32) -> u32 {
     if index + 1 == entries { 0 } else { index + 1 }
 }
 
-/// A submission queue, and what was fetched from it. `Q`: of the backend.
+/// A submission queue, and the commands that were fetched from it. `Q` is the backend's state of a
+/// queue.
 #[derive(Debug, Default)]
 pub(crate) struct Side<Q> {
     pub(crate) submission: Option<SubmissionQueue>,
-    /// Where the driver has its doorbells in its memory.
+    /// The driver's shadow doorbells, if it has set them up.
     pub(crate) shadow: Option<Shadow>,
     pub(crate) state: QueueState<Q>,
 }
 
-/// One number of a queue pair. Under a lock of its own, taken once for each step.
+/// The submission queue and the completion queue of one number, under a lock of their own that is
+/// taken once for each step.
 #[derive(Debug, Default)]
 pub(crate) struct Pair<Q> {
     pub(crate) side: Side<Q>,
@@ -255,7 +258,7 @@ pub(crate) struct Pair<Q> {
 }
 
 impl<Q> Pair<Q> {
-    /// Works with another table of memory. Rings that are not in it are not reached any more.
+    /// Sets another table of memory. Rings outside of it are not reached any more.
     pub(crate) fn set_table(&mut self, table: &SharedTable) {
         self.side.state.memory.table = table.clone();
         self.side.state.memory.last = LastHit::default();

@@ -27,8 +27,8 @@ struct Segment {
 }
 
 impl Ring {
-    /// A queue of `entries` of `entry_bytes` (a power of two up to a page) at `iova`, a multiple of
-    /// 4096.
+    /// Describes a queue of `entries` of `entry_bytes` (a power of two up to a page) at `iova`, a
+    /// multiple of 4096.
     pub(crate) fn new(iova: u64, entries: u32, entry_bytes: usize) -> Self {
         Self { iova, entries, entry_bytes, segments: Vec::new() }
     }
@@ -37,8 +37,8 @@ impl Ring {
         self.entries
     }
 
-    /// Finds its memory in `table`, and forgets all other. False: some of it is not open (then none
-    /// of it is reached).
+    /// Finds the queue's memory in `table`, and forgets all other memory. Returns false if some of
+    /// it is not open: then none of it is reached.
     pub(crate) fn resolve(&mut self, table: &DmaTable) -> bool {
         self.segments.clear();
         let bytes = u64::from(self.entries) * self.entry_bytes as u64;
@@ -63,7 +63,8 @@ impl Ring {
         true
     }
 
-    /// The bytes around an entry, and where in them it begins. `None`: its memory is not open.
+    /// Returns the memory that holds an entry, and the offset of the entry in it. `None` if the
+    /// memory is not open.
     #[inline(always)]
     pub(crate) fn entry(&self, index: u32) -> Option<(SharedBytes<'_>, usize)> {
         let mut segment = self.segments.first()?;

@@ -1,9 +1,8 @@
-//! Doorbells in the driver's memory (Doorbell Buffer Config, Base §5.8): what they are now, and at
-//! which values the driver is to ring those of the register page.
+//! Doorbells in the driver's memory (Doorbell Buffer Config, Base §5.8): their values, and the
+//! values at which the driver must ring the doorbells of the register page.
 //!
-//! Always holds: nothing in these pages is believed. A value is used where a doorbell's would be,
-//! and checked as that is; a page that the driver closes is not reached any more, and the registers
-//! count again.
+//! Invariant: nothing in these pages is trusted. A value is used and checked like that of a
+//! doorbell. A page that the driver closes is not reached any more, and the registers count again.
 
 use qpair_memory::DmaMemory;
 use qpair_memory::doorbell::{self, DoorbellWord as _, SharedWord};
@@ -42,10 +41,10 @@ impl Page {
 }
 
 impl Shadow {
-    /// Of pages at these addresses.
+    /// Makes shadow doorbells of the pages at these addresses.
     ///
     /// # Errors
-    /// They are no pages, or are not open.
+    /// An address is not that of a page, or the page is not in the table.
     pub(crate) fn new(shadows: u64, events: u64, table: &DmaTable) -> Result<Self, Status> {
         let page = |iova: u64| match iova.is_multiple_of(PAGE_BYTES as u64) {
             true => Ok(Page { iova, found: None }),
@@ -55,7 +54,8 @@ impl Shadow {
         if shadow.resolve(table) { Ok(shadow) } else { Err(Status::DATA_TRANSFER_ERROR) }
     }
 
-    /// Finds the pages in another table. False: one is not open, and none is reached.
+    /// Finds the pages in another table. Returns false if one is not in it: then neither is
+    /// reached.
     pub(crate) fn resolve(&mut self, table: &DmaTable) -> bool {
         let found = self.shadows.resolve(table) & self.events.resolve(table);
         if !found {
@@ -64,13 +64,14 @@ impl Shadow {
         found
     }
 
-    /// A doorbell's value; `None` if its page is not open.
+    /// Returns a doorbell's value; `None` if its page is not reached.
     #[inline]
     pub(crate) fn load(&self, number: u16, is_completion: bool) -> Option<u32> {
         Some(self.shadows.word(doorbell_at(number, is_completion))?.load())
     }
 
-    /// Asks the driver to ring when it goes on from `seen`. False: it has.
+    /// Asks the driver to ring when its doorbell moves on from `seen`. Returns false if it has
+    /// moved already.
     pub(crate) fn listen(&self, number: u16, is_completion: bool, seen: u32) -> bool {
         let at = doorbell_at(number, is_completion);
         match (self.shadows.word(at), self.events.word(at)) {

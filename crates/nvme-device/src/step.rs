@@ -19,7 +19,7 @@ use crate::queue::{CompletionQueue, Pair, Side, SubmissionQueue};
 
 /// Commands fetched before the backend takes the first of them.
 const BATCH: usize = 8;
-/// The type of statuses that say that the medium failed.
+/// The type of statuses that report a failure of the medium.
 const MEDIA_ERRORS: u8 = 2;
 
 /// A number of a queue pair.
@@ -27,11 +27,11 @@ const MEDIA_ERRORS: u8 = 2;
 #[repr(align(128))]
 pub(crate) struct Slot<Q> {
     pair: Mutex<Pair<Q>>,
-    /// The tail doorbell's value when it was looked at last.
+    /// The tail doorbell's value at the last look.
     tail_seen: AtomicU32,
-    /// There is something to do though the doorbell may say nothing new.
+    /// Whether there is something to do, although the doorbell may not have changed.
     attention: AtomicBool,
-    /// The doorbells are in the driver's memory, which is found under the lock.
+    /// Whether the doorbells are in the driver's memory, which is found under the lock.
     is_shadowed: AtomicBool,
 }
 
@@ -63,11 +63,11 @@ impl<Q> Slot<Q> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ran {
     pub(crate) progress: bool,
-    /// There is something left to do.
+    /// Whether there is something left to do.
     pub(crate) again: bool,
     /// When the first command that waits is due.
     pub(crate) due: Option<Instant>,
-    /// The function is to be removed, once the queue's lock is free.
+    /// Whether the function is to be removed once the queue's lock is free.
     pub(crate) is_removed: bool,
 }
 
@@ -150,7 +150,7 @@ impl<B: Backend> NvmeController<B> {
         ran
     }
 
-    /// Entries up to `tail`; none, if the driver wrote what cannot be.
+    /// Returns the number of entries up to `tail`; 0 if the driver wrote an invalid value.
     #[inline(always)]
     pub(crate) fn pending(&self, queue: &SubmissionQueue, tail: u32) -> u32 {
         if tail >= queue.ring.entries() {
@@ -219,7 +219,7 @@ impl<B: Backend> NvmeController<B> {
         })
     }
 
-    /// Does what there is to do for the admin queue; executes commands only if told to.
+    /// Does what there is to do for the admin queue. Executes commands only if `executes`.
     pub fn step_admin(&self, executes: bool) -> bool {
         let run = |tail, side: &mut Side<B::Queue>, completion: &mut CompletionQueue| {
             let head = side.submission.as_ref().map_or(tail, |queue| queue.head);
@@ -321,8 +321,8 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// As [`Self::with_queues`], for a submission queue that completes to the queue of another
-    /// number.
+    /// Works like [`Self::with_queues`], for a submission queue that completes to the queue of
+    /// another number.
     #[cold]
     fn with_two<R>(
         &self,
@@ -368,7 +368,7 @@ impl<B: Backend> NvmeController<B> {
         Listened::Told
     }
 
-    /// Something happened that the driver may want to hear of.
+    /// Notes an event, and answers a request of the driver for events if one waits.
     #[cold]
     pub(crate) fn happened(&self, event: Event) {
         if self.admin().events.happen(event) {

@@ -1,7 +1,7 @@
-//! Devices by name, as JSON-RPC makes, layers and deletes them.
+//! The registry of devices by name. JSON-RPC calls make, layer and delete them.
 //!
-//! Invariant: a device that another one is made of, or that is served, is claimed, and is not
-//! deleted.
+//! Invariant: a device that another device is made of, or that is served, is claimed. A claimed
+//! device cannot be deleted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,98 +12,98 @@ use qpair_block::{BlockDevice, Error, ErrorKind, FaultControl, LimitDevice, Resu
 use crate::disk::Disk;
 use crate::rpc::AttachedScsi;
 
-/// Opens files and block devices for a registry: the path, `aio` or `uring`, and whether it is only
-/// read.
+/// Opens a file or a block device for a registry. The parameters are the path, the interface (`aio`
+/// or `uring`), and whether the device is opened read-only.
 pub type OpenFile = Box<dyn Fn(&Path, &str, bool) -> Result<Arc<dyn BlockDevice>> + Send + Sync>;
 
-/// Attaches an NVMe controller by its address: its namespaces, by their numbers.
+/// Attaches the NVMe controller at an address, and returns its namespaces with their numbers.
 pub type AttachController =
     Box<dyn Fn(&str) -> Result<Vec<(u32, Arc<dyn BlockDevice>)>> + Send + Sync>;
 
-/// Attaches a SCSI host by its address.
+/// Attaches the SCSI host at an address.
 pub type AttachScsi = Box<dyn Fn(&str) -> Result<Arc<dyn ScsiHost>> + Send + Sync>;
 
-/// Opens a disk that another process serves by vhost-user-blk, by its socket.
+/// Opens a disk that another process serves by vhost-user-blk at a socket.
 pub type OpenVhostUser = Box<dyn Fn(&str) -> Result<Arc<dyn BlockDevice>> + Send + Sync>;
 
-/// The ways to devices that this process drives itself.
+/// The functions that attach devices which this process drives itself.
 pub struct Attach {
-    /// To NVMe controllers.
+    /// Attaches NVMe controllers.
     pub nvme: AttachController,
-    /// To SCSI hosts.
+    /// Attaches SCSI hosts.
     pub scsi: AttachScsi,
-    /// To disks of other vhost-user back ends.
+    /// Opens disks of other vhost-user back ends.
     pub vhost_user: OpenVhostUser,
 }
 
-/// The place of a SCSI unit: the host's number of its target, and its own.
+/// The address of a SCSI unit at its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ScsiPlace {
-    /// The target.
+    /// The number of the target.
     pub target: u32,
-    /// The unit.
+    /// The number of the unit in its target.
     pub lun: u16,
 }
 
-/// What has happened behind a SCSI host since it was asked last.
+/// The changes behind a SCSI host since the last call of [`ScsiHost::news`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScsiNews {
-    /// Targets came or went.
+    /// Whether targets came or went.
     pub is_news: bool,
-    /// Targets that went, also if they are back.
+    /// Targets that went, including those that have come back.
     pub gone: Vec<u32>,
 }
 
-/// A SCSI host that is attached: its units, which come and go.
+/// An attached SCSI host. Its units may come and go.
 pub trait ScsiHost: Send + Sync {
-    /// Its driver and model, for people.
+    /// Returns the driver and the model of the host, for people.
     fn about(&self) -> String;
 
-    /// The units that are there now, and why one cannot be used.
+    /// Returns the units that are there now. A unit that cannot be used comes with the reason.
     ///
     /// # Errors
-    /// What the scan of the host says.
+    /// The error of the scan of the host.
     fn units(&self) -> Result<Vec<(ScsiPlace, Option<String>)>>;
 
-    /// Opens a unit. A unit that is open is the same device.
+    /// Opens a unit. For a unit that is open already, returns the same device.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn open(&self, place: ScsiPlace) -> Result<Arc<dyn BlockDevice>>;
 
-    /// What happened since the last call.
+    /// Returns the changes since the last call.
     fn news(&self) -> ScsiNews;
 }
 
-/// A controller that is attached, and the devices that are its namespaces.
+/// An attached controller, and the devices that are its namespaces.
 #[derive(Clone, Debug)]
 pub struct AttachedController {
-    /// In SPDK's words: `PCIe`, `VFIOUSER`.
+    /// The transport type in SPDK's words: `PCIe`, `VFIOUSER`.
     pub trtype: String,
-    /// Where it is.
+    /// The transport address.
     pub traddr: String,
-    /// Its namespaces.
+    /// The names of the devices that are the controller's namespaces.
     pub bdevs: Vec<String>,
 }
 
 /// A device with a name.
 #[derive(Clone, Debug)]
 pub struct Bdev {
-    /// The device, and what guests do with it.
+    /// The device, with the limit on top, and the counters of its requests.
     pub disk: Arc<Disk>,
     /// The device below the limit, as it was added.
     pub below: Arc<dyn BlockDevice>,
-    /// How fast it may be: the topmost layer of the disk's device.
+    /// The rate limit: the topmost layer of the disk's device.
     pub limit: Arc<LimitDevice>,
-    /// Has it fail, if it is a device for that.
+    /// The control of injected errors, if the device injects any.
     pub faults: Option<FaultControl>,
-    /// What kind it is, in SPDK's words: `Malloc disk`.
+    /// The kind of device in SPDK's words: `Malloc disk`.
     pub product: &'static str,
-    /// Its UUID.
+    /// The UUID of the device.
     pub uuid: String,
-    /// Devices that it is made of.
+    /// The names of the devices that this device is made of.
     pub bases: Vec<String>,
-    /// What claims it.
+    /// The number of devices and exports that claim this device.
     pub claims: u32,
 }
 
@@ -118,12 +118,12 @@ pub struct Bdevs {
 }
 
 impl Bdevs {
-    /// All of them, by name.
+    /// Returns all devices, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&String, &Bdev)> {
         self.all.iter()
     }
 
-    /// One of them.
+    /// Returns the device of this name.
     ///
     /// # Errors
     /// `NotFound`.
@@ -133,7 +133,7 @@ impl Bdevs {
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no device is called {name}")))
     }
 
-    /// One of them that nothing claims.
+    /// Returns the device of this name if nothing claims it.
     ///
     /// # Errors
     /// `NotFound`, `Busy`.
@@ -145,23 +145,23 @@ impl Bdevs {
         Ok(bdev)
     }
 
-    /// The name under which a device is there already.
+    /// Returns the name under which a device was added, if it was.
     #[must_use]
     pub fn name_of(&self, device: &Arc<dyn BlockDevice>) -> Option<&str> {
         let is_it = |bdev: &Bdev| Arc::as_ptr(&bdev.below).addr() == Arc::as_ptr(device).addr();
         self.all.iter().find(|(_, bdev)| is_it(bdev)).map(|(name, _)| name.as_str())
     }
 
-    /// Whether there is one.
+    /// Whether there is a device of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.all.contains_key(name)
     }
 
-    /// Adds a device made of others, and claims them.
+    /// Adds a device that is made of `bases`, and claims these.
     ///
     /// # Errors
-    /// `Exists` for a name that is taken; `NotFound` for a base that is not there.
+    /// `Exists` for a name that is taken; `NotFound` for a base that does not exist.
     pub fn add(
         &mut self,
         name: &str,
@@ -192,24 +192,25 @@ impl Bdevs {
         Ok(())
     }
 
-    /// Says what has a device fail.
+    /// Sets the control of a device's injected errors.
     pub(crate) fn set_faults(&mut self, name: &str, faults: FaultControl) {
         if let Some(bdev) = self.all.get_mut(name) {
             bdev.faults = Some(faults);
         }
     }
 
-    /// Claims a device, or lets it go.
+    /// Adds a claim to a device, or removes one.
     pub fn claim(&mut self, name: &str, is_claimed: bool) {
         if let Some(bdev) = self.all.get_mut(name) {
             bdev.claims = if is_claimed { bdev.claims + 1 } else { bdev.claims.saturating_sub(1) };
         }
     }
 
-    /// Deletes a device of one of these kinds.
+    /// Deletes a device whose kind is one of `products`, and removes its claims on its bases.
     ///
     /// # Errors
-    /// `NotFound`; `Busy` for one that is claimed.
+    /// `NotFound` for a device that does not exist or is of another kind; `Busy` for one that is
+    /// claimed.
     pub fn delete(&mut self, name: &str, products: &[&str]) -> Result<()> {
         let bdev = self.get(name)?;
         if !products.contains(&bdev.product) {
@@ -226,7 +227,7 @@ impl Bdevs {
     }
 }
 
-/// A number that is made of a name, always the same; `salt` makes others. FNV-1a: it tells names
+/// Returns a hash (FNV-1a) of a name. Another `salt` gives another hash. The hash tells names
 /// apart, and keeps no secret.
 pub(crate) fn hash(name: &str, salt: u64) -> u64 {
     name.bytes().fold(0xCBF2_9CE4_8422_2325 ^ salt, |hash, byte| {
@@ -234,7 +235,7 @@ pub(crate) fn hash(name: &str, salt: u64) -> u64 {
     })
 }
 
-/// The same for the same name, in the form of a random one.
+/// Returns a UUID that depends on the name alone, in the form of a random UUID (version 4).
 pub(crate) fn uuid_of(name: &str) -> String {
     let (high, low) = (hash(name, 0), hash(name, 0x55C5_E55D_FB68_5F30));
     format!(

@@ -1,4 +1,4 @@
-//! What a session needs to know of a kind of device.
+//! The interface between a session and the kinds of devices.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,32 +8,35 @@ use qpair_block::Result;
 use crate::queue::GuestRing;
 use crate::unit::Unit;
 
-/// A device of a guest, whatever its kind. Any thread calls it.
+/// A virtio device of a guest, of any kind. All threads may call its methods.
 pub(crate) trait Device: Send + Sync + fmt::Debug {
-    /// Its queues, of all purposes.
+    /// Returns the number of queues, for all purposes.
     fn queues(&self) -> u16;
 
-    /// The features that it offers, without those of rings.
+    /// Returns the features that the device offers, without those of rings.
     fn features(&self) -> u64;
 
-    /// The features that the guest's driver has taken.
+    /// Tells the device which features the guest's driver has accepted.
     fn settle(&self, features: u64);
 
-    /// Its configuration.
+    /// Returns the configuration space.
     fn config(&self) -> Vec<u8>;
 
-    /// The guest writes a part of the configuration. False: that part is not to be written.
+    /// Writes a part of the configuration space for the guest. Returns false if this part cannot be
+    /// written.
     fn set_config(&self, offset: u32, bytes: &[u8]) -> bool;
 
-    /// It is as it was made: another front end has come, or the guest has reset it.
+    /// Returns the device to its initial state, because a front end has come or the guest has reset
+    /// it.
     fn reset(&self);
 
-    /// Starts queue `number`, on the thread that is to turn it.
+    /// Starts queue `number` on the calling thread, which will serve it.
     ///
     /// # Errors
-    /// What the devices behind it say.
+    /// The errors of the devices behind it.
     fn open(self: Arc<Self>, number: u16, ring: GuestRing) -> Result<Box<dyn Unit>>;
 
-    /// To be called now and then. Whether the configuration is another one than it was.
+    /// Looks for devices that have changed size; to be called at intervals. Returns whether the
+    /// configuration space has changed since the last call.
     fn look_after(&self) -> bool;
 }

@@ -1,4 +1,4 @@
-//! What is given to a guest.
+//! Disks: block devices with a name, a serial number, and counters of what guests did with them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_block::{BlockDevice, IoError, Op};
 
-/// A device with a name, and what was done with it.
+/// A block device with a name, and counters of what guests did with it.
 pub struct Disk {
-    /// Its name, for people.
+    /// The name of the disk, for people.
     pub name: String,
-    /// Its serial number, which the guest sees: 20 bytes at most count.
+    /// The serial number that guests see; at most its first 20 bytes count.
     pub serial: String,
-    /// What has the data.
+    /// The block device that holds the data.
     pub device: Arc<dyn BlockDevice>,
-    /// What was done so far.
+    /// Counters of the requests so far.
     pub counters: DiskCounters,
 }
 
 impl Disk {
-    /// Of a device. Its name is its serial number.
+    /// Makes a disk of a device. The name is also the serial number.
     #[must_use]
     pub fn new(name: &str, device: Arc<dyn BlockDevice>) -> Arc<Self> {
         let counters = DiskCounters::default();
@@ -33,12 +33,12 @@ impl fmt::Debug for Disk {
     }
 }
 
-/// What guests have done with a disk.
+/// Counters of what guests have done with a disk.
 #[derive(Debug, Default)]
 pub struct DiskCounters {
     /// Requests taken from rings.
     pub requests: AtomicU64,
-    /// Reads that succeeded, and their bytes.
+    /// Reads that succeeded.
     pub reads: AtomicU64,
     /// Bytes read.
     pub read_bytes: AtomicU64,
@@ -52,15 +52,14 @@ pub struct DiskCounters {
     pub discards: AtomicU64,
     /// Requests that the device answered with an error.
     pub errors: AtomicU64,
-    /// Of these, those that the device's driver had no answer to in time, or that a reset took
-    /// back.
+    /// Failed requests that timed out or that a reset cancelled; `errors` counts them too.
     pub timeouts: AtomicU64,
-    /// Requests that were copied, since their segments did not lie as the device wants them, or the
-    /// device does not reach their memory.
+    /// Requests whose data was copied, because their segments do not meet the device's alignment,
+    /// or because the device does not reach their memory.
     pub bounced: AtomicU64,
-    /// Signals to guests.
+    /// Notifications to guests that requests have completed.
     pub calls: AtomicU64,
-    /// Kicks by guests that a worker woke up for.
+    /// Kicks by guests that woke a worker.
     pub kicks: AtomicU64,
 }
 

@@ -1,10 +1,10 @@
 //! Block devices for guests.
 //!
-//! - [`Disk`]: a device with a name, as a guest has it.
-//! - [`Target`]: workers, and the sockets at which disks are given to guests.
-//! - [`MetricsServer`]: what it counts, for Prometheus.
-//! - [`Bdevs`], [`Manager`], [`RpcServer`]: devices by name, and JSON-RPC to make them and give
-//!   them to guests.
+//! - [`Disk`]: a block device with a name and counters.
+//! - [`Target`]: workers, and the sockets at which they serve disks to guests.
+//! - [`MetricsServer`]: the target's counters, for Prometheus.
+//! - [`Bdevs`], [`Manager`], [`RpcServer`]: devices by name, and JSON-RPC calls that make them and
+//!   serve them to guests.
 //!
 //! docs/design/target.md has the picture.
 

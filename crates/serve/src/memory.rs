@@ -1,6 +1,6 @@
-//! A guest's memory, as its front end told of it.
+//! A guest's memory, as described by its front end.
 //!
-//! Invariant: regions do not overlap, neither by the guest's addresses nor by the front end's.
+//! Invariant: regions do not overlap, neither in the guest's addresses nor in the front end's.
 
 use std::fmt;
 use std::io;
@@ -10,19 +10,17 @@ use std::sync::Arc;
 use qpair_block::{Arena, Mapping, Segment};
 use qpair_memory::SharedBytes;
 
-/// Regions of a guest at most.
+/// The most regions of a guest's memory.
 pub(crate) const REGIONS_MAX: usize = 64;
 
-/// Where a region is, for each of those that have it.
+/// The addresses of a region: the guest's, the front end's, and the offset in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegionPlace {
-    /// First address for the guest: what descriptors name.
+    /// The first address in the guest, as used in descriptors.
     pub(crate) guest: u64,
-    /// Bytes.
     pub(crate) len_bytes: u64,
-    /// First address in the front end's process: what messages name rings by.
+    /// The first address in the front end's process, as used in messages about rings.
     pub(crate) user: u64,
-    /// First byte in the file.
     pub(crate) file_offset_bytes: u64,
 }
 
@@ -39,19 +37,19 @@ pub(crate) struct Place {
     at: usize,
 }
 
-/// The regions of a guest. A change is another value: queues are stopped, and start with the new
-/// one.
+/// The regions of a guest's memory. A value never changes: when the regions change, queues are
+/// stopped and start again with a new value.
 #[derive(Clone, Default)]
 pub(crate) struct GuestMemory {
     regions: Vec<Region>,
 }
 
 impl GuestMemory {
-    /// With one region more.
+    /// Returns the memory with one more region.
     ///
     /// # Errors
-    /// `InvalidInput` for one that is empty, overlaps another, or is no file in memory;
-    /// `OutOfMemory` for one too many; what mmap said.
+    /// `InvalidInput` for a region that is empty, overlaps another, or is not a file in memory;
+    /// `OutOfMemory` for too many regions; else the error of mmap.
     pub(crate) fn with(&self, place: RegionPlace, file: BorrowedFd<'_>) -> io::Result<Self> {
         let RegionPlace { guest, len_bytes, user, file_offset_bytes } = place;
         let apart = |start: u64, other: u64, other_len: u64| {
@@ -78,7 +76,7 @@ impl GuestMemory {
         Ok(with)
     }
 
-    /// Without the region at these addresses; `None`: there is none.
+    /// Returns the memory without the region at these addresses; `None` if there is no such region.
     pub(crate) fn without(&self, guest: u64, user: u64, len_bytes: u64) -> Option<Self> {
         let mut without = self.clone();
         without.regions.retain(|Region { place, .. }| {
@@ -87,23 +85,23 @@ impl GuestMemory {
         (without.regions.len() < self.regions.len()).then_some(without)
     }
 
-    /// Whether pages were taken out of a file.
+    /// Whether the file of a region has lost pages.
     pub(crate) fn is_cut(&self) -> bool {
         self.regions.iter().any(|region| region.mapping.is_cut())
     }
 
-    /// An arena of it: lists for requests.
+    /// Makes an arena of this memory with `lists` segment lists for requests.
     pub(crate) fn arena(&self, lists: u32, segments_max: usize) -> Arc<Arena> {
         let regions = self.regions.iter().map(|region| region.mapping.clone()).collect();
         Arena::foreign(regions, lists, segments_max)
     }
 
-    /// Where `len_bytes` from an address of the front end's are.
+    /// Finds `len_bytes` at an address of the front end; `None` if they are not all in one region.
     pub(crate) fn find_user(&self, user: u64, len_bytes: u64) -> Option<Place> {
         self.find(user, len_bytes, |place| place.user)
     }
 
-    /// Where `len_bytes` from an address of the guest's are, if they are in one region.
+    /// Finds `len_bytes` at an address of the guest; `None` if they are not all in one region.
     pub(crate) fn find_guest(&self, guest: u64, len_bytes: u64) -> Option<Place> {
         self.find(guest, len_bytes, |place| place.guest)
     }
@@ -122,13 +120,13 @@ impl GuestMemory {
         fits.then_some(Place { region, at: at as usize })
     }
 
-    /// The bytes around a place, and where it is in them.
+    /// Returns the bytes of a place's region, and the offset of the place in them.
     #[inline]
     pub(crate) fn bytes(&self, place: Place) -> (SharedBytes<'_>, usize) {
         (self.regions[place.region].mapping.bytes(), place.at)
     }
 
-    /// Copies from an address of the guest's. False: it is not all in one region.
+    /// Copies bytes from an address of the guest. Returns false if they are not all in one region.
     #[inline]
     pub(crate) fn read(&self, guest: u64, into: &mut [u8]) -> bool {
         let Some(place) = self.find_guest(guest, into.len() as u64) else { return false };
@@ -137,15 +135,16 @@ impl GuestMemory {
         true
     }
 
-    /// Bytes from an address of the guest's up to the end of its region; `None`: it is in none.
+    /// Returns the number of bytes from an address of the guest to the end of its region; `None` if
+    /// the address is in no region.
     #[inline]
     pub(crate) fn room_from(&self, guest: u64) -> Option<u64> {
         let Place { region, at } = self.find_guest(guest, 1)?;
         Some(self.regions[region].place.len_bytes - at as u64)
     }
 
-    /// Appends the segments of `len_bytes` from an address of the guest's: more than one if regions
-    /// end within. False: it is not all there.
+    /// Appends the segments of `len_bytes` at an address of the guest: more than one if the bytes
+    /// cross into another region. Returns false if some of the bytes are in no region.
     #[inline]
     pub(crate) fn segments(&self, mut guest: u64, len_bytes: u32, into: &mut Vec<Segment>) -> bool {
         let mut left = len_bytes;

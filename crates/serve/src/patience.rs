@@ -1,14 +1,14 @@
-//! How long a queue that has nothing is watched before it goes idle.
+//! The timeout policy: how long a queue without work is polled before it goes idle.
 
 use std::time::Duration;
 
-/// Longest and shortest time that is worth it; below the shortest a queue goes idle at once.
+/// The longest and the shortest useful times. Below the shortest, a queue goes idle at once.
 const LONGEST: Duration = Duration::from_micros(200);
 const SHORTEST: Duration = Duration::from_micros(10);
 
-/// The time, as it has paid so far: halved when nothing came while the queue was watched, doubled
-/// when something came so soon after that the longest watch would have seen it. A guest that is
-/// slow between its requests costs no processor, and a quick one no wake-ups.
+/// The time for which a queue is polled, as learnt so far. It is doubled when the queue had work
+/// again within `LONGEST` after it went idle, and halved when it had not. A guest with long pauses
+/// then costs no processor time, and a quick one no wake-ups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience(Duration);
 
@@ -17,12 +17,12 @@ impl Patience {
         Self(LONGEST)
     }
 
-    /// How long to watch now.
+    /// Returns how long to poll now.
     pub(crate) fn time(self) -> Duration {
         self.0
     }
 
-    /// The queue went idle and had something again after this time.
+    /// Learns that the queue went idle and had something to do again after this time.
     pub(crate) fn learn(&mut self, idle: Duration) {
         self.0 = match idle < LONGEST {
             true => (2 * self.0).clamp(SHORTEST, LONGEST),

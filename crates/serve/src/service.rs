@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use qpair_block::{Error, Result, WakeEvent};
 
-/// What tells it.
+/// The signal that tells a service's thread to stop.
 pub(crate) struct Stop {
     is_over: AtomicBool,
     wake: WakeEvent,
@@ -19,14 +19,14 @@ impl Stop {
     }
 }
 
-/// Polls readable once it is over.
+/// The descriptor polls readable once the service is to stop.
 impl AsFd for Stop {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 }
 
-/// Dropped, it stops.
+/// A thread that serves a socket. Dropping it stops the thread.
 pub(crate) struct Service {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,

@@ -1,4 +1,4 @@
-//! One front end's connection: it says where the guest's memory and rings are, and is answered.
+//! The connection of one front end, whose messages say where the guest's memory and rings are.
 //!
 //! Invariant: a ring that runs is on a worker with the memory, addresses and features that the
 //! session has now. Whatever changes one of these takes the ring back first ([`Session::stop`]) and
@@ -24,7 +24,7 @@ use crate::memory::{GuestMemory, REGIONS_MAX, RegionPlace};
 use crate::queue::{GuestRing, Inflight, RingOptions, inflight_bytes};
 use crate::workers::{Placed, Workers};
 
-/// Entries of a ring at most.
+/// The most entries of a ring.
 const RING_SIZE_MAX: u16 = 1024;
 /// Features of rings.
 const RING_FEATURES: u64 =
@@ -37,10 +37,10 @@ const PROTOCOL_FEATURES: u64 = protocol::MQ
     | protocol::RESET_DEVICE
     | protocol::CONFIGURE_MEM_SLOTS;
 
-/// A descriptor that may be exchanged while a queue signals it.
+/// The descriptor that signals a guest. It may be exchanged while a queue uses it.
 pub(crate) type Call = Arc<Mutex<Option<IrqEvent>>>;
 
-/// What others may know of a session.
+/// The part of a session that the target reaches while the session runs.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// The guest's memory now.
@@ -54,7 +54,7 @@ struct Ring {
     size: u16,
     base: u16,
     addresses: Option<[u64; 3]>,
-    /// It was kicked off; with a descriptor, or to be polled.
+    /// Whether the front end has started the ring, with a kick descriptor or to be polled.
     started: bool,
     kick: Option<OwnedFd>,
     call: Call,
@@ -64,7 +64,7 @@ struct Ring {
 }
 
 pub(crate) struct Session {
-    /// What it is served as.
+    /// The name under which the device is served.
     name: Arc<str>,
     stream: UnixStream,
     incoming: Incoming<Header>,
@@ -78,9 +78,9 @@ pub(crate) struct Session {
     inflight: Option<(Arc<Mapping>, InflightDescription)>,
 }
 
-/// What goes back.
+/// The answer to a message.
 enum Answer {
-    /// That it was done, if the front end waits for that.
+    /// Success, which is sent only if the front end asks for an acknowledgement.
     Done,
     Payload(Vec<u8>),
     File(Vec<u8>, OwnedFd),
@@ -115,10 +115,10 @@ impl Session {
         }
     }
 
-    /// Serves until the front end goes, or makes no sense.
+    /// Serves until the front end leaves or breaks the protocol.
     ///
     /// # Errors
-    /// Why it was sent away.
+    /// The reason for which the front end was disconnected.
     pub(crate) fn run(mut self) -> Result<()> {
         let ended = self.serve();
         for ring in 0..self.rings.len() {
@@ -161,7 +161,7 @@ impl Session {
             Ok(Answer::File(payload, file)) => self.send(header, &payload, Some(file)),
             Ok(Answer::Done) if has_ack => self.send(header, &number(0), None),
             Ok(Answer::Done) => Ok(()),
-            // The front end knows, and decides what becomes of it.
+            // The front end learns of the failure, and decides what to do.
             Err(error) if has_ack => {
                 warn!(name: "refused", disk = &*self.name, ?request, %error, "a message is refused");
                 self.send(header, &number(1), None)
@@ -382,7 +382,7 @@ impl Session {
         self.settle(number)
     }
 
-    /// Changes what all rings work with.
+    /// Stops all rings, makes a change that concerns all of them, and lets them run again.
     fn change(&mut self, change: impl FnOnce(&mut Self)) -> Result<Answer> {
         for ring in 0..self.rings.len() {
             self.stop(ring);
@@ -414,7 +414,7 @@ impl Session {
         }
     }
 
-    /// Lets a ring run if it is to.
+    /// Starts a ring on a worker if it is ready and does not run.
     fn settle(&mut self, number: usize) -> Result<Answer> {
         let is_gated = self.features & feature::PROTOCOL_FEATURES != 0;
         let ring = &mut self.rings[number];
@@ -422,8 +422,7 @@ impl Session {
         let (Some(addresses), true, true) = (ring.addresses, is_ready, ring.size > 0) else {
             return Ok(Answer::Done);
         };
-        // All areas of a ring of the guest's are in its memory: what is not there yet comes with
-        // another message.
+        // Opening the ring checks that its areas are in the guest's memory.
         let inflight = match &self.inflight {
             Some((mapping, found)) if number < usize::from(found.queues) => {
                 if found.queue_size < ring.size {
@@ -465,7 +464,7 @@ fn add(memory: &GuestMemory, region: MemoryRegion, file: &OwnedFd) -> Result<Gue
     })
 }
 
-/// A descriptor that is an eventfd: nothing else is waited for.
+/// Checks that a descriptor is an eventfd: workers wait for nothing else.
 fn eventfd(fd: OwnedFd) -> Result<OwnedFd> {
     IrqEvent::new(fd).map(IrqEvent::into_fd)
 }

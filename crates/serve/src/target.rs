@@ -1,4 +1,4 @@
-//! A target: workers, and the sockets at which disks are given to front ends.
+//! A target: workers, and the sockets at which it serves disks to front ends.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -25,15 +25,15 @@ use crate::workers::{WorkerInfo, Workers};
 
 /// Bytes of the stack of a thread that reads messages.
 const STACK_BYTES: usize = 256 << 10;
-/// Queues of a disk at most: messages have a byte for their number.
+/// The most queues of a disk: messages have one byte for a queue's number.
 pub const QUEUES_MAX: u16 = 256;
 
-/// How to run a target.
+/// The options of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetOptions {
-    /// Threads that serve queues.
+    /// The number of threads that serve queues.
     pub workers: usize,
-    /// They never sleep while a queue is theirs.
+    /// Whether workers poll: a worker that has a queue never sleeps.
     pub poll: bool,
 }
 
@@ -43,12 +43,12 @@ impl Default for TargetOptions {
     }
 }
 
-/// How to give a disk to guests.
+/// The options with which a disk is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlkOptions {
-    /// Queues at most; a guest sets up as many as it has processors.
+    /// The most queues that a guest may set up; guests set up one for each of their processors.
     pub queues: u16,
-    /// Guests cannot write.
+    /// Whether the disk is read-only for guests.
     pub read_only: bool,
 }
 
@@ -58,38 +58,38 @@ impl Default for BlkOptions {
     }
 }
 
-/// What guests are given.
+/// The kind of device that guests see.
 #[derive(Clone, Debug)]
 pub enum Backend {
     /// A disk.
     Blk {
         /// The disk.
         disk: Arc<Disk>,
-        /// Guests cannot write.
+        /// Whether the disk is read-only for guests.
         read_only: bool,
     },
     /// A SCSI host.
     Scsi {
-        /// The disks that are its targets, by their numbers.
+        /// The disks that are the host's targets, with their numbers.
         targets: Vec<(u8, Arc<Disk>)>,
     },
 }
 
-/// What is served at a socket.
+/// A disk, SCSI host or namespace that is served at a socket.
 #[derive(Clone, Debug)]
 pub struct ExportInfo {
-    /// The name that it was given.
+    /// The name under which it is served.
     pub name: String,
-    /// What guests are given.
+    /// The device that guests see.
     pub backend: Backend,
-    /// Where front ends find it.
+    /// The path of the socket.
     pub socket: PathBuf,
-    /// A front end is there.
+    /// Whether a front end is connected.
     pub has_client: bool,
 }
 
 impl ExportInfo {
-    /// The disks that guests are given by it.
+    /// Returns the disks that guests reach at this socket.
     #[must_use]
     pub fn disks(&self) -> Vec<&Arc<Disk>> {
         match &self.backend {
@@ -122,21 +122,21 @@ impl Kind {
     }
 }
 
-/// What the thread of a socket shares.
+/// The state that the target shares with the thread of a socket.
 struct Door {
     stop: AtomicBool,
     wake: WakeEvent,
-    /// The front end that is there now.
+    /// The connection of the current front end.
     stream: Mutex<Option<UnixStream>>,
     shared: Arc<Shared>,
 }
 
-/// A target. Dropped, it lets all front ends go and ends its workers.
+/// A target. Dropping it disconnects all front ends and ends the workers.
 pub struct Target {
     served: Mutex<Vec<Served>>,
     nvmf: Mutex<Nvmf>,
     workers: Arc<Workers>,
-    /// Mappings that had been cut when it was last looked at.
+    /// The number of mappings that had been cut at the last look.
     cut: AtomicU64,
 }
 
@@ -147,10 +147,10 @@ impl fmt::Debug for Target {
 }
 
 impl Target {
-    /// Starts the workers.
+    /// Makes a target and starts its workers.
     ///
     /// # Errors
-    /// `Invalid` for none; what starting a thread says.
+    /// `Invalid` for zero workers; else the error of starting a thread.
     pub fn new(options: TargetOptions) -> Result<Self> {
         let workers = Arc::new(Workers::start(options.workers, options.poll)?);
         let cut = AtomicU64::new(mappings_cut());
@@ -158,12 +158,11 @@ impl Target {
         Ok(Self { served: Mutex::default(), nvmf, workers, cut })
     }
 
-    /// Gives a disk, under a name, to the front ends that come to the socket at `path`: one at a
-    /// time.
+    /// Serves a disk, under a name, at the socket at `path`, to one front end at a time.
     ///
     /// # Errors
-    /// `Invalid` for a number of queues that is none, `Exists` for a disk of that name; what
-    /// binding the socket says.
+    /// `Invalid` for a number of queues that is 0 or too large; `Exists` for a name that is served
+    /// already; else the error of binding the socket.
     pub fn serve_blk(
         &self,
         name: &str,
@@ -176,11 +175,11 @@ impl Target {
         self.serve(name, path, Kind::Blk(blk), queues)
     }
 
-    /// Gives a SCSI host without targets, under a name, to the front ends that come to the socket
-    /// at `path`: one at a time.
+    /// Serves a SCSI host without targets, under a name, at the socket at `path`, to one front end
+    /// at a time.
     ///
     /// # Errors
-    /// Those of [`Target::serve_blk`].
+    /// The errors of [`Target::serve_blk`].
     pub fn serve_scsi(&self, name: &str, path: &Path, queues: u16) -> Result<()> {
         let controller = Arc::new(Controller::new(queues)?);
         self.serve(name, path, Kind::Scsi(controller), queues)
@@ -239,30 +238,30 @@ impl Target {
         }
     }
 
-    /// Makes a disk a target of a SCSI host: the one of that number, or the first that is free.
-    /// Guests are told.
+    /// Makes a disk a target of a SCSI host, under a number or else the first free one. Notifies
+    /// the guest, and returns the number.
     ///
     /// # Errors
-    /// `NotFound` for a host that is not served; `Exists` for a target that is there, `Invalid` for
-    /// a number that is none, `NoSpace` if all are taken.
+    /// `NotFound` for a host that is not served; `Exists` for a number that is taken; `Invalid` for
+    /// a number that is too large or a name that is a disk's; `NoSpace` if all numbers are taken.
     pub fn add_scsi_target(&self, name: &str, number: Option<u8>, disk: &Arc<Disk>) -> Result<u8> {
         self.controller(name)?.add(number, disk)
     }
 
-    /// Takes a target from a SCSI host, when what guests have under way there has ended, and tells
-    /// them. The disk that it was.
+    /// Removes a target from a SCSI host after its commands under way have ended. Notifies the
+    /// guest, and returns the target's disk.
     ///
     /// # Errors
-    /// `NotFound` for one that is not there; `Busy` if commands do not end.
+    /// `NotFound` for a target that does not exist; `Busy` if its commands do not end.
     pub fn remove_scsi_target(&self, name: &str, number: u8) -> Result<Arc<Disk>> {
         self.controller(name)?.remove(number)
     }
 
-    /// Ends serving a disk: its front end loses it.
+    /// Stops serving a disk or a SCSI host: its front end loses it.
     ///
     /// # Errors
-    /// `NotFound` for a disk that is not served; `Busy` if a front end is there and `force` is not
-    /// said.
+    /// `NotFound` for a name that is not served. Without `force`, `Busy` if a front end is
+    /// connected or a SCSI host has targets.
     pub fn remove(&self, name: &str, force: bool) -> Result<()> {
         let mut all = self.served();
         let at = all.iter().position(|served| served.name == name);
@@ -284,14 +283,14 @@ impl Target {
             );
         }
         let served = all.swap_remove(at);
-        // Its end may wait for requests.
+        // Dropping it may wait for requests: the lock is released before.
         drop(all);
         drop(served);
         Ok(())
     }
 
-    /// To be called now and then: sends away front ends whose memory was cut short, and tells the
-    /// others of disks that have grown.
+    /// Disconnects front ends whose memory was cut short, and notifies the others of disks that
+    /// have changed size. To be called at intervals.
     pub fn look_after(&self) {
         let cut = mappings_cut();
         let is_news = self.cut.swap(cut, Ordering::Relaxed) != cut;
@@ -311,7 +310,7 @@ impl Target {
         }
     }
 
-    /// What is served.
+    /// Returns the disks and SCSI hosts that are served.
     #[must_use]
     pub fn exports(&self) -> Vec<ExportInfo> {
         let entry = |served: &Served| ExportInfo {
@@ -330,8 +329,8 @@ impl Target {
         self.nvmf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is served as namespaces of NVMe: each by its subsystem's name and its number, at the
-    /// first of the controllers.
+    /// Returns the NVMe namespaces that are served. Each is named by its subsystem's name and its
+    /// number; its socket is that of the subsystem's first controller.
     #[must_use]
     pub fn namespaces(&self) -> Vec<ExportInfo> {
         let mut all = Vec::new();
@@ -349,7 +348,8 @@ impl Target {
         all
     }
 
-    /// Keeps each worker to a processor: the first to the first of these, and so on in turns.
+    /// Pins each worker to one processor: the first worker to the first of `cpus`, the next to the
+    /// next, and from the first again after the last.
     ///
     /// # Errors
     /// `Invalid` for a processor that this process may not use.
@@ -357,7 +357,7 @@ impl Target {
         self.workers.pin(cpus)
     }
 
-    /// The workers.
+    /// Returns the load and the times of each worker.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerInfo> {
         self.workers.infos()
@@ -371,7 +371,7 @@ impl Door {
 
     fn send_away(&self) {
         if let Some(stream) = &*self.stream.lock().unwrap_or_else(PoisonError::into_inner) {
-            // It may have gone by itself.
+            // The front end may have left by itself.
             let _ = rustix::net::shutdown(stream, Shutdown::Both);
         }
     }
@@ -379,7 +379,7 @@ impl Door {
     fn tell_of_configuration(&self) {
         let back = self.shared.back.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(back) = &*back {
-            // One that does not listen asks again when it starts its guest.
+            // A front end that does not listen asks again when it starts its guest.
             let message = Header::request(Header::CONFIG_CHANGE, 0, false).message(&[]);
             let _ = send(back, &message, &[]);
         }
@@ -398,7 +398,8 @@ impl Drop for Served {
     }
 }
 
-/// A front end, or a driver, is there now, or has gone: by itself, or for that reason.
+/// Logs that a front end or a driver has connected or left. `why` is the reason if it was sent
+/// away.
 pub(crate) fn told_of_client(disk: &str, is_there: bool, why: Option<Error>) {
     match why {
         _ if is_there => info!(name: "connected", disk, "a guest has come"),
@@ -407,7 +408,7 @@ pub(crate) fn told_of_client(disk: &str, is_there: bool, why: Option<Error>) {
     }
 }
 
-/// The life of the thread of a socket.
+/// Runs the thread of a socket: serves one front end after the other until the target stops it.
 fn receive(
     listener: &Listener,
     door: &Door,

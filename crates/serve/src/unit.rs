@@ -1,52 +1,54 @@
-//! What a worker turns.
+//! The interface between a worker and the queues and controllers that it serves.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use qpair_block::Result;
 
-/// Makes a unit, on the thread of the worker that is to have it: channels belong to one thread.
+/// Makes a unit, on the thread of the worker that will serve it: channels belong to one thread.
 pub(crate) type Start = Box<dyn FnOnce() -> Result<Box<dyn Unit>> + Send>;
 
-/// What a unit was doing, when it stopped.
+/// The state in which a unit stopped.
 #[derive(Debug, Default)]
 pub(crate) struct Stopped {
-    /// Heads taken from its ring so far, modulo 2^16.
+    /// Heads taken from the ring so far, modulo 2^16.
     pub(crate) taken: u16,
     pub(crate) kick: Option<OwnedFd>,
-    /// The ring made no sense.
+    /// Whether the ring was malformed.
     pub(crate) is_broken: bool,
 }
 
 /// A queue, or a controller with its queues.
 pub(crate) trait Unit {
-    /// Descriptor by which others say that there is something to do.
+    /// Returns the descriptor that polls readable when the driver has something for the unit to do.
     fn kick_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Descriptor that polls readable when something that is under way may have ended; `None`:
-    /// nothing of it is ever waited for.
+    /// Returns the descriptor that polls readable when a request under way may have ended. Without
+    /// one, the worker polls while requests are under way.
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>>;
 
-    /// A worker woke up for it.
+    /// Counts a kick that woke the worker.
     fn count_kick(&self);
 
     /// Whether requests are under way.
     fn is_busy(&self) -> bool;
 
-    /// Does what there is to do. Whether there was something.
+    /// Does what there is to do. Returns whether there was anything.
     fn turn(&mut self) -> bool;
 
-    /// Asks to be kicked. False: there is something to do already, or no driver would kick.
+    /// Asks the driver to kick. Returns false if there is something to do already, or if no driver
+    /// would kick.
     fn listen(&mut self) -> bool;
 
-    /// Asks not to be kicked any more.
+    /// Asks the driver not to kick any more.
     fn be_quiet(&mut self);
 
-    /// How soon it is to be turned though no driver kicks; `None`: it need not be.
+    /// Returns after how long an idle unit is to be turned although no driver kicks; `None` if it
+    /// need not be.
     fn nap(&self) -> Option<Duration> {
         None
     }
 
-    /// Waits for what is under way, and lets go of the guest's memory.
+    /// Waits for the requests under way, and releases the guest's memory.
     fn stop(self: Box<Self>) -> Stopped;
 }

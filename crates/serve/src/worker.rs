@@ -25,10 +25,10 @@ const ROUNDS: u32 = 64;
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// The unit of epoll_wait(2).
 const MILLISECOND: Duration = Duration::from_millis(1);
-/// What the epoll set calls the event for commands.
+/// The number of the event for commands in the epoll set.
 const COMMANDS: u64 = u64::MAX;
 
-/// Names a queue, whatever worker it is on.
+/// The number of a queue, different from those on all other workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct QueueId(pub(crate) u64);
 
@@ -46,7 +46,7 @@ struct Mailbox {
     times: Times,
 }
 
-/// What a worker says of its time.
+/// The thread of a worker, and how long it has slept.
 #[derive(Debug)]
 pub(crate) struct Times {
     pub(crate) started: Instant,
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Command {
     }
 }
 
-/// A worker, as others see it. Dropped, it ends; its queues are stopped first.
+/// A handle to a worker. Dropping it stops the worker's queues and ends its thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
     mailbox: Arc<Mailbox>,
@@ -73,7 +73,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread. `poll`: its queues never go idle.
+    /// Starts the thread. With `poll`, its queues never go idle.
     pub(crate) fn start(name: &str, poll: bool) -> Result<Self> {
         let limit = |cause: std::io::Error, what: &str| {
             Error::new(ErrorKind::Limit, what).caused_by(cause).hint("raise ulimit -n or ulimit -u")
@@ -114,17 +114,17 @@ impl Worker {
         self.mailbox.wake.wake();
     }
 
-    /// Has it serve a queue, which is started on its thread.
+    /// Adds a queue to the worker and starts it on the worker's thread.
     ///
     /// # Errors
-    /// What starting it says; `Gone` if the worker has ended.
+    /// The error of `start`; `Gone` if the worker has ended.
     pub(crate) fn add(&self, id: QueueId, start: Start) -> Result<()> {
         let (sender, answer) = mpsc::sync_channel(1);
         self.send(Command::Start(id, start, sender));
         answer.recv().unwrap_or_else(|_| Err(Error::new(ErrorKind::Gone, "a worker has ended")))
     }
 
-    /// Takes a queue from it, when all that was under way has come back.
+    /// Removes a queue from the worker after all its requests under way have ended.
     pub(crate) fn remove(&self, id: QueueId) -> Option<Stopped> {
         let (sender, answer) = mpsc::sync_channel(1);
         self.send(Command::Stop(id, sender));
@@ -145,17 +145,17 @@ impl Drop for Worker {
 struct Served {
     id: QueueId,
     queue: Box<dyn Unit>,
-    /// When it had something last.
+    /// When the queue last had something to do.
     busy_at: Instant,
-    /// When it went idle.
+    /// When the queue last went idle.
     idle_at: Instant,
     patience: Patience,
-    /// A descriptor tells of its completions. Without one it stays busy while requests are under
-    /// way.
+    /// Whether a descriptor signals completions. Without one the queue stays busy while requests
+    /// are under way.
     is_told: bool,
 }
 
-/// The thread's own.
+/// The state of the worker's thread.
 struct Turner {
     mailbox: Arc<Mailbox>,
     set: OwnedFd,
@@ -164,8 +164,7 @@ struct Turner {
     idle: HashMap<QueueId, Served>,
     events: Vec<epoll::Event>,
     rounds: u32,
-    /// When idle ones that have requests under way were turned last, though no event told of their
-    /// end.
+    /// When idle queues with requests under way were last turned without an event.
     watched_at: Instant,
 }
 
@@ -206,7 +205,7 @@ impl Turner {
         }
     }
 
-    /// Turns each busy queue once. Whether one had something.
+    /// Turns each busy queue once. Returns whether one had something to do.
     fn round(&mut self) -> bool {
         let (mut progress, mut at) = (false, 0);
         // The clock is asked for once a round.
@@ -250,7 +249,7 @@ impl Turner {
         self.visit();
     }
 
-    /// Turns the idle ones that no event wakes.
+    /// Turns the idle queues that must be looked at without an event.
     fn visit(&mut self) {
         let naps = |served: &&mut Served| served.queue.nap().is_some();
         let mut roused = Vec::new();
@@ -275,7 +274,7 @@ impl Turner {
         }
         self.events.clear();
         let capacity = rustix::buffer::spare_capacity(&mut self.events);
-        // However it ends, the next round looks.
+        // Whether the wait fails or not, the next round looks at the queues.
         let count = epoll::wait(&self.set, capacity, time.as_ref()).unwrap_or(0);
         let events = std::mem::take(&mut self.events);
         for event in &events {
@@ -306,7 +305,7 @@ impl Turner {
         self.busy.push(served);
     }
 
-    /// Does what others asked for. False: to end.
+    /// Carries out the commands of other threads. Returns false if the worker is to end.
     fn obey(&mut self) -> bool {
         loop {
             let command = {

@@ -1,4 +1,4 @@
-//! All workers, and where queues are.
+//! The workers of a target, and the queues' places on them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 use crate::unit::{Start, Stopped};
 use crate::worker::{QueueId, Worker};
 
-/// Where a queue is.
+/// The place of a queue: its worker, and its number there.
 #[derive(Debug)]
 pub(crate) struct Placed {
     worker: usize,
@@ -21,18 +21,18 @@ struct One {
     queues: AtomicU32,
 }
 
-/// What a worker does.
+/// The load and the times of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerInfo {
-    /// Queues that it serves.
+    /// The number of queues that the worker serves.
     pub queues: u32,
-    /// Its thread, as the kernel numbers it.
+    /// The kernel's number of the worker's thread, as from gettid(2).
     pub tid: u32,
-    /// How long it slept.
+    /// Nanoseconds that the worker has slept.
     pub idle_ns: u64,
-    /// How long it did not.
+    /// Nanoseconds that the worker has been awake.
     pub busy_ns: u64,
-    /// Its queues never go idle.
+    /// Whether the worker polls: its queues never go idle.
     pub poll: bool,
 }
 
@@ -56,15 +56,15 @@ impl Workers {
         Ok(Self { all, next_id: AtomicU64::new(0) })
     }
 
-    /// Whether their queues never go idle.
+    /// Whether the workers poll: their queues never go idle.
     pub(crate) fn poll(&self) -> bool {
         self.all.iter().any(|one| one.worker.times().poll)
     }
 
-    /// Puts a queue on the worker with the fewest.
+    /// Starts a queue on the worker that has the fewest.
     ///
     /// # Errors
-    /// What starting it says.
+    /// The error of `start`.
     pub(crate) fn add(&self, start: Start) -> Result<Placed> {
         let load = |(_, one): &(usize, &One)| one.queues.load(Ordering::Relaxed);
         let (worker, one) = self
@@ -79,17 +79,18 @@ impl Workers {
         Ok(Placed { worker, id })
     }
 
-    /// Takes a queue back, when all that it had under way has come back.
+    /// Removes a queue after all its requests under way have ended.
     pub(crate) fn remove(&self, placed: Placed) -> Option<Stopped> {
         let one = self.all.get(placed.worker)?;
         one.queues.fetch_sub(1, Ordering::Relaxed);
         one.worker.remove(placed.id)
     }
 
-    /// Keeps each to one processor: the first to the first of them, and so on in turns.
+    /// Pins each worker to one processor: the first worker to the first of `cpus`, the next to the
+    /// next, and from the first again after the last.
     ///
     /// # Errors
-    /// `Invalid` for a processor that is not there, or that this process may not use.
+    /// `Invalid` for a processor that does not exist, or that this process may not use.
     pub(crate) fn pin(&self, cpus: &[usize]) -> Result<()> {
         for (number, (one, cpu)) in self.all.iter().zip(cpus.iter().cycle()).enumerate() {
             let context = format!("worker {number} on processor {cpu}");
@@ -102,7 +103,7 @@ impl Workers {
             }
             let mut set = CpuSet::new();
             set.set(*cpu);
-            // It tells its thread's number as soon as it runs.
+            // The worker stores its thread's number as soon as it runs.
             let tid = loop {
                 let tid = one.worker.times().tid.load(Ordering::Acquire);
                 match Pid::from_raw(tid as i32) {
@@ -115,7 +116,7 @@ impl Workers {
         Ok(())
     }
 
-    /// What the workers do.
+    /// Returns the load and the times of each worker.
     pub(crate) fn infos(&self) -> Vec<WorkerInfo> {
         let info = |one: &One| {
             let times = one.worker.times();

@@ -1,4 +1,4 @@
-//! What a thousand disks cost that no guest uses, and where workers run.
+//! The cost of a thousand disks that no guest uses, and the processors on which workers run.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

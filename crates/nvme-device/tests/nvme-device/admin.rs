@@ -293,7 +293,7 @@ fn requests_for_events_wait_until_something_happens() {
     let second = host.pop(&mut admin).unwrap();
     assert_eq!((first.cid, first.result), (10, 0));
     assert_eq!((second.cid, second.status), (2, Status::ABORT_REQUESTED));
-    // A doorbell that makes no sense is told of once, until the log of errors was read.
+    // An invalid doorbell value is reported once, until the error log is read.
     host.admin = admin;
     let queue = host.queue(1, 8, None);
     for value in [8, 0xFFFF_FFFF] {

@@ -16,9 +16,9 @@ use crate::queue::{End, Guest, GuestRing, Job, Lane, SEGMENTS_MAX, Verbs, segmen
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// Where the status goes, of a head that is busy.
+    /// The place of the status, while the head is busy.
     status: Option<Place>,
-    /// Bytes that the device writes into the guest's memory for it, the status with them.
+    /// The bytes that the device writes into the guest's memory for the head, including the status.
     written: u32,
     list: Option<Buffer>,
 }
@@ -36,7 +36,7 @@ impl BlkVerbs {
     /// Opens a channel on the calling thread.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     pub(super) fn open(
         ring: &GuestRing,
         disk: &Arc<Disk>,
@@ -55,7 +55,7 @@ impl BlkVerbs {
         })
     }
 
-    /// Begins a request; or says how it ended.
+    /// Begins a request, or returns the status with which it ended.
     fn carry_out(
         &mut self,
         head: u16,
@@ -210,11 +210,12 @@ fn status_of(result: std::result::Result<(), IoError>) -> Status {
     }
 }
 
-/// What a chain has.
+/// The contents of a request's chain.
 struct Chain {
-    /// `None`: too few bytes for one.
+    /// `None` if the chain has too few bytes for a header, or if its data is not valid.
     header: Option<Header>,
-    /// Of a request that the device does not write for, if its data is one.
+    /// The range of a discard or write-zeroes: the data that the device reads, if it has the length
+    /// of one range.
     range: Option<Range>,
     status: Place,
     /// Whether the data goes to the guest.
@@ -223,10 +224,10 @@ struct Chain {
 }
 
 impl Chain {
-    /// Reads it; its data's segments go to `segments`.
+    /// Reads a chain, and puts the segments of its data into `segments`.
     ///
     /// # Errors
-    /// There is no byte for the status: the driver could not be told.
+    /// The chain has no byte for the status, so the driver cannot be answered.
     fn read(
         memory: &GuestMemory,
         named: &mut [Named],
@@ -239,8 +240,8 @@ impl Chain {
         let mut bytes = [0; Header::BYTES];
         let mut header = take(memory, named, &mut bytes).then(|| Header::decode(&bytes));
         let is_in = named.iter().any(|named| named.is_written && named.len > 0);
-        // Of a request with both, what it has to say is data of neither; with IN it is refused as
-        // too much.
+        // A request must not have data in both directions: one with device-writable data that also
+        // has device-readable data is rejected.
         let data_bytes = segments_of(memory, named, is_in, segments);
         if data_bytes.is_none()
             || is_in && named.iter().any(|named| !named.is_written && named.len > 0)

@@ -17,7 +17,7 @@ use crate::queue::rig::{GUEST, MEMORY_BYTES, Memory, Narrow, Ring, SIZE, ram};
 use crate::queue::{Inflight, RingOptions, inflight_bytes};
 use crate::unit::Unit;
 
-/// Where headers, data and statuses lie, by head.
+/// The places of headers, statuses, tables and data in memory, by head.
 const HEADERS_AT: u64 = 0x8000;
 const STATUSES_AT: u64 = 0x9000;
 const TABLES_AT: u64 = 0xA000;
@@ -264,8 +264,8 @@ fn a_ring_that_makes_no_sense_is_given_up() {
     }
 }
 
-/// What was under way when a target ended is done by the next one, once, in its order; what it had
-/// published is not done again.
+/// Requests that were under way when a target ended are done by the next target, once and in their
+/// order. Requests whose heads it had published are not done again.
 #[test]
 fn requests_survive_the_target() {
     let mut guest = Guest::new(ram());
@@ -362,7 +362,7 @@ fn a_list_that_is_cut_off_the_alignment() {
     assert!(found[0x200..].iter().all(|byte| *byte == 2));
 }
 
-/// What the driver below copies is counted with what is copied here.
+/// Requests that the driver below copies are counted with those that are copied here.
 #[test]
 fn copies_of_the_driver_are_counted() {
     let namespace = NamespaceOptions { size_bytes: 1 << 20, ..NamespaceOptions::default() };

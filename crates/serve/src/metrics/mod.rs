@@ -1,4 +1,4 @@
-//! What a target counts, for its monitoring.
+//! The metrics of a target: their text, and the server for monitoring systems.
 
 mod server;
 mod text;

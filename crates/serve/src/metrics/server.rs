@@ -1,7 +1,7 @@
-//! The endpoint: each request is answered with one look, and the connection ends.
+//! The HTTP server of the metrics: it answers one request, then closes the connection.
 //!
-//! One client at a time, for a second at most: a client that holds a connection open holds up no
-//! other for longer.
+//! The server serves one client at a time, for about one second at most. A client that holds its
+//! connection open delays others no longer than that.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -20,12 +20,12 @@ use super::text::text;
 use crate::service::{Service, Stop};
 use crate::target::Target;
 
-/// How long a client may take.
+/// The longest time that a client may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Most bytes of a request.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
-/// Where to be asked: `127.0.0.1:9100`, `[::1]:9100` or the path of a socket.
+/// The address at which to listen: `127.0.0.1:9100`, `[::1]:9100` or the path of a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricsAddress {
     /// A socket in the file system.
@@ -69,17 +69,17 @@ impl AsFd for Door {
     }
 }
 
-/// An HTTP server of one page. Dropped, it closes.
+/// An HTTP server with one page. Dropping it closes its socket.
 pub struct MetricsServer {
     address: MetricsAddress,
     _service: Service,
 }
 
 impl MetricsServer {
-    /// Listens.
+    /// Starts to listen at an address.
     ///
     /// # Errors
-    /// What binding says.
+    /// The error of binding the socket or of starting the thread.
     pub fn start(address: &MetricsAddress, target: &Arc<Target>) -> Result<Self> {
         let failed = |cause| Error::os(cause, format!("{address}: listening"));
         let (door, address) = match address {
@@ -101,7 +101,8 @@ impl MetricsServer {
         Ok(Self { address, _service: service })
     }
 
-    /// Where it listens: with the port that was chosen, if any would do.
+    /// Returns the address at which the server listens, with the port that the kernel chose if port
+    /// 0 was asked for.
     #[must_use]
     pub fn address(&self) -> &MetricsAddress {
         &self.address

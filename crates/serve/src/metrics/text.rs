@@ -28,7 +28,7 @@ const OF_DISKS: [OfDisk; 12] = [
     ("kicks", "Kicks by guests that a worker woke up for", |it| &it.kicks),
 ];
 
-/// One look at a target.
+/// Returns the current metrics of a target as text.
 pub(super) fn text(target: &Target) -> String {
     let mut out = String::new();
     let mut metric = |name: &str, help: &str, kind: &str, values: &[(String, f64)]| {

@@ -1,8 +1,9 @@
-//! A controller of a subsystem, as a worker turns it: its socket, its queues, and a channel to each
-//! of its namespaces.
+//! A controller of a subsystem, which runs on a worker: its socket, its queues, and a channel to
+//! each of its namespaces.
 //!
-//! Invariant: the client is heard, admin commands are executed, and namespaces and channels change
-//! only while no command is under way. While one of these waits, no more commands are taken.
+//! Invariant: the client's messages are handled, admin commands are executed, and namespaces and
+//! channels change only while no command is under way. While one of these waits, no more commands
+//! are taken.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -27,20 +28,20 @@ use crate::queue::{End, Job, Lane};
 use crate::target::told_of_client;
 use crate::unit::{Stopped, Unit};
 
-/// Bytes of a request that moves no data, at most; a multiple of every logical block.
+/// The most bytes of a request that moves no data: a multiple of every logical block size.
 const RANGE_BYTES_MAX: u64 = 1 << 31;
-/// Commands under way at a time.
+/// The most commands under way.
 const COMMANDS: u16 = 256;
 /// Turns between two looks at the socket, as long as there is other work.
 const SOCKET_TURNS: u32 = 1024;
 /// Turns in which the socket is looked at each time, after it had something: registers are accessed
 /// one after the other.
 const TALK_TURNS: u32 = 256;
-/// The same, after it has asked to be rung.
+/// The same number of turns, after the controller has asked the driver to ring.
 const RING_TURNS: u32 = 16;
-/// Naps of one whose driver may ring doorbells that the controller is not told of: a part of the
-/// time that it has been idle. So what comes then waits for no more than 1/64 of the pause before
-/// it, and a long pause costs next to nothing.
+/// The sleep between two looks at doorbells that wake no thread is this part of the time for which
+/// the controller has been idle. A command then waits for at most 1/64 of the pause before it, and
+/// a long pause costs next to nothing.
 const NAP_PART: u32 = 64;
 const NAP_MIN: Duration = Duration::from_micros(20);
 const NAP_MAX: Duration = Duration::from_millis(8);
@@ -57,25 +58,26 @@ pub(crate) struct ControllerOptions {
 pub(crate) struct Controller {
     options: ControllerOptions,
     operations: Operations,
-    /// Of the operation that is begun.
+    /// The segments of the operation that is being begun.
     segments: Vec<Segment>,
-    /// The version of the namespaces that it works with.
+    /// The version of the namespaces that the controller works with.
     version: Option<u64>,
-    /// Mappings that had been cut when it was last looked at.
+    /// The number of mappings that had been cut at the last look.
     cut: u64,
-    /// The socket, or what serves it, has something.
+    /// Whether the socket, or the code that serves it, has something to do.
     has_news: bool,
     turns: u32,
     talk_turns: u32,
-    /// Since when it is idle, if its driver may ring doorbells that wake no thread: it is to be
-    /// turned now and then.
+    /// The time since when the controller is idle, if its driver may ring doorbells that wake no
+    /// thread. Such a controller is turned at intervals.
     idle_at: Option<Instant>,
-    /// The descriptors that it sleeps for: sockets, channels, and other versions.
+    /// The descriptors that wake the controller: sockets, channels, and new versions of the
+    /// namespaces.
     set: OwnedFd,
 }
 
 impl Controller {
-    /// On the thread that is to turn it.
+    /// Starts the controller on the thread that will run it.
     ///
     /// # Errors
     /// `Limit` if there are no more descriptors.
@@ -100,7 +102,7 @@ impl Controller {
         }))
     }
 
-    /// Has what commands are under way go on; whether one has ended.
+    /// Drives the commands under way. Returns whether one has ended.
     fn settle(&mut self) -> bool {
         let mut ended = std::mem::take(&mut self.operations.ended);
         for lane in self.operations.lanes.values_mut() {
@@ -116,7 +118,7 @@ impl Controller {
         progress
     }
 
-    /// Begins operations, as many as can be under way; whether there was one.
+    /// Begins operations, as many as can be under way. Returns whether there was one.
     fn begin(&mut self) -> bool {
         let device = &self.options.device;
         let (mut segments, mut progress) = (std::mem::take(&mut self.segments), false);
@@ -133,7 +135,8 @@ impl Controller {
         progress
     }
 
-    /// Whether the socket has something to say, and a client whose memory was cut short is to go.
+    /// Looks whether the socket has something to do, and whether a client must be disconnected
+    /// because its memory was cut short.
     fn look_at_sockets(&mut self) {
         self.turns += 1;
         if self.has_news
@@ -156,7 +159,7 @@ impl Controller {
         ready || self.options.server.is_sending()
     }
 
-    /// Hears the client.
+    /// Handles the client's messages.
     fn hear(&mut self) -> bool {
         let ControllerOptions { server, post, .. } = &mut self.options;
         let progress = server.poll();
@@ -175,7 +178,7 @@ impl Controller {
         progress
     }
 
-    /// Works with the subsystem's namespaces as they are now.
+    /// Adopts the current namespaces of the subsystem.
     fn renew(&mut self, version: u64) {
         let ControllerOptions { subsystem, device, post, .. } = &self.options;
         self.operations.set(subsystem.namespaces());
@@ -186,7 +189,7 @@ impl Controller {
         post.settle(version);
     }
 
-    /// Whether a namespace has another size than it had.
+    /// Whether a namespace has changed its size.
     fn is_resized(&self) -> bool {
         self.operations.namespaces.iter().any(|(it, blocks)| blocks_of(it) != *blocks)
     }
@@ -311,21 +314,21 @@ fn watch(set: &OwnedFd, fd: BorrowedFd<'_>) -> bool {
 /// An operation under way.
 struct Command {
     ticket: Ticket,
-    /// The parts that come after, the last first.
+    /// The parts that come after the current one, the last one first.
     rest: Vec<Part>,
     force_unit_access: bool,
 }
 
-/// The operations under way, and the channels that do them.
+/// The operations under way, and the channels that carry them out.
 struct Operations {
-    /// With the number of blocks that the driver was told.
+    /// The namespaces, each with the number of blocks that the driver was told.
     namespaces: Vec<(Namespace, u64)>,
-    /// By the numbers of namespaces.
+    /// The lanes, by the numbers of their namespaces.
     lanes: BTreeMap<u32, Lane>,
     arena: Arc<Arena>,
     /// The arena's lists that no operation has.
     lists: Vec<Buffer>,
-    /// By tag.
+    /// The commands, by tag.
     commands: Box<[Option<Command>]>,
     free: Vec<u16>,
     transfer_bytes_max: u32,
@@ -346,7 +349,7 @@ impl Operations {
         }
     }
 
-    /// How many more can be under way.
+    /// Returns how many more operations can be under way.
     fn room(&self) -> u32 {
         self.free.len() as u32
     }
@@ -355,7 +358,7 @@ impl Operations {
         usize::from(COMMANDS) - self.free.len()
     }
 
-    /// Works with other namespaces; channels to disks that are still there stay.
+    /// Changes the namespaces. Channels to disks that are still namespaces stay open.
     fn set(&mut self, namespaces: Vec<Namespace>) {
         self.lanes.retain(|nsid, lane| {
             namespaces.iter().any(|it| it.nsid == *nsid && std::ptr::eq(&*it.disk, lane.disk()))
@@ -363,7 +366,7 @@ impl Operations {
         self.namespaces = namespaces.into_iter().map(|it| (it.clone(), blocks_of(&it))).collect();
     }
 
-    /// Works with other memory of the driver's.
+    /// Changes the memory of the driver that operations use.
     fn open(&mut self, regions: Vec<Arc<Mapping>>) {
         const PAGE_BYTES: u32 = 4096;
         self.lanes.clear();
@@ -391,7 +394,7 @@ impl Operations {
         }
     }
 
-    /// Begins a part, as much of it as one request has; what is left.
+    /// Begins a part of an operation, as much of it as one request carries. Returns the rest.
     fn begin_part(
         &mut self,
         tag: u16,
@@ -415,7 +418,8 @@ impl Operations {
         Ok((len_bytes > 0).then_some(Part { offset_bytes, len_bytes, ..part }))
     }
 
-    /// Takes in the end of a part of a command; returns how the command ended if it was the last.
+    /// Handles the end of a part of a command. Returns the command's status if it was the last
+    /// part.
     fn end(&mut self, end: End) -> Option<(Ticket, Status)> {
         let End { head: tag, job: Job { op, .. }, list, mut result } = end;
         self.lists.extend(list);
@@ -435,7 +439,7 @@ impl Operations {
         Some((command.ticket, status_of(op, result)))
     }
 
-    /// Begins an operation whose data lies in these segments.
+    /// Begins an operation with its data in these segments.
     fn begin(
         &mut self,
         operation: Operation,

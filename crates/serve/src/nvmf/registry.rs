@@ -1,4 +1,4 @@
-//! Subsystems by name, and the sockets at which their controllers are.
+//! The registry of subsystems by name, and the sockets of their controllers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::disk::Disk;
 use crate::unit::Unit;
 use crate::workers::{Placed, Workers};
 
-/// What all controllers have.
+/// The options of the transport, which apply to all controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transport {
     /// Most entries of an I/O queue.
@@ -24,10 +24,10 @@ pub(crate) struct Transport {
     pub(crate) queues_max: u16,
     /// Largest transfer, as a power of two of 4 KiB.
     pub(crate) mdts: u8,
-    /// No driver maps doorbells: each that is rung is a message.
+    /// Whether drivers cannot map the doorbells: each ring of a doorbell is then a message.
     pub(crate) trap_doorbells: bool,
-    /// Drivers are offered doorbells in their own memory, unless the target polls: then it looks at
-    /// mapped ones.
+    /// Whether drivers are offered doorbells in their own memory. A target that polls does not
+    /// offer them, since it looks at mapped doorbells.
     pub(crate) shadow_doorbells: bool,
 }
 
@@ -43,10 +43,10 @@ impl Default for Transport {
     }
 }
 
-/// A controller that a worker turns. Dropped, it ends.
+/// A controller that runs on a worker. Dropping it ends the controller.
 #[derive(Debug)]
 struct Served {
-    /// Where it is, as it was asked for.
+    /// The address as the caller gave it.
     address: String,
     controller_id: u16,
     post: Arc<Post>,
@@ -70,7 +70,7 @@ struct Entry {
     controllers: Vec<Served>,
 }
 
-/// A subsystem, as others may know it.
+/// A description of a subsystem.
 #[derive(Clone, Debug)]
 pub(crate) struct SubsystemInfo {
     pub(crate) nqn: String,
@@ -78,10 +78,10 @@ pub(crate) struct SubsystemInfo {
     pub(crate) model: String,
     pub(crate) namespaces_max: u32,
     pub(crate) namespaces: Vec<Namespace>,
-    /// Where its controllers are: as they were asked for, and their sockets.
+    /// The addresses of the controllers as callers gave them.
     pub(crate) addresses: Vec<String>,
     pub(crate) paths: Vec<PathBuf>,
-    /// A driver is at one of them.
+    /// Whether a driver is connected to one of the controllers.
     pub(crate) has_client: bool,
 }
 
@@ -117,10 +117,10 @@ impl Nvmf {
         })
     }
 
-    /// Makes a subsystem of nothing.
+    /// Makes a subsystem without namespaces and controllers.
     ///
     /// # Errors
-    /// `Exists`.
+    /// `Exists` for a name that is taken.
     pub(crate) fn create(
         &mut self,
         nqn: &str,
@@ -139,10 +139,10 @@ impl Nvmf {
         Ok(())
     }
 
-    /// Ends its controllers, and lets its disks go: they.
+    /// Deletes a subsystem and ends its controllers. Returns the disks that were its namespaces.
     ///
     /// # Errors
-    /// `NotFound`; `Busy` if a driver is there and `force` is not said.
+    /// `NotFound`; `Busy` if a driver is connected and `force` is not set.
     pub(crate) fn delete(&mut self, nqn: &str, force: bool) -> Result<Vec<Arc<Disk>>> {
         if self.get(nqn)?.subsystem.has_client() && !force {
             return Err(busy(nqn));
@@ -153,11 +153,11 @@ impl Nvmf {
         Ok(subsystem.namespaces().into_iter().map(|it| it.disk).collect())
     }
 
-    /// Gives a disk a number: the one that is asked for, or the first that is free.
+    /// Makes a disk a namespace, under the number that is asked for or else the first free one.
     ///
     /// # Errors
-    /// `NotFound`, `Exists` for a number that is taken, `Invalid` for one that is none, `NoSpace`
-    /// if all are taken.
+    /// `NotFound`; `Exists` for a number that is taken; `Invalid` for one that is out of range;
+    /// `NoSpace` if all are taken.
     pub(crate) fn add(
         &mut self,
         nqn: &str,
@@ -185,10 +185,10 @@ impl Nvmf {
         Ok(nsid)
     }
 
-    /// Takes a namespace away: its disk.
+    /// Removes a namespace, and returns its disk.
     ///
     /// # Errors
-    /// `NotFound`; `Busy` if a driver is there and `force` is not said.
+    /// `NotFound`; `Busy` if a driver is connected and `force` is not set.
     pub(crate) fn remove(&mut self, nqn: &str, nsid: u32, force: bool) -> Result<Arc<Disk>> {
         let subsystem = &self.get(nqn)?.subsystem;
         let found = subsystem.namespaces().into_iter().find(|it| it.nsid == nsid);
@@ -202,12 +202,12 @@ impl Nvmf {
         Ok(namespace.disk)
     }
 
-    /// Puts a controller on a worker, for the drivers that come to the socket at `path`: one at a
-    /// time.
+    /// Starts a controller on a worker. It serves the drivers that connect to the socket at `path`,
+    /// one at a time.
     ///
     /// # Errors
     /// `NotFound` without the subsystem, `Invalid` without a transport, `Exists` for an address
-    /// that is in use; what binding the socket says.
+    /// that is in use; else the error of binding the socket.
     pub(crate) fn listen(&mut self, nqn: &str, address: &str, path: &Path) -> Result<()> {
         let transport = self.transport.ok_or_else(|| {
             Error::new(ErrorKind::Invalid, "there is no transport of the type VFIOUSER")
@@ -271,7 +271,7 @@ impl Nvmf {
     /// Ends the controller at an address.
     ///
     /// # Errors
-    /// `NotFound`; `Busy` if a driver is there and `force` is not said.
+    /// `NotFound`; `Busy` if a driver is connected and `force` is not set.
     pub(crate) fn unlisten(&mut self, nqn: &str, address: &str, force: bool) -> Result<()> {
         let controllers = &mut self.get(nqn)?.controllers;
         let at = controllers.iter().position(|it| it.address == address);
@@ -285,7 +285,7 @@ impl Nvmf {
         Ok(())
     }
 
-    /// All of them, by name.
+    /// Returns descriptions of all subsystems, sorted by name.
     pub(crate) fn infos(&self) -> Vec<SubsystemInfo> {
         let info = |entry: &Entry| {
             let it = &entry.subsystem;

@@ -1,7 +1,7 @@
-//! A subsystem: namespaces, which are disks of the target, and controllers that all have them.
+//! A subsystem: namespaces, which are disks of the target, and controllers that share them.
 //!
-//! Invariant: a disk that a controller has a channel to is a namespace's, or [`Subsystem::settle`]
-//! has not returned since it was one.
+//! Invariant: if a controller has a channel to a disk, the disk is a namespace, or the call of
+//! [`Subsystem::change`] that removed it has not returned.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -20,29 +20,28 @@ pub(crate) struct Namespace {
     pub(crate) uuid: [u8; 16],
 }
 
-/// What all controllers of a subsystem share.
+/// The state that all controllers of a subsystem share.
 #[derive(Debug)]
 pub(crate) struct Subsystem {
-    /// Its name.
     pub(crate) nqn: String,
     pub(crate) serial: String,
     pub(crate) model: String,
     pub(crate) namespaces_max: u32,
-    /// By number.
+    /// The namespaces, sorted by number.
     namespaces: Mutex<Vec<Namespace>>,
-    /// Goes up with each change of them.
+    /// A number that is incremented with each change of the namespaces.
     version: AtomicU64,
     posts: Mutex<Vec<Arc<Post>>>,
 }
 
-/// What a controller and its manager tell each other.
+/// The state that a controller shares with its manager.
 #[derive(Debug)]
 pub(crate) struct Post {
-    /// Where its socket is.
+    /// The path of the controller's socket.
     pub(crate) path: PathBuf,
     pub(crate) has_client: AtomicBool,
     wake: WakeEvent,
-    /// The version that it works with.
+    /// The version of the namespaces that the controller works with.
     settled: Mutex<u64>,
     news: Condvar,
 }
@@ -59,13 +58,13 @@ impl Post {
         Ok(Arc::new(Self { path, has_client, wake, settled, news: Condvar::new() }))
     }
 
-    /// The controller works with this version from now on.
+    /// Notes that the controller works with this version from now on.
     pub(crate) fn settle(&self, version: u64) {
         *locked(&self.settled) = version;
         self.news.notify_all();
     }
 
-    /// The controller looks at the version from now on.
+    /// Clears the event of a new version. The controller calls this before it looks at the version.
     pub(crate) fn hear(&self) {
         self.wake.clear();
     }
@@ -75,7 +74,7 @@ impl Post {
     }
 }
 
-/// Polls readable when there is another version.
+/// The descriptor polls readable when there is a new version.
 impl AsFd for Post {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
@@ -109,8 +108,8 @@ impl Subsystem {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Changes its namespaces, and waits until all controllers work with the others and have
-    /// nothing under way on what has gone.
+    /// Changes the namespaces, and waits until all controllers work with the new ones and have no
+    /// requests under way to removed ones.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Vec<Namespace>)) {
         let version = {
             let mut namespaces = locked(&self.namespaces);
@@ -129,17 +128,17 @@ impl Subsystem {
         }
     }
 
-    /// A controller comes.
+    /// Adds a controller.
     pub(crate) fn join(&self, post: &Arc<Post>) {
         locked(&self.posts).push(post.clone());
     }
 
-    /// A controller has gone.
+    /// Removes a controller.
     pub(crate) fn leave(&self, post: &Arc<Post>) {
         locked(&self.posts).retain(|other| !Arc::ptr_eq(other, post));
     }
 
-    /// Whether a driver is at one of its controllers.
+    /// Whether a driver is connected to one of the controllers.
     pub(crate) fn has_client(&self) -> bool {
         locked(&self.posts).iter().any(|post| post.has_client())
     }

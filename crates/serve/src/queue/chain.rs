@@ -1,11 +1,13 @@
-//! What a chain has. How its bytes are divided into descriptors says nothing.
+//! The contents of a chain of descriptors. The division of its bytes into descriptors has no
+//! meaning.
 
 use qpair_block::Segment;
 use qpair_virtio::ring::Segment as Named;
 
 use crate::memory::{GuestMemory, Place};
 
-/// Takes the first bytes of what the device reads. False: there are too few, or they are nowhere.
+/// Takes the first bytes of the part that the device reads. Returns false if there are too few, or
+/// if they are outside the guest's memory.
 #[inline]
 pub(crate) fn take(memory: &GuestMemory, named: &mut [Named], into: &mut [u8]) -> bool {
     let mut at = 0;
@@ -24,8 +26,8 @@ pub(crate) fn take(memory: &GuestMemory, named: &mut [Named], into: &mut [u8]) -
     false
 }
 
-/// Appends the segments of what the device writes, or of what it reads: how many bytes that is;
-/// `None`: some are nowhere.
+/// Appends the segments of the part that the device writes, or of the part that it reads. Returns
+/// the number of bytes; `None` if some are outside the guest's memory.
 #[inline]
 pub(crate) fn segments_of(
     memory: &GuestMemory,
@@ -43,7 +45,8 @@ pub(crate) fn segments_of(
     Some(len_bytes)
 }
 
-/// Stores bytes in what the device writes, as far as there is room: how many.
+/// Stores bytes in the part that the device writes, as far as there is room. Returns how many were
+/// stored.
 pub(crate) fn put(memory: &GuestMemory, named: &[Named], bytes: &[u8]) -> usize {
     let mut at = 0;
     for part in named.iter().filter(|part| part.is_written) {
@@ -61,23 +64,24 @@ pub(crate) fn put(memory: &GuestMemory, named: &[Named], bytes: &[u8]) -> usize 
     at
 }
 
-/// Parts of [`Head`], at most.
+/// The most parts of a [`Head`].
 const PARTS_MAX: usize = 4;
 
-/// The first bytes of what the device writes: where its answer goes.
+/// The first bytes of the part that the device writes: the place of its answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Head {
     parts: [Option<(Place, u32)>; PARTS_MAX],
 }
 
 impl Head {
-    /// Takes `len` bytes. `None`: there are fewer, they are nowhere, or in too many parts.
+    /// Takes `len` bytes from the chain. `None` if there are fewer, if they are outside the guest's
+    /// memory, or if they lie in too many parts.
     pub(crate) fn take(memory: &GuestMemory, named: &mut [Named], len: u32) -> Option<Self> {
         let mut head = Self::default();
         let (mut left, mut parts) = (len, head.parts.iter_mut());
         for part in named.iter_mut().filter(|part| part.is_written) {
             while part.len > 0 && left > 0 {
-                // What lies across the end of a region is taken from each.
+                // Bytes that cross into another region are two parts.
                 let room = memory.room_from(part.address)?;
                 let len = u64::from(part.len.min(left)).min(room) as u32;
                 let place = memory.find_guest(part.address, len.into())?;
@@ -90,7 +94,7 @@ impl Head {
         (left == 0).then_some(head)
     }
 
-    /// Stores bytes there, from the first on.
+    /// Stores bytes at the start of the place.
     pub(crate) fn store(&self, memory: &GuestMemory, mut bytes: &[u8]) {
         for (place, len) in self.parts.iter().flatten() {
             let (now, rest) = bytes.split_at(bytes.len().min(*len as usize));

@@ -1,15 +1,15 @@
-//! The region in which a queue notes what is under way, so that it survives the target.
+//! The region in which a queue notes the heads under way, so that they survive the target.
 //!
-//! Its layout is the vhost-user protocol's for split rings: a header, and 16 bytes for each head.
+//! The layout is the vhost-user protocol's for split rings: a header, and 16 bytes for each head.
 //!
 //! ```text
 //! 0 features u64   8 version u16   10 heads u16   12 last head of the list u16   14 used index u16
 //! 16 + 16 * head: 0 under way u8   6 next u16   8 counter u64
 //! ```
 //!
-//! Heads that are given back are put on a list before the used index is published, and are cleared
-//! afterwards: a back end that finds the two used indexes apart knows how many of the list were
-//! published and not cleared.
+//! A head that is given back is put on a list before the used index is published, and is cleared
+//! afterwards. A back end that finds the two used indexes apart knows how many heads of the list
+//! were published and not cleared.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -26,7 +26,7 @@ const NEXT_AT: usize = 6;
 const COUNTER_AT: usize = 8;
 const VERSION: u16 = 1;
 
-/// Bytes of the part of a queue of `size` heads.
+/// Returns the bytes of the part of a queue of `size` heads.
 pub(crate) fn bytes_of(size: u16) -> usize {
     (HEADER_BYTES + HEAD_BYTES * usize::from(size)).next_multiple_of(64)
 }
@@ -38,13 +38,13 @@ pub(crate) struct Inflight {
     start: usize,
     size: u16,
     counter: u64,
-    /// Given back since the used index was published last.
+    /// Heads that were given back since the used index was last published.
     given: Vec<u16>,
 }
 
 impl Inflight {
-    /// The part of queue `number` among parts for `size` heads each; `None`: it is not in the
-    /// region.
+    /// Returns the part of queue `number` among parts for `size` heads each; `None` if it does not
+    /// fit into the region.
     pub(crate) fn new(mapping: Arc<Mapping>, number: u16, size: u16) -> Option<Self> {
         let start = usize::from(number) * bytes_of(size);
         let fits = start + bytes_of(size) <= mapping.bytes().len();
@@ -56,8 +56,8 @@ impl Inflight {
         self.start + HEADER_BYTES + HEAD_BYTES * usize::from(head)
     }
 
-    /// Finds what was under way when the used index was `used`, in the order in which it was taken.
-    /// A part that is new is made ready.
+    /// Finds the heads that were under way when the used index was `used`, in the order in which
+    /// they were taken. Initializes a new part.
     pub(crate) fn recover(&mut self, used: u16) -> Vec<u16> {
         let bytes = self.mapping.bytes();
         let is_new = bytes.load_u16(self.start + VERSION_AT) != VERSION
@@ -69,7 +69,7 @@ impl Inflight {
             bytes.store_u16_release(self.start + VERSION_AT, VERSION);
             return Vec::new();
         }
-        // Published, and not cleared.
+        // Clear the heads that were published and not cleared.
         let mut head = bytes.load_u16(self.start + LAST_AT);
         for _ in 0..used.wrapping_sub(bytes.load_u16(self.start + USED_AT)).min(self.size) {
             if head >= self.size {
@@ -88,7 +88,7 @@ impl Inflight {
         found.into_iter().map(|(_, head)| head).collect()
     }
 
-    /// A head is under way from now on.
+    /// Notes that a head is under way.
     #[inline]
     pub(crate) fn take(&mut self, head: u16) {
         let bytes = self.mapping.bytes();
@@ -99,7 +99,7 @@ impl Inflight {
         fence(Ordering::Release);
     }
 
-    /// A head is about to be given back.
+    /// Notes that a head is about to be given back.
     #[inline]
     pub(crate) fn give(&mut self, head: u16) {
         let bytes = self.mapping.bytes();
@@ -109,7 +109,7 @@ impl Inflight {
         self.given.push(head);
     }
 
-    /// All that were given back are published by the used index `used`.
+    /// Notes that the used index `used` has published all heads that were given back.
     #[inline]
     pub(crate) fn published(&mut self, used: u16) {
         let bytes = self.mapping.bytes();
@@ -152,8 +152,8 @@ mod tests {
         assert_eq!(again(&mapping).recover(0xFFFF), [5, 7, 0, 2]);
     }
 
-    /// It ends at each step between giving three back and having noted that they are published:
-    /// they are either all under way, and are given back again, or none is.
+    /// Ends the target at each step between giving three heads back and noting that they are
+    /// published. Either all three are under way, and are given back again, or none is.
     #[test]
     fn an_end_within_a_batch_gives_each_back_once() {
         for published in [false, true] {

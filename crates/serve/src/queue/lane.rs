@@ -1,7 +1,8 @@
-//! The way of a queue's requests to a block device, and back.
+//! A lane carries the requests of a queue to a block device, and their ends back.
 //!
-//! Invariant: a head has a transfer from [`Lane::begin`] until its end is told; exactly then one
-//! request with its number as tag is in the channel or in `parked`, or the head is in `waiting`.
+//! Invariant: a head has a transfer from [`Lane::begin`] until its end is reported. Exactly during
+//! this time, one request with the head as its tag is in the channel or in `parked`, or the head is
+//! in `waiting`.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -15,25 +16,25 @@ use qpair_block::{
 
 use crate::disk::Disk;
 
-/// Segments of a request's data at most: those that guests are told of, and more at the ends of
-/// regions.
+/// The most segments of a request's data: more than guests are told of, since data that crosses
+/// regions is split.
 pub(crate) const SEGMENTS_MAX: usize = 256;
-/// Blocks that requests are copied through whose segments do not lie as the device wants them, and
-/// bytes of each.
+/// The number of bounce buffers, for requests whose segments do not meet the device's alignment,
+/// and the most bytes of each.
 const BOUNCES: u32 = 4;
 const BOUNCE_BYTES_MAX: u32 = 1 << 20;
 
-/// What is to be done.
+/// A request to a block device, of any length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) op: Op,
-    /// It is durable before it ends, if the device has a volatile cache.
+    /// Whether a write must be durable before it ends, also on a device with a volatile cache.
     pub(crate) durable: bool,
     pub(crate) offset_bytes: u64,
     pub(crate) len_bytes: u32,
 }
 
-/// How it ended.
+/// A job that has ended.
 pub(crate) struct End {
     pub(crate) head: u16,
     pub(crate) job: Job,
@@ -43,17 +44,17 @@ pub(crate) struct End {
 
 struct Transfer {
     job: Job,
-    /// Bytes of it that are done.
+    /// Bytes of the job that are done.
     done_bytes: u32,
-    /// It goes through a block: data that does not lie as the device wants it, or zeroes that the
-    /// device does not write by itself.
+    /// Whether the job goes through a bounce buffer: its data does not meet the device's alignment,
+    /// or the device does not write zeroes by itself.
     bounced: bool,
-    /// The data, if it is not under way.
+    /// The data, while no request has it.
     list: Option<Buffer>,
 }
 
 impl Transfer {
-    /// How much of what is left goes at once.
+    /// Returns how many of the remaining bytes one request may carry.
     fn part(&self, transfer_bytes_max: u32) -> u32 {
         let left = self.job.len_bytes - self.done_bytes;
         if matches!(self.job.op, Op::Read | Op::Write) {
@@ -64,8 +65,8 @@ impl Transfer {
     }
 }
 
-/// Whether all parts of a list lie as the device wants them. A part may begin inside a segment, off
-/// the alignment on which that begins.
+/// Whether all parts of a list meet the device's alignment. A part may begin inside an aligned
+/// segment, at an offset that is not aligned.
 #[inline]
 fn takes_parts(info: &DeviceInfo, list: &Buffer, len_bytes: u32) -> bool {
     let most = info.transfer_bytes_max;
@@ -84,23 +85,23 @@ pub(crate) struct Lane {
     /// Requests that the channel had no room for.
     parked: VecDeque<Request>,
     bounces: Arc<Arena>,
-    /// The device writes zeroes by itself: it says so, and has not refused to.
+    /// Whether the device writes zeroes by itself: it says so, and has not refused to.
     writes_zeroes: bool,
-    /// Heads that wait for a block to be copied through.
+    /// Heads that wait for a bounce buffer.
     waiting: VecDeque<u16>,
     completions: Vec<Completion>,
     /// Requests whose data the channel has copied, as of the last look.
     copied: u64,
-    /// A descriptor tells of completions.
+    /// Whether a descriptor signals completions.
     is_told: bool,
 }
 
 impl Lane {
-    /// Opens a channel on the calling thread, for a queue of `size` heads whose lists are of
+    /// Opens a channel on the calling thread, for a queue of `size` heads with segment lists of
     /// `arena`.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error, or that of allocating the bounce buffers.
     pub(crate) fn open(disk: &Arc<Disk>, arena: &Arc<Arena>, size: u16) -> Result<Self> {
         let info = disk.device.info();
         let bounce_bytes = info.transfer_bytes_max.min(BOUNCE_BYTES_MAX);
@@ -131,38 +132,39 @@ impl Lane {
         &self.disk
     }
 
-    /// Transfers that have not ended.
+    /// Returns the number of transfers that have not ended.
     #[inline]
     pub(crate) fn busy(&self) -> u32 {
         self.busy
     }
 
-    /// Descriptor that polls readable when the channel may have something; `None`: nothing of it is
-    /// ever waited for.
+    /// Returns the descriptor that polls readable when the channel may have completions; `None` if
+    /// the channel must be polled.
     pub(crate) fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
         let completion = self.channel.completion_fd()?;
         self.is_told = completion.is_some();
         Ok(completion)
     }
 
-    /// The descriptor is not waited for.
+    /// Notes that nothing waits for the completion descriptor.
     pub(crate) fn be_untold(&mut self) {
         self.is_told = false;
     }
 
-    /// Whether something is under way whose end no descriptor tells of.
+    /// Whether a transfer is under way whose end no descriptor signals.
     pub(crate) fn is_untold(&self) -> bool {
         self.busy > 0 && !self.is_told
     }
 
-    /// A completion descriptor may stay readable until a poll has found nothing.
+    /// Polls the channel if no transfer is under way: a completion descriptor may stay readable
+    /// until a poll finds nothing.
     pub(crate) fn rest(&mut self) {
         if self.busy == 0 {
             self.channel.poll(&mut self.completions);
         }
     }
 
-    /// Begins a job of a head that has none here. Its data is what `list` names.
+    /// Begins a job of a head that has none in this lane. `list` is the job's data.
     #[inline]
     pub(crate) fn begin(&mut self, head: u16, job: Job, list: Option<Buffer>) {
         let info = self.disk.device.info();
@@ -176,8 +178,8 @@ impl Lane {
         self.go_on(head);
     }
 
-    /// Submits the next part of a job: as much as the device takes at once, or as a block holds
-    /// that it is copied through.
+    /// Submits the next part of a job: as much as the device takes at once, or as a bounce buffer
+    /// holds.
     fn go_on(&mut self, head: u16) {
         let info = self.disk.device.info();
         let Some(transfer) = &mut self.transfers[usize::from(head)] else { return };
@@ -226,7 +228,7 @@ impl Lane {
         }
     }
 
-    /// Moves what is under way, and tells what has ended.
+    /// Submits parked requests, takes completions, and reports the jobs that have ended.
     #[inline]
     pub(crate) fn settle(&mut self, mut ended: impl FnMut(End)) {
         if self.busy == 0 {
@@ -250,7 +252,7 @@ impl Lane {
         self.completions = completions;
     }
 
-    /// Takes in the end of a request: of a job, or of a part of it.
+    /// Handles the completion of a request. Returns the end of its job if this was the last part.
     fn end(&mut self, completion: Completion) -> Option<End> {
         let Completion { tag, op, buffer, result } = completion;
         let head = tag as u16;
@@ -268,8 +270,8 @@ impl Lane {
         } else if buffer.is_some() {
             transfer.list = buffer;
         }
-        // What lies below the device may know no zeroes, a file system say: nothing was written
-        // then.
+        // A layer below the device, a file system for example, may not support zeroing. Then
+        // nothing was written.
         let is_refused = op == Op::WriteZeroes
             && result.is_err_and(|error| error.kind == ErrorKind::Unsupported);
         if is_refused {

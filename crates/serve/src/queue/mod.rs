@@ -1,8 +1,7 @@
-//! Queues of a guest's devices: a ring in the guest's memory, and what is done with what comes by
-//! it.
+//! Queues of a guest's devices: a ring in the guest's memory, and the operations on its chains.
 //!
-//! [`Served`] is the life of a queue on its worker, the same for each kind of device; [`Verbs`] what is done with a chain. A [`Lane`] is the way
-//! to a block device and back.
+//! [`Served`] runs a queue on its worker, in the same way for each kind of device. [`Verbs`] are
+//! the operations of one kind of device. A [`Lane`] carries requests to a block device and back.
 
 mod chain;
 mod inflight;
@@ -23,15 +22,15 @@ pub(crate) use ring::{Guest, GuestRing, RingOptions};
 
 use crate::unit::{Stopped, Unit};
 
-/// Heads taken in one turn, so that other queues have theirs.
+/// The most heads taken in one turn, so that other queues have their turns.
 const TURN_MAX: usize = 64;
 
-/// What is done with what comes by a ring.
+/// The operations of a kind of device on the chains of a ring.
 pub(crate) trait Verbs {
-    /// Begins what a head's chain asks for, or answers it.
+    /// Begins the request of a head's chain, or answers it.
     ///
     /// # Errors
-    /// The chain makes no sense, and the driver could not be told.
+    /// The chain is malformed, and has no place for an answer.
     fn begin(
         &mut self,
         head: u16,
@@ -39,32 +38,34 @@ pub(crate) trait Verbs {
         guest: Guest<'_>,
     ) -> std::result::Result<(), Broken>;
 
-    /// Gives back what is done.
+    /// Gives back the heads whose requests have ended.
     fn settle(&mut self, ring: &mut GuestRing, guest: Guest<'_>);
 
-    /// Whether it takes heads now.
+    /// Whether the device takes heads now.
     #[inline]
     fn wants(&self) -> bool {
         true
     }
 
-    /// The guest sees what was given back; and it was signalled.
+    /// Called after the guest can see the heads that were given back. The parameter says whether
+    /// the guest was signalled.
     #[inline]
     fn published(&mut self, _is_called: bool) {}
 
-    /// It is about to sleep: descriptors that poll readable without a reason come to rest. False:
-    /// there is something to do.
+    /// Called before the queue goes idle: makes descriptors unreadable that are readable without a
+    /// reason. Returns false if there is something to do.
     fn rest(&mut self) -> bool {
         true
     }
 
-    /// The ring is to stop: what would wait for other rings ends now.
+    /// Called when the ring is to stop: ends the requests that would wait for other rings.
     fn stopping(&mut self, _ring: &mut GuestRing, _guest: Guest<'_>) {}
 
     /// See [`Unit::completion_fd`].
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>>;
 
-    /// Whether something is under way whose end no descriptor tells of, though there is one.
+    /// Whether a request is under way whose end no descriptor signals, although the queue has a
+    /// completion descriptor.
     fn is_untold(&self) -> bool {
         false
     }
@@ -73,14 +74,14 @@ pub(crate) trait Verbs {
     fn count_kick(&self) {}
 }
 
-/// A queue: a ring, and what is done with what comes by it.
+/// A queue: a ring, and the operations on its chains.
 pub(crate) struct Served<V> {
     ring: GuestRing,
     verbs: V,
 }
 
 impl<V: Verbs> Served<V> {
-    /// Goes on with what was under way before.
+    /// Starts a queue with the requests that were under way in an earlier target.
     pub(crate) fn start(ring: GuestRing, verbs: V) -> Self {
         let mut queue = Self { ring, verbs };
         let memory = queue.ring.memory();
@@ -99,7 +100,8 @@ impl<V: Verbs> Served<V> {
         }
     }
 
-    /// Gives back what is done, and takes nothing. Whether there was something.
+    /// Gives back the heads whose requests have ended, and takes none. Returns whether any were
+    /// given back.
     #[inline]
     fn settle(&mut self, guest: Guest<'_>) -> bool {
         self.verbs.settle(&mut self.ring, guest);

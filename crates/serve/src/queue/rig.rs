@@ -1,4 +1,4 @@
-//! A driver made by hand, whose memory is the test's too.
+//! A driver for tests, whose memory the test can access.
 
 #[path = "../../tests/serve/narrow.rs"]
 mod narrow;
@@ -20,7 +20,7 @@ pub(crate) const SIZE: u16 = 16;
 pub(crate) const GUEST: u64 = 0x10_0000;
 const USER: u64 = 0x7000_0000;
 pub(crate) const MEMORY_BYTES: u64 = 1 << 20;
-/// What each ring has of the memory.
+/// The bytes of memory for each ring.
 const RING_BYTES: u64 = 0x1000;
 
 pub(crate) fn ram() -> Arc<dyn BlockDevice> {
@@ -28,7 +28,8 @@ pub(crate) fn ram() -> Arc<dyn BlockDevice> {
     Arc::new(RamDevice::new(options).unwrap())
 }
 
-/// A guest's memory, of two regions that follow each other: what lies across is two segments.
+/// A guest's memory of two adjacent regions: data that crosses from one to the other is two
+/// segments.
 pub(crate) struct Memory {
     memory: Arc<GuestMemory>,
     mapping: Arc<Mapping>,

@@ -1,4 +1,4 @@
-//! A ring in a guest's memory, as its device has it.
+//! The device's side of a ring in a guest's memory.
 //!
 //! Invariant: a head is busy from the moment it is taken from the ring until it is given back.
 
@@ -16,14 +16,14 @@ use crate::memory::{GuestMemory, Place};
 use crate::session::Call;
 use crate::unit::Stopped;
 
-/// What a ring starts with.
+/// The options of a ring.
 #[derive(Debug)]
 pub(crate) struct RingOptions {
-    /// Whose it is, and which, for events.
+    /// The name of the disk, for log events.
     pub(crate) disk: Arc<str>,
     pub(crate) number: u16,
     pub(crate) size: u16,
-    /// Descriptors, what is available, what was used: addresses of the front end's.
+    /// The front end's addresses of the descriptors, the available ring and the used ring.
     pub(crate) addresses: [u64; 3],
     /// Heads taken so far, modulo 2^16.
     pub(crate) taken: u16,
@@ -32,12 +32,12 @@ pub(crate) struct RingOptions {
     pub(crate) memory: Arc<GuestMemory>,
     pub(crate) kick: Option<OwnedFd>,
     pub(crate) call: Call,
-    /// Signalled when the ring makes no sense.
+    /// Signalled when the ring is malformed.
     pub(crate) error: Option<Arc<IrqEvent>>,
     pub(crate) inflight: Option<Inflight>,
 }
 
-/// A guest's memory, and where a ring is in it.
+/// A guest's memory, and the areas of a ring in it.
 #[derive(Clone, Copy)]
 pub(crate) struct Guest<'m> {
     pub(crate) memory: &'m GuestMemory,
@@ -56,10 +56,10 @@ pub(crate) struct GuestRing {
 }
 
 impl GuestRing {
-    /// Finds it.
+    /// Finds the ring in the guest's memory.
     ///
     /// # Errors
-    /// `Invalid` for one that does not lie in the guest's memory.
+    /// `Invalid` for a ring that is not in the guest's memory, or whose size is not valid.
     pub(crate) fn open(options: RingOptions) -> Result<Self> {
         let RingOptions { size, addresses, ref memory, .. } = options;
         let wrong = |what: &str| Error::new(ErrorKind::Invalid, what.to_owned());
@@ -68,7 +68,7 @@ impl GuestRing {
         let mut places = [None; 3];
         for (number, place) in places.iter_mut().enumerate() {
             let (address, unit) = (addresses[number], [16, 2, 4][number]);
-            // Without the event index its words may not be there.
+            // Without the event index, the words for it may lie outside the guest's memory.
             let event_bytes = if number == 0 || options.event_index { 0 } else { 2 };
             let len_bytes = (lens[number] - event_bytes) as u64;
             *place = memory.find_user(address, len_bytes).filter(|_| address.is_multiple_of(unit));
@@ -98,13 +98,14 @@ impl GuestRing {
         self.options.memory.clone()
     }
 
-    /// The ring in the guest's memory, which is `memory`.
+    /// Returns the ring in the guest's memory, which is `memory`.
     #[inline]
     pub(crate) fn guest<'m>(&self, memory: &'m GuestMemory) -> Guest<'m> {
         Guest { memory, areas: areas_of(memory, self.places) }
     }
 
-    /// What a target before had taken and not given back, in its order.
+    /// Returns the heads that an earlier target had taken and not given back, in the order in which
+    /// it took them.
     pub(crate) fn recover(&mut self, guest: Guest<'_>) -> Vec<u16> {
         let Some(inflight) = &mut self.options.inflight else { return Vec::new() };
         let used = self.ring.used();
@@ -119,12 +120,12 @@ impl GuestRing {
         self.options.kick.as_ref().map(AsFd::as_fd)
     }
 
-    /// Heads that are busy.
+    /// Returns the number of busy heads.
     pub(crate) fn busy(&self) -> u32 {
         self.busy
     }
 
-    /// The next head that is available.
+    /// Takes the next available head.
     #[inline]
     pub(crate) fn take(&mut self, guest: Guest<'_>) -> Option<u16> {
         if self.is_broken {
@@ -139,7 +140,7 @@ impl GuestRing {
         }
     }
 
-    /// A head is busy from now on. False: it is already, and the ring makes no sense.
+    /// Marks a head as busy. Returns false, and gives the ring up, if the head is busy already.
     #[inline]
     pub(crate) fn begin(&mut self, head: u16) -> bool {
         if std::mem::replace(&mut self.is_busy[usize::from(head)], true) {
@@ -153,14 +154,15 @@ impl GuestRing {
         true
     }
 
-    /// A head is busy no more, and is not given back: it is not known where its answer would go.
+    /// Marks a head as not busy without giving it back, since the place of its answer is not known.
+    /// Gives the ring up.
     pub(crate) fn drop_head(&mut self, head: u16) {
         self.is_busy[usize::from(head)] = false;
         self.busy -= 1;
         self.give_up();
     }
 
-    /// The ring makes no sense: nothing more is taken from it.
+    /// Marks the ring as malformed: nothing more is taken from it.
     #[cold]
     fn give_up(&mut self) {
         self.is_broken = true;
@@ -171,10 +173,10 @@ impl GuestRing {
         }
     }
 
-    /// What a head's chain names: what is read, then what is written.
+    /// Lists the parts of a head's chain: those that the device reads, then those that it writes.
     ///
     /// # Errors
-    /// The chain makes no sense.
+    /// The chain is malformed.
     #[inline]
     pub(crate) fn walk(
         &self,
@@ -188,7 +190,7 @@ impl GuestRing {
         walk(self.layout, guest.areas.descriptors, head, read, named)
     }
 
-    /// Gives a head back, of which `written` bytes were written.
+    /// Gives a head back, with the number of bytes that were written for it.
     #[inline]
     pub(crate) fn give(&mut self, head: u16, written: u32, guest: Guest<'_>) {
         self.is_busy[usize::from(head)] = false;
@@ -200,7 +202,8 @@ impl GuestRing {
         self.has_given = true;
     }
 
-    /// Lets the guest see what was given back; `None`: nothing was. Whether it was signalled.
+    /// Lets the guest see the heads that were given back. Returns whether the guest was signalled;
+    /// `None` if no heads were given back.
     #[inline]
     pub(crate) fn publish(&mut self, guest: Guest<'_>) -> Option<bool> {
         if !std::mem::take(&mut self.has_given) {
@@ -225,17 +228,17 @@ impl GuestRing {
         !self.is_broken && self.ring.has_more(guest.areas)
     }
 
-    /// Asks to be kicked. False: something is available already.
+    /// Asks the driver to kick. Returns false if something is available already.
     pub(crate) fn listen(&self, guest: Guest<'_>) -> bool {
         self.is_broken || !self.ring.listen(guest.areas)
     }
 
-    /// Asks not to be kicked any more.
+    /// Asks the driver not to kick any more.
     pub(crate) fn be_quiet(&self, guest: Guest<'_>) {
         self.ring.be_quiet(guest.areas);
     }
 
-    /// Ends it: nothing is busy.
+    /// Ends the ring. No head may be busy.
     pub(crate) fn stop(self) -> Stopped {
         let Self { ring, options, is_broken, .. } = self;
         Stopped { taken: ring.taken(), kick: options.kick, is_broken }

@@ -14,7 +14,8 @@ const CARVED: &str = "Carved Disk";
 /// Bytes of the GB of `size_gb`: as SPDK's MB are 2^20.
 const GB_BYTES: u64 = 1 << 30;
 
-/// A device that nothing but its slices has, or its default socket, which goes when it is carved.
+/// Returns a device if nothing claims it but its slices and its default socket, which is closed
+/// when the device is carved.
 fn carvable(manager: &Manager, bdevs: &Bdevs, name: &str) -> Result<Arc<dyn BlockDevice>> {
     let slices =
         bdevs.iter().filter(|(_, bdev)| bdev.product == CARVED && bdev.bases == [name]).count();

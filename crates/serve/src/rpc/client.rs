@@ -13,21 +13,21 @@ use super::params::Failure;
 
 /// Most bytes of one request.
 const REQUEST_BYTES_MAX: usize = 256 << 10;
-/// Answers that wait to be taken: with more, the client's next request waits.
+/// The most bytes of answers that wait to be taken. With more, the client's next request waits.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 pub(super) struct Client {
-    /// It does not block.
+    /// The connection, which is non-blocking.
     stream: UnixStream,
-    /// What has come, and was not answered yet.
+    /// Bytes that have come and were not answered yet.
     incoming: Vec<u8>,
     /// Answers that the client has not taken.
     outgoing: Vec<u8>,
-    /// When it last sent or took something.
+    /// When the client last sent or took something.
     pub(super) since: Instant,
-    /// It has sent a whole request before.
+    /// Whether the client has sent a whole request before.
     is_known: bool,
-    /// Once the answers are taken.
+    /// Whether the connection ends once the client has taken its answers.
     ends: bool,
 }
 
@@ -47,18 +47,19 @@ impl Client {
         !self.outgoing.is_empty()
     }
 
-    /// Bytes of a request that is not whole.
+    /// Returns the number of bytes of an incomplete request.
     pub(super) fn unfinished_bytes(&self) -> usize {
         self.incoming.len()
     }
 
-    /// Whether the client has to do something soon. If others wait to be let in, one that has never
-    /// asked has to ask.
+    /// Whether the client has to do something soon. If other clients wait to be accepted, one that
+    /// has sent no request yet has to send one.
     pub(super) fn is_busy(&self, others_wait: bool) -> bool {
         self.has_answers() || !self.incoming.is_empty() || (others_wait && !self.is_known)
     }
 
-    /// Takes what has come and gives what there is. False: it has gone, or is to go.
+    /// Receives and answers requests. Returns false if the client has gone or is to be
+    /// disconnected.
     pub(super) fn turn(&mut self, manager: &Manager) -> bool {
         if self.give().is_err() {
             return false;
@@ -82,7 +83,7 @@ impl Client {
         self.give().is_ok() && !(self.ends && self.outgoing.is_empty())
     }
 
-    /// Gives as many bytes of the answers as the client takes now.
+    /// Sends as many bytes of the answers as the client takes now.
     fn give(&mut self) -> io::Result<()> {
         let mut given = 0;
         while given < self.outgoing.len() {
@@ -105,7 +106,7 @@ impl Client {
         Ok(())
     }
 
-    /// Answers the requests that are whole.
+    /// Answers the complete requests.
     fn answer(&mut self, manager: &Manager) {
         let mut values = serde_json::Deserializer::from_slice(&self.incoming).into_iter::<Value>();
         let mut answers = Vec::new();
@@ -148,7 +149,7 @@ impl Client {
         }
     }
 
-    /// Ends a client that is late, and says so if it takes that now.
+    /// Disconnects a client that is late, and tells it so if it takes the message now.
     pub(super) fn tell_late(mut self) {
         let message = "the request is not finished, or its answer not taken: send the whole request at once, and read the answer";
         let late = error_of(&Value::Null, &Failure::new(Failure::PARSE, message));
@@ -170,7 +171,7 @@ fn error_of(id: &Value, failure: &Failure) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": error})
 }
 
-/// The answer to a value: none to a request without an id, a list to a list.
+/// Returns the answer to a value: none to a request without an id, a list to a list.
 fn answer(manager: &Manager, value: Value) -> Option<Value> {
     let Value::Array(batch) = value else { return answer_one(manager, value) };
     if batch.is_empty() {

@@ -1,10 +1,10 @@
-//! A configuration: calls that make things, and the difference between those of a file and those
-//! whose effect is there.
+//! A configuration: the calls of a file, and the difference between them and the calls whose effect
+//! exists.
 //!
 //! Invariants:
-//! - nothing has changed when [`Manager::apply`] fails: what it had made is undone, and what it had
-//!   undone is made again;
-//! - what a client has made is not taken away because a file does not have it.
+//! - nothing has changed when [`Manager::apply`] fails: calls that it had made are undone, and
+//!   calls that it had undone are made again;
+//! - things that a client has made are not removed because a file does not have them.
 
 use std::collections::BTreeSet;
 
@@ -19,36 +19,36 @@ use super::params::Failure;
 /// A call of a configuration file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigCall {
-    /// Where it stands.
+    /// The line of the file at which the call begins.
     pub line: usize,
-    /// The method.
+    /// The name of the method.
     pub method: String,
-    /// Its parameters, an object.
+    /// The parameters of the call, an object.
     pub params: Value,
 }
 
-/// What is wrong with a configuration.
+/// A fault in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFault {
-    /// Where, if it is in the file.
+    /// The line of the file, if the fault is in the file.
     pub line: Option<usize>,
-    /// What.
+    /// A description of the fault.
     pub what: String,
 }
 
-/// What applying a configuration did: calls that were made and undone.
+/// The numbers of calls that were made and undone when a configuration was applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConfigChange {
-    /// Made.
+    /// Calls that were made.
     pub made: usize,
-    /// Undone, to be made with other parameters or not at all.
+    /// Calls that were undone, to be made with other parameters or not at all.
     pub undone: usize,
 }
 
-/// The call that undoes another, if there is one.
+/// Returns the call that undoes another, if there is one.
 fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
     let (undo, keys): (String, &[&str]) = match method {
-        // What a file does not have any more stays on its device.
+        // The contents of a disk that the file no longer has stay on their device.
         "bdev_scsi_create" => {
             let params = serde_json::json!({"name": params.get("name")?, "keep": true});
             return Some(("bdev_scsi_delete".into(), params));
@@ -88,13 +88,13 @@ fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
     Some((undo, Value::Object(named)))
 }
 
-/// Whether the names in a call's parameters are of what is there already: it makes nothing that has
-/// a name.
+/// Whether a call makes nothing that has a name: the names in its parameters are of existing
+/// things.
 fn is_about(method: &str) -> bool {
     matches!(method, "bdev_set_qos_limit" | "vhost_scsi_controller_add_target")
 }
 
-/// The names of what a call made.
+/// Returns a function that tells whether a name is of something that a call made.
 fn made_by(call: &Call) -> impl Fn(&str) -> bool {
     let is_about = is_about(call.method);
     let of = |key: &str, letter: &str| {
@@ -123,7 +123,7 @@ fn made_by(call: &Call) -> impl Fn(&str) -> bool {
     }
 }
 
-/// Whether a call names what another has made.
+/// Whether a call names something that another call has made.
 fn uses(call: &Call, makes: &impl Fn(&str) -> bool) -> bool {
     fn names(params: &Value, is_about: bool, makes: &impl Fn(&str) -> bool) -> bool {
         let is_used = |key: &str| is_about || (key != "name" && key != "ctrlr");
@@ -141,13 +141,13 @@ fn uses(call: &Call, makes: &impl Fn(&str) -> bool) -> bool {
 }
 
 impl Manager {
-    /// Makes the target have what these calls make: what is new is made, what they do not have any
-    /// more is undone, what has changed is undone and made anew; all else is left as it is, and so
-    /// is what clients have made.
+    /// Applies the calls of a configuration: makes the new calls, undoes those that are no longer
+    /// in it, and undoes and makes again those that have changed. All else stays as it is,
+    /// including the things that clients have made.
     ///
     /// # Errors
-    /// All that is wrong with them; nothing has changed then. A disk that is to go while a guest
-    /// has it is one thing that is.
+    /// All faults of the calls; nothing has changed then. One of the faults is a disk that is to be
+    /// removed while a guest has it.
     pub fn apply(&self, wanted: &[ConfigCall]) -> Result<ConfigChange, Vec<ConfigFault>> {
         let _alone = self.alone();
         let mut faults = Vec::new();
@@ -220,7 +220,7 @@ impl Manager {
         Err(faults)
     }
 
-    /// The calls to undo and those to make.
+    /// Returns the calls to undo and the calls to make.
     #[allow(clippy::type_complexity, reason = "two lists")]
     fn difference<'w>(
         &self,

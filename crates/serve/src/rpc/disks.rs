@@ -1,8 +1,8 @@
 //! Disks of the command line: ordinary devices, each with a socket of its own by default.
 //!
-//! Invariant: the default socket goes when a call takes the device, unless a front end is connected
-//! to it, and is there again if the call fails. Neither the device nor its socket is a call, so a
-//! saved configuration goes with the same command line.
+//! Invariant: the default socket is closed when a call takes the device, unless a front end is
+//! connected to it, and is opened again if the call fails. Neither the device nor its socket is a
+//! call, so a saved configuration needs the same command line.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::manager::Manager;
 use super::params::Result;
 use crate::target::BlkOptions;
 
-/// What kind of device it is.
+/// The kind of the command line's disks, as calls report it.
 const DISK: &str = "Disk";
 
-/// The parameters by which a call takes devices, if it does.
+/// Returns the parameters by which a call takes devices, if it takes any.
 fn takes(method: &str) -> &'static [&'static str] {
     match method {
         "bdev_scsi_create" => &["device"],
@@ -32,7 +32,7 @@ fn takes(method: &str) -> &'static [&'static str] {
     }
 }
 
-/// All texts of a value.
+/// Collects the names of devices in a parameter's value.
 fn texts<'v>(value: &'v Value, into: &mut Vec<&'v str>) {
     match value {
         Value::String(text) => into.push(text),
@@ -47,7 +47,7 @@ impl Manager {
     /// it.
     ///
     /// # Errors
-    /// `Exists` for a name that is taken; what binding the socket says.
+    /// `Exists` for a name that is taken; else the error of binding the socket.
     pub fn add_disk(
         &self,
         name: &str,
@@ -73,13 +73,14 @@ impl Manager {
         Ok(())
     }
 
-    /// Whether a device is at its default socket, with no front end, so that a call can have it.
+    /// Whether a device is served at its default socket without a front end, so that a call can
+    /// take it.
     pub(super) fn is_at_default(&self, name: &str) -> bool {
         let is_idle = || self.target.exports().iter().any(|it| it.name == name && !it.has_client);
         self.default_sockets().contains_key(name) && is_idle()
     }
 
-    /// Carries out a call with the default sockets of the devices that it takes closed.
+    /// Runs a call while the default sockets of the devices that it takes are closed.
     pub(super) fn with_devices_of(
         &self,
         method: &str,

@@ -1,4 +1,4 @@
-//! Devices that fail when told to.
+//! The methods of devices that inject errors.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Limits of a device.
+//! The methods that limit the rates of a device.
 
 use qpair_block::Limits;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ pub(super) fn in_json(limits: Limits) -> Value {
     })
 }
 
-/// The parameters that take all limits of a device away.
+/// Returns the parameters of a call that removes all limits of a device.
 pub(super) fn no_limits(name: &Value) -> Value {
     let mut params = in_json(Limits::default());
     params["name"] = name.clone();

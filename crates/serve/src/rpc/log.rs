@@ -1,30 +1,30 @@
-//! How much is logged.
+//! The log level, and the methods that show and set it.
 
 use serde_json::{Value, json};
 
 use super::manager::Manager;
 use super::params::{Failure, Params, Result};
 
-/// How much is logged, by SPDK's words.
+/// A log level, with SPDK's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// What went wrong.
+    /// Failures.
     Error,
-    /// What the operator should look at.
+    /// Conditions that the operator should look at.
     Warning,
-    /// What happened.
+    /// Events of normal operation.
     Notice,
-    /// As much: what is logged has one level for both.
+    /// The same events as for `Notice`: our log has one level for both.
     Info,
-    /// What was asked for and said, too.
+    /// Requests and answers as well.
     Debug,
 }
 
 impl Level {
-    /// All of them.
+    /// All levels, from the one that logs least.
     pub const ALL: [Self; 5] = [Self::Error, Self::Warning, Self::Notice, Self::Info, Self::Debug];
 
-    /// The word.
+    /// Returns SPDK's name of the level.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,19 +36,19 @@ impl Level {
         }
     }
 
-    /// The level of that name, in letters of any size.
+    /// Returns the level of a name, in upper or lower case.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.name().eq_ignore_ascii_case(name))
     }
 }
 
-/// Whatever logs, as calls see it.
+/// The program's log, as calls see it.
 pub trait Log: Send + Sync {
-    /// How much of crates that have no level of their own.
+    /// Returns the level of crates that have no level of their own.
     fn level(&self) -> Level;
 
-    /// Logs more of these from now on, or less.
+    /// Sets the level of crates that have no level of their own.
     fn set_level(&self, level: Level);
 }
 

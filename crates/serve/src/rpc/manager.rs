@@ -1,7 +1,7 @@
-//! What calls work on: devices, what is served, and the calls that made them.
+//! The state that calls work on: devices, the target, and the calls that made them.
 //!
-//! Invariant: `calls` are those whose effect is still there, in an order in which they can be made
-//! again.
+//! Invariant: `calls` has the calls whose effect still exists, in an order in which they can be
+//! made again.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::bdevs::{Attach, Bdevs, OpenFile};
 use crate::nvmf::Nvmf;
 use crate::target::{BlkOptions, Target};
 
-/// A call that can be made again, and what its effect is called.
+/// A call that can be made again, with a name for its effect.
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) subsystem: &'static str,
@@ -28,7 +28,7 @@ pub(super) struct Call {
     pub(super) params: Value,
     /// The parameters as they were given.
     pub(super) given: Value,
-    /// A configuration file has it.
+    /// Whether a configuration file has the call.
     pub(super) of_file: bool,
 }
 
@@ -37,14 +37,14 @@ pub struct Manager {
     pub(super) target: Arc<Target>,
     pub(super) bdevs: Mutex<Bdevs>,
     pub(super) calls: Mutex<Vec<Call>>,
-    /// Calls are made one after the other.
+    /// Held while a call runs: calls are made one after the other.
     alone: Mutex<()>,
     /// Disks of the command line that are at their default sockets.
     default_sockets: Mutex<BTreeMap<String, BlkOptions>>,
     pub(super) open: OpenFile,
     pub(super) attach: OnceLock<Attach>,
     pub(super) log: OnceLock<Arc<dyn Log>>,
-    /// Where the sockets of what is served are.
+    /// The folder of the sockets at which disks and controllers are served.
     pub(super) folder: PathBuf,
     pub(super) version: String,
     started: Instant,
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Manager {
 }
 
 impl Manager {
-    /// With no devices yet. `version` is what it says that it is.
+    /// Makes a manager without devices. `version` is the version that it reports to clients.
     #[must_use]
     pub fn new(target: Arc<Target>, open: OpenFile, folder: PathBuf, version: &str) -> Arc<Self> {
         Arc::new(Self {
@@ -75,12 +75,12 @@ impl Manager {
         })
     }
 
-    /// Has it attach controllers and hosts. Once: a second value is not asked.
+    /// Sets the functions that attach controllers and hosts. Only the first call has an effect.
     pub fn attach_with(&self, attach: Attach) {
         let _ = self.attach.set(attach);
     }
 
-    /// Has it say how much is logged, and change that. Once, as above.
+    /// Sets the log whose level calls show and set. Only the first call has an effect.
     pub fn log_with(&self, log: Arc<dyn Log>) {
         let _ = self.log.set(log);
     }
@@ -97,12 +97,12 @@ impl Manager {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nanoseconds since the start: a tick is one.
+    /// Returns the ticks since the start. A tick is a nanosecond.
     pub(super) fn ticks(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The names of all methods.
+    /// Returns the names of all methods.
     #[must_use]
     pub fn methods() -> Vec<&'static str> {
         METHODS.iter().map(|method| method.name).collect()
@@ -112,7 +112,7 @@ impl Manager {
         self.alone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Manager::alone`], if no call is under way.
+    /// Locks like [`Manager::alone`], if no call is under way.
     pub(super) fn try_alone(&self) -> Result<MutexGuard<'_, ()>, ()> {
         match self.alone.try_lock() {
             Ok(guard) => Ok(guard),
@@ -135,7 +135,7 @@ impl Manager {
         result
     }
 
-    /// Makes a call, alone.
+    /// Makes a call, while no other call runs.
     pub(super) fn make(&self, method: &str, params: Value, of_file: bool) -> Result<Value> {
         let found = METHODS.iter().find(|known| known.name == method);
         let Method { run, .. } =
@@ -144,7 +144,7 @@ impl Manager {
         schema::check(method, &mut checked)?;
         let given = Params::new(Some(checked.clone()))?;
         let result = self.with_devices_of(method, &checked, || run(self, given))?;
-        // What has made something is the last of the calls now.
+        // A call that has made something is now the last of `calls`.
         if let Some(call) = self.calls().last_mut().filter(|call| call.given.is_null()) {
             (call.given, call.of_file) = (params, of_file);
         }
@@ -154,7 +154,7 @@ impl Manager {
     /// Makes the calls of a configuration, as `save_config` of SPDK's client writes it.
     ///
     /// # Errors
-    /// What the first call that fails says, with its method.
+    /// The message of the first call that fails, after the call's method.
     pub fn load(&self, config: &Value) -> std::result::Result<(), String> {
         let subsystems = config.get("subsystems").and_then(Value::as_array);
         let subsystems = subsystems.ok_or("a configuration has a list \"subsystems\"")?;
@@ -170,7 +170,7 @@ impl Manager {
         Ok(())
     }
 
-    /// The calls by which all that is there now is made again.
+    /// Returns the calls that make all that exists now again.
     #[must_use]
     pub fn save(&self) -> Value {
         let config = |subsystem: &str| {

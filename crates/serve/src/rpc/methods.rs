@@ -106,7 +106,7 @@ methods! {
     vhost_scsi_controller_remove_target,
 }
 
-/// What the calls of a configuration are sorted by, in the order in which they can be made again.
+/// The subsystems of a saved configuration, in an order in which their calls can be made again.
 pub(super) const SUBSYSTEMS: [&str; 4] = ["bdev", "vhost_blk", "vhost_scsi", "nvmf"];
 
 const MALLOC: &str = "Malloc disk";
@@ -121,7 +121,7 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// The parameters that were given, to make a call again.
+/// Returns an object of the parameters that were given, to make a call again.
 pub(super) fn kept(pairs: &[(&str, Value)]) -> Value {
     let given = pairs.iter().filter(|(_, value)| !value.is_null());
     Value::Object(

@@ -10,7 +10,7 @@ use crate::bdevs::AttachedController;
 
 const NVME: &str = "NVMe disk";
 
-/// Which way to a controller, in SPDK's words and in ours.
+/// Translates SPDK's transport type and address of a controller into an address of our drivers.
 fn address(trtype: &str, traddr: &str) -> Result<String> {
     match trtype.to_ascii_lowercase().as_str() {
         "pcie" => Ok(traddr.to_owned()),

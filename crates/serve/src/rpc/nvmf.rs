@@ -13,7 +13,7 @@ const VFIOUSER: &str = "VFIOUSER";
 const NAMESPACES: u64 = 32;
 const NAMESPACES_MAX: u64 = 1024;
 
-/// What a call has made is called so.
+/// Returns the name of a namespace in the list of calls.
 fn namespace_of(nqn: &str, nsid: u32) -> String {
     format!("namespace {nsid} of {nqn}")
 }
@@ -22,7 +22,7 @@ fn controller_of(nqn: &str, traddr: &str) -> String {
     format!("controller of {nqn} at {traddr}")
 }
 
-/// SPDK's answer to a subsystem that is not there, and to what makes no sense.
+/// Makes SPDK's answer of an error: a missing subsystem or an invalid value is a wrong parameter.
 fn failed(error: qpair_block::Error) -> Failure {
     use qpair_block::ErrorKind::{Invalid, NotFound};
     match error.kind() {
@@ -31,7 +31,7 @@ fn failed(error: qpair_block::Error) -> Failure {
     }
 }
 
-/// Refuses all but what there is.
+/// Refuses all transport types but VFIOUSER.
 fn check_trtype(trtype: &str) -> Result<()> {
     match trtype.eq_ignore_ascii_case(VFIOUSER) {
         true => Ok(()),
@@ -39,7 +39,7 @@ fn check_trtype(trtype: &str) -> Result<()> {
     }
 }
 
-/// What is asked for, or what is usual, if it is within bounds.
+/// Returns the number that was asked for, or else the usual one, if it is within the bounds.
 fn within(name: &str, asked: Option<u64>, usual: u64, bounds: [u64; 2]) -> Result<u64> {
     let ([least, most], amount) = (bounds, asked.unwrap_or(usual));
     match (least..=most).contains(&amount) {
@@ -198,12 +198,12 @@ pub(super) fn nvmf_subsystem_remove_ns(manager: &Manager, mut params: Params) ->
     Ok(json!(true))
 }
 
-/// Where a controller is to be, or is.
+/// Takes a controller's address from the parameter `listen_address`.
 fn address(params: &mut Params) -> Result<String> {
     let mut address = params.fields("listen_address")?;
     let trtype = address.name("trtype")?;
     let traddr = address.name("traddr")?;
-    // Words of networks: there is none in between.
+    // Parameters of network transports: accepted and ignored.
     address.text("adrfam")?;
     address.text("trsvcid")?;
     address.finish()?;

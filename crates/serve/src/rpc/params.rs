@@ -3,7 +3,7 @@
 use qpair_block::{Error, ErrorKind};
 use serde_json::{Map, Value};
 
-/// Why a call failed, as its answer says.
+/// The failure of a call, as its answer reports it.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) code: i64,
@@ -25,7 +25,7 @@ impl Failure {
     }
 }
 
-/// SPDK answers with the negative errno, and so does this.
+/// The code is the negative errno, as in SPDK.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match error.kind() {
@@ -95,7 +95,7 @@ impl Params {
         })
     }
 
-    /// Parameters of their own under one name.
+    /// Takes the parameters that are grouped under one name.
     pub(super) fn fields(&mut self, name: &str) -> Result<Self> {
         let found = self.take(name, "object", |value| value.as_object().cloned())?;
         Self::new(Some(Value::Object(Self::needed(name, found)?)))
@@ -115,7 +115,7 @@ impl Params {
         Self::needed(name, number)
     }
 
-    /// There is nothing left.
+    /// Checks that no parameter is left.
     pub(super) fn finish(self) -> Result<()> {
         match self.0.keys().next() {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! What each method takes, and the pages that say so.
+//! The parameters of each method, and the pages that document them.
 //!
 //! Invariant: a call is checked against this table before its method runs, so a parameter that is
 //! not in it reaches no method.
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::params::{Failure, Result};
 
-/// What a parameter is.
+/// The kind of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -20,7 +20,8 @@ pub(super) enum Kind {
     Texts,
     /// Parameters of their own.
     Fields(&'static [Param]),
-    /// Clients send it for what is not here: it may be named as long as it asks for nothing.
+    /// A parameter for a feature that does not exist here. It is accepted as long as it asks for
+    /// nothing.
     Nothing,
 }
 
@@ -100,7 +101,7 @@ const LISTEN_ADDRESS: Param = need(
 const TRUE: &str = "true";
 const ITS_NAME: &str = "its name";
 
-/// All of them, by name.
+/// All methods, sorted by name.
 pub(super) const SCHEMAS: &[Schema] = &[
     of(
         "bdev_aio_create",
@@ -655,7 +656,7 @@ impl Kind {
     }
 }
 
-/// Refuses a parameter that the method does not have, and takes out what asks for nothing.
+/// Refuses a parameter that the method does not have, and removes parameters that ask for nothing.
 pub(super) fn check(method: &str, params: &mut Value) -> Result<()> {
     let schema = SCHEMAS.iter().find(|schema| schema.method == method);
     match (schema, params.as_object_mut()) {
@@ -682,7 +683,7 @@ fn check_all(known: &[Param], given: &mut Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// JSON Schema of the parameters of each method, by name.
+/// Returns a JSON Schema of the parameters of each method, by name.
 pub(super) fn in_json() -> Value {
     let one = |schema: &Schema| {
         let params = object(schema.params);
@@ -692,7 +693,7 @@ pub(super) fn in_json() -> Value {
     Value::Object(SCHEMAS.iter().map(one).collect())
 }
 
-/// An object of parameters.
+/// Returns the JSON Schema of an object of parameters.
 fn object(params: &[Param]) -> Value {
     let properties = params.iter().map(|param| {
         let mut value = param.kind.in_json();
@@ -710,7 +711,7 @@ fn object(params: &[Param]) -> Value {
     })
 }
 
-/// The reference page, in Markdown.
+/// Returns the reference page of all methods, in Markdown.
 #[must_use]
 pub fn reference() -> String {
     let mut page = "# Methods of the target\n\n\
@@ -812,7 +813,8 @@ mod tests {
         }
     }
 
-    /// What is needed, and at a path this value, or nothing.
+    /// Returns all needed parameters, with the value `odd` at a path, or without the parameter
+    /// there.
     fn given(params: &[Param], path: &[&str], odd: Option<Value>) -> Map<String, Value> {
         let mut all = Map::new();
         for param in params {

@@ -1,7 +1,7 @@
 //! SCSI hosts that this process drives itself, and disks of other vhost-user back ends.
 //!
-//! Invariant: a unit that has gone and that nothing claims is no device any more. One that is
-//! claimed stays, and fails its requests, until nothing claims it or it is back.
+//! Invariant: a unit that has gone is a device only while something claims it. Then its requests
+//! fail, until the claim ends or the unit is back.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,17 +26,17 @@ const EVENT: &str = "scsi_unit";
 #[derive(Debug)]
 struct Unit {
     bdev: String,
-    /// It is not there any more, and something claims it.
+    /// Whether the unit has gone while something claims its device.
     is_gone: bool,
 }
 
-/// A SCSI host that is attached, and the devices that are its units.
+/// An attached SCSI host, and the devices that are its units.
 pub(crate) struct AttachedScsi {
     traddr: String,
     product: &'static str,
     host: Arc<dyn ScsiHost>,
     units: BTreeMap<ScsiPlace, Unit>,
-    /// Why units are no devices.
+    /// The reasons why units could not become devices.
     refused: BTreeMap<ScsiPlace, String>,
 }
 
@@ -46,7 +46,8 @@ impl fmt::Debug for AttachedScsi {
     }
 }
 
-/// What a unit is called: `S0t3`, or `S0t3l1` for a unit that is not the target's first.
+/// Returns the name of a unit's device: `S0t3`, or `S0t3l1` for a unit that is not the target's
+/// first.
 fn unit_name(controller: &str, place: ScsiPlace) -> String {
     match place {
         ScsiPlace { target, lun: 0 } => format!("{controller}t{target}"),
@@ -60,7 +61,7 @@ impl AttachedScsi {
         Self { traddr: traddr.to_owned(), product, host, units, refused }
     }
 
-    /// Makes devices of the units that are there, and says of the others that they have gone.
+    /// Makes devices of new units, and marks the units that have gone.
     fn scan(&mut self, name: &str, bdevs: &mut Bdevs) -> qpair_block::Result<()> {
         let found = self.host.units()?;
         self.refused.clear();
@@ -99,7 +100,7 @@ impl AttachedScsi {
         Ok(())
     }
 
-    /// Takes away the devices of units that have gone, but for those that something claims.
+    /// Deletes the devices of units that have gone, except those that something claims.
     fn drop_gone(&mut self, bdevs: &mut Bdevs, manager: &Manager) {
         let product = self.product;
         self.units.retain(|_, unit| {
@@ -118,8 +119,8 @@ impl AttachedScsi {
 }
 
 impl Manager {
-    /// Looks after SCSI hosts: units that came become devices, and those of units that went go. To
-    /// be called now and then.
+    /// Looks for changes behind SCSI hosts: makes devices of units that have come, and deletes
+    /// those of units that have gone. To be called at intervals.
     pub fn look_after(&self) {
         // A call is under way: the next look has the same news.
         let Ok(_alone) = self.try_alone() else { return };
@@ -146,7 +147,7 @@ impl Manager {
         self.attach.get().ok_or_else(|| Failure::new(-95, "no drivers here"))
     }
 
-    /// Attaches a host; the names of its devices.
+    /// Attaches a host, and returns the names of its devices.
     fn attach_scsi(
         &self,
         name: &str,
@@ -188,7 +189,7 @@ impl Manager {
     }
 }
 
-/// Takes away all devices of a host, of which none is claimed.
+/// Deletes all devices of a host. None of them may be claimed.
 fn detach(bdevs: &mut Bdevs, scsi: &AttachedScsi, manager: &Manager) {
     for bdev in scsi.names() {
         // The callers know that it is there and that nothing claims it.

@@ -1,4 +1,4 @@
-//! The socket: clients, which one thread serves in turn.
+//! The server's socket and its clients. One thread serves the clients in turn.
 //!
 //! Invariants:
 //! - a client that sends whole requests and takes its answers is never closed from here, however
@@ -25,16 +25,16 @@ use super::client::Client;
 use super::manager::Manager;
 use crate::service::{Service, Stop};
 
-/// How much clients may have of the server.
+/// The limits on what clients may use of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct RpcLimits {
-    /// Clients at a time. More wait to be let in.
+    /// The most clients at a time. Others wait to be accepted.
     pub clients_max: usize,
-    /// How long a client may take to finish a request, or to take an answer.
+    /// The longest time that a client may take to finish a request, or to take an answer.
     pub patience: Duration,
-    /// The same while others wait to be let in.
+    /// The longest time for the same while other clients wait to be accepted.
     pub patience_full: Duration,
-    /// Bytes of the unfinished requests of all clients.
+    /// The most bytes of the unfinished requests of all clients.
     pub unfinished_bytes_max: usize,
 }
 
@@ -49,16 +49,17 @@ impl Default for RpcLimits {
     }
 }
 
-/// Clients so far, by what became of them.
+/// Counters of the clients so far.
 #[derive(Debug, Default)]
 pub struct RpcCounters {
-    /// Let in.
+    /// Clients that were accepted.
     pub accepted: AtomicU64,
-    /// Closed by the server, since a request was not finished or an answer not taken.
+    /// Clients that the server disconnected because a request was not finished, or an answer not
+    /// taken, in time.
     pub timed_out: AtomicU64,
 }
 
-/// A socket that answers JSON-RPC 2.0. Dropped, it closes, and the path goes.
+/// A server for JSON-RPC 2.0 at a socket. Dropping it closes the socket and removes its path.
 pub struct RpcServer {
     path: PathBuf,
     counters: Arc<RpcCounters>,
@@ -66,18 +67,18 @@ pub struct RpcServer {
 }
 
 impl RpcServer {
-    /// Listens at `path`, for the owner of the process alone.
+    /// Starts to listen at `path`. Only the owner of the process may connect.
     ///
     /// # Errors
-    /// What binding the socket says.
+    /// The error of binding the socket or of starting the thread.
     pub fn start(path: &Path, manager: Arc<Manager>) -> Result<Self> {
         Self::start_with(path, manager, RpcLimits::default())
     }
 
-    /// As [`RpcServer::start`], with other limits.
+    /// Starts a server like [`RpcServer::start`], with other limits.
     ///
     /// # Errors
-    /// As [`RpcServer::start`].
+    /// The errors of [`RpcServer::start`].
     pub fn start_with(path: &Path, manager: Arc<Manager>, limits: RpcLimits) -> Result<Self> {
         let listener = Listener::bind(path)?;
         let path = listener.path().to_owned();
@@ -97,13 +98,13 @@ impl RpcServer {
         Ok(Self { path, counters, _service: service })
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What became of its clients.
+    /// Returns the counters of the server's clients.
     #[must_use]
     pub fn counters(&self) -> &RpcCounters {
         &self.counters
@@ -115,7 +116,7 @@ struct Serving {
     manager: Arc<Manager>,
     limits: RpcLimits,
     counters: Arc<RpcCounters>,
-    /// In the order in which they came.
+    /// The clients by number, in the order in which they came.
     clients: BTreeMap<u64, Client>,
 }
 
@@ -140,8 +141,8 @@ impl Serving {
         }
     }
 
-    /// Sleeps until a client or the stop has something, a client is late, or one more comes; who
-    /// has something, and whether one comes.
+    /// Sleeps until a client or the stop signal has something, a client is late, or a new client
+    /// comes. Returns the clients that have something, and whether a new one comes.
     fn wait(&self, stop: &Stop) -> (Vec<u64>, bool) {
         let numbers: Vec<u64> = self.clients.keys().copied().collect();
         let is_full = self.clients.len() >= self.limits.clients_max;
@@ -173,14 +174,14 @@ impl Serving {
         (ready.map(|(number, _)| number).collect(), comes)
     }
 
-    /// Whether a client waits to be let in.
+    /// Whether a client waits to be accepted.
     fn one_waits(&self) -> bool {
         let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         rustix::event::poll(&mut fds, Some(&at_once)).is_ok_and(|count| count > 0)
     }
 
-    /// How long an unfinished request may stay so.
+    /// Returns how long a request may stay unfinished.
     fn patience(&self, is_full: bool) -> Duration {
         if is_full { self.limits.patience_full } else { self.limits.patience }
     }

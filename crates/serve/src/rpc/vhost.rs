@@ -1,4 +1,4 @@
-//! What guests are given: disks, and SCSI hosts with targets.
+//! The methods that serve disks and SCSI hosts to guests by vhost-user.
 
 use serde_json::{Value, json};
 
@@ -10,12 +10,12 @@ use crate::target::{Backend, BlkOptions, ExportInfo};
 const BLK: &str = "vhost_blk";
 const SCSI: &str = "vhost_scsi";
 
-/// SPDK's answer to whatever goes wrong in a method of vhost.
+/// Makes SPDK's answer of an error in a vhost method: all errors are wrong parameters.
 fn as_params(error: qpair_block::Error) -> Failure {
     Failure { code: Failure::PARAMS, ..Failure::from(error) }
 }
 
-/// What a call that makes a target is called.
+/// Returns the name of a SCSI target in the list of calls.
 fn target_name(controller: &str, number: u8) -> String {
     format!("{controller}, target {number}")
 }

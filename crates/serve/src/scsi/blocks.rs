@@ -1,5 +1,5 @@
-//! From commands that read and write blocks to jobs for a device, and from how these end to sense
-//! data.
+//! Translates commands that read and write blocks into jobs for a device, and the errors of jobs
+//! into sense data.
 
 use qpair_block::{ErrorKind, IoError, Op};
 use qpair_scsi_wire::command::Range;
@@ -9,32 +9,32 @@ use qpair_scsi_wire::{Command, unmap};
 use super::unit::Unit;
 use crate::queue::Job;
 
-/// Bytes of one READ or WRITE, at most.
+/// The most bytes of one READ or WRITE.
 pub(super) const TRANSFER_BYTES_MAX: u64 = 4 << 20;
-/// Bytes of one WRITE SAME, at most.
+/// The most bytes of one WRITE SAME.
 pub(super) const WRITE_SAME_BYTES_MAX: u64 = 1 << 31;
-/// Bytes of one UNMAP, at most.
+/// The most bytes of one UNMAP.
 pub(super) const UNMAP_BYTES_MAX: u64 = 1 << 31;
-/// Ranges of one UNMAP, at most.
+/// The most ranges of one UNMAP.
 pub(super) const UNMAP_RANGES_MAX: u32 = 256;
 
-/// What a command comes to.
+/// The work that a command requires.
 #[derive(Debug)]
 pub(super) enum Plan {
-    /// Nothing is to be done.
+    /// No work.
     Nothing,
-    /// Data is moved by the job.
+    /// A job that moves data.
     Move(Job),
-    /// Jobs without data, one after the other from the last on; how many bytes of parameters were
-    /// taken.
+    /// Jobs without data, done one after the other from the last one of the list on, and the number
+    /// of bytes of parameters that were taken.
     Jobs(Vec<Job>, u32),
 }
 
-/// Makes the plan of a command. `take` has the first bytes of what the initiator sends; false: it
-/// sends fewer.
+/// Makes the plan of a command. `take` copies the first bytes that the initiator sends, and returns
+/// false if it sends fewer.
 ///
 /// # Errors
-/// What is wrong with the command.
+/// The sense data of an invalid command.
 pub(super) fn plan(
     unit: &Unit,
     command: Command,
@@ -111,7 +111,8 @@ pub(super) fn plan(
     }
 }
 
-/// Where a range is, and its bytes, if it lies in the unit and has at most `bytes_max`.
+/// Returns the offset and the length of a range in bytes. Fails if the range is not in the unit or
+/// has more than `bytes_max`.
 fn extent(unit: &Unit, range: Range, bytes_max: u64) -> Result<(u64, u64), Sense> {
     let (all, blocks) = (unit.blocks(), u64::from(range.blocks));
     // No blocks may begin at the end, where there are none.
@@ -126,14 +127,14 @@ fn extent(unit: &Unit, range: Range, bytes_max: u64) -> Result<(u64, u64), Sense
     Ok((range.block * block_bytes, len_bytes))
 }
 
-/// Why a job failed.
+/// Returns the sense data of a failed job.
 pub(super) fn sense_of(unit: &Unit, job: Job, error: IoError) -> Sense {
     let block = job.offset_bytes / u64::from(unit.block_bytes());
     match error.kind {
         ErrorKind::ReadOnly => Sense::new(Key::DataProtect, Code::WRITE_PROTECTED),
         ErrorKind::NoSpace => Sense::new(Key::DataProtect, Code::SPACE_EXHAUSTED),
         ErrorKind::Unsupported => Sense::new(Key::IllegalRequest, Code::INVALID_OPCODE),
-        // It has become smaller since the command was looked at.
+        // The device has become smaller since the command was checked.
         ErrorKind::Invalid => Sense::new(Key::IllegalRequest, Code::BLOCK_OUT_OF_RANGE),
         ErrorKind::Gone => Sense::new(Key::HardwareError, Code::INTERNAL_FAILURE),
         _ => {

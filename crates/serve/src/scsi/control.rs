@@ -1,4 +1,5 @@
-//! The control queue: tasks, each answered when all that it ends has ended.
+//! The control queue: task management. A task is answered when all commands that it ends have
+//! ended.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -16,12 +17,12 @@ use super::unit::Unit;
 use super::visit::Visit;
 use crate::queue::{Guest, GuestRing, Head, Verbs, take};
 
-/// A task that is not over.
+/// A task that is under way.
 struct Pending {
     head: u16,
     place: Head,
     visit: Arc<Visit>,
-    /// The unit that is reset by it, and what its initiator is told.
+    /// The unit that the task resets, and the unit attention that its initiator receives.
     resets: Option<(Arc<Unit>, Code)>,
 }
 
@@ -45,7 +46,8 @@ impl ControlVerbs {
         Self { controller, pending: Vec::new(), named: Vec::new() }
     }
 
-    /// What a task sends to request queues, and which unit it resets; or its answer.
+    /// Returns the visit that a task sends to request queues, with the unit that it resets if any,
+    /// or the response that answers the task at once.
     #[allow(clippy::type_complexity, reason = "two results of one look")]
     fn plan(&self, task: &Task) -> std::result::Result<(Visit, Option<(Arc<Unit>, Code)>), u8> {
         let (target, number) = place_of(task.address).ok_or(response::INCORRECT_LUN)?;

@@ -1,4 +1,4 @@
-//! The host: its targets, and what is to be told of them.
+//! The SCSI host: its targets, and the events about them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,31 +20,32 @@ use crate::device::Device;
 use crate::disk::Disk;
 use crate::queue::{GuestRing, Served};
 
-/// Targets, as SPDK has them.
+/// The number of target slots, the same as in SPDK.
 pub(super) const TARGETS: usize = 8;
-/// Segments of a command's data that the guest is told of; a command takes two more.
+/// The most segments of a command's data, as the guest is told. A command has two more, for its
+/// header and its answer.
 const SEG_MAX: u32 = 126;
-/// Commands of a unit that should be under way, at most.
+/// The most commands of a unit that the guest should have under way.
 const COMMANDS_PER_UNIT: u32 = 128;
-/// How long commands may take to end of a target that is to go.
+/// The longest time for which the removal of a target waits for its commands.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) type Units = [Option<Arc<Unit>>; TARGETS];
 
 #[derive(Debug)]
 pub(crate) struct Controller {
-    /// Request queues.
+    /// The number of request queues.
     queues: u16,
     units: Mutex<Units>,
-    /// Request queues that run.
+    /// The request queues that run.
     members: Mutex<Vec<Arc<Member>>>,
-    /// What the guest's driver has taken.
+    /// The features that the guest's driver has accepted.
     features: AtomicU64,
     events: Events,
 }
 
 impl Controller {
-    /// Without targets.
+    /// Makes a controller without targets.
     ///
     /// # Errors
     /// `Limit` if there are no more descriptors.
@@ -70,22 +71,23 @@ impl Controller {
         &self.events
     }
 
-    /// The units now.
+    /// Returns the current units.
     pub(super) fn units_now(&self) -> Units {
         self.units().clone()
     }
 
-    /// The disks that are targets, by their numbers.
+    /// Returns the disks that are targets, with their numbers.
     pub(crate) fn targets(&self) -> Vec<(u8, Arc<Disk>)> {
         let units = self.units_now();
         let all = (0u8..).zip(units).filter_map(|(number, unit)| Some((number, unit?)));
         all.map(|(number, unit)| (number, unit.disk.clone())).collect()
     }
 
-    /// Makes a disk a target: the one of that number, or the first that is free.
+    /// Makes a disk a target, under a number or else the first free one. Returns the number.
     ///
     /// # Errors
-    /// `Invalid` for a number that is none, `Exists` for one that is taken, `NoSpace` if all are.
+    /// `Invalid` for a number that is too large, `Exists` for one that is taken, `NoSpace` if all
+    /// are taken.
     pub(crate) fn add(&self, number: Option<u8>, disk: &Arc<Disk>) -> Result<u8> {
         let mut units = self.units();
         let number = match number {
@@ -108,10 +110,11 @@ impl Controller {
         Ok(number)
     }
 
-    /// Takes a target away, when the commands that it has under way have ended.
+    /// Removes a target after its commands under way have ended.
     ///
     /// # Errors
-    /// `NotFound` for one that is not there; `Busy` if they do not end: then it stays.
+    /// `NotFound` for a target that does not exist; `Busy` if its commands do not end: then it
+    /// stays.
     pub(crate) fn remove(&self, number: u8) -> Result<Arc<Disk>> {
         let place = usize::from(number);
         let unit = self.units().get_mut(place).and_then(Option::take).ok_or_else(|| {
@@ -133,7 +136,7 @@ impl Controller {
         self.tell(FEATURE_HOTPLUG, Event { kind, address: address(number, 0), reason });
     }
 
-    /// Tells the guest, if its driver has that feature.
+    /// Sends an event to the guest, if its driver has accepted `feature`.
     fn tell(&self, feature: u64, event: Event) {
         if self.features.load(Ordering::Relaxed) & feature != 0 {
             self.events.tell(event);
@@ -144,7 +147,7 @@ impl Controller {
         self.members().push(member.clone());
     }
 
-    /// A request queue ends. No visit comes to it afterwards.
+    /// Removes a request queue that ends. It receives no visits afterwards.
     pub(super) fn leave(&self, member: &Arc<Member>) {
         self.members().retain(|other| !Arc::ptr_eq(other, member));
         member.take().iter().for_each(|visit| visit.end());

@@ -1,4 +1,4 @@
-//! What is to be told to the guest, and the queue by which it is.
+//! Events for the guest, and the queue that carries them.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +12,7 @@ use qpair_virtio::scsi::{EVENT_BYTES, Event, event};
 use super::controller::Controller;
 use crate::queue::{Guest, GuestRing, Head, Verbs};
 
-/// Events that the guest has no memory for, at most.
+/// The most events that wait for memory of the guest.
 const EVENTS_MAX: usize = 16;
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Events {
         self.wake.signal();
     }
 
-    /// Forgets all of them.
+    /// Forgets all events.
     pub(super) fn clear(&self) {
         self.all().clear();
         self.has_any.store(false, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Events {
     }
 }
 
-/// Takes memory from the guest only when there is something to tell.
+/// The event queue's operations. They take memory from the guest only when there is an event.
 pub(super) struct EventVerbs {
     controller: Arc<Controller>,
     named: Vec<Named>,

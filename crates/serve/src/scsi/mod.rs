@@ -1,11 +1,11 @@
 //! A SCSI host of a guest (virtio-scsi): targets, each a disk with the unit 0.
 //!
-//! - [`Controller`] has the targets, and what is to be told to the guest; any thread changes it.
+//! - [`Controller`] has the targets, and the events for the guest. All threads may change it.
 //! - Request queues ([`requests`]) turn commands into jobs for the disks' lanes, of which a queue
 //!   has one for each target.
 //! - The control queue ([`control`]) sends tasks to all request queues, each of which ends its own
 //!   commands ([`visit`]).
-//! - The event queue ([`events`]) tells of targets that come, go and change.
+//! - The event queue ([`events`]) reports targets that come, go and change.
 
 mod blocks;
 mod control;

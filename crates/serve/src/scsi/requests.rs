@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - a slot's list is in the slot, or with the lane of the slot's target;
-//! - a berth whose unit is no target any more takes no commands, and goes when its lane has none.
+//! - a target slot whose unit is no target any more takes no commands, and is cleared when its lane
+//!   has no commands left.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -26,12 +27,11 @@ use crate::queue::{
     End, Guest, GuestRing, Head, Job, Lane, SEGMENTS_MAX, Verbs, put, segments_of, take,
 };
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Clone, Copy, Debug)]
 struct Ended {
     response: u8,
     sense: Option<Sense>,
-    /// Bytes moved.
     moved: u32,
 }
 
@@ -51,25 +51,25 @@ impl Ended {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// Where the response goes, of a head that is busy.
+    /// The place of the response, while the head is busy.
     place: Option<Head>,
-    /// The target and the command's name among those of the driver, of one that is with a lane.
+    /// The target and the driver's tag of the command, while it is with a lane.
     under_way: Option<(u8, u64)>,
-    /// Bytes of data that there is memory for, those that move if all goes well, and whether they
-    /// go to the guest.
+    /// The bytes of data that there is memory for, the bytes that move if the command succeeds, and
+    /// whether they go to the guest.
     data_bytes: u32,
     moves_bytes: u32,
     is_in: bool,
-    /// Jobs that come after the one that is under way, from the last on.
+    /// Jobs that come after the one under way, the last one first.
     more: Vec<Job>,
-    /// A task is about it, and has it end so.
+    /// The response with which task management ends the command.
     response: Option<u8>,
     list: Option<Buffer>,
 }
 
-/// A target, as this queue has it.
+/// A target slot of this queue.
 struct Berth {
-    /// `None`: the device gave no channel.
+    /// `None` if the device could not open a channel.
     lane: Option<Lane>,
     // After the lane: the code that waits for the hold may do with the device what no channel may
     // see.
@@ -77,7 +77,7 @@ struct Berth {
     is_leaving: bool,
 }
 
-/// A task that this queue has not ended: commands that it is about.
+/// Pending task management: a visit that this queue has not ended, and the heads of its commands.
 struct Owed {
     visit: Arc<Visit>,
     heads: Vec<u16>,
@@ -86,7 +86,7 @@ struct Owed {
 pub(super) struct RequestVerbs {
     controller: Arc<Controller>,
     member: Arc<Member>,
-    /// What was looked at of the member's news.
+    /// The number of the member's news that this queue has handled.
     seen: u64,
     berths: [Option<Berth>; TARGETS],
     arena: Arc<Arena>,
@@ -95,7 +95,7 @@ pub(super) struct RequestVerbs {
     set: OwnedFd,
     slots: Box<[Slot]>,
     owed: Vec<Owed>,
-    /// Heads that were given back, while there is something owed.
+    /// Heads that were given back while task management is pending.
     given: Vec<u16>,
     /// Heads whose next job is to begin.
     again: Vec<u16>,
@@ -140,8 +140,7 @@ impl RequestVerbs {
         Ok(verbs)
     }
 
-    /// Has a berth for each target that there is now, and for no other for longer than its commands
-    /// take.
+    /// Opens a slot for each new target, and marks the slots whose target was removed.
     #[cold]
     fn moor(&mut self) {
         for (berth, unit) in self.berths.iter_mut().zip(self.controller.units_now()) {
@@ -152,7 +151,7 @@ impl RequestVerbs {
             }
             let Some(unit) = unit else { continue };
             let mut lane = Lane::open(&unit.disk, &self.arena, self.size).ok();
-            // Without a descriptor in the set it is looked at all the time.
+            // A lane without a descriptor in the set is polled all the time.
             if let Some(lane) = &mut lane {
                 let is_lost = match lane.completion_fd() {
                     Ok(Some(fd)) => {
@@ -168,7 +167,7 @@ impl RequestVerbs {
         }
     }
 
-    /// Lets go of targets that have gone.
+    /// Clears the slots of targets that have gone.
     fn unmoor(&mut self) {
         for berth in &mut self.berths {
             let Some(Berth { lane, is_leaving: true, .. }) = berth else { continue };
@@ -186,12 +185,12 @@ impl RequestVerbs {
         }
     }
 
-    /// Looks at what others have told of.
+    /// Handles the visits and the changes of targets that other threads have announced.
     #[cold]
     fn look(&mut self, ring: &GuestRing, guest: Guest<'_>) {
         let news = self.member.news();
         self.moor();
-        // Commands that came before a task are taken before it.
+        // Commands that came before a task are taken before the task is handled.
         if ring.has_more(guest) {
             return;
         }
@@ -209,12 +208,12 @@ impl RequestVerbs {
         }
     }
 
-    /// Whether a task waits for nothing.
+    /// Whether a pending task has no commands left to wait for.
     fn has_paid_off(&self) -> bool {
         self.owed.iter().any(|owed| owed.heads.is_empty())
     }
 
-    /// Ends tasks whose commands the guest has back.
+    /// Ends the tasks all of whose commands were given back to the guest.
     #[cold]
     fn pay(&mut self) {
         let given = std::mem::take(&mut self.given);
@@ -227,7 +226,7 @@ impl RequestVerbs {
         });
     }
 
-    /// Begins a command; or says how it ended.
+    /// Begins a command, or returns its end.
     fn carry_out(
         &mut self,
         head: u16,
@@ -312,7 +311,8 @@ impl RequestVerbs {
     }
 }
 
-/// Uses the write cache as a MODE SELECT says. What is in it is to be durable if it is off.
+/// Turns the write cache on or off for a MODE SELECT. When it is turned off, the data in it is made
+/// durable.
 fn mode_select(
     unit: &Unit,
     select: ModeSelect,

@@ -32,8 +32,8 @@ use crate::queue::rig::{MEMORY_BYTES, Memory, Narrow, Ring, SIZE, ram};
 use crate::queue::{Inflight, RingOptions, inflight_bytes};
 use crate::unit::Unit;
 
-/// Where commands, responses, tasks, their answers and events lie, by head; those of the second
-/// request queue after those of the first.
+/// The places of commands, responses, tasks, their answers and events in memory, by head. Those of
+/// the second request queue follow those of the first.
 const COMMANDS_AT: u64 = 0x8000;
 const RESPONSES_AT: u64 = 0xA000;
 const TASKS_AT: u64 = 0xC000;
@@ -57,7 +57,7 @@ impl Deref for Host {
     }
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Clone, Debug, PartialEq)]
 struct Ended {
     response: u8,
@@ -98,7 +98,7 @@ fn write(block: u64, blocks: u32) -> Scsi {
 }
 
 impl Host {
-    /// With these targets, whose first unit attentions have been told.
+    /// Makes a host with these targets. Their first unit attentions have been reported.
     fn new(devices: &[Arc<dyn BlockDevice>]) -> Self {
         let memory = Memory::new();
         let controller = Arc::new(Controller::new(2).unwrap());
@@ -282,7 +282,7 @@ impl Host {
     }
 }
 
-/// What a device does not know, its unit does not say that it knows.
+/// A unit does not report commands that its device does not support.
 #[test]
 fn verbs_are_those_of_the_device() {
     for (discards, writes_zeroes) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -844,7 +844,7 @@ fn rings_that_make_no_sense_are_given_up() {
     }
 }
 
-/// What was under way when a target ended is done by the next one, once.
+/// Commands that were under way when a target ended are done by the next target, once.
 #[test]
 fn commands_survive_the_target() {
     let mut host = Host::new(&[ram()]);
@@ -864,8 +864,8 @@ fn commands_survive_the_target() {
     assert_eq!(queue.stop().taken, 2);
 }
 
-/// Whatever stands in descriptors, commands and tasks, the queues neither panic nor touch what is
-/// not the guest's, and end.
+/// Queues neither panic nor touch memory other than the guest's, and they end, whatever bytes
+/// descriptors, commands and tasks have.
 #[test]
 fn rings_of_random_bytes() {
     for seed in 0..200 {

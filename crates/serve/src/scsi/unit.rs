@@ -1,4 +1,4 @@
-//! A target's unit: a disk as SCSI shows it.
+//! The unit of a target: a disk as a SCSI logical unit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,8 +13,8 @@ use crate::bdevs::hash;
 use crate::disk::Disk;
 
 const PRODUCT: &str = "DISK";
-/// What a unit does without: the first if its device knows no discards, the last two if it knows no
-/// write-zeroes, and what is between always.
+/// Commands that a unit may lack: the first if its device does not discard, the last two if it does
+/// not write zeroes. All units lack those in between.
 const WITHOUT: [u8; 7] = [
     opcode::UNMAP,
     opcode::VERIFY_10,
@@ -31,9 +31,9 @@ const NAA_LOCAL: u64 = 3 << 60;
 pub(super) struct Unit {
     pub(super) disk: Arc<Disk>,
     pub(super) logical: LogicalUnit,
-    /// The size that the guest was told of.
+    /// The size that the guest was last told.
     size_bytes: AtomicU64,
-    /// Queues that have a lane to it.
+    /// The number of queues that have a lane to the unit.
     users: Mutex<u32>,
     left: Condvar,
 }
@@ -75,12 +75,13 @@ impl Unit {
         self.logical.facts().block_bytes
     }
 
-    /// Blocks that it has now.
+    /// Returns the current number of blocks.
     pub(super) fn blocks(&self) -> u64 {
         self.disk.device.size_bytes() / u64::from(self.block_bytes())
     }
 
-    /// Whether its size is another one than before; then the guest is told with its next command.
+    /// Whether the size has changed since the last call. If so, the guest is told with its next
+    /// command.
     pub(super) fn has_resized(&self) -> bool {
         let size_bytes = self.disk.device.size_bytes();
         let has_resized = self.size_bytes.swap(size_bytes, Ordering::Relaxed) != size_bytes;
@@ -90,7 +91,7 @@ impl Unit {
         has_resized
     }
 
-    /// Waits until no queue has a lane to it. False: they do not end.
+    /// Waits until no queue has a lane to the unit. Returns false if the time runs out.
     pub(super) fn wait_alone(&self, at_most: Duration) -> bool {
         let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.left.wait_timeout_while(users, at_most, |users| *users > 0);

@@ -1,9 +1,10 @@
-//! Tasks go from the control queue to all request queues, and each of these ends what it has.
+//! Task management: tasks go from the control queue to all request queues, and each of these ends
+//! its own commands.
 //!
 //! Protocol: the control queue posts a visit to each member ([`Member::post`]) and wakes it. A
-//! member looks at it once it has taken all that the guest had made available, so that no command
-//! that came before the task escapes it; and ends it when those of its commands that the task is
-//! about have been given back, which the guest sees before it sees the end of the task.
+//! member handles the visit once it has taken all heads that the guest had made available, so that
+//! no command from before the task is missed. The member ends the visit when its commands that the
+//! task concerns have been given back. The guest sees these before it sees the end of the task.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,11 +15,11 @@ use qpair_block::{Error, Result, WakeEvent};
 #[derive(Debug)]
 pub(super) struct Visit {
     target: u8,
-    /// The command that it is about; `None`: all of the unit.
+    /// The command that the task concerns; `None` for all commands of the unit.
     id: Option<u64>,
-    /// How commands are to end that it is about; `None`: it asks only.
+    /// The response with which the commands are to end; `None` if the task is only a query.
     pub(super) response: Option<u8>,
-    /// Members that have not ended it.
+    /// The number of members that have not ended the visit.
     left: AtomicU32,
     found: AtomicBool,
 }
@@ -28,7 +29,7 @@ impl Visit {
         Self { target, id, response, left: AtomicU32::new(0), found: AtomicBool::new(false) }
     }
 
-    /// Whether it is about a command, which is under way.
+    /// Whether the task concerns this command, which is under way. Notes it if so.
     pub(super) fn finds(&self, target: u8, id: u64) -> bool {
         let finds = self.target == target && self.id.is_none_or(|its| its == id);
         if finds {
@@ -37,28 +38,28 @@ impl Visit {
         finds
     }
 
-    /// Whether it was about any command. For when it is over.
+    /// Whether the task concerned any command. Valid once the visit is over.
     pub(super) fn has_found(&self) -> bool {
         self.found.load(Ordering::Relaxed)
     }
 
-    /// Whether all members have ended it.
+    /// Whether all members have ended the visit.
     pub(super) fn is_over(&self) -> bool {
         // Acquire: pairs with the release in `end`.
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// A member has ended it.
+    /// Notes that a member has ended the visit.
     pub(super) fn end(&self) {
         self.left.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// What others reach of a request queue.
+/// The part of a request queue that other threads reach.
 #[derive(Debug)]
 pub(super) struct Member {
     visits: Mutex<Vec<Arc<Visit>>>,
-    /// Goes up with each visit, and each change of the targets.
+    /// The number of visits and of changes of the targets so far.
     news: AtomicU64,
     pub(super) wake: WakeEvent,
 }
@@ -69,14 +70,14 @@ impl Member {
         Ok(Self { visits: Mutex::default(), news: AtomicU64::new(0), wake })
     }
 
-    /// How much has happened so far.
+    /// Returns the number of visits and of changes of the targets so far.
     #[inline]
     pub(super) fn news(&self) -> u64 {
         // Acquire: pairs with the release in `tell`.
         self.news.load(Ordering::Acquire)
     }
 
-    /// Something has happened that the queue is to look at.
+    /// Tells the queue that there is something to look at.
     pub(super) fn tell(&self) {
         self.news.fetch_add(1, Ordering::Release);
         self.wake.signal();
@@ -88,7 +89,7 @@ impl Member {
         self.tell();
     }
 
-    /// Visits that have come.
+    /// Takes the visits that have come.
     pub(super) fn take(&self) -> Vec<Arc<Visit>> {
         std::mem::take(&mut *self.visits.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! What a configuration makes, and how the difference between two is made.
+//! Tests of what a configuration makes, and of the change from one to another.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -31,7 +31,7 @@ fn rig() -> Rig {
     Rig { manager, target, folder }
 }
 
-/// With what a saved configuration makes.
+/// Makes a rig and loads a saved configuration.
 fn rig_of(saved: &Value) -> Rig {
     let rig = rig();
     rig.manager.load(saved).unwrap();

@@ -1,11 +1,11 @@
-//! A device that says other things of itself.
+//! A device with other limits than the device below it.
 
 use std::sync::Arc;
 
 use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, IoChannel, Result};
 
-/// As the device below, but for what it says of itself: it takes less at once, wants memory
-/// aligned, or knows fewer verbs.
+/// A device like the one below it, with other reported properties: it takes less at once, wants
+/// memory aligned, or supports fewer operations.
 #[derive(Debug)]
 pub(crate) struct Narrow {
     pub(crate) info: DeviceInfo,

@@ -99,7 +99,7 @@ fn our_driver_on_our_target() {
     }
 }
 
-/// What devices want of memory is not what drivers have, and what drivers send at once is more than
+/// Devices want an alignment that drivers' memory does not have, and drivers send more at once than
 /// devices take.
 #[test]
 fn data_are_copied_and_cut_where_they_must_be() {

@@ -1,4 +1,4 @@
-//! What tests of calls share: a target with JSON-RPC, and a client that calls.
+//! A target with JSON-RPC and a client that makes calls, for several tests.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 type Units = BTreeMap<ScsiPlace, Arc<dyn BlockDevice>>;
 
-/// A SCSI host whose units are what a test says.
+/// A SCSI host whose units a test chooses.
 #[derive(Default)]
 pub(crate) struct FakeHost(Mutex<(Units, ScsiNews)>);
 

@@ -29,7 +29,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 const MEMORY_BYTES: usize = 1 << 20;
 const USER: u64 = 0x7000_0000;
 const SIZE: u16 = 16;
-/// What each ring has of the memory: areas, and slots for what goes by it.
+/// The bytes of memory for each ring: its areas, and slots for its requests.
 const RING_BYTES: usize = 0x2000;
 const SLOTS_AT: usize = 0x1000;
 const RINGS: u16 = REQUEST_QUEUE + 1;

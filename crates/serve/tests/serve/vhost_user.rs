@@ -39,7 +39,7 @@ fn target(workers: usize, poll: bool) -> Target {
     Target::new(TargetOptions { workers, poll }).unwrap()
 }
 
-/// As soon as a server listens.
+/// Opens a disk as soon as a server listens at the path.
 fn open(path: &Path) -> VhostUserBlk {
     let until = Instant::now() + Duration::from_secs(20);
     loop {

@@ -11,11 +11,11 @@ use qpair_nvme_wire::registers::{ACQ, AQA, ASQ, CC, CC_RUN, CSTS, CSTS_READY, do
 use qpair_nvme_wire::{Command, Completion, Status};
 use qpair_pci::PciDevice;
 
-/// Where the driver's memory is for the device.
+/// The device's address of the driver's memory.
 pub(crate) const IOVA: u64 = 0x7F00_0000_0000;
-/// How much of it there is: the first MiB for queues and lists, the rest for data.
+/// The bytes of the driver's memory: the first MiB for queues and lists, the rest for data.
 pub(crate) const MEMORY_BYTES: usize = 8 << 20;
-/// Where its data begins.
+/// The device's address of the driver's data.
 pub(crate) const DATA: u64 = IOVA + (1 << 20);
 
 pub(crate) struct Queue {

@@ -158,7 +158,7 @@ fn disks_of_the_command_line_are_devices() {
     rig.ok("nvmf_subsystem_add_ns", namespace);
 }
 
-/// What is saved is made again by a target with the same disks and hosts.
+/// A target with the same disks and hosts makes the things of a saved configuration again.
 #[test]
 fn a_configuration_comes_back() {
     let device = ram();
