@@ -1,7 +1,8 @@
 //! Runs and measures workloads over block devices, as fio does.
 //!
 //! - [`Job`]: the work of one thread, with every option settled, as in fio.
-//! - [`options`], [`jobfile`]: convert fio's options, on the command line and in job files, to jobs.
+//! - [`options`], [`jobfile`]: convert fio's options, on the command line and in job files, to
+//!   jobs.
 //! - [`run`]: runs jobs.
 //! - [`peak()`]: measures peak throughput in a loop without clocks and histograms.
 //! - [`RunReport`]: the results of a run: latencies, throughput over time, and the cost of each

@@ -5,8 +5,8 @@
 //! - `ending`: jobs that wait for others or end others; `floor`, `target`, `steady`: rates,
 //!   latencies and steady throughput that end a job;
 //! - `status`: the state of a run while it is under way;
-//! - `thread`: the loop of a job; `record`, `histograms`, `cpu`: its measurements; `verify`, `fill`:
-//!   the content of blocks.
+//! - `thread`: the loop of a job; `record`, `histograms`, `cpu`: its measurements; `verify`,
+//!   `fill`: the content of blocks.
 //!
 //! Invariants:
 //! - all devices are open and all jobs checked before the first request of any job;
