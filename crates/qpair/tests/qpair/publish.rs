@@ -76,7 +76,7 @@ fn a_published_store_tells_what_it_does_until_it_is_closed() {
     store.close().unwrap();
     assert!(!socket.exists() && !Path::new("s.top.ask").exists());
     assert!(ask_for("later", false).unwrap().is_none(), "nobody is there to ask");
-    // No store publishes unasked.
+    // A store publishes only when it is asked to.
     let store = options().open().unwrap();
     assert!(!socket.exists());
     store.close().unwrap();

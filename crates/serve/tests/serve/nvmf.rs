@@ -669,8 +669,8 @@ fn an_idle_controller_sleeps_until_it_is_rung() {
 /// No wake-up is lost, however a load stops and starts: a command that was not seen would end by
 /// its time-out, with an error.
 ///
-/// `QPAIR_DOORBELL_SECONDS=3600 QPAIR_DOORBELL_SEED=N cargo test -p qpair-serve --test serve stops_and_starts -- --nocapture`
-/// goes on for longer.
+/// With `QPAIR_DOORBELL_SECONDS=3600` and `QPAIR_DOORBELL_SEED=N`, the following runs for longer:
+/// `cargo test -p qpair-serve --test serve stops_and_starts -- --nocapture`.
 #[test]
 fn a_load_stops_and_starts() {
     let number = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();
