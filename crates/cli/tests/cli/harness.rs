@@ -43,7 +43,7 @@ impl Directory {
     /// to stop them all.
     fn limited(&self, words: &str) -> Command {
         let mut command = Command::new("timeout");
-        command.current_dir(self.0.path()).args(["-k", "1", "20", env!("CARGO_BIN_EXE_qpair")]);
+        command.current_dir(self.0.path()).args(["-k", "1", "120", env!("CARGO_BIN_EXE_qpair")]);
         command.args(words.split_whitespace()).stdin(Stdio::null());
         command
     }

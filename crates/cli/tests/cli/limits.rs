@@ -7,7 +7,7 @@ use crate::harness::{Directory, interrupted};
 
 /// Runs the command in a shell that has set a limit; its code and what it said of errors.
 fn limited(directory: &Directory, limit: &str, words: &str) -> (Option<i32>, String) {
-    let script = format!("{limit}; exec timeout -k 1 20 {} {words}", env!("CARGO_BIN_EXE_qpair"));
+    let script = format!("{limit}; exec timeout -k 1 120 {} {words}", env!("CARGO_BIN_EXE_qpair"));
     let mut shell = Command::new("sh");
     let output = shell.current_dir(directory.path("")).args(["-c", &script]).output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
