@@ -73,7 +73,10 @@ fn a_thousand_idle_disks_wake_nobody() {
     channel.submit(Request::read(0, 4096, arena.lease().unwrap(), 0)).unwrap();
     let one = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
     assert_eq!(channel.wait(&mut Vec::new(), one), 1);
-    assert!(sleeps() > before, "what is counted counts");
+    // The worker that answered goes to sleep again, which is counted: the count is not 0 by mistake.
+    while sleeps() == before {
+        std::thread::yield_now();
+    }
     drop(guests);
 }
 
