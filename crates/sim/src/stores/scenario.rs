@@ -178,23 +178,9 @@ impl Scenario {
     pub(crate) fn shaped_for(self, canary: Option<Canary>) -> Self {
         match canary {
             // Segments are used again soon: there are many, and many checkpoints.
-            // The record's flushes take long, so that commits write over segments meanwhile.
-            Some(Canary::ReuseLogBeforeRecord) => Self {
-                log: true,
-                log_flushed: true,
-                log_segment_bytes: 4 << 10,
-                checkpoint_bytes: 16 << 10,
-                log_device_bytes_max: None,
-                size_bytes_max: 64 << 20,
-                volatile_write_cache: false,
-                latency: SimLatency {
-                    read_ns: 1000,
-                    write_ns: 1000,
-                    flush_ns: 500_000,
-                    spike: 0.0,
-                },
-                ..self
-            },
+            Some(Canary::ReuseLogBeforeRecord) => {
+                Self { log: true, log_segment_bytes: 4 << 10, checkpoint_bytes: 16 << 10, ..self }
+            }
             _ => self,
         }
     }
