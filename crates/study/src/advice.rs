@@ -6,8 +6,8 @@
 //!   names.
 //! - A kernel thread (`+k`) is never advised with fewer than two cores for each drive.
 //! - A faster interface is advised only if its lead is 5 % or more and the whole interval of the
-//!   ratio lies above one. Otherwise one that costs less processor time by the same test is advised.
-//!   If neither holds, the answer says that no difference could be measured.
+//!   ratio lies above one. Otherwise one that costs less processor time by the same test is
+//!   advised. If neither holds, the answer says that no difference could be measured.
 
 use serde::Serialize;
 
