@@ -46,7 +46,7 @@ impl Default for DemoOptions {
     }
 }
 
-/// The result of one interface, or the reason why there is none.
+/// The result of one interface, or the reason why the interface cannot be used here.
 #[derive(Clone, Debug, Serialize)]
 pub struct DemoRow {
     /// The requested interface.

@@ -49,7 +49,8 @@ impl Bounces {
         &self.blocks
     }
 
-    /// Returns a block for a part of the request in `slot`. If there is none, the request waits.
+    /// Returns a block for a part of the request in `slot`. If all blocks are in use, the request
+    /// waits for one.
     pub(crate) fn lease(&mut self, slot: u64) -> Option<Buffer> {
         let block = self.blocks.lease();
         if block.is_none() {

@@ -61,8 +61,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// Takes `piece_ns` of time from a bucket. If there is none, returns the moment at which there
-    /// will be some.
+    /// Takes `piece_ns` of time from a bucket. An empty bucket returns the moment at which it has
+    /// time again.
     fn take(&self, bucket: usize, piece_ns: u64, now_ns: u64) -> std::result::Result<(), u64> {
         let spent = &self.buckets[bucket];
         let take = |spent_ns: u64| {

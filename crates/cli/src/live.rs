@@ -1,8 +1,8 @@
-//! A line that says how a measured run goes, and the wish to stop it.
+//! The progress line of a measured run, and the request to stop the run.
 //!
-//! On a terminal the line is drawn anew with each tick and taken away at the end. Elsewhere there
-//! is none, unless asked for: then a new line comes every few seconds. All of it goes to standard
-//! error; standard output is the report's.
+//! On a terminal each tick redraws the line, and the end clears it. Elsewhere progress is printed
+//! only on request, as a new line every few seconds. Progress goes to standard error; the report
+//! goes to standard output.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

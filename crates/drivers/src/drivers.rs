@@ -48,8 +48,8 @@ impl Drivers {
         Self::default()
     }
 
-    /// Makes drivers without open devices. While they wait for a silent device, they ask the
-    /// timeout policy `patience` whether to continue.
+    /// Makes drivers without open devices. `patience` is their timeout policy: while a driver waits
+    /// for a silent device, it calls this function to learn whether to continue.
     #[must_use]
     pub fn with_patience(patience: Patience) -> Self {
         Self(Arc::new(State { patience, ..State::default() }))

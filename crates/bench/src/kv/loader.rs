@@ -9,7 +9,7 @@ const BATCH: usize = 1000;
 pub struct TransactionLoader<'session, S: KvSession> {
     session: &'session mut S,
     table: TableId,
-    /// Records of the open transaction; 0: there is none.
+    /// The number of records of the open transaction; 0 if no transaction is open.
     pending: usize,
 }
 

@@ -284,7 +284,7 @@ pub trait KvSession {
     /// concerns durability.
     fn commit(&mut self) -> impl Future<Output = KvResult<()>>;
 
-    /// Rolls the transaction back; does nothing if there is none.
+    /// Rolls the open transaction back. Without an open transaction this does nothing.
     fn rollback(&mut self) -> impl Future<Output = KvResult<()>>;
 
     /// Begins to fill an empty table with ascending keys. No transaction may be open. A store

@@ -116,8 +116,7 @@ struct Field<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// The field of this name; where there is none, the one that has the same as hexadecimal
-    /// digits.
+    /// Returns the field `name`, or else the field `name_hex`, whose value has hexadecimal digits.
     fn field(&self, name: &str) -> Result<Field<'a>, String> {
         if let Some(value) = self.find(name)? {
             return Ok(Field { name: name.to_owned(), value, is_hex: false });

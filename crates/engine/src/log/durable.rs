@@ -60,8 +60,9 @@ impl Durable {
         open.unwrap_or(NOTHING_OPEN).saturating_sub(1)
     }
 
-    /// Sets the smallest timestamp that is in the log, or about to be, and not durable; `None` if
-    /// there is none. A timestamp that is about to be in the log is set here before it is taken.
+    /// Sets the smallest timestamp that is in the log, or about to be, and not durable. `None`
+    /// means that all of the log is durable. A caller that is about to append sets its timestamp
+    /// here before it takes the timestamp.
     pub(crate) fn set_open(&self, log: usize, timestamp: Option<u64>) {
         self.entries[log].open_from.store(timestamp.unwrap_or(NOTHING_OPEN), Ordering::SeqCst);
     }

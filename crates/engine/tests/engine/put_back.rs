@@ -170,9 +170,9 @@ fn older_pages_are_seen() {
     assert!(unseen.is_empty(), "{} of {cases}: {unseen:#?}", unseen.len());
 }
 
-/// Prints what docs/design/page-format.md has.
+/// Prints the figures of docs/design/page-format.md.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "it tries 10,000 older pages, which takes minutes; run it with --ignored to renew the figures"]
 fn ten_thousand_older_pages_are_seen() {
     let (mut cases, mut like, mut unseen) = (0, 0, Vec::new());
     for seed in 0.. {

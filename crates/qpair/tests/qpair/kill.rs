@@ -42,7 +42,7 @@ fn journal(store: &Path) -> PathBuf {
 
 /// The child's side: the test binary runs itself with this one test.
 #[test]
-#[ignore = "what the other test kills"]
+#[ignore = "it is the child process that the test of kills starts and kills"]
 fn life() {
     let Some(store) = std::env::var_os(STORE).map(PathBuf::from) else { return };
     let journal = OpenOptions::new().append(true).create(true).open(journal(&store)).unwrap();

@@ -109,7 +109,7 @@ impl Evidence {
     }
 }
 
-/// Evidence, or the reason why there is none.
+/// The evidence for or against a finding, or the reason why the study could not test it.
 type Judged = Result<Vec<Evidence>, String>;
 
 /// Returns the verdicts on all findings, in the order of the papers.

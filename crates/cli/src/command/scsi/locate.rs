@@ -12,8 +12,8 @@ use crate::output::Output;
 
 /// Switch on the locate lamp at a disk's slot
 ///
-/// The controller switches the lamp (MPI: SCSI enclosure processor). If there is none, the command
-/// names another way to find the disk.
+/// The controller switches the lamp (MPI: SCSI enclosure processor). For a slot without a lamp, the
+/// command names another way to find the disk.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
