@@ -51,6 +51,15 @@ pub struct DeviceInfo {
     pub shared_memory: bool,
 }
 
+/// Returns the largest atomic write of a layer whose requests move by multiples of `grid_bytes` on
+/// devices that take atomic writes from `min` to `max` bytes: a power of two, which stays aligned
+/// to its size. Returns 0 if the layer can take none.
+pub(crate) fn atomic_write_bytes_on(grid_bytes: u64, min: u32, max: u32) -> u32 {
+    let Some(power) = max.checked_ilog2() else { return 0 };
+    let bytes = 1 << power.min(grid_bytes.trailing_zeros());
+    if bytes < min { 0 } else { bytes }
+}
+
 impl DeviceInfo {
     /// Returns the options for memory that requests to this device use best. Requests from other
     /// memory work, and may be copied.

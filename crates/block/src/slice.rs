@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::device::{
     Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+    atomic_write_bytes_on,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::{Completion, Op, Request};
@@ -47,17 +48,11 @@ impl SliceDevice {
                 Error::new(ErrorKind::NoSpace, context).hint(format!("it has {bytes} bytes"))
             );
         }
-        // What is aligned in the part is aligned on the device.
-        let atomic_write_bytes = match start_bytes.trailing_zeros() {
-            power @ 0..31 => info.atomic_write_bytes.min(1 << power),
-            _ => info.atomic_write_bytes,
-        };
-        let has_atomic = atomic_write_bytes >= info.atomic_write_bytes_min;
-        let atomic_write_bytes = if has_atomic { atomic_write_bytes } else { 0 };
+        let (min, max) = (info.atomic_write_bytes_min, info.atomic_write_bytes);
         let info = DeviceInfo {
             name: format!("{}@{start_bytes}+{size_bytes}", info.name),
             growable: false,
-            atomic_write_bytes,
+            atomic_write_bytes: atomic_write_bytes_on(start_bytes, min, max),
             ..info
         };
         Ok(Self { info, inner, start_bytes, size_bytes })

@@ -171,18 +171,29 @@ impl DeviceSpec {
         Self::parse_at(text, false, 0)
     }
 
-    /// Returns the path of every file or block device that the specifier names.
+    /// Returns the devices that have no device below them, in the order of the specifier.
     #[must_use]
-    pub fn paths(&self) -> Vec<&Path> {
+    pub fn lowest(&self) -> Vec<&Self> {
         match self {
-            Self::File(path) => vec![path],
-            Self::Ram(_) | Self::Null(_) | Self::Driven { .. } => Vec::new(),
+            Self::File(_) | Self::Ram(_) | Self::Null(_) | Self::Driven { .. } => vec![self],
             Self::Delay { inner, .. }
             | Self::Fault { inner, .. }
             | Self::Carved { inner, .. }
-            | Self::Shared { inner, .. } => inner.paths(),
-            Self::Stripe { members, .. } => members.iter().flat_map(Self::paths).collect(),
+            | Self::Shared { inner, .. } => inner.lowest(),
+            Self::Stripe { members, .. } => members.iter().flat_map(Self::lowest).collect(),
         }
+    }
+
+    /// Returns the path of every file or block device that the specifier names.
+    #[must_use]
+    pub fn paths(&self) -> Vec<&Path> {
+        let lowest = self.lowest().into_iter();
+        lowest
+            .filter_map(|device| match device {
+                Self::File(path) => Some(path.as_path()),
+                _ => None,
+            })
+            .collect()
     }
 
     /// Opens the device and all devices below it.

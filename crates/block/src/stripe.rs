@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bounces::Bounces;
-use crate::device::{BlockDevice, ChannelOptions, DeviceInfo, IoChannel};
+use crate::device::{BlockDevice, ChannelOptions, DeviceInfo, IoChannel, atomic_write_bytes_on};
 use crate::error::{Error, ErrorKind, Result};
 use crate::size::format_bytes;
 use crate::stripe_channel::StripeChannel;
@@ -130,7 +130,10 @@ impl StripeDevice {
         let transfer = infos.iter().map(|i| i.transfer_bytes_max).min().unwrap_or(0);
         let atomic_write_bytes_min =
             infos.iter().map(|i| i.atomic_write_bytes_min).max().unwrap_or(0);
-        let atomic_write_bytes = atomic_write_bytes(unit_bytes, &members);
+        let atomic_write_bytes = infos.iter().map(|i| i.atomic_write_bytes).min().unwrap_or(0);
+        // With one member, requests move by its start alone.
+        let units = if members.len() == 1 { 0 } else { unit_bytes };
+        let grid_bytes = members.iter().fold(units, |grid, member| grid | member.start_bytes);
         let info = DeviceInfo {
             interface: format!("stripe+{}", interfaces.join("+")),
             mode: format!(
@@ -147,11 +150,11 @@ impl StripeDevice {
                 .unwrap_or(1),
             transfer_bytes_max: transfer / logical_block_bytes * logical_block_bytes,
             atomic_write_bytes_min,
-            atomic_write_bytes: if atomic_write_bytes < atomic_write_bytes_min {
-                0
-            } else {
-                atomic_write_bytes
-            },
+            atomic_write_bytes: atomic_write_bytes_on(
+                grid_bytes,
+                atomic_write_bytes_min,
+                atomic_write_bytes,
+            ),
             volatile_write_cache: infos.iter().any(|i| i.volatile_write_cache),
             read_only: infos.iter().any(|i| i.read_only),
             discards: infos.iter().all(|i| i.discards),
@@ -175,20 +178,6 @@ impl StripeDevice {
     #[must_use]
     pub fn unit_bytes(&self) -> u64 {
         self.layout.unit_bytes
-    }
-}
-
-/// Returns the largest power of two that no member tears and that keeps its alignment on the
-/// members.
-fn atomic_write_bytes(unit_bytes: u64, members: &[Member]) -> u32 {
-    let promised = members.iter().map(|m| m.device.info().atomic_write_bytes).min().unwrap_or(0);
-    let grid =
-        members.iter().fold(if members.len() == 1 { 0 } else { unit_bytes }, |grid, member| {
-            grid | member.start_bytes
-        });
-    match promised.checked_ilog2() {
-        Some(power) => 1 << power.min(grid.trailing_zeros()).min(31),
-        None => 0,
     }
 }
 

@@ -25,15 +25,10 @@ pub(crate) fn check_is_built(spec: &DeviceSpec) -> Result<()> {
 /// Returns the first device in a specifier that takes a driver, as the driver's name and the
 /// device's own.
 fn find(spec: &DeviceSpec) -> Option<(&str, &str)> {
-    match spec {
-        DeviceSpec::Driven { driver, name } => Some((driver, name)),
-        DeviceSpec::Delay { inner, .. }
-        | DeviceSpec::Fault { inner, .. }
-        | DeviceSpec::Carved { inner, .. }
-        | DeviceSpec::Shared { inner, .. } => find(inner),
-        DeviceSpec::Stripe { members, .. } => members.iter().find_map(find),
-        DeviceSpec::File(_) | DeviceSpec::Ram(_) | DeviceSpec::Null(_) => None,
-    }
+    spec.lowest().into_iter().find_map(|device| match device {
+        DeviceSpec::Driven { driver, name } => Some((*driver, name.as_str())),
+        _ => None,
+    })
 }
 
 fn refusal(driver: &str, name: &str) -> Error {

@@ -115,15 +115,10 @@ impl Members {
 
 /// Whether a drive in it, one that is no file, outlives this process.
 fn has_lasting_drive(spec: &DeviceSpec) -> bool {
-    match spec {
+    spec.lowest().into_iter().any(|device| match device {
         DeviceSpec::Driven { driver, name } => !is_volatile(driver, name),
-        DeviceSpec::Delay { inner, .. }
-        | DeviceSpec::Fault { inner, .. }
-        | DeviceSpec::Carved { inner, .. }
-        | DeviceSpec::Shared { inner, .. } => has_lasting_drive(inner),
-        DeviceSpec::Stripe { members, .. } => members.iter().any(has_lasting_drive),
-        DeviceSpec::File(_) | DeviceSpec::Ram(_) | DeviceSpec::Null(_) => false,
-    }
+        _ => false,
+    })
 }
 
 fn unit_bytes_max(spec: &DeviceSpec) -> u64 {
