@@ -210,6 +210,7 @@ fn in_words_of_the_command(hint: String, remedy: Option<Remedy>) -> String {
         Some(Remedy::Overwrite) => "--init-force",
         Some(Remedy::Memory) => "--memory",
         Some(Remedy::Buffered) => "--buffered",
+        Some(Remedy::FewerWorkers) => "--workers",
         Some(Remedy::PageSize) => "--buffered, `qpair copy --page-size`",
         _ => return hint,
     };

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use qpair_block::BlockDevice;
 use qpair_format::large::Descriptor;
 use qpair_format::superblock::{StoreState, Superblock};
-use qpair_format::{Error, ErrorKind, Result};
+use qpair_format::{Error, ErrorKind, Remedy, Result};
 
 use crate::checkpoint::{SpaceRetry, checkpoint, fit_before_changes, name_logs, on_every_worker};
 use crate::shared::Shared;
@@ -204,9 +204,12 @@ impl Incarnation {
     /// its log and its frames.
     fn or_fewer_workers(&self, error: Error) -> Error {
         match self.shared.worker_handles.len() {
-            workers if workers > 1 && error.kind() == ErrorKind::NoSpace => error.or_hint(format!(
-                "or open the store with fewer workers than {workers}: as many as when it was filled, or 1, can delete"
-            )),
+            workers if workers > 1 && error.kind() == ErrorKind::NoSpace => {
+                let hint = format!(
+                    "or open the store with fewer workers than {workers}: as many as when it was filled, or 1, can delete"
+                );
+                error.or_remedy(hint, Remedy::FewerWorkers)
+            }
             _ => error,
         }
     }

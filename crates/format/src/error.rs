@@ -110,6 +110,8 @@ pub enum Remedy {
     Buffered,
     /// Copy the store into one with another page size.
     PageSize,
+    /// Open the store with fewer workers.
+    FewerWorkers,
 }
 
 /// The way out of damage.
@@ -215,9 +217,10 @@ impl Error {
         Self::with_hint(ErrorKind::Limit, context, block::IoError::RAISE_THREADS)
     }
 
-    /// Adds a further way out.
+    /// Adds a further way out. The remedy of an earlier one stays.
+    #[doc(hidden)]
     #[must_use]
-    pub fn or_hint(self, hint: impl std::fmt::Display) -> Self {
+    pub fn or_remedy(self, hint: impl fmt::Display, remedy: Remedy) -> Self {
         let mut inner = std::sync::Arc::try_unwrap(self.0).unwrap_or_else(|shared| Inner {
             kind: shared.kind,
             context: match &shared.source {
@@ -232,6 +235,7 @@ impl Error {
             Some(first) => format!("{first}; {hint}"),
             None => hint.to_string(),
         });
+        inner.remedy.get_or_insert(remedy);
         Self(inner.into())
     }
 

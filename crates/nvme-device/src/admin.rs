@@ -47,7 +47,7 @@ const NOT_ABORTED: u32 = 1;
 impl<B: Backend> NvmeController<B> {
     /// Executes an admin command.
     pub(crate) fn execute_admin(&self, command: &Command, memory: &mut DriverMemory) -> Answered {
-        if command.psdt() != 0 || command.fuse() != 0 {
+        if !command.is_single_with_prps() {
             return Err(Status::INVALID_FIELD);
         }
         match command.opcode() {

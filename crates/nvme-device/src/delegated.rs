@@ -157,8 +157,7 @@ impl State {
         command: &Command,
         io: &mut Io<'_, ()>,
     ) -> Result<Option<Operation>, Status> {
-        // PRPs only, and no fused pairs.
-        if command.psdt() != 0 || command.fuse() != 0 {
+        if !command.is_single_with_prps() {
             return Err(Status::INVALID_FIELD);
         }
         let op = match command.opcode() {

@@ -126,18 +126,12 @@ impl Command {
         self.0[0] = self.0[0] & 0xFFFF | u32::from(cid) << 16;
     }
 
-    /// Returns the kind of data pointers: 0 for PRPs, else SGLs (PSDT).
-    #[inline]
+    /// Whether the command names its data by PRPs (PSDT is 0) and is not half of a fused pair (FUSE
+    /// is 0).
+    #[inline(always)]
     #[must_use]
-    pub fn psdt(&self) -> u8 {
-        (self.0[0] >> 14 & 3) as u8
-    }
-
-    /// Returns the fused operation field (FUSE): not 0 if the command is half of a fused pair.
-    #[inline]
-    #[must_use]
-    pub fn fuse(&self) -> u8 {
-        (self.0[0] >> 8 & 3) as u8
+    pub fn is_single_with_prps(&self) -> bool {
+        self.0[0] & 0xC300 == 0
     }
 
     /// Returns the namespace identifier (NSID).

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::common::{assert_sound, existing, options};
 use qpair_block::{BlockDevice, RamDevice, RamOptions};
-use qpair_engine::{ErrorKind, Store, StoreOptions};
+use qpair_engine::{ErrorKind, Remedy, Store, StoreOptions};
 
 const PAGE: usize = 512;
 
@@ -341,6 +341,7 @@ fn a_full_store_that_is_opened_with_too_many_workers_says_so() {
     let refused = table.delete(&7u32.to_be_bytes()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
     assert!(refused.way_out().unwrap().contains("fewer workers than 16"), "{refused}");
+    assert_eq!(refused.remedy(), Some(Remedy::FewerWorkers));
     assert_eq!(table.get(&7u32.to_be_bytes()).unwrap().unwrap(), [7; 40]);
     drop(table);
     store.close().unwrap();

@@ -1,6 +1,6 @@
 //! A full device: a task that deletes makes room, and is not refused for ever.
 
-use qpair_engine::{ErrorKind, Store, Table};
+use qpair_engine::{ErrorKind, Remedy, Store, Table};
 
 use super::catalog::TABLES;
 use super::lives::Run;
@@ -51,29 +51,23 @@ impl Run {
         };
         let Some(mut store) = store else { return Ok(false) };
         self.say_shares(&store);
-        let mut deleted =
-            filled.as_ref().map_err(Clone::clone).and_then(|keys| self.delete(&store, keys));
-        if let (Ok(false), Ok(keys)) = (&deleted, &filled) {
-            if self.workers <= workers {
-                deleted = Err(format!("{} workers have no room where {workers} had", self.workers));
-            } else {
-                store.close().map_err(closed)?;
-                self.workers_max = workers;
-                let reopened = self.open();
-                self.workers_max = usize::MAX;
-                let Some(narrower) = reopened? else { return Ok(false) };
-                store = narrower;
-                deleted = self.delete(&store, keys);
-            }
+        let mut deleted = filled.and_then(|keys| Ok((self.delete(&store, &keys)?, keys)));
+        if let Ok((false, keys)) = &deleted
+            && self.workers > workers
+        {
+            // More workers than filled the store may find no room: then as many must.
+            store.close().map_err(closed)?;
+            let Some(narrower) = self.open_with(workers)? else { return Ok(false) };
+            store = narrower;
+            deleted = self.delete(&store, keys).map(|is_done| (is_done, Vec::new()));
         }
-        match deleted {
-            Ok(true) => store.close().map_err(closed).map(|()| true),
-            Ok(false) => Err("a store that was full has no room for its logs".to_owned()),
-            Err(wrong) => {
-                store.crash();
-                Err(wrong)
-            }
-        }
+        let wrong = match deleted {
+            Ok((true, _)) => return store.close().map_err(closed).map(|()| true),
+            Ok((false, _)) => format!("{workers} workers filled a store, and find no room in it"),
+            Err(wrong) => wrong,
+        };
+        store.crash();
+        Err(wrong)
     }
 
     /// Puts records until there is no room; their keys.
@@ -130,7 +124,7 @@ impl Run {
                 refusals += 1;
                 self.say(format!("delete {number}: {:?}: {error}", error.kind()));
                 self.say_shares(store);
-                if number == 0 && error.way_out().is_some_and(|it| it.contains("fewer workers")) {
+                if number == 0 && error.remedy() == Some(Remedy::FewerWorkers) {
                     return Ok(false);
                 }
                 if error.kind() != ErrorKind::NoSpace || refusals > REFUSALS_MAX {

@@ -33,8 +33,6 @@ pub(crate) struct Run {
     pub(super) formatted: bool,
     /// Workers of the store that was opened last.
     pub(super) workers: usize,
-    /// The next ones have as many at most.
-    pub(super) workers_max: usize,
     pub(super) canary: Option<Canary>,
     /// Draws panics; apart, so that a seed is the same story but for them.
     panics: Rng,
@@ -108,7 +106,6 @@ impl Run {
             rng,
             formatted: false,
             workers: 0,
-            workers_max: usize::MAX,
             canary,
             panics: Rng::with_seed(!seed),
             windows: windows_of(seed),
@@ -262,6 +259,11 @@ impl Run {
 
     /// Opens the store, or makes it; none if the devices fail meanwhile.
     pub(super) fn open(&mut self) -> Result<Option<Store>, String> {
+        self.open_with(usize::MAX)
+    }
+
+    /// Opens the store as [`Self::open`] does, with at most `workers_max` workers.
+    pub(super) fn open_with(&mut self, workers_max: usize) -> Result<Option<Store>, String> {
         let clock = self.world.clock.clone();
         let of_life = match self.canary {
             // What a planted bug needs to show stays as it was shaped.
@@ -274,7 +276,7 @@ impl Run {
             canary: self.canary.or(self.planted.map(|(canary, _)| canary)),
             canary_passes: self.planted.map_or(0, |(_, passes)| passes),
             log_place: self.world.log_place(),
-            workers: of_life.workers.min(self.workers_max),
+            workers: of_life.workers.min(workers_max),
             ..of_life
         };
         self.workers = options.workers;

@@ -28,8 +28,7 @@ impl Drive {
     /// Executes a command.
     #[inline]
     pub(super) fn execute(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Status {
-        // PRPs only, and no fused pairs.
-        if command.0[0] & 0xC300 != 0 {
+        if !command.is_single_with_prps() {
             return Status::INVALID_FIELD;
         }
         let done = match command.opcode() {
