@@ -1,4 +1,5 @@
-//! The parameters of each method, and the pages that document them.
+//! The parameters of each method, and the pages that document them. Most of this file is the table,
+//! with one entry a method.
 //!
 //! Invariant: a call is checked against this table before its method runs, so a parameter that is
 //! not in it reaches no method.

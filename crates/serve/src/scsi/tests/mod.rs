@@ -1,286 +1,36 @@
 //! A SCSI host's queues against a driver made by hand.
 
-use std::ops::Deref;
-use std::os::fd::BorrowedFd;
+mod gate;
+mod host;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use qpair_block::{
-    BlockDevice, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, FaultDevice,
-    FaultOptions, IoChannel, IoError, Mapping, RamDevice, RamOptions, Request, WaitOptions,
+    BlockDevice, DeviceInfo, FaultDevice, FaultOptions, IoError, Mapping, RamDevice, RamOptions,
 };
 use qpair_scsi_wire::capacity::Capacity;
 use qpair_scsi_wire::command::{Range, opcode};
 use qpair_scsi_wire::inquiry::Inquiry;
 use qpair_scsi_wire::luns::{self, Lun};
 use qpair_scsi_wire::mode;
-use qpair_scsi_wire::operations;
 use qpair_scsi_wire::sense::{Code, Key, Sense};
 use qpair_scsi_wire::vpd::{self, BlockLimits, Provisioning};
-use qpair_scsi_wire::{CHECK_CONDITION, Command as Scsi, Width, unmap};
+use qpair_scsi_wire::{Command as Scsi, Width, unmap};
 use qpair_virtio::ring::{NEXT, WRITE};
 use qpair_virtio::scsi::{
-    CDB_BYTES, COMMAND_BYTES, CONTROL_QUEUE, Command, EVENT_BYTES, EVENT_QUEUE, Event,
-    FEATURE_CHANGE, FEATURE_HOTPLUG, KIND_QUERY_EVENTS, REQUEST_QUEUE, RESPONSE_BYTES, Response,
-    TASK_BYTES, Task, address, event, response, task,
+    CDB_BYTES, Command, Event, KIND_QUERY_EVENTS, RESPONSE_BYTES, Task, address, event, response,
+    task,
 };
 
-use super::Controller;
+use gate::Gate;
+use host::*;
+
 use crate::device::Device;
 use crate::disk::Disk;
-use crate::queue::rig::{MEMORY_BYTES, Memory, Narrow, Ring, SIZE, ram};
+use crate::queue::rig::{MEMORY_BYTES, Narrow, SIZE, ram};
 use crate::queue::{Inflight, RingOptions, inflight_bytes};
 use crate::unit::Unit;
-
-/// The places of commands, responses, tasks, their answers and events in memory, by head. Those of
-/// the second request queue follow those of the first.
-const COMMANDS_AT: u64 = 0x8000;
-const RESPONSES_AT: u64 = 0xA000;
-const TASKS_AT: u64 = 0xC000;
-const ANSWERS_AT: u64 = 0xD000;
-const EVENTS_AT: u64 = 0xE000;
-const DATA_AT: u64 = 0x1_0000;
-
-struct Host {
-    memory: Memory,
-    controller: Arc<Controller>,
-    control: Ring,
-    events: Ring,
-    requests: [Ring; 2],
-}
-
-impl Deref for Host {
-    type Target = Memory;
-
-    fn deref(&self) -> &Memory {
-        &self.memory
-    }
-}
-
-/// The end of a command.
-#[derive(Clone, Debug, PartialEq)]
-struct Ended {
-    response: u8,
-    status: u8,
-    residual: u32,
-    sense: Option<Sense>,
-    written: u32,
-}
-
-impl Ended {
-    #[track_caller]
-    fn is_good(&self, residual: u32) {
-        let (response, status) = (self.response, self.status);
-        assert_eq!((response, status, self.residual), (response::OK, 0, residual), "{self:?}");
-    }
-
-    #[track_caller]
-    fn checks(&self, key: Key, code: Code) {
-        let sense = self.sense.unwrap_or_default();
-        assert_eq!((self.status, sense.key, sense.code), (CHECK_CONDITION, key, code), "{self:?}");
-    }
-}
-
-fn none() -> (u64, u32) {
-    (DATA_AT, 0)
-}
-
-fn sixteen(block: u64, blocks: u32) -> Range {
-    Range { block, blocks, width: Width::Sixteen }
-}
-
-fn read(block: u64, blocks: u32) -> Scsi {
-    Scsi::Read { range: sixteen(block, blocks), force_unit_access: false, protect: 0 }
-}
-
-fn write(block: u64, blocks: u32) -> Scsi {
-    Scsi::Write { range: sixteen(block, blocks), force_unit_access: false, protect: 0 }
-}
-
-impl Host {
-    /// Makes a host with these targets. Their first unit attentions have been reported.
-    fn new(devices: &[Arc<dyn BlockDevice>]) -> Self {
-        let memory = Memory::new();
-        let controller = Arc::new(Controller::new(2).unwrap());
-        controller.settle(FEATURE_HOTPLUG | FEATURE_CHANGE);
-        for (number, device) in (0..).zip(devices) {
-            let disk = Disk::new(&format!("disk-{number}"), device.clone());
-            assert_eq!(controller.add(None, &disk).unwrap(), number);
-        }
-        controller.events().clear();
-        let requests = [0, 1].map(|number| memory.ring(REQUEST_QUEUE + number));
-        let (control, events) = (memory.ring(CONTROL_QUEUE), memory.ring(EVENT_QUEUE));
-        let mut host = Self { memory, controller, control, events, requests };
-        let mut queue = host.start();
-        for number in 0..devices.len() as u8 {
-            let ready = host.run_on(&mut queue, number, Scsi::TestUnitReady, none(), false);
-            ready.checks(Key::UnitAttention, Code::POWER_ON);
-        }
-        // It leaves its ring where the next one begins.
-        let stopped = queue.stop();
-        host.requests[0] = host.memory.ring(REQUEST_QUEUE);
-        assert!(!stopped.is_broken);
-        host.bytes().zero(0x2000, 0x1000);
-        host
-    }
-
-    fn start(&self) -> Box<dyn Unit> {
-        self.requests[0].open(&self.controller)
-    }
-
-    /// Offers a command in two or three descriptors from `head` on.
-    fn offer(
-        &mut self,
-        which: usize,
-        head: u16,
-        target: u8,
-        scsi: Scsi,
-        data: (u64, u32),
-        is_out: bool,
-    ) {
-        let mut cdb = [0; CDB_BYTES];
-        cdb[..16].copy_from_slice(scsi.encode().padded());
-        let id = u64::from(head) + 100;
-        self.offer_cdb(which, head, Command { address: address(target, 0), id, cdb }, data, is_out);
-    }
-
-    fn offer_cdb(
-        &mut self,
-        which: usize,
-        head: u16,
-        command: Command,
-        data: (u64, u32),
-        is_out: bool,
-    ) {
-        let slot = u64::from(head) + 16 * which as u64;
-        let (command_at, response_at) = (COMMANDS_AT + 64 * slot, RESPONSES_AT + 128 * slot);
-        self.put(command_at, &command.encode());
-        self.put(response_at, &[0xEE; RESPONSE_BYTES]);
-        let ring = &mut self.requests[which];
-        let (next, last) = (head + 1, head + 2);
-        let has_data = data.1 > 0;
-        ring.describe(head, command_at, COMMAND_BYTES as u32, NEXT, next);
-        match (has_data, is_out) {
-            (false, _) => ring.describe(next, response_at, RESPONSE_BYTES as u32, WRITE, 0),
-            (true, true) => {
-                ring.describe(next, data.0, data.1, NEXT, last);
-                ring.describe(last, response_at, RESPONSE_BYTES as u32, WRITE, 0);
-            }
-            (true, false) => {
-                ring.describe(next, response_at, RESPONSE_BYTES as u32, WRITE | NEXT, last);
-                ring.describe(last, data.0, data.1, WRITE, 0);
-            }
-        }
-        ring.offer(head);
-    }
-
-    fn ended(&mut self, which: usize) -> Option<(u16, Ended)> {
-        let used = self.requests[which].take()?;
-        let at = RESPONSES_AT + 128 * (u64::from(used.id) + 16 * which as u64);
-        let bytes = self.get(at, RESPONSE_BYTES);
-        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-        let found = Response::decode(u64::from(word(0)) | u64::from(word(4)) << 32, word(8));
-        let sense = &bytes[Response::SENSE_AT..][..found.sense_bytes as usize];
-        let ended = Ended {
-            response: found.response,
-            status: found.status,
-            residual: found.residual,
-            sense: Sense::decode(sense),
-            written: used.len,
-        };
-        Some((used.id as u16, ended))
-    }
-
-    /// Turns a queue until a command has come back.
-    #[track_caller]
-    fn finish(&mut self, queue: &mut Box<dyn Unit>) -> (u16, Ended) {
-        for _ in 0..100_000 {
-            queue.turn();
-            if let Some(ended) = self.ended(0) {
-                return ended;
-            }
-        }
-        panic!("it does not come back");
-    }
-
-    #[track_caller]
-    fn run_on(
-        &mut self,
-        queue: &mut Box<dyn Unit>,
-        target: u8,
-        scsi: Scsi,
-        data: (u64, u32),
-        is_out: bool,
-    ) -> Ended {
-        self.offer(0, 3, target, scsi, data, is_out);
-        let (3, ended) = self.finish(queue) else { panic!("another one") };
-        ended
-    }
-
-    /// A command of the first target that gets data: the data.
-    #[track_caller]
-    fn ask(&mut self, queue: &mut Box<dyn Unit>, scsi: Scsi, len: u32) -> Vec<u8> {
-        let ended = self.run_on(queue, 0, scsi, (DATA_AT, len), false);
-        assert_eq!((ended.response, ended.status), (response::OK, 0), "{scsi:?}: {ended:?}");
-        let len = (len - ended.residual) as usize;
-        assert_eq!(ended.written as usize, RESPONSE_BYTES + len);
-        self.get(DATA_AT, len)
-    }
-
-    /// The operation codes that the unit says it knows.
-    fn known(&mut self, queue: &mut Box<dyn Unit>) -> Vec<u8> {
-        let known = Scsi::ReportOperations {
-            timeouts: false,
-            options: 0,
-            opcode: 0,
-            action: 0,
-            allocation: 4096,
-        };
-        let bytes = self.ask(queue, known, 4096);
-        operations::decode_all(&bytes).map(|(code, _)| code).collect()
-    }
-
-    #[track_caller]
-    fn fails(
-        &mut self,
-        queue: &mut Box<dyn Unit>,
-        scsi: Scsi,
-        data: (u64, u32),
-        is_out: bool,
-        why: (Key, Code),
-    ) -> Ended {
-        let ended = self.run_on(queue, 0, scsi, data, is_out);
-        ended.checks(why.0, why.1);
-        assert_eq!(ended.residual, data.1);
-        ended
-    }
-
-    fn offer_task(&mut self, head: u16, task: Task) {
-        let (at, answer_at) = (TASKS_AT + 32 * u64::from(head), ANSWERS_AT + u64::from(head));
-        self.put(at, &task.encode());
-        self.put(answer_at, &[0xEE]);
-        self.control.describe(head, at, TASK_BYTES as u32, NEXT, head + 1);
-        self.control.describe(head + 1, answer_at, 1, WRITE, 0);
-        self.control.offer(head);
-    }
-
-    fn answer(&mut self) -> Option<u8> {
-        let used = self.control.take()?;
-        Some(self.get(ANSWERS_AT + u64::from(used.id), 1)[0])
-    }
-
-    fn expect_event(&mut self, head: u16) {
-        let at = EVENTS_AT + 16 * u64::from(head);
-        self.events.describe(head, at, EVENT_BYTES as u32, WRITE, 0);
-        self.events.offer(head);
-    }
-
-    fn event(&mut self) -> Option<Event> {
-        let used = self.events.take()?;
-        let bytes = self.get(EVENTS_AT + 16 * u64::from(used.id), EVENT_BYTES);
-        Some(Event::decode(bytes[..].try_into().unwrap()))
-    }
-}
 
 /// A unit does not report commands that its device does not support.
 #[test]
@@ -527,77 +277,6 @@ fn faults_and_changes_of_the_disk_are_told() {
     let capacity = host.ask(&mut queue, Scsi::ReadCapacity10, 8);
     assert_eq!(Capacity::decode10(&capacity).unwrap().last_block, 4095);
     assert_eq!(events.stop().taken, 1, "memory for events is taken when there is one");
-}
-
-/// A device that keeps what it is asked for while it is shut.
-#[derive(Debug)]
-struct Gate {
-    inner: Arc<dyn BlockDevice>,
-    is_shut: Arc<AtomicBool>,
-}
-
-impl Gate {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { inner: ram(), is_shut: Arc::default() })
-    }
-
-    fn shut(&self, is_shut: bool) {
-        self.is_shut.store(is_shut, Ordering::Relaxed);
-    }
-}
-
-impl BlockDevice for Gate {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.inner.size_bytes()
-    }
-
-    fn grow(&self, size_bytes: u64) -> qpair_block::Result<()> {
-        self.inner.grow(size_bytes)
-    }
-
-    fn open_channel(&self, options: &ChannelOptions) -> qpair_block::Result<Box<dyn IoChannel>> {
-        let inner = self.inner.open_channel(options)?;
-        Ok(Box::new(GateChannel { inner, is_shut: self.is_shut.clone() }))
-    }
-}
-
-struct GateChannel {
-    inner: Box<dyn IoChannel>,
-    is_shut: Arc<AtomicBool>,
-}
-
-impl IoChannel for GateChannel {
-    fn submit(&mut self, request: Request) -> Result<(), Request> {
-        self.inner.submit(request)
-    }
-
-    fn kick(&mut self) {
-        self.inner.kick();
-    }
-
-    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
-        if self.is_shut.load(Ordering::Relaxed) { 0 } else { self.inner.poll(completions) }
-    }
-
-    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
-        self.inner.wait(completions, options)
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.inner.in_flight()
-    }
-
-    fn statistics(&self) -> ChannelStatistics {
-        self.inner.statistics()
-    }
-
-    fn completion_fd(&mut self) -> qpair_block::Result<Option<BorrowedFd<'_>>> {
-        Ok(None)
-    }
 }
 
 /// A task ends what it is about, in all queues, and is answered afterwards; nothing else ends by
