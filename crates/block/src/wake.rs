@@ -38,9 +38,9 @@ impl WakeEvent {
 
     /// Announces that the worker is awake, and clears the signal.
     pub fn awake(&self) {
-        if !self.sleeping.swap(false, Ordering::SeqCst) {
-            // Another thread woke us: the signal is set, or about to be; what is left of it only
-            // costs a turn.
+        // Another thread woke us: the signal is set, or about to be. One that comes after this call
+        // is found by the next: else it would end every sleep at once.
+        if !self.sleeping.swap(false, Ordering::SeqCst) || self.is_signalled() {
             self.clear();
         }
     }
@@ -107,5 +107,19 @@ mod tests {
         event.awake();
         assert!(!is_set(&event));
         assert!(!event.is_signalled());
+    }
+
+    /// A thread that wakes the worker may be slow: the worker is awake before the signal comes.
+    #[test]
+    fn a_late_signal_ends_one_sleep() {
+        let event = WakeEvent::new().unwrap();
+        event.prepare();
+        assert!(event.sleeping.swap(false, Ordering::SeqCst), "another thread wakes");
+        event.awake();
+        event.signal();
+        event.prepare();
+        assert!(event.is_signalled());
+        event.awake();
+        assert!(!is_set(&event) && !event.is_signalled());
     }
 }
