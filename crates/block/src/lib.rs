@@ -8,77 +8,46 @@
 //!   [`Buffer`].
 //! - [`RamDevice`], [`NullDevice`], [`DelayDevice`], [`FaultDevice`] and [`StripeDevice`]: devices
 //!   made of software.
-//! - [`IoThreadDevice`] and [`OneLockDevice`]: alternatives to a channel for each thread, for
-//!   comparison.
 //! - [`Carving`]: named slices of a device, with a map on the device itself.
 //! - [`DeviceSpec`]: the text by which people name devices.
 //! - [`time`]: the clock of drivers and soft devices.
 //!
-//! This crate knows neither the engine above nor the kernel below.
+//! This crate knows neither the engine above nor the kernel below. Its folders, each of which
+//! imports only those before it: `seam`, `channel`, `devices`, `spec`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
-mod bounces;
-mod carve;
-mod completion_event;
-mod content;
-mod delay;
-mod device;
-mod error;
-mod fault;
-mod fault_control;
-mod group;
-mod holding;
-mod io_thread;
-mod limit;
-mod member;
-mod null;
-mod one_lock;
-mod pair;
-mod poller;
-mod ram;
-mod ready;
-mod request;
-mod serial;
-#[doc(hidden)]
-pub mod sim;
-mod size;
-mod sleep;
-mod slice;
-mod slots;
+mod channel;
+mod devices;
+mod seam;
 mod spec;
-mod spec_text;
-mod stripe;
-mod stripe_channel;
 pub mod time;
-mod wake;
 
-pub use carve::{
+pub use channel::content::{find_content, find_content_anywhere};
+pub use channel::group::ChannelGroup;
+pub use channel::poller::PollSet;
+pub use channel::serial::SerialChannel;
+pub use devices::carve::{
     CARVED_FROM_BYTES, CarveMap, CarveSlot, Carving, SLICES_MAX, Slice, examine_carving,
 };
-pub use completion_event::CompletionEvent;
-pub use content::{find_content, find_content_anywhere};
-pub use delay::{DelayDevice, DelayOptions};
-pub use device::{
+pub use devices::delay::{DelayDevice, DelayOptions};
+pub use devices::fault::{FaultDevice, FaultOptions};
+pub use devices::fault_control::{FaultControl, FaultCounts};
+pub use devices::limit::{LimitClock, LimitDevice, Limits};
+pub use devices::null::{NullDevice, NullOptions};
+pub use devices::pair::{PAIR_SECOND_BYTES, open_pair};
+pub use devices::ram::{RamDevice, RamOptions};
+pub use devices::slice::SliceDevice;
+pub use devices::stripe::{Member, StripeDevice};
+pub use qpair_memory::{Arena, ArenaOptions, Backing, BlockIndex, Buffer, Mapping, Piece, Segment};
+pub use seam::completion_event::CompletionEvent;
+pub use seam::device::{
     Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
-pub use error::{Error, ErrorKind, IoError, Result};
-pub use fault::{FaultDevice, FaultOptions};
-pub use fault_control::{FaultControl, FaultCounts};
-pub use group::ChannelGroup;
-pub use io_thread::IoThreadDevice;
-pub use limit::{LimitClock, LimitDevice, Limits};
-pub use null::{NullDevice, NullOptions};
-pub use one_lock::OneLockDevice;
-pub use pair::{PAIR_SECOND_BYTES, open_pair};
-pub use qpair_memory::{Arena, ArenaOptions, Backing, BlockIndex, Buffer, Mapping, Piece, Segment};
-pub use ram::{RamDevice, RamOptions};
-pub use request::{Completion, Op, Request};
-pub use serial::SerialChannel;
-pub use size::{format_bytes, parse_bytes};
-pub use sleep::{WaitClock, sleep};
-pub use slice::SliceDevice;
+pub use seam::error::{Error, ErrorKind, IoError, Result};
+pub use seam::request::{Completion, Op, Request};
+pub use seam::size::{format_bytes, parse_bytes};
+pub use seam::sleep::{WaitClock, sleep};
+pub use seam::wake::WakeEvent;
 pub use spec::{DRIVERS, DeviceSpec, KINDS, Opener, SharedWay, open_slice};
-pub use stripe::{Member, StripeDevice};
-pub use wake::WakeEvent;

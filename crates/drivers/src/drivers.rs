@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};
+use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result, SharedWay};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
 use qpair_pci::Patience;
 
@@ -144,6 +144,14 @@ pub struct Opening<'a, F> {
 impl<F: Fn(&Path) -> Result<Arc<dyn BlockDevice>>> Opener for Opening<'_, F> {
     fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
         (self.files)(path)
+    }
+
+    fn open_shared(
+        &self,
+        way: SharedWay,
+        inner: Arc<dyn BlockDevice>,
+    ) -> Result<Arc<dyn BlockDevice>> {
+        qpair_baselines::share(way, inner)
     }
 
     fn open_driven(&self, driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {

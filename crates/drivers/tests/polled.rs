@@ -11,10 +11,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use qpair_baselines::{IoThreadDevice, OneLockDevice};
 use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelGroup, ChannelOptions, Completion, DeviceSpec, Error,
-    ErrorKind, IoThreadDevice, LimitDevice, Member, OneLockDevice, PAIR_SECOND_BYTES, Request,
-    Result, SliceDevice, StripeDevice, WaitOptions, WakeEvent, open_pair,
+    ErrorKind, LimitDevice, Member, PAIR_SECOND_BYTES, Request, Result, SliceDevice, StripeDevice,
+    WaitOptions, WakeEvent, open_pair,
 };
 use qpair_drivers::Drivers;
 

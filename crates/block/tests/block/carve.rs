@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use qpair_block::sim::{SimClock, SimDevice, SimOptions, SimPower};
+use qpair_block::time::SimClock;
 use qpair_block::{
     Arena, ArenaOptions, BlockDevice, CARVED_FROM_BYTES, CarveSlot, Carving, ChannelOptions,
     DelayDevice, DelayOptions, DeviceSpec, ErrorKind, FaultDevice, FaultOptions, IoError, Op,
     RamDevice, RamOptions, Request, SerialChannel, SliceDevice, WaitOptions, examine_carving,
 };
+use qpair_sim_block::{SimDevice, SimOptions, SimPower};
 
 const MIB: u64 = 1 << 20;
 

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use qpair_block::sim::{SimClock, SimDevice, SimOptions};
+use qpair_baselines::{IoThreadDevice, OneLockDevice};
+use qpair_block::time::SimClock;
 use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, DelayDevice, DelayOptions, FaultDevice,
-    FaultOptions, IoError, IoThreadDevice, LimitDevice, Limits, Member, NullDevice, NullOptions,
-    OneLockDevice, Op, RamDevice, RamOptions, Request, SliceDevice, StripeDevice,
+    FaultOptions, IoError, LimitDevice, Limits, Member, NullDevice, NullOptions, Op, RamDevice,
+    RamOptions, Request, SliceDevice, StripeDevice,
 };
 use qpair_conformance::{Options, Report, run};
+use qpair_sim_block::{SimDevice, SimOptions};
 
 fn ram(options: RamOptions) -> Arc<dyn BlockDevice> {
     Arc::new(RamDevice::new(options).unwrap())

@@ -7,5 +7,5 @@ mod carve;
 mod conformance;
 mod fault;
 mod limit;
-mod sim;
 mod spec;
+mod stripe;

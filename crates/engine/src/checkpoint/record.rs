@@ -126,7 +126,8 @@ mod tests {
     use std::sync::Arc;
 
     use qpair_block::BlockDevice;
-    use qpair_block::sim::{SimClock, SimDevice, SimLatency, SimOptions};
+    use qpair_block::time::SimClock;
+    use qpair_sim_block::{SimDevice, SimLatency, SimOptions};
 
     use crate::space::Purpose;
     use crate::{Runtime, Store, StoreOptions};

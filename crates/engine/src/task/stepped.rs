@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use qpair_block::sim::SimClock;
+use qpair_block::time::SimClock;
 use qpair_format::{Error, ErrorKind};
 
 use super::worker::{Pace, Turn, Worker};

@@ -84,7 +84,8 @@ pub(crate) async fn merge_sparse(shared: &Shared, tree: Tree, key: &[u8]) -> Res
 #[cfg(test)]
 mod tests {
     use qpair_block::BlockDevice;
-    use qpair_block::sim::{SimClock, SimDevice, SimOptions};
+    use qpair_block::time::SimClock;
+    use qpair_sim_block::{SimDevice, SimOptions};
 
     use super::*;
     use crate::{Durability, Runtime, Store, StoreOptions, TransactionOptions};

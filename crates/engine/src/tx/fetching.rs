@@ -69,8 +69,9 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use qpair_block::sim::{SimClock, SimDevice, SimLatency, SimOptions};
+    use qpair_block::time::SimClock;
     use qpair_block::{BlockDevice, FaultControl, FaultDevice, FaultOptions, Op};
+    use qpair_sim_block::{SimDevice, SimLatency, SimOptions};
 
     use crate::{JoinHandle, Runtime, Store, StoreOptions};
 

@@ -9,7 +9,7 @@ use crate::common::{
     SUPERBLOCK_BYTES, assert_sound, copy_of, existing, options, ram, ram_of, read_bytes, reading,
     write_bytes,
 };
-use qpair_block::sim::SimClock;
+use qpair_block::time::SimClock;
 use qpair_block::{BlockDevice, RamDevice, RamOptions};
 use qpair_engine::{ErrorKind, Runtime, Store, StoreOptions};
 

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common::{Device, assert_sound, existing, key, options, ram};
-use qpair_block::sim::{SimClock, SimDevice, SimOptions};
+use qpair_block::time::SimClock;
 use qpair_block::{DelayDevice, DelayOptions};
 use qpair_engine::{
     ErrorKind, Isolation, Runtime, Store, StoreOptions, Transaction, TransactionOptions,
 };
+use qpair_sim_block::{SimDevice, SimOptions};
 
 const PAGE: usize = 512;
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use crate::common::options;
 use qpair_block::BlockDevice;
-use qpair_block::sim::{SimClock, SimDevice, SimOptions};
+use qpair_block::time::SimClock;
 use qpair_engine::{ErrorKind, Runtime, Store, StoreOptions, Table, Transaction};
+use qpair_sim_block::{SimDevice, SimOptions};
 
 const PAGE: usize = 512;
 /// A fifth of what the records need.

@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use crate::common::{existing, options};
-use qpair_block::sim::{SimClock, SimDevice, SimOptions};
+use qpair_block::time::SimClock;
 use qpair_block::{BlockDevice, FaultDevice, FaultOptions, Op};
 use qpair_engine::{
     Durability, Error, ErrorKind, Result, Runtime, Store, StoreOptions, TaskTable,
     TransactionOptions, yield_now,
 };
+use qpair_sim_block::{SimDevice, SimOptions};
 
 const NEW: &[u8] = b"new";
 

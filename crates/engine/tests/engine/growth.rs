@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Device, assert_sound, options, ram};
-use qpair_block::sim::{SimClock, SimDevice, SimOptions};
+use qpair_block::time::SimClock;
 use qpair_block::{DelayDevice, DelayOptions, RamDevice, RamOptions};
 use qpair_engine::{
     Durability, ErrorKind, Runtime, Store, StoreOptions, Table, TransactionOptions,
 };
+use qpair_sim_block::{SimDevice, SimOptions};
 
 const PAGE: usize = 4096;
 /// A quarter of them may be reserved for commits without a look.

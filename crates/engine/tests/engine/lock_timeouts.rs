@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{assert_sound, options, ram};
-use qpair_block::sim::SimClock;
+use qpair_block::time::SimClock;
 use qpair_engine::{ErrorKind, Runtime, Store, StoreOptions, TransactionOptions};
 
 const TIMEOUT: Duration = Duration::from_millis(1);

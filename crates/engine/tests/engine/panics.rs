@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use crate::common::{assert_sound, existing, key, options, ram, ram_of};
-use qpair_block::sim::SimClock;
+use qpair_block::time::SimClock;
 use qpair_engine::{Canary, ErrorKind, Runtime, Store, StoreOptions};
 
 const PAGE: usize = 512;

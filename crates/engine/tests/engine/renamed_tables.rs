@@ -8,8 +8,9 @@ use std::time::Duration;
 use crate::common::{
     Device, SUPERBLOCKS, assert_sound, copy_of, existing, key, options, ram, read_bytes, reading,
 };
-use qpair_block::sim::{SimClock, SimDevice, SimOptions};
+use qpair_block::time::SimClock;
 use qpair_engine::{ErrorKind, Runtime, Store, StoreOptions, TransactionOptions};
+use qpair_sim_block::{SimDevice, SimOptions};
 
 const PAGE: usize = 512;
 const FRAMES: u64 = 256;

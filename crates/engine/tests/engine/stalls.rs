@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::common::{existing, key, options, ram};
-use qpair_block::sim::{SimClock, SimDevice, SimLatency, SimOptions};
+use qpair_block::time::SimClock;
 use qpair_block::{BlockDevice, DelayDevice, DelayOptions, FaultDevice, FaultOptions, Op};
 use qpair_engine::{
     Durability, ErrorKind, Isolation, Runtime, Store, StoreOptions, TransactionOptions,
 };
+use qpair_sim_block::{SimDevice, SimLatency, SimOptions};
 
 fn stepped(options: StoreOptions, seed: u64, clock: &SimClock) -> StoreOptions {
     StoreOptions { workers: 2, runtime: Runtime::Stepped { seed, clock: clock.clone() }, ..options }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use crate::common::{assert_sound, existing, options, ram};
-use qpair_block::sim::SimClock;
+use qpair_block::time::SimClock;
 use qpair_block::{FaultDevice, FaultOptions, Op, RamDevice, RamOptions};
 use qpair_engine::{ErrorKind, Runtime, Step, Store, StoreOptions, yield_now};
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::common::{existing, options};
 use qpair_block::BlockDevice;
-use qpair_block::sim::{SimClock, SimDevice, SimOptions};
+use qpair_block::time::SimClock;
 use qpair_engine::{Runtime, Store, StoreOptions};
+use qpair_sim_block::{SimDevice, SimOptions};
 
 const PAGE: usize = 512;
 const FRAMES: u64 = 98;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use qpair::{ErrorKind, Interface, Options, Store};
 use qpair_block::BlockDevice;
-use qpair_block::sim::{SimClock, SimDevice, SimOptions, SimPower};
+use qpair_block::time::SimClock;
+use qpair_sim_block::{SimDevice, SimOptions, SimPower};
 use tempfile::TempDir;
 
 fn directory() -> TempDir {

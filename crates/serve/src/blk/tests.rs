@@ -4,10 +4,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use qpair_block::sim::{SimClock, SimDevice, SimOptions};
+use qpair_block::time::SimClock;
 use qpair_block::{BlockDevice, DeviceInfo, FaultDevice, FaultOptions, IoError, Mapping};
 use qpair_nvme::{Controller, ControllerOptions};
 use qpair_pci::InProcess;
+use qpair_sim_block::{SimDevice, SimOptions};
 use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
 use qpair_virtio::ring::{INDIRECT, NEXT, WRITE};
 

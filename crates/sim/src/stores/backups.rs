@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 
-use qpair_block::sim::SimFaults;
 use qpair_engine::{ErrorKind, Runtime, Store, StoreOptions};
+use qpair_sim_block::SimFaults;
 
 use super::lives::{Cut, Run};
 use super::oracle::Backup;

@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
-use qpair_block::sim::SimFaults;
 use qpair_engine::{CheckReport, Error, ErrorKind, Runtime, Store, StoreOptions, Table};
+use qpair_sim_block::SimFaults;
 
 use super::catalog::{SLOTS, TABLES, key_of, name_of};
 use super::lives::{Cut, Run};

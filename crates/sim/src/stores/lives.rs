@@ -4,10 +4,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fastrand::Rng;
-use qpair_block::sim::{SimFaults, TraceHash};
 use qpair_engine::{
     Canary, CheckReport, ErrorKind, JoinHandle, Runtime, Step, Store, StoreOptions,
 };
+use qpair_sim_block::{SimFaults, TraceHash};
 
 use super::catalog::{Catalog, SINGLES};
 use super::errands::Errands;

@@ -9,9 +9,9 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use qpair_block::sim::SimFaults;
 use qpair_engine::{Error, ErrorKind, Store, StoreOptions};
 use qpair_inspect::{RepairReport, RepairedTable, repair};
+use qpair_sim_block::SimFaults;
 
 use super::catalog::{SLOTS, TABLES, key_of, name_of};
 use super::lives::Run;

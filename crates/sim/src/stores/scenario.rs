@@ -1,8 +1,8 @@
 //! The configuration of one run, determined by its seed alone.
 
 use fastrand::Rng;
-use qpair_block::sim::{SimFaults, SimLatency};
 use qpair_engine::{Canary, Durability, StoreOptions};
+use qpair_sim_block::{SimFaults, SimLatency};
 
 /// The shape of a store and of its devices, for all its lives.
 #[derive(Clone, Debug)]

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use qpair_block::BlockDevice;
-use qpair_block::sim::{SimClock, SimDevice, SimFaults, SimOptions, SimPower, TraceHash};
+use qpair_block::time::SimClock;
+use qpair_sim_block::{SimDevice, SimFaults, SimOptions, SimPower, TraceHash};
 
 use qpair_engine::{Error, ErrorKind, LogPlace};
 

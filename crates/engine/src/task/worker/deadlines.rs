@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use qpair_block::sim::SimClock;
+use qpair_block::time::SimClock;
 
 use super::Worker;
 

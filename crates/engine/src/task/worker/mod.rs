@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use qpair_block::sim::SimClock;
+use qpair_block::time::SimClock;
 use qpair_block::{Arena, ChannelStatistics, Completion, IoChannel, Request, WaitOptions};
 use qpair_format::Error;
 use qpair_memory::FrameIndex;

@@ -7,12 +7,12 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use qpair_block::sim::SimPower;
 use qpair_block::{
     ChannelOptions, ChannelStatistics, Completion, IoChannel, IoError, Op, Request, Result,
     WaitOptions, WakeEvent, sleep,
 };
 use qpair_pci::PciDevice as _;
+use qpair_sim_block::SimPower;
 
 use super::met::Kind;
 use super::{Bench, trouble};

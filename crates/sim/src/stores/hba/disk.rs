@@ -4,9 +4,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use qpair_block::sim::SimPower;
 use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, IoChannel, Result};
 use qpair_scsi::ScsiDisk;
+use qpair_sim_block::SimPower;
 
 use super::Bench;
 use super::channel::HbaChannel;

@@ -12,12 +12,13 @@ mod trouble;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qpair_block::BlockDevice;
-use qpair_block::sim::{SimClock, SimPower, TraceHash};
+use qpair_block::time::SimClock;
 use qpair_block::time::VirtualTime;
 use qpair_mpt3sas::{HbaOptions, Mpt3sas};
 use qpair_pci::InProcess;
 use qpair_scsi::host::{Host as _, Unit};
 use qpair_scsi::{Canary, ScsiDisk, ScsiOptions};
+use qpair_sim_block::{SimPower, TraceHash};
 use qpair_softdev::flash::Profile;
 use qpair_softdev::hba::{DiskOptions, DiskProfile};
 use qpair_softdev::{SoftHba, SoftHbaOptions};

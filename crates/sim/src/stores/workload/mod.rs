@@ -8,8 +8,8 @@ mod windows;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fastrand::Rng;
-use qpair_block::sim::TraceHash;
 use qpair_engine::Error;
+use qpair_sim_block::TraceHash;
 
 use super::catalog::Catalog;
 use super::oracle::Oracle;

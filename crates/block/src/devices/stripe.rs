@@ -1,0 +1,314 @@
+//! Striping over several devices (RAID-0). The layout is described in docs/design/block-layer.md.
+//!
+//! A request inside one stripe unit goes straight to its member. A request that crosses units is
+//! cut at their borders, and its parts run one after the other: there is one buffer, which travels
+//! by value from part to part. That costs latency for requests larger than a unit (choose a unit
+//! that holds them), and keeps the rule that a buffer has one owner at a time. The first error ends
+//! a request; later parts are not started. A part that is not aligned to the members' alignment of
+//! memory is copied through an aligned block.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::channel::bounces::Bounces;
+use crate::devices::stripe_channel::StripeChannel;
+use crate::seam::device::{
+    BlockDevice, ChannelOptions, DeviceInfo, IoChannel, atomic_write_bytes_on,
+};
+use crate::seam::error::{Error, ErrorKind, Result};
+use crate::seam::size::format_bytes;
+
+/// One device of a stripe.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// The device.
+    pub device: Arc<dyn BlockDevice>,
+    /// The first byte of data on the device, a multiple of the logical block. The bytes before it
+    /// (a superblock, for example) stay untouched.
+    pub start_bytes: u64,
+}
+
+/// The mapping from addresses of a stripe to its members.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    unit_bytes: u64,
+    starts_bytes: Vec<u64>,
+}
+
+/// A position on a member, and the number of bytes that are contiguous there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) member: usize,
+    pub(crate) offset_bytes: u64,
+    pub(crate) contiguous_bytes: u64,
+}
+
+impl Layout {
+    /// Returns the member and offset of byte `offset_bytes` of the stripe.
+    #[inline]
+    pub(crate) fn place(&self, offset_bytes: u64) -> Place {
+        let members = self.starts_bytes.len() as u64;
+        if members == 1 {
+            let offset_bytes = self.starts_bytes[0] + offset_bytes;
+            return Place { member: 0, offset_bytes, contiguous_bytes: u64::MAX };
+        }
+        let (unit, in_unit_bytes) =
+            (offset_bytes / self.unit_bytes, offset_bytes % self.unit_bytes);
+        let (row, member) = (unit / members, (unit % members) as usize);
+        Place {
+            member,
+            offset_bytes: self.starts_bytes[member] + row * self.unit_bytes + in_unit_bytes,
+            contiguous_bytes: self.unit_bytes - in_unit_bytes,
+        }
+    }
+
+    /// Returns the number of rows that `size_bytes` take.
+    fn rows(&self, size_bytes: u64) -> u64 {
+        size_bytes.div_ceil(self.unit_bytes).div_ceil(self.starts_bytes.len() as u64)
+    }
+
+    /// Returns the size in bytes of the whole rows that fit on the smallest member.
+    fn size_bytes(&self, members: &[Member]) -> u64 {
+        let rows = members
+            .iter()
+            .map(|m| m.device.size_bytes().saturating_sub(m.start_bytes) / self.unit_bytes)
+            .min();
+        rows.unwrap_or(0).saturating_mul(self.unit_bytes).saturating_mul(members.len() as u64)
+    }
+}
+
+/// Several devices as one.
+///
+/// The size is the number of whole rows of units that fit the smallest member. Writes inside one
+/// unit keep the members' atomic write unit; a write that crosses units does not. A flush goes to
+/// every member.
+#[derive(Debug)]
+pub struct StripeDevice {
+    info: DeviceInfo,
+    layout: Layout,
+    members: Vec<Member>,
+    size_bytes: Arc<AtomicU64>,
+}
+
+impl StripeDevice {
+    /// Stripes `members` in units of `unit_bytes`. Nothing is written to the members: the caller
+    /// must remember their order and the unit.
+    ///
+    /// # Errors
+    /// `Invalid` if there is no member, or the unit or a start is not a multiple of the logical
+    /// block; `NoSpace` if a member does not hold one unit.
+    pub fn new(unit_bytes: u64, members: Vec<Member>) -> Result<Self> {
+        let infos: Vec<_> = members.iter().map(|m| m.device.info()).collect();
+        let block = infos.iter().map(|i| i.logical_block_bytes).max();
+        let Some(logical_block_bytes) = block else {
+            return Err(Error::new(ErrorKind::Invalid, "a stripe needs at least one member"));
+        };
+        let names: Vec<_> = infos.iter().map(|i| format!("[{}]", i.name)).collect();
+        let name = format!("stripe:unit={}:{}", format_bytes(unit_bytes), names.join("+"));
+        let on_grid = |bytes: u64| bytes.is_multiple_of(u64::from(logical_block_bytes));
+        if unit_bytes == 0 || !on_grid(unit_bytes) {
+            return Err(Error::new(ErrorKind::Invalid, name).hint(format!(
+                "the unit is a positive multiple of the largest logical block, {logical_block_bytes} bytes"
+            )));
+        }
+        if let Some(member) = members.iter().find(|m| !on_grid(m.start_bytes)) {
+            let context = format!("{name}: data starting at byte {}", member.start_bytes);
+            return Err(Error::new(ErrorKind::Invalid, context).hint(format!(
+                "it starts at a multiple of the largest logical block, {logical_block_bytes} bytes"
+            )));
+        }
+        let layout =
+            Layout { unit_bytes, starts_bytes: members.iter().map(|m| m.start_bytes).collect() };
+        let size_bytes = layout.size_bytes(&members);
+        if size_bytes == 0 {
+            return Err(Error::new(ErrorKind::NoSpace, name)
+                .hint("every member holds at least one unit after its start"));
+        }
+        let mut interfaces: Vec<_> = infos.iter().map(|i| i.interface.as_str()).collect();
+        interfaces.sort_unstable();
+        interfaces.dedup();
+        let mut modes: Vec<_> = infos.iter().map(|i| i.mode.as_str()).collect();
+        modes.dedup();
+        let transfer = infos.iter().map(|i| i.transfer_bytes_max).min().unwrap_or(0);
+        let atomic_write_bytes_min =
+            infos.iter().map(|i| i.atomic_write_bytes_min).max().unwrap_or(0);
+        let atomic_write_bytes = infos.iter().map(|i| i.atomic_write_bytes).min().unwrap_or(0);
+        // With one member, requests move by its start alone.
+        let units = if members.len() == 1 { 0 } else { unit_bytes };
+        let grid_bytes = members.iter().fold(units, |grid, member| grid | member.start_bytes);
+        let info = DeviceInfo {
+            interface: format!("stripe+{}", interfaces.join("+")),
+            mode: format!(
+                "{} members, unit {}; {}",
+                members.len(),
+                format_bytes(unit_bytes),
+                modes.join(" | ")
+            ),
+            logical_block_bytes,
+            memory_alignment_bytes: infos
+                .iter()
+                .map(|i| i.memory_alignment_bytes)
+                .max()
+                .unwrap_or(1),
+            transfer_bytes_max: transfer / logical_block_bytes * logical_block_bytes,
+            atomic_write_bytes_min,
+            atomic_write_bytes: atomic_write_bytes_on(
+                grid_bytes,
+                atomic_write_bytes_min,
+                atomic_write_bytes,
+            ),
+            volatile_write_cache: infos.iter().any(|i| i.volatile_write_cache),
+            read_only: infos.iter().any(|i| i.read_only),
+            discards: infos.iter().all(|i| i.discards),
+            writes_zeroes: infos.iter().all(|i| i.writes_zeroes),
+            growable: infos.iter().all(|i| i.growable),
+            depth_max: infos.iter().map(|i| i.depth_max).min().unwrap_or(1),
+            shared_memory: infos.iter().any(|i| i.shared_memory),
+            name,
+        };
+        let size_bytes = Arc::new(AtomicU64::new(size_bytes));
+        Ok(Self { info, layout, members, size_bytes })
+    }
+
+    /// Returns the members, in order.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Returns the stripe unit in bytes.
+    #[must_use]
+    pub fn unit_bytes(&self) -> u64 {
+        self.layout.unit_bytes
+    }
+}
+
+impl BlockDevice for StripeDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    fn removed(&self) -> Option<String> {
+        self.members.iter().find_map(|member| member.device.removed())
+    }
+
+    fn grow(&self, size_bytes: u64) -> Result<()> {
+        if size_bytes <= self.size_bytes() {
+            return Ok(());
+        }
+        let rows = self.layout.rows(size_bytes);
+        // A member that grew before another one failed is only larger than it need be: the stripe
+        // stays as it was.
+        for member in &self.members {
+            let member_bytes = rows
+                .checked_mul(self.layout.unit_bytes)
+                .and_then(|bytes| bytes.checked_add(member.start_bytes))
+                .ok_or_else(|| {
+                    let context = format!("{} cannot grow to {size_bytes} bytes", self.info.name);
+                    Error::new(ErrorKind::NoSpace, context)
+                })?;
+            member.device.grow(member_bytes)?;
+        }
+        self.size_bytes.fetch_max(self.layout.size_bytes(&self.members), Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn shrinks(&self) -> bool {
+        self.members.iter().all(|member| member.device.shrinks())
+    }
+
+    fn shrink(&self, size_bytes: u64) -> Result<()> {
+        let rows = self.layout.rows(size_bytes);
+        let shrunk = self.members.iter().try_for_each(|member| {
+            member.device.shrink(member.start_bytes + rows * self.layout.unit_bytes)
+        });
+        // Where one failed, those before it are smaller all the same.
+        self.size_bytes.store(self.layout.size_bytes(&self.members), Ordering::Release);
+        shrunk
+    }
+
+    /// Resets all members, also after one that fails, and returns the first failure. When it
+    /// returns, the part under way of a request over several units has come back; later parts of
+    /// that request may have been sent since.
+    fn reset(&self) -> Result<()> {
+        let results: Vec<_> = self.members.iter().map(|member| member.device.reset()).collect();
+        results.into_iter().collect()
+    }
+
+    fn resets(&self) -> u64 {
+        self.members.iter().map(|member| member.device.resets()).sum()
+    }
+
+    fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
+        self.info.check_channel(options)?;
+        // With several members the stripe listens to the wake event itself, and cuts requests.
+        let (mut below, mut bounces) = (options.clone(), None);
+        if self.members.len() > 1 {
+            below.wake = None;
+            bounces = Bounces::new(&self.info, options)?;
+            below.arenas.extend(bounces.as_ref().map(|bounces| bounces.arena().clone()));
+        }
+        let channels = self
+            .members
+            .iter()
+            .map(|member| member.device.open_channel(&below))
+            .collect::<Result<Vec<_>>>()?;
+        let size_bytes = self.size_bytes.clone();
+        let channel = StripeChannel::new(
+            self.info.clone(),
+            self.layout.clone(),
+            size_bytes,
+            (channels, bounces),
+            options,
+        )?;
+        Ok(Box::new(channel))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NullDevice, NullOptions};
+
+    fn null(size_bytes: u64) -> Arc<dyn BlockDevice> {
+        Arc::new(NullDevice::new(NullOptions { size_bytes }).unwrap())
+    }
+
+    #[test]
+    fn every_byte_has_a_place_of_its_own() {
+        let layout = Layout { unit_bytes: 1536, starts_bytes: vec![0, 512, 1024] };
+        let mut seen = std::collections::HashSet::new();
+        for offset in (0..3 * 4 * 1536).step_by(512) {
+            let place = layout.place(offset);
+            assert!(place.offset_bytes >= layout.starts_bytes[place.member]);
+            assert!(place.offset_bytes < layout.starts_bytes[place.member] + 4 * 1536);
+            assert_eq!(place.contiguous_bytes, 1536 - offset % 1536);
+            assert!(seen.insert((place.member, place.offset_bytes)));
+        }
+    }
+
+    #[test]
+    fn size_is_whole_rows_of_the_smallest_member() {
+        let members = vec![
+            Member { device: null(10 << 10), start_bytes: 0 },
+            Member { device: null(12 << 10), start_bytes: 1 << 10 },
+            Member { device: null(8 << 20), start_bytes: 512 },
+        ];
+        let stripe = StripeDevice::new(4096, members).unwrap();
+        assert_eq!(stripe.size_bytes(), 3 * 2 * 4096);
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit() {
+        let member = |size, start_bytes| Member { device: null(size), start_bytes };
+        assert!(StripeDevice::new(4096, vec![]).is_err());
+        assert!(StripeDevice::new(0, vec![member(1 << 20, 0)]).is_err());
+        assert!(StripeDevice::new(1000, vec![member(1 << 20, 0)]).is_err());
+        assert!(StripeDevice::new(4096, vec![member(1 << 20, 7)]).is_err());
+        assert!(StripeDevice::new(4096, vec![member(1 << 20, 1 << 20)]).is_err());
+    }
+}

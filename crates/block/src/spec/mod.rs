@@ -1,0 +1,460 @@
+//! The names of devices: one syntax for command line, configuration, RPC and code.
+//!
+//! ```text
+//! PATH                                             a file or block device
+//! file:PATH                                        the same, for a path that looks like something else
+//! ram:size=64MiB                                   also block=, growable=, read_only=
+//! null:size=1TiB
+//! delay:read_us=100,write_us=50,flush_us=0:DEVICE
+//! fault:seed=1,read_error_rate=0.01:DEVICE         also write_error_rate=, flush_error_rate=, corrupt_read_rate=
+//! carve:name=root:DEVICE                           a slice of a device that `qpair carve` has made
+//! iothread:DEVICE                                  any device, by one thread for all I/O
+//! onelock:DEVICE                                   any device, with one lock for all I/O
+//! stripe:unit=64KiB:DEVICE+DEVICE+...
+//! nvme:0000:3b:00.0/ns1                            a drive that this program drives itself; also nvme:vfio-user:PATH
+//! softnvme:size=1GiB,profile=tlc                   the same driver, over a drive made of software
+//! scsi:0000:3b:00.0/0                              a disk behind a SAS controller; also scsi:soft/0, scsi:vfio-user:PATH/0
+//! vhost-user:PATH                                  a disk that another process serves by vhost-user-blk; SPDK's: vhost-user:memory=huge:PATH
+//! ```
+//!
+//! Options have defaults and may be left out, with their colon. The device inside is the rest of
+//! the text, so paths may hold commas and colons. A member of a stripe that itself holds `+`, `[`,
+//! `]` or `\` goes in brackets, with these characters of a path (and only of a path) after a
+//! backslash: `stripe:[stripe:unit=4KiB:a+b]+[odd\+name]`. Text that starts like `word:` but names
+//! no device is an error rather than a file.
+
+mod text;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use self::text::{
+    Options, is_plain_path, quote, split_members, split_options, split_scheme, unquote,
+};
+use crate::devices::carve::{Carving, is_slice_name};
+use crate::devices::delay::{DelayDevice, DelayOptions};
+use crate::devices::fault::{FaultDevice, FaultOptions};
+use crate::devices::null::{NullDevice, NullOptions};
+use crate::devices::ram::{RamDevice, RamOptions};
+use crate::devices::slice::SliceDevice;
+use crate::devices::stripe::{Member, StripeDevice};
+use crate::seam::device::BlockDevice;
+use crate::seam::error::{Error, ErrorKind, Result};
+use crate::seam::size::format_bytes;
+
+/// Unit of a stripe if none is given, bytes.
+const STRIPE_UNIT_BYTES: u64 = 64 << 10;
+
+/// The name of a device. `Display` writes it so that [`DeviceSpec::parse`] reads the same device.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DeviceSpec {
+    /// A file or block device; the kernel crate opens it.
+    File(PathBuf),
+    /// A [`RamDevice`].
+    Ram(RamOptions),
+    /// A [`NullDevice`].
+    Null(NullOptions),
+    /// A [`DelayDevice`].
+    Delay {
+        /// The added latencies.
+        options: DelayOptions,
+        /// The device below.
+        inner: Box<DeviceSpec>,
+    },
+    /// A [`FaultDevice`].
+    Fault {
+        /// The fault rates and the seed.
+        options: FaultOptions,
+        /// The device below.
+        inner: Box<DeviceSpec>,
+    },
+    /// A slice of a device, by the device's own map of them.
+    Carved {
+        /// The slice's name.
+        name: String,
+        /// The device that has it.
+        inner: Box<DeviceSpec>,
+    },
+    /// A device that all threads use through one thread, or under one lock, for comparison with a
+    /// channel for each thread.
+    Shared {
+        /// The way of sharing.
+        way: SharedWay,
+        /// The device below.
+        inner: Box<DeviceSpec>,
+    },
+    /// A [`StripeDevice`].
+    Stripe {
+        /// Bytes of a stripe unit.
+        unit_bytes: u64,
+        /// The devices, in order.
+        members: Vec<DeviceSpec>,
+    },
+    /// A device with a driver in this program. The driver defines its names.
+    Driven {
+        /// The name of the driver, one of [`DRIVERS`].
+        driver: &'static str,
+        /// The name of the device, for the driver.
+        name: String,
+    },
+}
+
+/// The ways in which threads share a device instead of having a channel each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedWay {
+    /// One thread does all I/O, for the others.
+    IoThread,
+    /// One lock is held to submit and to look for completions.
+    OneLock,
+}
+
+impl SharedWay {
+    /// The word of a specifier, without its colon.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::IoThread => "iothread",
+            Self::OneLock => "onelock",
+        }
+    }
+}
+
+/// The words that begin a specifier, each before a colon.
+pub const KINDS: [&str; 13] = [
+    "file",
+    "ram",
+    "null",
+    "delay",
+    "fault",
+    "carve",
+    "iothread",
+    "onelock",
+    "stripe",
+    "nvme",
+    "softnvme",
+    "scsi",
+    "vhost-user",
+];
+
+/// The words that name a driver in this program rather than a file.
+pub const DRIVERS: [&str; 4] = ["nvme", "softnvme", "scsi", "vhost-user"];
+
+/// Opens the devices that need a kernel or a driver, which the block layer does not know. A
+/// function of a path implements it and opens only files.
+pub trait Opener {
+    /// Opens a file or block device.
+    ///
+    /// # Errors
+    /// Returns the error of the interface.
+    fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>>;
+
+    /// Opens a device by the name of its driver, one of [`DRIVERS`], and the name of the device.
+    ///
+    /// # Errors
+    /// Returns the driver's error; `Unsupported` without drivers.
+    fn open_driven(&self, driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
+        Err(Error::new(ErrorKind::Unsupported, format!("{driver}:{name}: no drivers here")))
+    }
+
+    /// Makes a device that shares `inner` between threads in a way other than a channel for each.
+    ///
+    /// # Errors
+    /// The error of a device that can't be made; `Unsupported` without these ways.
+    fn open_shared(
+        &self,
+        way: SharedWay,
+        inner: Arc<dyn BlockDevice>,
+    ) -> Result<Arc<dyn BlockDevice>> {
+        let context = format!("{}:{} can't be opened here", way.word(), inner.info().name);
+        Err(Error::new(ErrorKind::Unsupported, context).hint("leave the first word out"))
+    }
+}
+
+impl<F: Fn(&Path) -> Result<Arc<dyn BlockDevice>>> Opener for F {
+    fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
+        self(path)
+    }
+}
+
+impl DeviceSpec {
+    /// Parses a specifier.
+    ///
+    /// # Errors
+    /// `Invalid`, with the fault and the valid choices.
+    pub fn parse(text: &str) -> Result<Self> {
+        Self::parse_at(text, false, 0)
+    }
+
+    /// Returns the devices that have no device below them, in the order of the specifier.
+    #[must_use]
+    pub fn lowest(&self) -> Vec<&Self> {
+        match self {
+            Self::File(_) | Self::Ram(_) | Self::Null(_) | Self::Driven { .. } => vec![self],
+            Self::Delay { inner, .. }
+            | Self::Fault { inner, .. }
+            | Self::Carved { inner, .. }
+            | Self::Shared { inner, .. } => inner.lowest(),
+            Self::Stripe { members, .. } => members.iter().flat_map(Self::lowest).collect(),
+        }
+    }
+
+    /// Returns the path of every file or block device that the specifier names.
+    #[must_use]
+    pub fn paths(&self) -> Vec<&Path> {
+        let lowest = self.lowest().into_iter();
+        lowest
+            .filter_map(|device| match device {
+                Self::File(path) => Some(path.as_path()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Opens the device and all devices below it.
+    ///
+    /// # Errors
+    /// Returns the error of a device that cannot be opened.
+    pub fn open(&self, opener: &dyn Opener) -> Result<Arc<dyn BlockDevice>> {
+        Ok(match self {
+            Self::File(path) => opener.open_file(path)?,
+            Self::Ram(options) => Arc::new(RamDevice::new(*options)?),
+            Self::Null(options) => Arc::new(NullDevice::new(*options)?),
+            Self::Delay { options, inner } => {
+                Arc::new(DelayDevice::new(inner.open(opener)?, *options)?)
+            }
+            Self::Fault { options, inner } => {
+                Arc::new(FaultDevice::new(inner.open(opener)?, *options)?)
+            }
+            Self::Carved { name, inner } => Arc::new(open_slice(&inner.open(opener)?, name)?),
+            Self::Shared { way, inner } => opener.open_shared(*way, inner.open(opener)?)?,
+            Self::Stripe { unit_bytes, members } => {
+                let open = |spec: &Self| Ok(Member { device: spec.open(opener)?, start_bytes: 0 });
+                let members = members.iter().map(open).collect::<Result<_>>()?;
+                Arc::new(StripeDevice::new(*unit_bytes, members)?)
+            }
+            Self::Driven { driver, name } => opener.open_driven(driver, name)?,
+        })
+    }
+
+    /// Parses a specifier. `quoted` is set inside brackets, where paths have backslashes.
+    fn parse_at(text: &str, quoted: bool, nesting: u32) -> Result<Self> {
+        // Every level takes stack, when parsed and when used.
+        if nesting > 16 {
+            return Err(Error::new(ErrorKind::Invalid, "devices nested more than 16 deep"));
+        }
+        let path = |text: &str| {
+            if text.is_empty() {
+                let kinds = KINDS.map(|kind| format!("{kind}:"))[1..].join(", ");
+                return Err(Error::new(ErrorKind::Invalid, "an empty device name")
+                    .hint(format!("name a path, or {kinds}")));
+            }
+            plain(text, quoted).map(|text| Self::File(text.into()))
+        };
+        let Some((scheme, rest)) = split_scheme(text) else { return path(text) };
+        let inner = |rest| Ok(Box::new(Self::parse_at(rest, quoted, nesting + 1)?));
+        match scheme {
+            "file" => path(rest),
+            "ram" => {
+                let mut ram = RamOptions::default();
+                let mut options = Options::parse("ram", rest)?;
+                options.bytes("size", &mut ram.size_bytes)?;
+                options.block("block", &mut ram.logical_block_bytes)?;
+                options.value("growable", "true or false", &mut ram.growable)?;
+                options.value("read_only", "true or false", &mut ram.read_only)?;
+                options.finish()?;
+                Ok(Self::Ram(ram))
+            }
+            "null" => {
+                let mut null = NullOptions::default();
+                let mut options = Options::parse("null", rest)?;
+                options.bytes("size", &mut null.size_bytes)?;
+                options.finish()?;
+                Ok(Self::Null(null))
+            }
+            "delay" => {
+                let mut delay = DelayOptions::default();
+                let (head, rest) = split_options(rest);
+                let mut options = Options::parse("delay", head)?;
+                options.value("read_us", "whole microseconds", &mut delay.read_us)?;
+                options.value("write_us", "whole microseconds", &mut delay.write_us)?;
+                options.value("flush_us", "whole microseconds", &mut delay.flush_us)?;
+                options.finish()?;
+                Ok(Self::Delay { options: delay, inner: inner(rest)? })
+            }
+            "fault" => {
+                let mut fault = FaultOptions::default();
+                let (head, rest) = split_options(rest);
+                let mut options = Options::parse("fault", head)?;
+                options.value("seed", "a whole number", &mut fault.seed)?;
+                options.rate("read_error_rate", &mut fault.read_error_rate)?;
+                options.rate("write_error_rate", &mut fault.write_error_rate)?;
+                options.rate("flush_error_rate", &mut fault.flush_error_rate)?;
+                options.rate("corrupt_read_rate", &mut fault.corrupt_read_rate)?;
+                options.finish()?;
+                Ok(Self::Fault { options: fault, inner: inner(rest)? })
+            }
+            "carve" => {
+                let (head, rest) = split_options(rest);
+                let mut options = Options::parse("carve", head)?;
+                let mut name = String::new();
+                options.value("name", "the name of a slice", &mut name)?;
+                options.finish()?;
+                if !is_slice_name(&name) {
+                    let context = format!("no slice is named in \"{text}\"");
+                    return Err(Error::new(ErrorKind::Invalid, context).hint(
+                        "write carve:name=NAME:DEVICE; qpair carve list DEVICE has the names",
+                    ));
+                }
+                Ok(Self::Carved { name, inner: inner(rest)? })
+            }
+            "iothread" => Ok(Self::Shared { way: SharedWay::IoThread, inner: inner(rest)? }),
+            "onelock" => Ok(Self::Shared { way: SharedWay::OneLock, inner: inner(rest)? }),
+            "stripe" => {
+                let mut unit_bytes = STRIPE_UNIT_BYTES;
+                let (head, rest) = split_options(rest);
+                let mut options = Options::parse("stripe", head)?;
+                options.bytes("unit", &mut unit_bytes)?;
+                options.finish()?;
+                let members = split_members(rest)?
+                    .into_iter()
+                    .map(|(text, bracketed)| Self::parse_at(text, quoted || bracketed, nesting + 1))
+                    .collect::<Result<_>>()?;
+                Ok(Self::Stripe { unit_bytes, members })
+            }
+            _ => {
+                if let Some(driver) = DRIVERS.iter().find(|known| **known == scheme) {
+                    return Ok(Self::Driven { driver, name: plain(rest, quoted)? });
+                }
+                let context = format!("unknown kind of device \"{scheme}:\" in \"{text}\"");
+                let kinds = KINDS.map(|kind| format!("{kind}:"));
+                let [before @ .., last] = &kinds;
+                Err(Error::new(ErrorKind::Invalid, context).hint(format!(
+                    "known are {} and {last}; a file of that name is file:{text}",
+                    before.join(", ")
+                )))
+            }
+        }
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, quoted: bool) -> fmt::Result {
+        match self {
+            Self::File(path) => {
+                let path = path.to_string_lossy();
+                let scheme = if is_plain_path(&path) { "" } else { "file:" };
+                let path = if quoted { quote(&path) } else { path };
+                write!(f, "{scheme}{path}")
+            }
+            Self::Ram(ram) => {
+                write!(f, "ram:size={}", format_bytes(ram.size_bytes))?;
+                let usual = RamOptions::default();
+                if ram.logical_block_bytes != usual.logical_block_bytes {
+                    write!(f, ",block={}", format_bytes(ram.logical_block_bytes.into()))?;
+                }
+                if ram.growable != usual.growable {
+                    write!(f, ",growable={}", ram.growable)?;
+                }
+                if ram.read_only != usual.read_only {
+                    write!(f, ",read_only={}", ram.read_only)?;
+                }
+                Ok(())
+            }
+            Self::Null(null) => write!(f, "null:size={}", format_bytes(null.size_bytes)),
+            Self::Delay { options, inner } => {
+                let DelayOptions { read_us, write_us, flush_us } = options;
+                write!(f, "delay:read_us={read_us},write_us={write_us},flush_us={flush_us}:")?;
+                inner.write(f, quoted)
+            }
+            Self::Fault { options, inner } => {
+                write!(f, "fault:seed={}", options.seed)?;
+                for (key, rate) in [
+                    ("read_error_rate", options.read_error_rate),
+                    ("write_error_rate", options.write_error_rate),
+                    ("flush_error_rate", options.flush_error_rate),
+                    ("corrupt_read_rate", options.corrupt_read_rate),
+                ] {
+                    if rate != 0.0 {
+                        write!(f, ",{key}={rate}")?;
+                    }
+                }
+                write!(f, ":")?;
+                inner.write(f, quoted)
+            }
+            Self::Carved { name, inner } => {
+                write!(f, "carve:name={name}:")?;
+                inner.write(f, quoted)
+            }
+            Self::Shared { way, inner } => {
+                write!(f, "{}:", way.word())?;
+                inner.write(f, quoted)
+            }
+            Self::Stripe { unit_bytes, members } => {
+                write!(f, "stripe:unit={}:", format_bytes(*unit_bytes))?;
+                for (number, member) in members.iter().enumerate() {
+                    if number > 0 {
+                        write!(f, "+")?;
+                    }
+                    // Written bare first, to see whether it needs brackets.
+                    let bare = Bare(member).to_string();
+                    if bare.contains(['+', '[', ']', '\\']) {
+                        write!(f, "[")?;
+                        member.write(f, true)?;
+                        write!(f, "]")?;
+                    } else {
+                        write!(f, "{bare}")?;
+                    }
+                }
+                Ok(())
+            }
+            Self::Driven { driver, name } => {
+                let name = if quoted { quote(name) } else { name.into() };
+                write!(f, "{driver}:{name}")
+            }
+        }
+    }
+}
+
+/// Returns a path, or a driver's name for a device, without the backslashes that brackets need.
+fn plain(text: &str, quoted: bool) -> Result<String> {
+    let text = if quoted { unquote(text)? } else { text.to_owned() };
+    if text.contains('\0') {
+        return Err(Error::new(ErrorKind::Invalid, "a device name with a NUL byte"));
+    }
+    Ok(text)
+}
+
+/// Opens a slice of a device by its name.
+///
+/// # Errors
+/// `NotFound` if the device has no map, or the map has no such slice; the errors of
+/// [`Carving::open`].
+pub fn open_slice(device: &Arc<dyn BlockDevice>, name: &str) -> Result<SliceDevice> {
+    let carving = Carving::open(device)?.ok_or_else(|| {
+        let context = format!("{} has no map of slices", device.info().name);
+        Error::new(ErrorKind::NotFound, context).hint("qpair carve create makes one")
+    })?;
+    carving.slice(name)
+}
+
+/// A specifier outside brackets.
+struct Bare<'a>(&'a DeviceSpec);
+
+impl fmt::Display for Bare<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write(f, false)
+    }
+}
+
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, false)
+    }
+}
+
+impl std::str::FromStr for DeviceSpec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::parse(text)
+    }
+}
