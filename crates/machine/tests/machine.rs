@@ -1,6 +1,6 @@
 //! Machines that are directory trees: the data read from them, and the findings.
 
-#![allow(clippy::unwrap_used, missing_docs, reason = "a test that fails should panic")]
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -11,7 +11,6 @@ pub const CONFIG_REPLY_BYTES: usize = 0x18;
 
 /// Actions.
 pub mod action {
-    #![expect(missing_docs, reason = "named as the headers name them")]
     pub const HEADER: u8 = 0;
     pub const READ_CURRENT: u8 = 1;
     pub const WRITE_CURRENT: u8 = 2;
@@ -22,7 +21,6 @@ pub mod action {
 
 /// Types of pages.
 pub mod page_type {
-    #![expect(missing_docs, reason = "named as the headers name them")]
     pub const IO_UNIT: u8 = 0x00;
     pub const IOC: u8 = 0x01;
     pub const BIOS: u8 = 0x02;

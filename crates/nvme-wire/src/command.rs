@@ -4,7 +4,6 @@ use crate::{PAGE_BYTES, SUBMISSION_BYTES};
 
 /// Opcodes of admin commands (Base §5).
 pub mod admin {
-    #![expect(missing_docs, reason = "named as the specification names them")]
     pub const DELETE_SQ: u8 = 0x00;
     pub const CREATE_SQ: u8 = 0x01;
     pub const GET_LOG_PAGE: u8 = 0x02;
@@ -21,7 +20,6 @@ pub mod admin {
 
 /// Opcodes of the NVM command set (NVM §3).
 pub mod io {
-    #![expect(missing_docs, reason = "named as the specification names them")]
     pub const FLUSH: u8 = 0x00;
     pub const WRITE: u8 = 0x01;
     pub const READ: u8 = 0x02;
@@ -32,7 +30,6 @@ pub mod io {
 
 /// Feature identifiers (Base §5.27).
 pub mod feature {
-    #![expect(missing_docs, reason = "named as the specification names them")]
     pub const ARBITRATION: u8 = 0x01;
     pub const POWER_MANAGEMENT: u8 = 0x02;
     pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
@@ -47,7 +44,6 @@ pub mod feature {
 
 /// Identify data structures: the values of CNS (Base §5.17.1).
 pub mod cns {
-    #![expect(missing_docs, reason = "named as the specification names them")]
     pub const NAMESPACE: u8 = 0x00;
     pub const CONTROLLER: u8 = 0x01;
     pub const ACTIVE_NAMESPACES: u8 = 0x02;

@@ -7,7 +7,6 @@ use std::fmt;
 pub struct Status(pub u16);
 
 impl Status {
-    #![expect(missing_docs, reason = "named as the specification names them")]
     pub const SUCCESS: Self = Self(0);
     pub const INVALID_OPCODE: Self = Self::lasting(0, 0x01);
     pub const INVALID_FIELD: Self = Self::lasting(0, 0x02);

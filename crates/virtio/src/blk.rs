@@ -30,7 +30,6 @@ pub mod feature {
 /// The status of a request, which is its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "the standard's own names")]
 pub enum Status {
     Ok = 0,
     IoError = 1,
@@ -40,7 +39,6 @@ pub enum Status {
 /// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-#[expect(missing_docs, reason = "the standard's own names")]
 pub enum Verb {
     In = 0,
     Out = 1,

@@ -15,7 +15,6 @@ const ERROR: u32 = 1 << 5;
 /// The command of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
-#[expect(missing_docs, reason = "the protocol's own names")]
 pub enum Command {
     Version = 1,
     DmaMap = 2,

@@ -17,7 +17,6 @@ macro_rules! requests {
         /// A request of the front end.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
-        #[expect(missing_docs, reason = "the protocol's own names")]
         pub enum Request {
             $($name = $number,)*
         }
