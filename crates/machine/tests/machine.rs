@@ -8,7 +8,6 @@ use std::path::Path;
 use qpair_machine::{Area, Device, DeviceKind, Finding, Machine, Root, Severity, examine};
 use tempfile::TempDir;
 
-/// A tree with `proc` and `sys` in it.
 struct Tree(TempDir);
 
 impl Tree {
