@@ -47,14 +47,12 @@ impl Status {
         Self(kind << 8 | code | 1 << 14)
     }
 
-    /// Whether the command succeeded.
     #[inline]
     #[must_use]
     pub fn is_success(self) -> bool {
         self.0 & 0x7FF == 0
     }
 
-    /// Returns the status code (SC).
     #[must_use]
     pub fn code(self) -> u8 {
         self.0 as u8
