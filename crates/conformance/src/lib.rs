@@ -39,7 +39,6 @@ pub use lists::copied_lists;
 pub use report::{Outcome, Report};
 use rig::Rig;
 
-/// Options of the suite.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Seed of all random choices; `None`: a fresh one, printed with the report.

@@ -12,7 +12,6 @@ use crate::{CheckResult, Pass};
 /// Regions that a list is in, and bytes of each.
 const REGIONS: u32 = 2;
 const REGION_BYTES: usize = 1 << 20;
-/// Bytes of a page.
 const PAGE_BYTES: u32 = 4096;
 /// Most segments of a list.
 const SEGMENTS_MAX: u32 = 9;

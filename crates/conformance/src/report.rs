@@ -3,21 +3,17 @@
 use std::any::Any;
 use std::fmt;
 
-/// How one check ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The check passed.
     Passed,
     /// The device cannot do it, or the options leave it out; why.
     Skipped(String),
-    /// The check failed, with a description.
     Failed(String),
 }
 
 /// How every check ended, in order. `Display` prints it as a table.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The device's name.
     pub device: String,
     /// Seed of the run: [`crate::Options::seed`] repeats it.
     pub seed: u64,

@@ -22,7 +22,6 @@ pub(crate) struct Rig {
     pub(crate) rng: fastrand::Rng,
 }
 
-/// A channel with its memory.
 pub(crate) struct Line {
     pub(crate) channel: Box<dyn IoChannel>,
     pub(crate) arena: Arc<Arena>,
@@ -141,7 +140,6 @@ impl Line {
         Ok(())
     }
 
-    /// Runs one request to its end.
     pub(crate) fn run(&mut self, request: Request) -> Result<Completion, String> {
         let (op, tag, has_buffer) = (request.op, request.tag, request.buffer.is_some());
         self.submit(request)?;
@@ -182,7 +180,6 @@ impl Line {
         Ok(buffer.as_slice()[..len_bytes as usize].to_vec())
     }
 
-    /// Reads and compares.
     pub(crate) fn expect(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), String> {
         let found = self.read(offset_bytes, bytes.len() as u32)?;
         same(offset_bytes, &found, bytes)

@@ -81,7 +81,6 @@ pub(crate) fn wait_wants_and_lingers(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// An idle sleep without time-out ends when another thread wakes it.
 pub(crate) fn wait_ends_on_wake(rig: &mut Rig) -> CheckResult {
     let wake = Arc::new(WakeEvent::new().map_err(|e| e.to_string())?);
     let mut line = rig.open(1, Some(wake.clone()))?;

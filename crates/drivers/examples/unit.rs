@@ -31,7 +31,6 @@ use qpair_scsi_wire::Command;
 
 const USAGE: &str =
     "usage: unit write NAME FILE | read NAME FILE | conform NAME | resets NAME | changes HOST FILE";
-/// The number of requests in flight.
 const DEPTH: u32 = 16;
 const REQUEST_BYTES: usize = 16 << 10;
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -48,7 +48,6 @@ impl Default for Open {
     }
 }
 
-/// The parts of a name.
 #[derive(Debug, PartialEq)]
 struct Address<'a> {
     options: ScsiOptions,
@@ -232,7 +231,6 @@ pub struct ScsiController {
 }
 
 impl ScsiController {
-    /// Returns the host.
     #[must_use]
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.host

@@ -9,7 +9,6 @@ use qpair_block::{BlockDevice, Error, ErrorKind, Result};
 use qpair_pci::Patience;
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 
-/// Opens a disk by its name.
 pub(crate) fn open(name: &str, patience: Patience) -> Result<Arc<dyn BlockDevice>> {
     let (options, path) = split_options(name)?;
     let options = VhostUserOptions { patience, ..options };

@@ -23,7 +23,6 @@ use qpair_drivers::Drivers;
 const NVME: &str = "softnvme:size=1MiB,profile=optane";
 const SCSI: &str = "scsi:soft/0";
 const BLOCK_BYTES: u32 = 4096;
-/// The number of reads of a run.
 const READS: u64 = 400;
 /// The number of calls of a run that are not for an I/O: each of up to 24 drives makes its
 /// completion descriptor readable once.

@@ -57,7 +57,6 @@ pub enum Canary {
     PanicInLock,
 }
 
-/// The planted bug of a store, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Planted {
     canary: Option<Canary>,
@@ -70,7 +69,6 @@ impl Planted {
         Self { canary, passes: passes.into() }
     }
 
-    /// Whether this bug is planted.
     pub(crate) fn is(&self, canary: Canary) -> bool {
         self.canary == Some(canary)
     }

@@ -23,11 +23,9 @@ use crate::task::{OneshotSender, current, spawn_here};
 /// Log space that a commit of usual size needs, in bytes.
 const LOG_ROOM_BYTES: usize = 4096;
 
-/// An incarnation of a store.
 pub(crate) struct Incarnation {
     pub(crate) shared: Arc<Shared>,
     pub(crate) members: Vec<Arc<dyn BlockDevice>>,
-    /// The superblock that the members have now.
     pub(crate) superblock: Mutex<Superblock>,
     /// The superblocks were read after a crash, and all members have the same one. Some may be in a
     /// volatile cache only, if a flush failed before the crash.
@@ -158,7 +156,6 @@ impl Incarnation {
         self.note_feature(|superblock| &mut superblock.renames)
     }
 
-    /// Sets a feature flag in the superblocks.
     fn note_feature(&self, of: impl Fn(&mut Superblock) -> &mut bool) -> Result<()> {
         let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
         if self.shared.lifecycle.is_closing() {
@@ -279,7 +276,6 @@ impl Incarnation {
 
 /// The last checkpoint, when new logs begin after it without another checkpoint.
 pub(crate) struct Behind {
-    /// The roots in the checkpoint's image.
     pub(crate) roots: BTreeMap<u32, u64>,
     /// The positions of the logs between the checkpoint and the new logs.
     pub(crate) logs: Vec<Vec<u8>>,

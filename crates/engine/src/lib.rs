@@ -13,6 +13,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod canary;
 mod checkpoint;

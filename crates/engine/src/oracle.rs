@@ -21,7 +21,6 @@ struct State {
     last: u64,
     /// For each given timestamp above `applied`, whether its commit is applied.
     ended: VecDeque<bool>,
-    /// Whether new commits are refused.
     closed: bool,
     /// The error of a commit that could not be fully applied: `applied` stays where it is.
     failure: Option<Error>,
@@ -61,7 +60,6 @@ impl TimestampOracle {
         self.applied.load(Ordering::Acquire)
     }
 
-    /// Returns the newest timestamp that was given out.
     pub(crate) fn last(&self) -> u64 {
         self.lock().last
     }
@@ -92,7 +90,6 @@ impl TimestampOracle {
         Ok(state.last)
     }
 
-    /// Notes that the commit with this timestamp is applied.
     pub(crate) fn end_commit(&self, timestamp: u64) {
         let mut state = self.lock();
         let applied = self.applied.load(Ordering::Relaxed);
@@ -145,7 +142,6 @@ impl TimestampOracle {
         .await
     }
 
-    /// Refuses commits from now on.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
     }

@@ -49,7 +49,6 @@ pub(crate) fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<(
     Ok(())
 }
 
-/// Whether a value needs overflow pages.
 pub(crate) fn needs_overflow(shared: &Shared, key: &[u8], value: &[u8]) -> bool {
     // A value shorter than a descriptor gains nothing by moving out.
     value.len() > Descriptor::BYTES && key.len() + value.len() > inline_len_max(shared.page_size)
@@ -90,7 +89,6 @@ pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, 
     Ok((descriptor, reserved))
 }
 
-/// Writes parts of a value to their pages.
 async fn write_parts<'a>(
     shared: &Shared,
     (kind, timestamp): (PageKind, u64),

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-/// The number of words in a part.
 pub const PART_WORDS: usize = 2048;
 
 type Part = [u64; PART_WORDS];
@@ -14,7 +13,6 @@ pub struct Bitmap {
     parts: Vec<Option<Arc<Part>>>,
 }
 
-/// A bitmap without any set bit.
 pub static EMPTY: Bitmap = Bitmap { parts: Vec::new() };
 
 impl PartialEq for Bitmap {
@@ -63,7 +61,6 @@ impl Bitmap {
         last.map_or(0, |last| last + 1)
     }
 
-    /// Returns the bits of 64 pages.
     #[inline]
     pub fn word(&self, index: usize) -> u64 {
         match self.parts.get(index / PART_WORDS) {
@@ -82,13 +79,11 @@ impl Bitmap {
         &mut Arc::make_mut(part)[index % PART_WORDS]
     }
 
-    /// Whether a page's bit is set.
     #[inline]
     pub fn get(&self, page_id: u64) -> bool {
         self.word((page_id / 64) as usize) >> (page_id % 64) & 1 == 1
     }
 
-    /// Sets or clears the bits of a run of pages.
     #[inline]
     pub fn change(&mut self, start: u64, count: u64, set: bool) {
         for (word, mask) in masks(start, count) {
@@ -115,7 +110,6 @@ impl Bitmap {
         self.parts.get(part)?.as_ref()
     }
 
-    /// Whether both bitmaps share the memory of part `part`.
     #[inline]
     pub fn shares_part(&self, other: &Self, part: usize) -> bool {
         match (self.part(part), other.part(part)) {
@@ -131,7 +125,6 @@ impl Bitmap {
         self.parts[part] = other.part(part).cloned();
     }
 
-    /// Returns the number of bits that are set from a page on.
     #[must_use]
     pub fn count_from(&self, page_id: u64) -> u64 {
         let first = (page_id / 64) as usize;
@@ -172,7 +165,6 @@ impl Bitmap {
         })
     }
 
-    /// Returns the number of set bits.
     #[inline]
     pub fn count(&self) -> u64 {
         self.parts
@@ -183,7 +175,6 @@ impl Bitmap {
             .sum()
     }
 
-    /// Returns the number of parts that are not shared with another bitmap.
     #[inline]
     pub fn own_parts(&self) -> usize {
         self.parts.iter().flatten().filter(|part| Arc::strong_count(part) == 1).count()

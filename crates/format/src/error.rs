@@ -4,7 +4,6 @@ use std::fmt;
 
 use qpair_block as block;
 
-/// The result of store operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The kind of an error, for programs.

@@ -3,7 +3,6 @@
 //! The functions use overlapping loads instead of a copy of variable length: such a copy is a call,
 //! and a load of its result must wait for its small stores.
 
-/// Returns the first four bytes.
 #[inline(always)]
 pub fn head_u32(bytes: &[u8]) -> u32 {
     if let Some(head) = bytes.first_chunk() {
@@ -13,7 +12,6 @@ pub fn head_u32(bytes: &[u8]) -> u32 {
     byte(0) | byte(1) | byte(2)
 }
 
-/// Returns the first eight bytes.
 #[inline(always)]
 pub fn head_u64(bytes: &[u8]) -> u64 {
     if let Some(head) = bytes.first_chunk() {

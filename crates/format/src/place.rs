@@ -13,19 +13,16 @@ const VERSION_BITS: u32 = 22;
 /// The maximum number of pages that a store uses. The rest of a larger device is not used.
 pub const PAGES_MAX: u64 = 1 << PAGE_BITS;
 
-/// Returns the id of the page in a place.
 #[inline(always)]
 pub const fn page_of(place: u64) -> u64 {
     place & (PAGES_MAX - 1)
 }
 
-/// Returns the version in a place.
 #[inline]
 pub const fn version_of(place: u64) -> u64 {
     place >> PAGE_BITS
 }
 
-/// Returns the place of a page that has this version.
 #[inline]
 pub fn place(page_id: u64, version: u32) -> u64 {
     page_id | u64::from(version) << PAGE_BITS

@@ -61,20 +61,14 @@ pub struct LogReference {
     pub name: String,
 }
 
-/// The content of a superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// The id of the store.
     pub store_id: [u8; 16],
-    /// The index of this member.
     pub member_index: u32,
-    /// The number of members.
     pub member_count: u32,
     /// The stripe unit: the number of bytes on a member before the next member follows.
     pub stripe_unit_bytes: u64,
-    /// The size of a page in bytes.
     pub page_size: u32,
-    /// The state in which the store was left.
     pub state: StoreState,
     /// A number that is one higher after every change of state.
     pub generation: u64,
@@ -91,7 +85,6 @@ pub struct Superblock {
     pub log: Option<LogReference>,
 }
 
-/// The range of the checksum in a superblock's slot.
 const CHECKSUM: std::ops::Range<usize> = 12..16;
 
 /// Returns a slot of these bytes, padded with zeroes, with its checksum. The place of the checksum
@@ -145,10 +138,8 @@ pub fn check_features(features: u64, known: &[(u64, &str)], what: &str) -> Resul
 }
 
 impl Superblock {
-    /// The magic number that a superblock begins with.
     pub const MAGIC: [u8; 8] = MAGIC;
 
-    /// Encodes the superblock.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
         let of_log = if self.log.is_some() { LOG_DEVICE } else { 0 };

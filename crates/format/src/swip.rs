@@ -6,7 +6,6 @@ use qpair_memory::FrameIndex;
 /// Bit 63: the reference is swizzled. Places are smaller.
 const HOT: u64 = 1 << 63;
 
-/// A reference to a child page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swip {
     /// A frame: the child is in memory, or being loaded.
@@ -16,13 +15,11 @@ pub enum Swip {
 }
 
 impl Swip {
-    /// Decodes a word of an inner page.
     #[inline(always)]
     pub fn decode(word: u64) -> Self {
         if word & HOT != 0 { Self::Hot(FrameIndex(word as u32)) } else { Self::Cold(word) }
     }
 
-    /// Encodes the reference as a word of an inner page.
     #[inline(always)]
     pub fn encode(self) -> u64 {
         match self {

@@ -22,7 +22,6 @@ use crate::driver::{Driver, connect, options};
 use crate::raw::{Raw, memory};
 use crate::served::said;
 
-/// The number of kinds of attacks.
 pub(super) const KINDS: usize = 12;
 /// The most doorbells that are kept after their session.
 const STALE_MAX: usize = 8;

@@ -65,7 +65,6 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// The counts of a run.
 #[derive(Default)]
 struct Counts {
     clients: u64,

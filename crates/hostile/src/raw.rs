@@ -68,7 +68,6 @@ impl Raw {
         Some(header.errno)
     }
 
-    /// Receives the header of an answer and its descriptors.
     fn receive(&mut self, head: &mut [u8; 16]) -> Option<()> {
         self.fds.clear();
         let mut have = 0;

@@ -19,7 +19,6 @@ pub(super) struct Served {
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    /// The number of drives that have a client.
     clients: AtomicU64,
     /// The number of polling rounds of the thread.
     rounds: AtomicU64,

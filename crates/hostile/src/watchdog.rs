@@ -28,7 +28,6 @@ impl Watchdog {
         dog
     }
 
-    /// Begins a new step.
     pub(super) fn set(&self, what: &str) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (Instant::now(), what.to_owned());
     }

@@ -16,7 +16,6 @@ pub enum Class {
     G2,
 }
 
-/// A kind of anomaly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A read has an element that no transaction appended.
@@ -49,7 +48,6 @@ pub enum Kind {
 /// Something that a store with the promised isolation cannot show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anomaly {
-    /// The kind of the anomaly.
     pub kind: Kind,
     /// The transactions that show it, by their number in the history.
     pub transactions: Vec<usize>,
@@ -76,13 +74,11 @@ pub struct Verdict {
 const EXPLAINED_MAX: u64 = 3;
 
 impl Verdict {
-    /// Whether there is no anomaly.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.counts.is_empty()
     }
 
-    /// Whether there is an anomaly of this kind.
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
         self.counts.contains_key(&kind)

@@ -51,7 +51,6 @@ impl<'g> Search<'g> {
         Self { graph, component, reached, searches: 0, left: 0 }
     }
 
-    /// The worst cycle of a component.
     pub(crate) fn worst(&mut self, component: &[usize]) -> Option<Cycle> {
         for realtime in [false, true] {
             for class in [Class::G0, Class::G1c, Class::GSingle, Class::G2] {

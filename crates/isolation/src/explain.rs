@@ -19,7 +19,6 @@ pub(crate) fn elements(elements: &[Element]) -> String {
     format!("[{left_out}{}]", shown.join(" "))
 }
 
-/// Returns the name of a transaction.
 pub(crate) fn name(facts: &Facts, fact: usize) -> String {
     match facts.all[fact].role {
         Role::Base => "the state in the beginning".to_owned(),
@@ -77,7 +76,6 @@ fn hops(graph: &Graph, cycle: &Cycle) -> Vec<(usize, Edge, usize)> {
     hops
 }
 
-/// The transactions of a cycle, each once.
 pub(crate) fn transactions(graph: &Graph, cycle: &Cycle) -> Vec<usize> {
     let mut facts: Vec<usize> = Vec::new();
     for fact in cycle.steps.iter().filter_map(|(node, _)| graph.facts[*node]) {

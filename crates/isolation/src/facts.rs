@@ -28,7 +28,6 @@ pub(crate) enum Role {
     Recovered,
 }
 
-/// One transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Fact {
     pub(crate) role: Role,

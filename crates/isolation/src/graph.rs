@@ -45,7 +45,6 @@ impl Edge {
     }
 }
 
-/// Nodes and edges.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     pub(crate) edges: Vec<Vec<(usize, Edge)>>,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A list that transactions append to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct List(pub u32);
 
@@ -11,7 +10,6 @@ pub struct List(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Element(pub u64);
 
-/// The elements of each list.
 pub type State = BTreeMap<List, Vec<Element>>;
 
 /// How a list was read.
@@ -23,25 +21,15 @@ pub enum By {
     Range,
 }
 
-/// One step of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Appended an element to a list.
     Append {
-        /// The list.
         list: List,
         /// The element, which no other append to that list has.
         element: Element,
     },
     /// Read a list, the transaction's own appends with it.
-    Read {
-        /// The list.
-        list: List,
-        /// The elements of the list, in order.
-        elements: Vec<Element>,
-        /// How it was read.
-        by: By,
-    },
+    Read { list: List, elements: Vec<Element>, by: By },
     /// Took back the appends among the operations with this number and later.
     RollBack {
         /// Number of the first operation that was taken back, from 0.
@@ -49,7 +37,6 @@ pub enum Operation {
     },
 }
 
-/// The isolation of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
     /// The transaction reads the state of one moment. No other transaction commits a change of its
@@ -59,10 +46,8 @@ pub enum Isolation {
     Serializable,
 }
 
-/// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The commit was acknowledged.
     Committed,
     /// The transaction was rolled back or refused. Others must not see its appends; its reads count
     /// as those of a snapshot.
@@ -81,11 +66,8 @@ pub struct Transaction {
     /// A moment after its commit was acknowledged, on the same clock; means nothing for other
     /// outcomes.
     pub ended: u64,
-    /// The operations, in order.
     pub operations: Vec<Operation>,
-    /// The isolation of the transaction.
     pub isolation: Isolation,
-    /// How it ended.
     pub outcome: Outcome,
     /// Whether the transaction's writes and reads survive a crash after it is acknowledged.
     pub durable: bool,

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use crate::facts::Facts;
 use crate::history::{Element, List};
 
-/// The order of one list.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     pub(crate) elements: Vec<Element>,
@@ -53,7 +52,6 @@ impl Order {
     }
 }
 
-/// Orders of all lists.
 pub(crate) fn orders(facts: &Facts) -> HashMap<List, Order> {
     let mut orders: HashMap<List, Order> = HashMap::new();
     let mut longest: HashMap<List, (usize, &[Element])> = HashMap::new();

@@ -24,11 +24,8 @@ use qpair_block::{
 use qpair_kernel::{FileOptions, Mode, open};
 
 const USAGE: &str = "usage: transfer write|read|random|flush FILE DEVICE MODE [COUNT]";
-/// Requests in flight.
 const DEPTH: u32 = 16;
-/// Bytes of one request at most.
 const PIECE_BYTES: u32 = 64 << 10;
-/// Bytes of one random read.
 const READ_BYTES: u32 = 4096;
 const WAIT: WaitOptions = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
 
@@ -88,7 +85,6 @@ fn run() -> Anything<()> {
 }
 
 impl Line {
-    /// Leases a buffer as soon as one is free, and takes completions meanwhile.
     fn lease(&mut self) -> Anything<Buffer> {
         loop {
             if let Some(buffer) = self.arena.lease() {
@@ -98,7 +94,6 @@ impl Line {
         }
     }
 
-    /// Waits for completions and checks the data of completed reads.
     fn take(&mut self) -> Anything<()> {
         self.channel.wait(&mut self.completions, WAIT);
         for completion in self.completions.drain(..) {

@@ -178,13 +178,11 @@ fn info(file: &File, mode: &Mode, words: &str) -> DeviceInfo {
 }
 
 impl KernelDevice {
-    /// Returns the interface in use, and why an earlier one was passed over.
     #[must_use]
     pub fn choice(&self) -> &Choice {
         &self.choice
     }
 
-    /// Names the device by the specifier that the user gave for it.
     #[must_use]
     pub fn with_name(mut self, specifier: impl Into<String>) -> Self {
         self.info.name = specifier.into();
@@ -261,7 +259,6 @@ pub(crate) mod tests {
     type OpenChannel =
         dyn Fn(Arc<File>, &ChannelOptions) -> Result<Box<dyn IoChannel>> + Send + Sync;
 
-    /// A device whose channels are opened by a function.
     struct With {
         device: KernelDevice,
         open_channel: Arc<OpenChannel>,
@@ -293,7 +290,6 @@ pub(crate) mod tests {
         }
     }
 
-    /// The answer to an atomic write, with a registered buffer where the interface has some.
     fn write_atomically(file: File, mode: Mode) -> Option<std::result::Result<(), IoError>> {
         let device = match on_interface(Arc::new(file), mode) {
             Ok(device) => device,
@@ -340,7 +336,6 @@ pub(crate) mod tests {
         }
     }
 
-    /// Runs the conformance suite over channels opened by `open_channel`.
     pub(crate) fn conform(
         open_channel: impl Fn(Arc<File>, &ChannelOptions) -> Result<Box<dyn IoChannel>>
         + Send

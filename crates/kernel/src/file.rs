@@ -26,7 +26,6 @@ use crate::space::{Grid, by_fallocate, by_zeros, by_zeros_behind, check_free, re
 
 /// The logical block of a file system that does not report one, bytes.
 const LOGICAL_BLOCK_DEFAULT: u32 = 512;
-/// The maximum number of requests that one channel can have in flight.
 const DEPTH_MAX: u32 = 16384;
 /// A memory alignment that every device accepts, bytes.
 const MEMORY_ALIGNMENT_DEFAULT: u32 = 4096;
@@ -34,7 +33,6 @@ const MEMORY_ALIGNMENT_DEFAULT: u32 = 4096;
 /// The flag of linux/stat.h that asks for the lengths of atomic writes. libc has it for glibc only.
 const STATX_WRITE_ATOMIC: u32 = 0x10000;
 
-/// A file or device to open, and how to open it.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
     /// A regular file or a block device.
@@ -72,21 +70,18 @@ impl FileOptions {
     }
 }
 
-/// Grid and size of a file.
 struct Geometry {
     logical_block_bytes: u32,
     memory_alignment_bytes: u32,
     size_bytes: u64,
 }
 
-/// The kind of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Regular,
     BlockDevice,
 }
 
-/// An open file or block device, shared by its channels.
 #[derive(Debug)]
 pub(crate) struct File {
     fd: OwnedFd,
@@ -196,7 +191,6 @@ impl File {
         &self.limits.name
     }
 
-    /// Returns the current size in bytes.
     #[inline]
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Relaxed)
@@ -270,7 +264,6 @@ impl File {
         }
     }
 
-    /// Whether the device needs threads of the kernel: see the function [`needs_threads`].
     pub(crate) fn needs_threads(&self) -> bool {
         needs_threads(&self.fd)
     }
@@ -410,7 +403,6 @@ fn busy(name: &str, holder: Option<LockHolder>) -> Error {
     )
 }
 
-/// Returns the grid and the size of a file.
 fn geometry(
     file: &std::fs::File,
     kind: Kind,

@@ -3,10 +3,8 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// A process that has a lock on a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
-    /// The process id.
     pub process_id: u32,
     /// The process name; `None` once the process has ended. The kernel takes a killed program's
     /// rings apart in the background, and they hold its files for a while longer.
@@ -14,7 +12,6 @@ pub struct LockHolder {
 }
 
 impl LockHolder {
-    /// Returns the process that has the file at `path` locked, if the kernel names one.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         Self::of_open(&std::fs::File::open(path).ok()?)
@@ -44,7 +41,6 @@ fn holder_in(locks: &str, place: &str) -> Option<u32> {
     })
 }
 
-/// Returns the name of a process that has not ended.
 fn name_of(process_id: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{process_id}/stat")).ok()?;
     // The name is in brackets, and may have some itself; the state follows.

@@ -16,7 +16,6 @@ use crate::vectors::Lists;
 /// its result.
 const ATTEMPTS_MAX: u8 = 100;
 
-/// A request in flight.
 pub(crate) struct Slot {
     request: Request,
     /// The bytes transferred so far: a short transfer is continued from here.
@@ -46,7 +45,6 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// The flags of `pwritev2` for a transfer.
     #[inline]
     pub(crate) fn write_flags(&self) -> i32 {
         if self.op != Op::Write {
@@ -62,7 +60,6 @@ impl Slot {
         Self { request, moved_bytes: 0, sent_bytes: 0, attempts: 0 }
     }
 
-    /// Completes the request.
     pub(crate) fn complete(self, result: Result<(), IoError>) -> Completion {
         self.request.complete(result)
     }
@@ -111,7 +108,6 @@ impl Slot {
         }
     }
 
-    /// Returns the memory of the rest of the transfer, piece by piece.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
         let Request { len_bytes, buffer_offset_bytes, .. } = self.request;
         let at = (buffer_offset_bytes + self.moved_bytes) as usize;
@@ -119,7 +115,6 @@ impl Slot {
         self.request.buffer.iter().flat_map(move |buffer| buffer.pieces(at, rest))
     }
 
-    /// Whether the transfer is of a list of segments.
     #[inline(always)]
     fn has_list(&self) -> bool {
         self.request.buffer.as_ref().is_some_and(Buffer::is_list)
@@ -164,11 +159,8 @@ impl Slot {
     }
 }
 
-/// The next step after the kernel's result for a slot.
 pub(crate) enum Step {
-    /// The request has ended.
     Done(Completion),
-    /// The rest has to be sent.
     Again(Transfer),
     /// The slot has no request.
     Stray,
@@ -197,24 +189,20 @@ impl InFlight {
         }
     }
 
-    /// Adds vectors for the segment lists of `arenas`.
     pub(crate) fn with_lists(self, arenas: &[Arc<Arena>]) -> Self {
         Self { lists: Lists::new(arenas, self.depth as u32), ..self }
     }
 
-    /// Whether no more requests can be accepted.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.count() as usize >= self.depth
     }
 
-    /// The number of requests accepted and not returned.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.occupied() + self.refused.len() as u32
     }
 
-    /// The number of occupied slots.
     #[inline]
     pub(crate) fn occupied(&self) -> u32 {
         (self.depth - self.free.len()) as u32
@@ -240,7 +228,6 @@ impl InFlight {
         self.answer(request, Err(error));
     }
 
-    /// Keeps a request that the device never sees, to return it with `result`.
     pub(crate) fn answer(&mut self, request: Request, result: Result<(), IoError>) {
         self.statistics.count(request.op, request.len_bytes, result);
         self.keep(request.complete(result));
@@ -265,7 +252,6 @@ impl InFlight {
         Step::Done(slot.complete(result))
     }
 
-    /// Moves the completions of the refused requests to `completions`.
     #[inline]
     pub(crate) fn take_refused(&mut self, completions: &mut Vec<Completion>) {
         if !self.refused.is_empty() {
@@ -307,7 +293,6 @@ mod tests {
         assert!(matches!(in_flight.finish(99, 0), Step::Stray));
     }
 
-    /// Only writes have flags, and an atomic write that moved in part is not continued.
     #[test]
     fn atomic_writes_are_flagged_and_whole() {
         let arena = Arena::new(4096, 1, ArenaOptions::ordinary_pages()).unwrap();

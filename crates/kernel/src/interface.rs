@@ -36,7 +36,6 @@ impl Interface {
     /// The interfaces that [`Interface::Auto`] tries, in order.
     pub const CONCRETE: [Self; 3] = [Self::IoUring, Self::Libaio, Self::Posix];
 
-    /// Returns the name, as people write it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -75,7 +74,6 @@ impl FromStr for Interface {
 pub struct Choice {
     /// The interface in use; never [`Interface::Auto`].
     pub interface: Interface,
-    /// The whole mode that was asked for.
     pub mode: Mode,
     /// The interfaces that [`Interface::Auto`] passed over, in order, each with its reason. Empty
     /// if an interface was asked for by name.

@@ -3,14 +3,12 @@
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// Whether the memory that the process may lock is limited.
 pub(crate) fn is_memlock_bounded() -> bool {
     let is_exempt =
         || capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     getrlimit(Resource::Memlock).current.is_some() && !is_exempt()
 }
 
-/// Returns a hint how to raise the limit on locked memory, with its current value.
 pub(crate) fn raise_memlock() -> String {
     let now = match getrlimit(Resource::Memlock).current {
         Some(bytes) => format!("{} KiB", bytes >> 10),

@@ -30,7 +30,6 @@ use crate::interface::Interface;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Polling {
-    /// The drive interrupts.
     #[default]
     Interrupt,
     /// The driver's poll queue is polled (`IORING_SETUP_IOPOLL`).
@@ -124,7 +123,6 @@ pub struct Mode {
     pub threads: u16,
 }
 
-/// The default number of threads of `posix`.
 pub(crate) const THREADS_DEFAULT: u16 = 16;
 
 /// The maximum number of pieces in one vector: `IOV_MAX`.

@@ -10,18 +10,15 @@ use qpair_block::WaitOptions;
 /// sleep. So this bounds how late a wake is noticed.
 pub(crate) const WAKE_DELAY_MAX: Duration = Duration::from_millis(1);
 
-/// One sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sleep {
     /// Completions to wait for.
     pub(crate) want: u32,
     /// The time after which one completion is enough; zero: wait for `want` until the time-out.
     pub(crate) linger: Duration,
-    /// The time after which the sleep gives up.
     pub(crate) timeout: Option<Duration>,
 }
 
-/// The progress of one wait.
 pub(crate) struct Pace {
     options: WaitOptions,
     can_wake: bool,

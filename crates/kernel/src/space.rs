@@ -19,10 +19,8 @@ use rustix::io::{Errno, pwrite};
 /// Bytes of a block as `stat` counts them.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// The bytes of one write of zeros.
 const ZEROS_BYTES: usize = 1 << 20;
 
-/// The way in which a file gets its space when it grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     /// The file system reserves the space (`fallocate`) and writes none of it.
@@ -69,12 +67,10 @@ fn retried<T>(call: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// The alignment of writes to a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {
     pub(crate) block_bytes: u64,
     pub(crate) memory_alignment_bytes: usize,
-    /// Writes go around the page cache.
     pub(crate) direct: bool,
 }
 
@@ -129,7 +125,6 @@ pub(crate) fn lacking_bytes(allocated: u64, reserved: u64, wanted: u64) -> u64 {
     wanted - reserved.max(allocated).min(wanted)
 }
 
-/// Returns the bytes that a file occupies on the drive.
 pub(crate) fn allocated_bytes(fd: impl AsFd) -> Result<u64, Errno> {
     Ok(fstat(fd)?.st_blocks as u64 * STAT_BLOCK_BYTES)
 }

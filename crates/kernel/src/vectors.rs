@@ -11,7 +11,6 @@ use qpair_block::{Arena, DeviceInfo};
 use crate::in_flight::{Slot, Transfer};
 use crate::mode::Mode;
 
-/// Pieces for every slot of a channel.
 pub(crate) struct Vectors {
     pieces: Box<[libc::iovec]>,
     segments: usize,
@@ -85,7 +84,6 @@ impl Lists {
         Some(Self { pieces, pieces_max })
     }
 
-    /// Returns the rest of a slot's transfer, or as many of its segments as a vector holds.
     #[cold]
     pub(crate) fn transfer(&mut self, slot: u32, of: &Slot) -> Transfer {
         let one = of.one_piece();

@@ -36,7 +36,6 @@ fn forbid(calls: &[libc::c_long], errno: i32) -> std::io::Result<()> {
     if failed { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Runs `test` on a thread on which `calls` are forbidden.
 fn without(calls: &'static [libc::c_long], errno: i32, test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(move || match forbid(calls, errno) {
         Ok(()) => test(),
@@ -121,7 +120,6 @@ fn registering_is_refused() {
     });
 }
 
-/// Gives up this thread's right to lock any amount of memory.
 fn drop_ipc_lock() -> std::io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     const CAP_IPC_LOCK: u32 = 14;

@@ -32,7 +32,6 @@ fn is_unbounded() -> bool {
     getrlimit(Resource::Memlock).current.is_none() || is_exempt()
 }
 
-/// Returns the number of pages of an arena that are present.
 fn present(arena: &Arena) -> usize {
     let mut words = vec![0; arena.mapped_bytes() / 4096 * 8];
     let first = arena.region().0 as u64 / 4096 * 8;

@@ -11,7 +11,6 @@ use std::time::Duration;
 use qpair_block::{BlockDevice, ChannelOptions, ErrorKind, Request, WaitOptions};
 use qpair_kernel::{FileOptions, Mode, open};
 
-/// Submission threads of the rings that are open in this process.
 fn submission_threads() -> usize {
     let mut threads = HashSet::new();
     for ring in std::fs::read_dir("/proc/self/fdinfo").unwrap() {

@@ -9,13 +9,10 @@ use crate::root::Root;
 /// The PCI class of SAS controllers, as written in `/sys`.
 const CLASS: &str = "0x0107";
 
-/// A SAS controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Adapter {
-    /// The PCI address of the controller.
     pub address: String,
-    /// The driver that the controller is bound to.
     pub driver: Option<String>,
     /// The names of its disks in the kernel.
     pub disks: Vec<String>,

@@ -15,7 +15,6 @@ use crate::processors::Processors;
 use crate::root::Root;
 use crate::words::rounded;
 
-/// The source of a bound on memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -24,17 +23,13 @@ pub enum BoundSource {
     ControlGroup(String),
     /// The limit on the process's address space (`ulimit -v`).
     AddressSpace,
-    /// The free memory of the machine.
     FreeMemory,
 }
 
-/// One bound on the memory of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct MemoryBound {
-    /// The source of the bound.
     pub source: BoundSource,
-    /// The limit in bytes.
     pub limit_bytes: u64,
     /// The unused part of the limit in bytes.
     pub left_bytes: u64,
@@ -57,11 +52,9 @@ impl fmt::Display for MemoryBound {
     }
 }
 
-/// The bounds on memory and processors of this process.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Bounds {
-    /// All bounds on memory that the kernel reports.
     pub memory: Vec<MemoryBound>,
     /// The number of processors that the process can keep busy, by its affinity and the processor
     /// time of its control groups.
@@ -86,7 +79,6 @@ const ADDRESSES_BESIDE_BYTES: u64 = 192 << 20;
 const ADDRESSES_OF_THREAD_BYTES: u64 = 72 << 20;
 
 impl Bounds {
-    /// Reads the bounds of this process.
     #[must_use]
     pub fn read() -> Self {
         Self::read_at(&Root::system())

@@ -26,7 +26,6 @@ fn ratio(quota_us: f64, period_us: f64) -> Option<f64> {
     (quota_us > 0.0 && period_us > 0.0).then(|| quota_us / period_us)
 }
 
-/// The memory limit of one control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupMemory {
     /// The path of the group, relative to the mount of its hierarchy.

@@ -12,16 +12,13 @@ use crate::mount::{Mount, parse_number};
 use crate::root::Root;
 use crate::words::rounded;
 
-/// The kind of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum DeviceKind {
-    /// A regular file.
     File,
     /// A directory: describes a file that would be created in it.
     Directory,
-    /// A block device.
     BlockDevice,
     /// A character device: `/dev/ng0n1`.
     CharacterDevice,
@@ -31,15 +28,10 @@ pub enum DeviceKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Device {
-    /// The path, as given.
     pub path: String,
-    /// The kind of the path.
     pub kind: DeviceKind,
-    /// The size in bytes.
     pub size_bytes: Option<u64>,
-    /// The file system of a file or directory.
     pub mount: Option<Mount>,
-    /// The name of a partition.
     pub partition: Option<String>,
     /// The users of a block device: "mounted at /".
     pub in_use: Vec<String>,
@@ -134,7 +126,6 @@ impl Device {
         real.filter_map(|name| Self::named(root, name)).collect()
     }
 
-    /// Describes the device in one line.
     #[must_use]
     pub fn one_line(&self) -> String {
         let size = self.size_bytes.map(rounded);
@@ -159,7 +150,6 @@ impl Device {
     }
 }
 
-/// A disk or partition.
 struct Node {
     disk: String,
     partition: Option<String>,

@@ -20,17 +20,11 @@ pub struct Disk {
     pub driver: Option<String>,
     /// The driver of the host adapter below `sd`: `ahci`, `mpt3sas`.
     pub adapter: Option<String>,
-    /// The model that the disk reports.
     pub model: Option<String>,
-    /// The size in bytes.
     pub size_bytes: Option<u64>,
-    /// The PCI address of the disk.
     pub pci_address: Option<String>,
-    /// The NUMA node it is attached to.
     pub numa_node: Option<u32>,
-    /// The disk's request queue in the kernel.
     pub queue: Queue,
-    /// The interrupts of its queues.
     pub interrupts: Option<Interrupts>,
     /// The disks that the disk consists of.
     pub below: Vec<String>,
@@ -44,19 +38,14 @@ pub struct Disk {
 pub struct Queue {
     /// Whether the disk claims to be rotational. Virtual disks often do so wrongly.
     pub rotational: Option<bool>,
-    /// The smallest unit of addressing in bytes.
     pub logical_block_bytes: Option<u32>,
     /// The smallest unit that the medium writes at once, in bytes.
     pub physical_block_bytes: Option<u32>,
-    /// The number of hardware queues.
     pub hardware_queues: Option<u32>,
     /// The number of requests that each hardware queue holds.
     pub requests: Option<u32>,
-    /// The selected scheduler.
     pub scheduler: Option<String>,
-    /// All available schedulers.
     pub schedulers: Vec<String>,
-    /// Whether completions can be polled.
     pub io_poll: Option<bool>,
     /// The number of queues that the driver was asked to reserve for polling; `None` if it has no
     /// such parameter.
@@ -111,7 +100,6 @@ impl Disk {
         })
     }
 
-    /// Whether the disk is an NVMe drive.
     #[must_use]
     pub fn is_nvme(&self) -> bool {
         self.driver.as_deref() == Some("nvme")
@@ -213,7 +201,6 @@ fn model(root: &Root, directory: &str) -> Option<String> {
     Some(vendor.map_or(model.clone(), |vendor| format!("{vendor} {model}")))
 }
 
-/// Returns the driver of the SCSI host of a disk.
 fn adapter(root: &Root, directory: &str) -> Option<String> {
     let path = root.canonical(format!("{directory}/device"))?;
     let host =

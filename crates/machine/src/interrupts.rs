@@ -14,7 +14,6 @@ pub struct Interrupts {
     pub vectors: u32,
     /// The processors that handled at least one interrupt.
     pub cpus: CpuList,
-    /// The number of interrupts.
     pub count: u64,
 }
 

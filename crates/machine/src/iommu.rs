@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
 
-/// The state of the IOMMU and VFIO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Iommu {
@@ -14,7 +13,6 @@ pub struct Iommu {
     pub groups: Option<u32>,
     /// Whether the driver `vfio-pci` is available, as a loaded module or built in.
     pub vfio_pci: Option<bool>,
-    /// Whether `/dev/vfio/vfio` exists.
     pub vfio_device: Option<bool>,
     /// Whether this process may open `/dev/vfio/vfio`; `None` if it does not exist.
     pub vfio_allowed: Option<bool>,

@@ -17,23 +17,19 @@ pub struct Limit {
     pub hard: Option<u64>,
 }
 
-/// The user and limits of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Process {
     /// The effective user id; 0 is root.
     pub user_id: Option<u32>,
-    /// The limit on locked memory in bytes.
     pub locked_memory_bytes: Option<Limit>,
     /// Whether the process is exempt from the limit on locked memory (`CAP_IPC_LOCK`).
     pub locks_without_limit: Option<bool>,
-    /// The limit on open files.
     pub open_files: Option<Limit>,
     /// The seccomp mode: 0 off, 1 strict, 2 a filter.
     pub seccomp: Option<u32>,
 }
 
-/// Kernel settings that affect interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct KernelSettings {
@@ -86,7 +82,6 @@ impl Process {
         size.strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
     }
 
-    /// Whether the process runs as root.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.user_id == Some(0)

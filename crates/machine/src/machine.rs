@@ -23,28 +23,19 @@ pub struct Machine {
     pub kernel: Option<String>,
     /// The architecture that this program was built for.
     pub architecture: String,
-    /// Processors.
     pub processors: Processors,
-    /// Memory.
     pub memory: Memory,
-    /// Hypervisor and container.
     pub virtualization: Virtualization,
-    /// Kernel settings that affect interfaces.
     pub settings: KernelSettings,
-    /// The user and limits of this process.
     pub process: Process,
-    /// The memory and processors that this process can actually use.
     #[cfg_attr(feature = "serde", serde(default))]
     pub bounds: Bounds,
-    /// The requirements of user-space drivers.
     pub iommu: Iommu,
-    /// SAS controllers.
     #[cfg_attr(feature = "serde", serde(default))]
     pub adapters: Vec<Adapter>,
 }
 
 impl Machine {
-    /// Reads this machine.
     #[must_use]
     pub fn read() -> Self {
         Self::read_at(&Root::system())
@@ -67,7 +58,6 @@ impl Machine {
         }
     }
 
-    /// Returns the kernel's version.
     #[must_use]
     pub fn release(&self) -> Option<Release> {
         Release::parse(self.kernel.as_deref()?)

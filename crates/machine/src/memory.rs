@@ -6,19 +6,15 @@ use serde::{Deserialize, Serialize};
 use crate::processors::field;
 use crate::root::Root;
 
-/// The machine's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Memory {
-    /// The total memory in bytes.
     pub total_bytes: Option<u64>,
     /// The memory that is available without swapping, in bytes.
     pub available_bytes: Option<u64>,
     /// The memory limit of the control group in bytes; `None` without a limit.
     pub limit_bytes: Option<u64>,
-    /// Swap space in bytes.
     pub swap_bytes: Option<u64>,
-    /// Used swap space in bytes.
     pub swap_used_bytes: Option<u64>,
     /// Reserved huge pages, one entry for each size.
     pub huge_pages: Vec<HugePages>,
@@ -26,15 +22,11 @@ pub struct Memory {
     pub transparent_huge_pages: Option<String>,
 }
 
-/// Reserved huge pages of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct HugePages {
-    /// The size of one huge page in bytes.
     pub size_bytes: u64,
-    /// The number of reserved pages.
     pub total: u64,
-    /// The number of reserved pages that are not in use.
     pub free: u64,
 }
 
@@ -63,7 +55,6 @@ impl Memory {
         }
     }
 
-    /// Returns the reserved huge pages of a size.
     #[must_use]
     pub fn huge_pages_of(&self, size_bytes: u64) -> Option<HugePages> {
         self.huge_pages.iter().copied().find(|pages| pages.size_bytes == size_bytes)

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
 
-/// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Mount {
-    /// The mount point.
     pub point: String,
     /// The type of the file system: `ext4`.
     pub file_system: String,

@@ -8,11 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::cpu_list::CpuList;
 use crate::root::Root;
 
-/// The machine's processors, and those that this process may use.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Processors {
-    /// The model that the processor reports.
     pub model: Option<String>,
     /// The vendor that the processor reports: "GenuineIntel".
     pub vendor: Option<String>,
@@ -22,27 +20,21 @@ pub struct Processors {
     pub cores: Option<u32>,
     /// The number of hardware threads that are online; the kernel calls them CPUs.
     pub threads: Option<u32>,
-    /// The processors that this process may run on.
     pub allowed: Option<CpuList>,
     /// The processor time that the control group permits, in processors: 1.5 is one and a half.
     pub quota: Option<f64>,
     /// Frequency governors in use, each once.
     pub governors: Vec<String>,
-    /// The driver that scales the frequency.
     pub frequency_driver: Option<String>,
-    /// NUMA nodes.
     pub numa_nodes: Vec<NumaNode>,
     /// Weaknesses of the processor whose mitigation costs performance.
     pub mitigations: Vec<Mitigation>,
 }
 
-/// A NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct NumaNode {
-    /// The number of the node.
     pub id: u32,
-    /// The processors of the node.
     pub cpus: CpuList,
 }
 
@@ -99,7 +91,6 @@ impl Processors {
         Some(count.min(quota))
     }
 
-    /// Whether cores have more than one hardware thread.
     #[must_use]
     pub fn has_smt(&self) -> Option<bool> {
         Some(self.threads? > self.cores?)
@@ -125,7 +116,6 @@ fn online(root: &Root, info: &str) -> CpuList {
     })
 }
 
-/// Returns the numbers of sockets and cores.
 fn topology(root: &Root, online: &CpuList) -> (Option<u32>, Option<u32>) {
     let mut sockets = BTreeSet::new();
     let mut cores = BTreeSet::new();

@@ -18,7 +18,6 @@ impl Default for Root {
 }
 
 impl Root {
-    /// Returns the root of this machine.
     #[must_use]
     pub fn system() -> Self {
         Self::at("/")
@@ -72,7 +71,6 @@ impl Root {
         self.path(path).exists()
     }
 
-    /// Returns the last component of a link's target.
     pub(crate) fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
         let target = std::fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())

@@ -4,12 +4,10 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file of written blocks, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct ScratchFile(PathBuf);
 
 impl ScratchFile {
-    /// Makes a file in a directory.
     pub(crate) fn new(directory: &Path) -> io::Result<Self> {
         let path = directory.join(format!(".qpair-doctor-{}", std::process::id()));
         let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
@@ -21,7 +19,6 @@ impl ScratchFile {
         Ok(scratch)
     }
 
-    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

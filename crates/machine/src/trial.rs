@@ -18,42 +18,33 @@ use serde::{Deserialize, Serialize};
 use crate::device::{Device, DeviceKind};
 use crate::scratch::ScratchFile;
 
-/// The outcome of trying a mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Outcome {
-    /// A block was read.
     Works,
-    /// The mode was refused.
     Fails,
     /// There was no file or device to try it on.
     NotTried,
 }
 
-/// The result of one mode on one file or device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Trial {
     /// The requested mode: `io_uring+p`.
     pub mode: String,
-    /// The outcome.
     pub outcome: Outcome,
     /// The mode that ran, or the reason why it failed.
     pub detail: String,
-    /// A remedy, if one is known.
     pub way_out: Option<String>,
 }
 
-/// The results of all modes on one file or device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Trials {
-    /// The path of the file or device.
     pub path: String,
     /// Whether the page cache was bypassed (O_DIRECT), as it should be.
     pub direct: bool,
-    /// The modes.
     pub modes: Vec<Trial>,
 }
 
@@ -157,7 +148,6 @@ fn trial(mode: Mode, result: Result<String>) -> Trial {
     Trial { mode: mode.to_string(), outcome, detail, way_out }
 }
 
-/// Returns the character device that takes commands for the drive.
 fn character_device(device: &Device) -> std::result::Result<PathBuf, String> {
     match (device.kind, device.disks.first()) {
         (DeviceKind::CharacterDevice, _) => Ok(PathBuf::from(&device.path)),

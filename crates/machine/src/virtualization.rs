@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use crate::processors::field;
 use crate::root::Root;
 
-/// The layers between the machine and its hardware.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Virtualization {

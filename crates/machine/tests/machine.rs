@@ -1,6 +1,6 @@
 //! Machines that are directory trees: the data read from them, and the findings.
 
-#![allow(clippy::unwrap_used, missing_docs, reason = "a test that fails should panic")]
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -8,7 +8,6 @@ use std::path::Path;
 use qpair_machine::{Area, Device, DeviceKind, Finding, Machine, Root, Severity, examine};
 use tempfile::TempDir;
 
-/// A tree with `proc` and `sys` in it.
 struct Tree(TempDir);
 
 impl Tree {

@@ -17,7 +17,6 @@ pub const SEGMENTS_PER_WORKER: u64 = 4;
 /// A log device that fits the store, before the store is open.
 #[derive(Debug)]
 pub struct Attached {
-    /// The log device.
     pub device: Arc<dyn BlockDevice>,
     /// The superblock that is on the device, or that [`Attached::write_new_superblock`] will write.
     pub superblock: LogSuperblock,

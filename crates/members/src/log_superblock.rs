@@ -22,7 +22,6 @@ const UNFINISHED: u64 = 1 << 0;
 /// Features a reader must know to read, and what people call them.
 const FEATURES: [(u64, &str); 1] = [(UNFINISHED, "unfinished")];
 
-/// The content of the superblock of a log device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSuperblock {
     /// The store whose logs are on the device.

@@ -63,7 +63,6 @@ pub(crate) fn transfer(
     Ok(outputs)
 }
 
-/// Reads a member's superblock.
 pub fn read(device: &dyn BlockDevice) -> Result<Superblock> {
     read_newest(device).map(|(superblock, _)| superblock)
 }
@@ -115,10 +114,8 @@ pub fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> R
     Ok(())
 }
 
-/// The generations that the members' superblocks have.
 #[derive(Debug, Default)]
 pub struct Generations {
-    /// The generation of the first member.
     first: u64,
     first_is_clean: bool,
     /// The oldest superblock's generation, and its member.

@@ -13,7 +13,6 @@ const TRANSFER_BYTES: usize = 256 << 10;
 /// The number of transfers in flight.
 const WINDOW: u32 = 16;
 
-/// Waits for completions.
 pub fn wait(channel: &mut dyn IoChannel, completions: &mut Vec<Completion>) {
     channel.wait(completions, WaitOptions { want: 1, linger: Duration::ZERO, timeout: None });
 }
@@ -31,7 +30,6 @@ pub fn transfer_arena(devices: &[&dyn BlockDevice]) -> Result<Arc<Arena>> {
     })
 }
 
-/// Opens a channel for transfers from this memory.
 pub fn open_channel(device: &dyn BlockDevice, arena: &Arc<Arena>) -> Result<Box<dyn IoChannel>> {
     let depth = WINDOW.min(device.info().depth_max);
     let options = ChannelOptions { depth, arenas: vec![arena.clone()], wake: None };

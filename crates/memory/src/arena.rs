@@ -26,7 +26,6 @@ const PAGE: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockIndex(pub u32);
 
-/// The kind of pages that the kernel gave for an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// Reserved huge pages (`vm.nr_hugepages`).
@@ -37,7 +36,6 @@ pub enum Backing {
     Small,
 }
 
-/// Options for mapping an arena.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ArenaOptions {
     /// Whether to map a file in memory, which other processes can map as well, as a device in
@@ -187,7 +185,6 @@ impl Arena {
         self.block_size
     }
 
-    /// Returns the number of blocks (or lists) in the arena.
     #[must_use]
     pub fn block_count(&self) -> u32 {
         self.block_count
@@ -199,7 +196,6 @@ impl Arena {
         self.id
     }
 
-    /// Returns the kind of pages that the kernel gave.
     #[must_use]
     pub fn backing(&self) -> Backing {
         self.backing
@@ -327,7 +323,6 @@ const HUGE_KIND: (MemfdFlags, Backing) =
     (MemfdFlags::HUGETLB.union(MemfdFlags::HUGE_2MB), Backing::HugePages);
 const USUAL_KIND: (MemfdFlags, Backing) = (MemfdFlags::empty(), Backing::Transparent);
 
-/// Maps a new file in memory.
 fn map_shared(
     len: usize,
     (flags, backing): (MemfdFlags, Backing),

@@ -29,14 +29,12 @@ impl Buffer {
         Self { arena, block }
     }
 
-    /// Returns the block's number.
     #[inline(always)]
     #[must_use]
     pub fn block(&self) -> BlockIndex {
         BlockIndex(self.block)
     }
 
-    /// Returns the arena of the block.
     #[inline(always)]
     #[must_use]
     pub fn arena(&self) -> &Arc<Arena> {
@@ -109,7 +107,6 @@ impl Buffer {
         self.arena.address(self.block)
     }
 
-    /// Returns the bytes as a slice.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: in the mapping; the lease excludes other writers (points 2 and 4).
@@ -241,7 +238,6 @@ impl SharedBlock {
         Self(buffer)
     }
 
-    /// Returns the bytes.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {
@@ -250,7 +246,6 @@ impl SharedBlock {
         unsafe { SharedBytes::new(self.0.as_ptr(), self.0.arena.block_size(), true) }
     }
 
-    /// Returns the arena of the block.
     #[must_use]
     pub fn arena(&self) -> &Arc<Arena> {
         self.0.arena()

@@ -18,7 +18,6 @@ enum Owner {
 }
 
 impl DmaMemory {
-    /// Wraps a mapping of another process's memory.
     #[must_use]
     pub fn of_mapping(mapping: Arc<Mapping>) -> Self {
         Self(Owner::Mapping(mapping))
@@ -44,7 +43,6 @@ impl DmaMemory {
         }
     }
 
-    /// Returns the bytes.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {

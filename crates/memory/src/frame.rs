@@ -38,7 +38,6 @@ struct Header {
 
 const _: () = assert!(cfg!(loom) || size_of::<Header>() == 64);
 
-/// All frames of a pool.
 pub struct FrameTable {
     arena: Arc<Arena>,
     headers: Box<[Header]>,
@@ -78,7 +77,6 @@ impl FrameTable {
         &self.arena
     }
 
-    /// Returns the number of frames in the table.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a table is never empty")]
     pub fn len(&self) -> u32 {
@@ -209,7 +207,6 @@ impl FrameTable {
         self.contains(parent).then(|| (parent, usize::from(header.parent_position.load(Relaxed))))
     }
 
-    /// Sets the parent hint.
     #[inline(always)]
     pub fn set_parent_hint(&self, frame: FrameIndex, parent: Option<(FrameIndex, usize)>) {
         let (parent, position) =
@@ -267,7 +264,6 @@ impl FrameTable {
         self.header(frame).latch.add_waiter()
     }
 
-    /// Whether a device reads or writes the frame at the moment.
     #[must_use]
     pub fn is_in_flight(&self, frame: FrameIndex) -> bool {
         self.header(frame).latch.is_in_flight()
@@ -325,7 +321,6 @@ pub struct OptimisticFrame<'a> {
 }
 
 impl<'a> OptimisticFrame<'a> {
-    /// Returns the index of the frame.
     #[inline(always)]
     #[must_use]
     pub fn index(&self) -> FrameIndex {
@@ -339,7 +334,6 @@ impl<'a> OptimisticFrame<'a> {
         self.version
     }
 
-    /// Returns the page's bytes.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> RacyBytes<'a> {
@@ -381,20 +375,17 @@ impl<'a> ExclusiveFrame<'a> {
         Self { table, frame, panicking: std::thread::panicking() }
     }
 
-    /// Returns the index of the frame.
     #[must_use]
     pub fn index(&self) -> FrameIndex {
         self.frame
     }
 
-    /// Returns the page's bytes for reading.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> RacyBytes<'_> {
         self.table.bytes(self.frame)
     }
 
-    /// Returns the page as a slice.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: writers are excluded: the latch is ours, the buffer is in the frame (points 2 and
@@ -407,7 +398,6 @@ impl<'a> ExclusiveFrame<'a> {
         }
     }
 
-    /// Returns the page's bytes for writing.
     #[inline(always)]
     #[must_use]
     pub fn bytes_mut(&mut self) -> RacyBytesMut<'_> {

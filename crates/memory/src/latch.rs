@@ -46,7 +46,6 @@ impl Default for Latch {
 }
 
 impl Latch {
-    /// Creates an open latch.
     #[must_use]
     pub fn new() -> Self {
         Self { word: AtomicU64::new(0) }

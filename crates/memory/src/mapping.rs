@@ -29,7 +29,6 @@ pub struct Mapping {
     file: Option<(OwnedFd, u64)>,
 }
 
-/// The kind of memory that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Memory of this program alone, and of no file.
@@ -258,7 +257,6 @@ impl Mapping {
         Ok(())
     }
 
-    /// Returns the bytes.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {

@@ -73,7 +73,6 @@ impl<'a> RacyBytes<'a> {
         Self { base, len, lifetime: PhantomData }
     }
 
-    /// Returns the length in bytes.
     #[inline(always)]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a block of memory is never empty")]

@@ -16,7 +16,6 @@ use crate::shared::SharedBytes;
 /// A piece of a foreign arena's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Number of the region.
     pub region: u32,
     /// First byte in the region.
     pub offset_bytes: u64,

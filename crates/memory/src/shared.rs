@@ -67,14 +67,12 @@ impl<'a> SharedBytes<'a> {
         self.base.wrapping_add(offset)
     }
 
-    /// Returns the length in bytes.
     #[inline(always)]
     #[must_use]
     pub fn len(self) -> usize {
         self.len
     }
 
-    /// Whether the range has no bytes.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len == 0

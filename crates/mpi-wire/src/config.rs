@@ -4,14 +4,10 @@ use crate::bytes::{put, u8_at, u16_at, u32_at, u64_at};
 use crate::function;
 use crate::message::{reply as new_reply, request};
 
-/// Bytes of the request.
 pub const CONFIG_BYTES: usize = 0x2C;
-/// Bytes of the reply.
 pub const CONFIG_REPLY_BYTES: usize = 0x18;
 
-/// Actions.
 pub mod action {
-    #![expect(missing_docs, reason = "named as the headers name them")]
     pub const HEADER: u8 = 0;
     pub const READ_CURRENT: u8 = 1;
     pub const WRITE_CURRENT: u8 = 2;
@@ -20,9 +16,7 @@ pub mod action {
     pub const READ_NVRAM: u8 = 6;
 }
 
-/// Types of pages.
 pub mod page_type {
-    #![expect(missing_docs, reason = "named as the headers name them")]
     pub const IO_UNIT: u8 = 0x00;
     pub const IOC: u8 = 0x01;
     pub const BIOS: u8 = 0x02;
@@ -39,24 +33,18 @@ pub mod page_type {
 /// The identity of a page: type, extended type (0 for others), number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageId {
-    /// The type.
     pub kind: u8,
-    /// The extended type.
     pub extended: u8,
-    /// The number.
     pub number: u8,
 }
 
-/// A configuration request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConfigRequest {
     /// The action: one of [`action`].
     pub action: u8,
-    /// The page.
     pub page: PageId,
     /// The length of the page in dwords.
     pub dwords: u16,
-    /// The version of the page.
     pub version: u8,
     /// The address of the page among those of its kind (a handle, a phy).
     pub address: u32,
@@ -65,7 +53,6 @@ pub struct ConfigRequest {
 }
 
 impl ConfigRequest {
-    /// Decodes the request.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         let kind = u8_at(data, 0x17) & 0x0F;
@@ -80,7 +67,6 @@ impl ConfigRequest {
         }
     }
 
-    /// Encodes the request.
     #[must_use]
     pub fn encode(&self) -> [u8; CONFIG_BYTES] {
         let mut data = request::<CONFIG_BYTES>(function::CONFIG);
@@ -125,7 +111,6 @@ pub fn decode_header(reply: &[u8]) -> (u16, u8) {
     (dwords, u8_at(reply, 0x14))
 }
 
-/// Makes a page of `bytes` with its header.
 #[must_use]
 pub fn new_page(id: PageId, version: u8, bytes: usize) -> Vec<u8> {
     let mut page = vec![0; bytes.next_multiple_of(4)];
@@ -142,7 +127,6 @@ pub fn new_page(id: PageId, version: u8, bytes: usize) -> Vec<u8> {
     page
 }
 
-/// SAS device page 0.
 pub const SAS_DEVICE_0: PageId =
     PageId { kind: page_type::EXTENDED, extended: page_type::EXT_SAS_DEVICE, number: 0 };
 /// PCIe device page 0 (MPI 2.6), addressed as SAS device pages are.
@@ -163,17 +147,13 @@ pub const INFO_SSP_TARGET: u32 = 0x400;
 /// Device information of the controller itself: an end device that is an initiator of all
 /// protocols.
 pub const INFO_CONTROLLER: u32 = 0x71;
-/// Flag: the device is present.
 pub const FLAG_PRESENT: u16 = 1;
 
-/// SAS device page 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SasDevice {
-    /// The slot in the enclosure.
     pub slot: u16,
     /// The enclosure; 0: none.
     pub enclosure: u16,
-    /// The SAS address.
     pub address: u64,
     /// The handle of the parent device.
     pub parent: u16,
@@ -181,18 +161,14 @@ pub struct SasDevice {
     pub phy: u8,
     /// The reason why the device cannot be used; 0: it can.
     pub access: u8,
-    /// The handle of the device.
     pub handle: u16,
     /// The device information bits, such as [`INFO_SSP_TARGET`].
     pub info: u32,
-    /// Flags.
     pub flags: u16,
-    /// The port of the controller.
     pub port: u8,
 }
 
 impl SasDevice {
-    /// Decodes the page.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self {
@@ -209,7 +185,6 @@ impl SasDevice {
         }
     }
 
-    /// Encodes the page.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut data = new_page(SAS_DEVICE_0, 9, 0x38);
@@ -232,12 +207,10 @@ impl SasDevice {
 pub struct PcieDevice {
     /// The worldwide identifier of the drive.
     pub name: u64,
-    /// The handle of the device.
     pub handle: u16,
 }
 
 impl PcieDevice {
-    /// Decodes the page.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self { name: u64_at(data, 0x0C), handle: u16_at(data, 0x18) }

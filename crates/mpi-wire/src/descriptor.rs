@@ -1,35 +1,25 @@
 //! Request and reply descriptors: 8 bytes each.
 
-/// The types of request descriptors.
 pub mod request {
-    /// A SCSI command.
     pub const SCSI_IO: u8 = 0x00;
     /// Task management, which goes before others.
     pub const HIGH_PRIORITY: u8 = 0x06;
-    /// Any other message.
     pub const DEFAULT: u8 = 0x08;
-    /// A SCSI command on the fast path.
     pub const FAST_PATH: u8 = 0x0C;
 }
 
-/// The types of reply descriptors.
 pub mod reply {
-    /// A SCSI command succeeded.
     pub const SCSI_IO_SUCCESS: u8 = 0x00;
     /// The answer is in a reply frame.
     pub const ADDRESS_REPLY: u8 = 0x01;
-    /// A SCSI command on the fast path succeeded.
     pub const FAST_PATH_SUCCESS: u8 = 0x06;
-    /// The entry is empty.
     pub const UNUSED: u8 = 0x0F;
 }
 
 /// The word of an empty entry of a reply queue.
 pub const UNUSED: u64 = u64::MAX;
-/// The bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: usize = 8;
 
-/// A request descriptor, which posts a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestDescriptor {
     /// The type: one of [`request`].
@@ -43,7 +33,6 @@ pub struct RequestDescriptor {
 }
 
 impl RequestDescriptor {
-    /// Encodes the descriptor to a word.
     #[inline(always)]
     #[must_use]
     pub fn encode(self) -> u64 {
@@ -53,7 +42,6 @@ impl RequestDescriptor {
             | u64::from(self.handle) << 48
     }
 
-    /// Decodes a descriptor from its word.
     #[inline(always)]
     #[must_use]
     pub fn decode(word: u64) -> Self {
@@ -66,7 +54,6 @@ impl RequestDescriptor {
     }
 }
 
-/// A reply descriptor, as found in a reply queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyDescriptor {
     /// The command with this SMID succeeded.
@@ -94,14 +81,12 @@ impl ReplyDescriptor {
         }
     }
 
-    /// Returns the word of a success.
     #[inline(always)]
     #[must_use]
     pub fn success(queue: u8, smid: u16) -> u64 {
         u64::from(reply::SCSI_IO_SUCCESS) | u64::from(queue) << 8 | u64::from(smid) << 16
     }
 
-    /// Returns the word of a reply frame.
     #[must_use]
     pub fn address(queue: u8, smid: u16, frame: u32) -> u64 {
         u64::from(reply::ADDRESS_REPLY)

@@ -4,13 +4,9 @@ use crate::bytes::{put, u8_at, u16_at, u32_at};
 use crate::function;
 use crate::message::{reply, request};
 
-/// Event codes.
 pub mod kind {
-    /// The discovery of devices begins or ends.
     pub const SAS_DISCOVERY: u16 = 0x16;
-    /// Devices were added or removed.
     pub const SAS_TOPOLOGY_CHANGE_LIST: u16 = 0x1C;
-    /// The status of a device changed.
     pub const SAS_DEVICE_STATUS_CHANGE: u16 = 0x0F;
 }
 
@@ -21,9 +17,7 @@ pub const DATA_AT: usize = 0x1C;
 
 /// Reasons of an entry in a list of changes.
 pub mod change {
-    /// A device was added.
     pub const ADDED: u8 = 1;
-    /// A device no longer responds.
     pub const NOT_RESPONDING: u8 = 2;
     /// The state of the link changed.
     pub const PHY_CHANGED: u8 = 3;
@@ -39,7 +33,6 @@ pub fn notification(masked: [u32; 4]) -> [u8; NOTIFICATION_BYTES] {
     data
 }
 
-/// Returns masks that let these events through.
 #[must_use]
 pub fn masks_for(kinds: &[u16]) -> [u32; 4] {
     let mut masks = [u32::MAX; 4];
@@ -49,13 +42,11 @@ pub fn masks_for(kinds: &[u16]) -> [u32; 4] {
     masks
 }
 
-/// Decodes the masks of the request.
 #[must_use]
 pub fn decode_masks(data: &[u8]) -> [u32; 4] {
     [0x14, 0x18, 0x1C, 0x20].map(|at| u32_at(data, at))
 }
 
-/// Whether masks let an event through.
 #[must_use]
 pub fn is_wanted(masks: [u32; 4], kind: u16) -> bool {
     masks.get(usize::from(kind / 32)).is_some_and(|mask| mask >> (kind % 32) & 1 == 0)
@@ -66,7 +57,6 @@ pub fn is_wanted(masks: [u32; 4], kind: u16) -> bool {
 pub struct Event {
     /// The event code: one of [`kind`].
     pub kind: u16,
-    /// Whether the event has to be acknowledged.
     pub needs_ack: bool,
     /// The context, which an acknowledgement returns.
     pub context: u32,
@@ -103,7 +93,6 @@ impl Event {
     }
 }
 
-/// Encodes the acknowledgement of an event.
 #[must_use]
 pub fn acknowledgement(event: &Event) -> [u8; 0x14] {
     let mut data = request::<0x14>(function::EVENT_ACK);
@@ -112,22 +101,18 @@ pub fn acknowledgement(event: &Event) -> [u8; 0x14] {
     data
 }
 
-/// Encodes the data of a discovery event.
 #[must_use]
 pub fn encode_discovery(is_over: bool) -> [u8; 8] {
     [0, if is_over { 2 } else { 1 }, 0, 0, 0, 0, 0, 0]
 }
 
-/// Whether the data of a discovery event says that discovery has ended.
 #[must_use]
 pub fn is_discovery_over(data: &[u8]) -> bool {
     u8_at(data, 1) == 2
 }
 
-/// An entry of a list of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The handle of the device.
     pub handle: u16,
     /// The speed of the link: the new one in the upper four bits, the old one in the lower four.
     pub link_rate: u8,
@@ -137,7 +122,6 @@ pub struct Change {
 
 /// The state of an expander.
 pub mod expander {
-    /// The expander was added.
     pub const ADDED: u8 = 1;
     /// The expander responds. The controller's own phys always have this state.
     pub const RESPONDING: u8 = 3;
@@ -150,18 +134,15 @@ pub struct Topology {
     pub enclosure: u16,
     /// The handle of the expander; 0: the controller's own phys.
     pub expander: u16,
-    /// The number of phys of the expander.
     pub phys: u8,
     /// The number of the first phy in the list.
     pub first: u8,
     /// The state of the expander: one of [`expander`].
     pub status: u8,
-    /// The port of the controller.
     pub port: u8,
 }
 
 impl Topology {
-    /// Encodes the data of the event.
     #[must_use]
     pub fn encode(&self, changes: &[Change]) -> Vec<u8> {
         let mut data = vec![0; 0xC + 4 * changes.len()];

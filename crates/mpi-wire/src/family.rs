@@ -1,19 +1,15 @@
 //! The families of controllers by their PCI ids: properties that the controllers' own facts do not
 //! tell.
 
-/// The PCI vendor of the controllers.
 pub const VENDOR: u16 = 0x1000;
 /// A 9500-8e: MPI 2.6, of the last family ("Sea").
 pub const SAS3816: u16 = 0x00E6;
 /// A SAS3008: MPI 2.5.
 pub const SAS3008: u16 = 0x0097;
 
-/// A controller's device id and revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Family {
-    /// The PCI device id.
     pub device: u16,
-    /// The PCI revision.
     pub revision: u8,
 }
 

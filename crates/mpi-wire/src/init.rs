@@ -18,66 +18,50 @@ pub const CAPABILITY_RDPQ: u32 = 0x4_0000;
 pub const CAPABILITY_ATOMIC_REQUEST: u32 = 0x8_0000;
 /// Protocol: an initiator.
 pub const PROTOCOL_INITIATOR: u16 = 2;
-/// Bytes of the request for facts.
 pub const FACTS_REQUEST_BYTES: usize = 0x0C;
-/// Bytes of facts.
 pub const FACTS_BYTES: usize = 0x44;
-/// Bytes of the initialisation.
 pub const INIT_BYTES: usize = 0x48;
-/// Bytes of the facts about a port.
 pub const PORT_FACTS_BYTES: usize = 0x1C;
 /// Flag of an initialisation: the reply queues' address is that of a list of addresses.
 pub const FLAG_RDPQ: u8 = 1;
 /// Bytes of an entry of that list: an address, and as many zeroes.
 pub const RDPQ_ENTRY_BYTES: usize = 16;
 
-/// The facts that a controller reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The version of the interface.
     pub version: u16,
     /// The maximum number of chained segments of a list.
     pub chain_depth_max: u8,
     /// The kind of software that initialised the controller.
     pub who: u8,
-    /// The number of ports.
     pub ports: u8,
     /// The number of MSI-X vectors, each with a reply queue.
     pub vectors: u8,
     /// The maximum number of requests in flight.
     pub credit: u16,
-    /// The product id.
     pub product: u16,
     /// The capabilities: `CAPABILITY_` bits.
     pub capabilities: u32,
-    /// The version of the firmware.
     pub firmware: u32,
     /// The bytes of a request frame.
     pub frame_bytes: u32,
     /// The number of elements of 16 bytes in a chained segment.
     pub chain_elements: u16,
-    /// The protocols.
     pub protocols: u16,
-    /// The maximum number of high-priority requests in flight.
     pub high_priority_credit: u16,
-    /// The maximum number of entries of a reply queue.
     pub reply_queue_entries_max: u16,
     /// The bytes of a reply frame.
     pub reply_bytes: u32,
-    /// The largest handle of a device.
     pub handle_max: u16,
-    /// The smallest handle of a device.
     pub handle_min: u16,
 }
 
-/// Encodes the request for facts.
 #[must_use]
 pub fn facts_request() -> [u8; FACTS_REQUEST_BYTES] {
     request(function::IOC_FACTS)
 }
 
 impl Facts {
-    /// Decodes the reply.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self {
@@ -101,7 +85,6 @@ impl Facts {
         }
     }
 
-    /// Encodes the reply.
     #[must_use]
     pub fn encode(&self, asked: &[u8]) -> Vec<u8> {
         let mut data = reply(asked, FACTS_BYTES, 0);
@@ -140,11 +123,8 @@ pub struct Init {
     pub flags: u8,
     /// The number of reply queues in use.
     pub vectors: u8,
-    /// The bytes of a request frame.
     pub frame_bytes: u32,
-    /// The number of entries of each reply queue.
     pub reply_queue_entries: u16,
-    /// The number of entries of the reply-free queue.
     pub reply_free_entries: u16,
     /// The upper half of the address of sense buffers.
     pub sense_high: u32,
@@ -155,14 +135,12 @@ pub struct Init {
     /// The address of the first reply queue; with [`FLAG_RDPQ`], that of the list of their
     /// addresses.
     pub reply_queues: u64,
-    /// The address of the reply-free queue.
     pub reply_free: u64,
     /// The time in ms since 1970.
     pub time_ms: u64,
 }
 
 impl Init {
-    /// Decodes the request.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self {
@@ -182,7 +160,6 @@ impl Init {
         }
     }
 
-    /// Encodes the request.
     #[must_use]
     pub fn encode(&self) -> [u8; INIT_BYTES] {
         let mut data = request::<INIT_BYTES>(function::IOC_INIT);

@@ -24,7 +24,6 @@ pub mod task;
 
 /// Functions: the kinds of messages.
 pub mod function {
-    #![expect(missing_docs, reason = "named as the headers name them")]
     pub const SCSI_IO: u8 = 0x00;
     pub const SCSI_TASK_MGMT: u8 = 0x01;
     pub const IOC_INIT: u8 = 0x02;
@@ -42,7 +41,6 @@ pub mod function {
 
 /// IOC status, without the bit that says that log information is there.
 pub mod ioc_status {
-    #![expect(missing_docs, reason = "named as the headers name them")]
     pub const SUCCESS: u16 = 0x0000;
     pub const INVALID_FUNCTION: u16 = 0x0001;
     pub const BUSY: u16 = 0x0002;

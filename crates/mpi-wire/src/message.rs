@@ -5,7 +5,6 @@ use crate::bytes::{put, u8_at, u16_at, u32_at};
 /// The bytes of a reply without fields of its own.
 pub const DEFAULT_REPLY_BYTES: usize = 0x14;
 
-/// Returns the function of a request or reply.
 #[must_use]
 pub fn function_of(message: &[u8]) -> u8 {
     u8_at(message, 3)

@@ -5,7 +5,6 @@ use crate::message::reply as new_reply;
 
 /// The offset of the scatter-gather list in a request, bytes.
 pub const SGL_AT: usize = 0x60;
-/// Bytes of the reply.
 pub const REPLY_BYTES: usize = 0x34;
 /// Control: data goes to the device.
 pub const CONTROL_WRITE: u32 = 0x0100_0000;
@@ -39,35 +38,27 @@ pub mod at {
     pub const CDB: usize = 0x40;
 }
 
-/// A SCSI command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScsiIo {
-    /// The handle of the device.
     pub handle: u16,
     /// The offset of the chain element in the frame, in units of 16 bytes; 0: there is none.
     pub chain_offset: u8,
     /// The low half of the sense buffer's address.
     pub sense_low: u32,
-    /// The bytes of the sense buffer.
     pub sense_bytes: u8,
     /// The offset of the list, dwords.
     pub sgl_offset: u8,
-    /// The bytes of data.
     pub data_bytes: u32,
     /// The flags, with the CDB's length in the lower 9 bits.
     pub io_flags: u16,
-    /// The protection flags.
     pub protection_flags: u16,
-    /// Logical unit.
     pub lun: [u8; 8],
     /// Direction and attribute.
     pub control: u32,
-    /// The CDB.
     pub cdb: [u8; 32],
 }
 
 impl ScsiIo {
-    /// Decodes the request.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         let (mut lun, mut cdb) = ([0; 8], [0; 32]);
@@ -110,22 +101,16 @@ impl ScsiIo {
 /// The reply to a SCSI command that did not fully succeed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScsiIoReply {
-    /// The handle of the device.
     pub handle: u16,
-    /// The SCSI status.
     pub scsi_status: u8,
     /// The `STATE_` bits: the parts of the result that are present.
     pub state: u8,
-    /// The IOC status.
     pub ioc_status: u16,
-    /// The bytes moved.
     pub transferred: u32,
-    /// The bytes of sense data.
     pub sense_bytes: u32,
 }
 
 impl ScsiIoReply {
-    /// Decodes the reply.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self {
@@ -138,7 +123,6 @@ impl ScsiIoReply {
         }
     }
 
-    /// Encodes the reply to `request`.
     #[must_use]
     pub fn encode(&self, request: &[u8]) -> Vec<u8> {
         let mut data = new_reply(request, REPLY_BYTES, self.ioc_status);

@@ -2,7 +2,6 @@
 
 use crate::bytes::{u8_at, u32_at, u64_at};
 
-/// Bytes of an IEEE element.
 pub const ELEMENT_BYTES: usize = 16;
 /// Flag: the last element of the list.
 pub const END_OF_LIST: u8 = 0x40;
@@ -11,21 +10,17 @@ pub const CHAIN: u8 = 0x80;
 /// Flags: the address space; 0: the system's.
 pub const ADDRESS_MASK: u8 = 0x03;
 
-/// An IEEE element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Element {
-    /// The address.
     pub address: u64,
     /// The length in bytes.
     pub len: u32,
     /// For a chain element: the index of the next chain element in its segment; 0: there is none.
     pub next_chain: u8,
-    /// The flags.
     pub flags: u8,
 }
 
 impl Element {
-    /// Encodes the element to two words.
     #[inline(always)]
     #[must_use]
     pub fn words(self) -> [u64; 2] {
@@ -34,7 +29,6 @@ impl Element {
         [self.address, second]
     }
 
-    /// Decodes an element from its bytes.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self {
@@ -45,7 +39,6 @@ impl Element {
         }
     }
 
-    /// Encodes the element to bytes.
     #[must_use]
     pub fn encode(self) -> [u8; ELEMENT_BYTES] {
         let [first, second] = self.words().map(u64::to_le_bytes);

@@ -4,12 +4,9 @@
 use crate::bytes::{put, u8_at, u16_at, u32_at};
 use crate::message::{reply as new_reply, request};
 
-/// The bytes of the request, and of the reply.
 pub const SLOT_BYTES: usize = 0x20;
 
-/// Bits of a slot's status.
 pub mod status {
-    /// There is no error.
     pub const NO_ERROR: u32 = 1;
     /// The lamp that identifies the slot is on.
     pub const IDENTIFY: u32 = 1 << 17;
@@ -18,7 +15,6 @@ pub mod status {
 /// A request that sets the status of the slot with a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteSlot {
-    /// The handle of the device.
     pub handle: u16,
     /// The status: [`status`] bits.
     pub status: u32,
@@ -36,7 +32,6 @@ impl WriteSlot {
         is_it.then(|| Self { handle: u16_at(data, 0), status: u32_at(data, 0x0C) })
     }
 
-    /// Encodes the request.
     #[must_use]
     pub fn encode(&self) -> [u8; SLOT_BYTES] {
         let mut data = request::<SLOT_BYTES>(crate::function::SCSI_ENCLOSURE_PROCESSOR);
@@ -45,7 +40,6 @@ impl WriteSlot {
         data
     }
 
-    /// Encodes the reply.
     #[must_use]
     pub fn reply(request: &[u8], ioc_status: u16) -> Vec<u8> {
         let mut data = new_reply(request, SLOT_BYTES, ioc_status);

@@ -4,52 +4,37 @@ use crate::bytes::{put, u8_at, u16_at, u32_at};
 use crate::function;
 use crate::message::{reply as new_reply, request};
 
-/// Bytes of the request.
 pub const TASK_BYTES: usize = 0x34;
-/// Bytes of the reply.
 pub const TASK_REPLY_BYTES: usize = 0x1C;
 
-/// Types of tasks.
 pub mod kind {
-    /// End one command.
     pub const ABORT_TASK: u8 = 1;
-    /// End all commands of this initiator to the unit.
     pub const ABORT_TASK_SET: u8 = 2;
-    /// Reset the target.
     pub const TARGET_RESET: u8 = 3;
-    /// Reset the unit.
     pub const LUN_RESET: u8 = 5;
     /// Asks whether a command is in flight.
     pub const QUERY_TASK: u8 = 7;
 }
 
-/// Response codes.
 pub mod response {
-    /// The task is done.
     pub const COMPLETE: u8 = 0x00;
-    /// The target does not support the task.
     pub const NOT_SUPPORTED: u8 = 0x04;
-    /// The task failed.
     pub const FAILED: u8 = 0x05;
     /// The task is done, or the answer to its question is yes.
     pub const SUCCEEDED: u8 = 0x08;
 }
 
-/// A task management request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Task {
-    /// The handle of the device.
     pub handle: u16,
     /// The type: one of [`kind`].
     pub kind: u8,
-    /// The logical unit.
     pub lun: [u8; 8],
     /// The SMID of the command, for a task about one command.
     pub smid: u16,
 }
 
 impl Task {
-    /// Decodes the request.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         let mut lun = [0; 8];
@@ -57,7 +42,6 @@ impl Task {
         Self { handle: u16_at(data, 0), kind: u8_at(data, 5), lun, smid: u16_at(data, 0x30) }
     }
 
-    /// Encodes the request.
     #[must_use]
     pub fn encode(&self) -> [u8; TASK_BYTES] {
         let mut data = request::<TASK_BYTES>(function::SCSI_TASK_MGMT);
@@ -69,19 +53,16 @@ impl Task {
     }
 }
 
-/// The reply to a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskReply {
     /// The response code: one of [`response`].
     pub response: u8,
-    /// The IOC status.
     pub ioc_status: u16,
     /// The number of commands that the task ended.
     pub terminated: u32,
 }
 
 impl TaskReply {
-    /// Decodes the reply.
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self {
@@ -91,7 +72,6 @@ impl TaskReply {
         }
     }
 
-    /// Encodes the reply to `request`.
     #[must_use]
     pub fn encode(&self, request: &[u8]) -> Vec<u8> {
         let mut data = new_reply(request, TASK_REPLY_BYTES, self.ioc_status);

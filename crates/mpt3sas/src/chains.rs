@@ -14,7 +14,6 @@ const ELEMENTS_MAX: u32 = 1025;
 /// The number of elements of a segment, if the controller does not state one.
 const SEGMENT_ELEMENTS: u16 = 8;
 
-/// The layout of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chains {
     /// The number of elements that a frame has room for.
@@ -40,7 +39,6 @@ impl Chains {
         }
     }
 
-    /// Returns the maximum number of elements of one command.
     pub(crate) fn elements_max(&self) -> u32 {
         match self.segments {
             0 => self.in_frame,
@@ -48,7 +46,6 @@ impl Chains {
         }
     }
 
-    /// Whether a list of this many elements needs segments.
     pub(crate) fn needs_segments(&self, elements: u32) -> bool {
         elements > self.in_frame
     }

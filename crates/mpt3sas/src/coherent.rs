@@ -29,18 +29,15 @@ const SPARE_FRAMES: u32 = 64;
 /// The number of commands in flight whose lists can have segments.
 const CHAINED: u32 = 32;
 
-/// The sizes of all parts of the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) frame_bytes: u32,
-    /// The number of blocks of frames.
     pub(crate) blocks: u32,
     pub(crate) queues: u8,
     pub(crate) reply_entries: u32,
     pub(crate) reply_bytes: u32,
     reply_frames: u32,
     pub(crate) chains: Chains,
-    /// The version of the interface.
     pub(crate) version: u16,
     /// Whether the controller takes the addresses of reply queues by a list.
     has_list: bool,
@@ -84,7 +81,6 @@ impl Sizes {
         })
     }
 
-    /// Returns the maximum number of commands in flight on one channel.
     pub(crate) fn depth_max(&self) -> u32 {
         let frames = (self.blocks - 1) * u32::from(FRAMES);
         // The largest one leaves some to others.

@@ -32,7 +32,6 @@ const CALL: u16 = 1;
 const CHORE: u16 = 2;
 /// The maximum number of bytes of a page; each of the frames has one.
 const PAGE_BYTES: usize = 2048;
-/// The maximum number of devices that a scan finds.
 const DEVICES_MAX: usize = 4096;
 /// The maximum number of waiting chores: a controller that reports more is scanned anew.
 const CHORES_MAX: usize = 1024;
@@ -330,7 +329,6 @@ impl Core {
         Ok(())
     }
 
-    /// Scans all devices that the controller knows.
     pub(crate) fn scan(&mut self, inner: &Inner) -> Result<()> {
         let mut handle = 0xFFFF;
         self.scan_pcie(inner)?;

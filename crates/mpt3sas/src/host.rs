@@ -189,7 +189,6 @@ impl Inner {
         Ok(Some(interrupt))
     }
 
-    /// Makes a gate for a channel.
     pub(crate) fn new_gate(&self) -> Arc<Gate> {
         let gate = Arc::new(Gate::new());
         let mut gates = locked(&self.gates);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// Options for driving a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HbaOptions {
     /// The maximum number of reply queues: one more than the channels that can be open at once.

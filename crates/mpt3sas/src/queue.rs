@@ -60,7 +60,6 @@ pub(crate) struct MptQueue {
     gate: Arc<Gate>,
     stepper: Option<Arc<dyn Step>>,
     due: Option<Instant>,
-    /// The reply queue's interrupt, if the queue's user sleeps.
     interrupt: Option<Interrupt>,
     polls_left: u32,
     unit: Unit,
@@ -239,7 +238,6 @@ impl MptQueue {
         reports.push(Report::Ended(tag, outcome_of(&reply)));
     }
 
-    /// Takes all replies in the reply queue.
     #[inline]
     fn take_all(&mut self, reports: &mut Vec<Report>) {
         while let Some(found) = self.replies.take() {

@@ -73,7 +73,6 @@ pub(crate) fn reset(registers: &Registers, options: &HbaOptions) -> Result<()> {
     ready(registers, options)
 }
 
-/// Asks a ready controller for its facts.
 pub(crate) fn facts(registers: &Registers, name: &str, options: &HbaOptions) -> Result<Facts> {
     let reply = handshake(registers, &facts_request(), options.reset_timeout())
         .map_err(|error| within(error, format!("{name}: asking for its facts")))?;

@@ -30,7 +30,6 @@ pub(crate) fn gone(name: &str) -> Error {
         .hint("it was removed, or the process that served it ended")
 }
 
-/// Adds context to an error.
 pub(crate) fn within(error: Error, context: String) -> Error {
     let (error, way_out) = error.take_way_out();
     let outer = Error::new(error.kind(), context).caused_by(error);

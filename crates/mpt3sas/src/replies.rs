@@ -49,7 +49,6 @@ impl ReplyQueue {
         self.resume(0);
     }
 
-    /// Takes the next answer.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<ReplyDescriptor> {
         let memory = self.buffer.shared();
@@ -128,7 +127,6 @@ impl ReplyPool {
         self.index = self.frames - 1;
     }
 
-    /// Tells the controller of the free frames.
     pub(crate) fn tell(&self, registers: &Registers) -> Result<()> {
         registers.write(REPLY_FREE_HOST_INDEX, self.index)
     }

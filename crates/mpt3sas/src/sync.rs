@@ -5,7 +5,6 @@ pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// Yields to another thread.
 pub(crate) fn yield_now() {
     #[cfg(loom)]
     loom::thread::yield_now();

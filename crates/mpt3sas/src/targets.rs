@@ -100,7 +100,6 @@ impl Targets {
         }
     }
 
-    /// Returns the targets that are there.
     pub(crate) fn present(&self) -> Vec<Target> {
         self.all()
             .iter()

@@ -19,7 +19,6 @@ use crate::queue::{CompletionQueue, ENTRY_BYTES, Pair, Side, SubmissionQueue};
 use crate::ring::Ring;
 use crate::shadow::Shadow;
 
-/// The state that admin commands change.
 #[derive(Debug)]
 pub(crate) struct Admin {
     pub(crate) features: Features,
@@ -28,7 +27,6 @@ pub(crate) struct Admin {
     pub(crate) changed: BTreeSet<u32>,
 }
 
-/// The outcome of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The command is done. The value is dword 0 of the completion.
@@ -45,7 +43,6 @@ const DOORBELL_BUFFERS: u16 = 1 << 8;
 const NOT_ABORTED: u32 = 1;
 
 impl<B: Backend> NvmeController<B> {
-    /// Executes an admin command.
     pub(crate) fn execute_admin(&self, command: &Command, memory: &mut DriverMemory) -> Answered {
         if !command.is_single_with_prps() {
             return Err(Status::INVALID_FIELD);

@@ -16,10 +16,8 @@ use crate::queue::{CompletionQueue, Unreachable};
 /// The methods may be called from any thread. Those that are given a queue are called under that
 /// queue's lock, and must not call the controller.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// The state that the backend keeps for each I/O queue.
     type Queue: fmt::Debug + Default + Send;
 
-    /// Whether the backend supports the Compare command.
     const COMPARES: bool = false;
 
     /// Returns the namespaces in the order of their numbers. When they change,
@@ -78,27 +76,21 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 pub struct NamespaceInfo {
     /// The number of the namespace, from 1 on.
     pub nsid: u32,
-    /// The number of blocks.
     pub blocks: u64,
     /// Bytes of a block, a power of two.
     pub logical_block_bytes: u32,
-    /// Whether the namespace is read-only.
     pub read_only: bool,
     /// Whether blocks can be deallocated. If not, a command that deallocates succeeds and does
     /// nothing, as the standard permits (NVM Command Set §3.2.3).
     pub deallocates: bool,
-    /// The unique names of the namespace.
     pub names: Names,
 }
 
 /// The unique names of a namespace. A name of zeroes stands for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Extended unique identifier.
     pub eui64: [u8; 8],
-    /// Globally unique identifier.
     pub nguid: [u8; 16],
-    /// UUID.
     pub uuid: [u8; 16],
 }
 
@@ -148,7 +140,6 @@ impl Ticket {
     }
 }
 
-/// The end of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The controller sets its fatal status, and does nothing more until it is reset.
@@ -164,7 +155,6 @@ impl From<Unreachable> for Stop {
     }
 }
 
-/// The time at which a queue is to be stepped again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
     /// When the driver has rung, or a command was answered.
@@ -176,20 +166,16 @@ pub enum Again {
 /// Counters of the health log, of one queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Reads.
     pub reads: u64,
     /// Writes, also of zeroes.
     pub writes: u64,
-    /// Bytes read.
     pub bytes_read: u64,
-    /// Bytes written.
     pub bytes_written: u64,
     /// Reads and writes that failed on the medium.
     pub media_errors: u64,
 }
 
 impl Counts {
-    /// Counts a read or a write.
     #[inline(always)]
     pub fn add(&mut self, is_read: bool, len_bytes: u64) {
         if is_read {
@@ -205,11 +191,9 @@ impl Counts {
 /// The state of a queue that lasts from step to step.
 #[derive(Debug, Default)]
 pub struct QueueState<Q> {
-    /// The backend's own state.
     pub own: Q,
     /// The memory of the command that was looked up last.
     pub memory: DriverMemory,
-    /// The counters of the health log.
     pub counts: Counts,
     /// Commands that the backend has.
     pub(crate) in_flight: u32,
@@ -220,7 +204,6 @@ pub struct QueueState<Q> {
 /// A queue during one step, as a backend sees it.
 #[derive(Debug)]
 pub struct Io<'a, Q> {
-    /// The queue's state.
     pub state: &'a mut QueueState<Q>,
     /// Whether each write goes to stable storage at once.
     pub write_through: bool,
@@ -235,7 +218,6 @@ pub struct Io<'a, Q> {
 }
 
 impl<Q> Io<'_, Q> {
-    /// Returns the ticket of a command that is answered later.
     #[must_use]
     pub fn ticket(&self, cid: u16) -> Ticket {
         Ticket::new(self.number, cid)

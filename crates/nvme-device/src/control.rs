@@ -51,7 +51,6 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// Writes one register of four bytes.
     pub(crate) fn write_register(&self, offset: u64, value: u32) {
         let mut control = self.control();
         let low = |old: u64| old & !0xFFFF_FFFF | u64::from(value);
@@ -146,7 +145,6 @@ impl<B: Backend> NvmeController<B> {
         self.forget_queues();
     }
 
-    /// Resets the controller and its registers, as after power on.
     pub(crate) fn reset_controller(&self) {
         let mut control = self.control();
         *control = Control::default();

@@ -19,12 +19,9 @@ use crate::backend::{Backend, Io, NamespaceInfo, Stop, Ticket};
 use crate::device::NvmeController;
 use crate::prp::{Direction, RANGES_BYTES_MAX};
 
-/// A part of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The namespace.
     pub nsid: u32,
-    /// The kind of request.
     pub op: Op,
     /// The offset of the first byte; 0 for a flush.
     pub offset_bytes: u64,
@@ -43,7 +40,6 @@ impl Part {
 pub struct Operation {
     /// The ticket to answer with ([`NvmeController::answer`]).
     pub ticket: Ticket,
-    /// The part to be done first.
     pub first: Part,
     /// The parts to be done after it, which have no data.
     pub then: Vec<Part>,
@@ -57,7 +53,6 @@ struct State {
     /// The namespaces, sorted by number.
     namespaces: Vec<NamespaceInfo>,
     operations: VecDeque<Operation>,
-    /// The segments of all operations, in order.
     segments: VecDeque<Segment>,
     /// The open mappings, if they have changed since [`Delegated::new_memory`] last returned them.
     memory: Option<Vec<Arc<Mapping>>>,

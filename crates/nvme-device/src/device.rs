@@ -27,7 +27,6 @@ use qpair_pci::model::{DmaTable, SharedTable};
 
 /// NVM Express 1.4.
 pub(crate) const VERSION: u32 = 0x0001_0400;
-/// Revision of the firmware.
 pub(crate) const FIRMWARE: &str = "1.0";
 /// Bytes of the area of doorbells: two pages, which all drivers that map them expect.
 const DOORBELL_BYTES: u64 = 0x2000;
@@ -44,7 +43,6 @@ pub(crate) const IDENTITY: Identity = Identity {
 const REGISTERS: u8 = 0;
 const VECTORS: u8 = 4;
 
-/// An NVMe controller as a PCI function. See the crate.
 pub struct NvmeController<B: Backend> {
     pub(crate) options: ControllerOptions,
     backend: B,
@@ -108,7 +106,6 @@ impl<B: Backend> NvmeController<B> {
         })
     }
 
-    /// Returns the backend.
     #[inline]
     #[must_use]
     pub fn backend(&self) -> &B {
@@ -150,7 +147,6 @@ impl<B: Backend> NvmeController<B> {
         self.reset();
     }
 
-    /// Whether drivers are offered doorbells in their own memory.
     pub(crate) fn has_shadow_doorbells(&self) -> bool {
         self.options.doorbells == Doorbells::Shadow
     }
@@ -162,7 +158,6 @@ impl<B: Backend> NvmeController<B> {
         self.is_doorbell_file_out.load(Ordering::Relaxed)
     }
 
-    /// Whether the function was removed.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
@@ -225,12 +220,10 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// Notes that a queue of this number was made.
     pub(crate) fn use_slot(&self, number: u16) {
         self.slots_in_use.fetch_max(u32::from(number) + 1, Ordering::Relaxed);
     }
 
-    /// Returns one more than the highest number of a queue that was made.
     pub(crate) fn slots_in_use(&self) -> u16 {
         self.slots_in_use.load(Ordering::Relaxed) as u16
     }
@@ -266,12 +259,10 @@ impl<B: Backend> NvmeController<B> {
         self.doorbells.bytes().zero(0, DOORBELL_BYTES as usize);
     }
 
-    /// Returns the number of MSI-X vectors.
     pub(crate) fn vectors(&self) -> u32 {
         self.events.len() as u32
     }
 
-    /// Signals a vector's event, if it has one.
     #[cold]
     pub(crate) fn signal(&self, vector: u16) {
         if let Some(event) = self.events.get(usize::from(vector))

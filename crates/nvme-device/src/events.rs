@@ -12,7 +12,6 @@ pub(crate) const REQUESTS_MAX: usize = 4;
 /// Optional events: that namespaces have changed (Base §5.17.2.1, OAES).
 pub(crate) const NAMESPACES_CHANGED: u32 = 1 << 8;
 
-/// A kind of asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A doorbell was rung with a value that cannot be.
@@ -46,7 +45,6 @@ impl Event {
     }
 }
 
-/// The state of a kind of event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -57,7 +55,6 @@ enum State {
     Masked,
 }
 
-/// Requests and events.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     requests: VecDeque<u16>,
@@ -68,7 +65,6 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Adds a request.
     pub(crate) fn request(&mut self, cid: u16) -> Result<(), Status> {
         if self.requests.len() >= REQUESTS_MAX {
             return Err(Status::ASYNC_EVENT_LIMIT);
@@ -94,7 +90,6 @@ impl Events {
         self.is_ready()
     }
 
-    /// Whether there is a request to be answered.
     pub(crate) fn is_ready(&self) -> bool {
         let any_news = self.states.contains(&State::News);
         any_news && !self.requests.is_empty() || !self.aborted.is_empty()

@@ -14,7 +14,6 @@ const PLAIN: [(u8, u32); 6] = [
     (feature::ASYNC_EVENT, 0),
 ];
 
-/// The values of all features.
 #[derive(Clone, Debug)]
 pub(crate) struct Features {
     plain: [u32; PLAIN.len()],
@@ -36,7 +35,6 @@ impl Features {
         self.cache == Some(true)
     }
 
-    /// Returns the highest number of an I/O queue.
     pub(crate) fn queue_max(&self) -> u16 {
         self.granted.unwrap_or(self.queues_max)
     }
@@ -46,7 +44,6 @@ impl Features {
         less_one | less_one << 16
     }
 
-    /// Returns the value of a feature.
     pub(crate) fn get(&self, number: u8, dword11: u32, vectors: u32) -> Result<u32, Status> {
         if let Some(at) = PLAIN.iter().position(|(plain, _)| *plain == number) {
             return Ok(self.plain[at]);

@@ -14,7 +14,6 @@ const EFFECTS: u8 = 0x05;
 /// Bytes of a data unit of the health log.
 const DATA_UNIT_BYTES: u64 = 512 * 1000;
 
-/// Returns a whole log page.
 pub(crate) fn log_page(
     page: u8,
     counts: Counts,

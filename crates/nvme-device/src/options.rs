@@ -18,7 +18,6 @@ pub enum Doorbells {
     Shadow,
 }
 
-/// The options of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerOptions {
     /// Most pairs of I/O queues, 1 to 511.
@@ -27,7 +26,6 @@ pub struct ControllerOptions {
     pub queue_entries_max: u32,
     /// Largest transfer as a power of two of 4 KiB, 1 to 10.
     pub mdts: u8,
-    /// The way in which drivers announce commands.
     pub doorbells: Doorbells,
     /// Whether there is a volatile write cache, so that drivers flush.
     pub volatile_write_cache: bool,

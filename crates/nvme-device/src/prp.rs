@@ -14,7 +14,6 @@ const ENTRY_BYTES: u64 = 8;
 /// Bytes of as many ranges as one command can name.
 pub const RANGES_BYTES_MAX: usize = 256 * Range::BYTES;
 
-/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The device reads the driver's memory.
@@ -79,7 +78,6 @@ impl DriverMemory {
     }
 }
 
-/// A walk over the PRP entries of one command.
 struct Walk<'a> {
     table: &'a DmaTable,
     last: &'a mut LastHit,

@@ -64,7 +64,6 @@ impl SubmissionQueue {
         }
     }
 
-    /// Takes the entry at the head.
     #[inline(always)]
     pub(crate) fn fetch(&mut self) -> Result<Command, Unreachable> {
         let (bytes, at) = self.ring.entry(self.head).ok_or(Unreachable)?;
@@ -86,7 +85,6 @@ pub(crate) struct CompletionQueue {
     head: u32,
     tail: u32,
     phase: bool,
-    /// The vector, if interrupts are on.
     pub(crate) vector: Option<u16>,
     /// The number of submission queues that complete here.
     pub(crate) users: u32,
@@ -273,7 +271,6 @@ impl<Q> Pair<Q> {
         }
     }
 
-    /// Deletes the queues.
     pub(crate) fn clear(&mut self) {
         self.side.submission = None;
         self.side.shadow = None;

@@ -22,7 +22,6 @@ const BATCH: usize = 8;
 /// The type of statuses that report a failure of the medium.
 const MEDIA_ERRORS: u8 = 2;
 
-/// A number of a queue pair.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Slot<Q> {
@@ -59,11 +58,9 @@ impl<Q> Slot<Q> {
     }
 }
 
-/// The effect of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ran {
     pub(crate) progress: bool,
-    /// Whether there is something left to do.
     pub(crate) again: bool,
     /// When the first command that waits is due.
     pub(crate) due: Option<Instant>,
@@ -72,7 +69,6 @@ pub(crate) struct Ran {
 }
 
 impl<B: Backend> NvmeController<B> {
-    /// Does what there is to do for one queue.
     #[inline]
     pub(crate) fn step_queue(&self, number: u16) -> Stepped {
         self.step_queue_by(number, |tail, side, completion| match number {
@@ -230,7 +226,6 @@ impl<B: Backend> NvmeController<B> {
         self.step_queue_by(0, run).progress
     }
 
-    /// Does what there is to do for the I/O queues.
     pub fn step_io(&self) -> Stepped {
         let queues = 1..self.slots_in_use();
         queues.map(|number| self.step_queue(number)).fold(Stepped::default(), Stepped::and)

@@ -4,7 +4,6 @@ use crate::{PAGE_BYTES, SUBMISSION_BYTES};
 
 /// Opcodes of admin commands (Base §5).
 pub mod admin {
-    #![expect(missing_docs, reason = "named as the specification names them")]
     pub const DELETE_SQ: u8 = 0x00;
     pub const CREATE_SQ: u8 = 0x01;
     pub const GET_LOG_PAGE: u8 = 0x02;
@@ -21,7 +20,6 @@ pub mod admin {
 
 /// Opcodes of the NVM command set (NVM §3).
 pub mod io {
-    #![expect(missing_docs, reason = "named as the specification names them")]
     pub const FLUSH: u8 = 0x00;
     pub const WRITE: u8 = 0x01;
     pub const READ: u8 = 0x02;
@@ -32,7 +30,6 @@ pub mod io {
 
 /// Feature identifiers (Base §5.27).
 pub mod feature {
-    #![expect(missing_docs, reason = "named as the specification names them")]
     pub const ARBITRATION: u8 = 0x01;
     pub const POWER_MANAGEMENT: u8 = 0x02;
     pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
@@ -47,7 +44,6 @@ pub mod feature {
 
 /// Identify data structures: the values of CNS (Base §5.17.1).
 pub mod cns {
-    #![expect(missing_docs, reason = "named as the specification names them")]
     pub const NAMESPACE: u8 = 0x00;
     pub const CONTROLLER: u8 = 0x01;
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
@@ -66,7 +62,6 @@ pub const DEALLOCATE: u32 = 1 << 2;
 pub struct Command(pub [u32; 16]);
 
 impl Command {
-    /// Decodes a submission queue entry.
     #[inline]
     #[must_use]
     pub fn decode(bytes: &[u8; SUBMISSION_BYTES]) -> Self {
@@ -77,7 +72,6 @@ impl Command {
         Self(dwords)
     }
 
-    /// Encodes the command to bytes.
     #[inline]
     #[must_use]
     pub fn encode(&self) -> [u8; SUBMISSION_BYTES] {
@@ -106,21 +100,18 @@ impl Command {
         command
     }
 
-    /// Returns the opcode (OPC).
     #[inline]
     #[must_use]
     pub fn opcode(&self) -> u8 {
         self.0[0] as u8
     }
 
-    /// Returns the command identifier (CID).
     #[inline]
     #[must_use]
     pub fn cid(&self) -> u16 {
         (self.0[0] >> 16) as u16
     }
 
-    /// Sets the command identifier.
     #[inline]
     pub fn set_cid(&mut self, cid: u16) {
         self.0[0] = self.0[0] & 0xFFFF | u32::from(cid) << 16;
@@ -134,14 +125,12 @@ impl Command {
         self.0[0] & 0xC300 == 0
     }
 
-    /// Returns the namespace identifier (NSID).
     #[inline]
     #[must_use]
     pub fn nsid(&self) -> u32 {
         self.0[1]
     }
 
-    /// Returns PRP entry 1.
     #[inline]
     #[must_use]
     pub fn prp1(&self) -> u64 {
@@ -155,7 +144,6 @@ impl Command {
         u64::from(self.0[8]) | u64::from(self.0[9]) << 32
     }
 
-    /// Sets the PRP entries.
     #[inline]
     pub fn set_prps(&mut self, prp1: u64, prp2: u64) {
         self.0[6] = prp1 as u32;
@@ -278,19 +266,14 @@ pub fn contiguous_prps(address: u64, len: u32) -> (u64, u32, u64) {
 /// One range of Dataset Management (NVM §3.2.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
-    /// The context attributes.
     pub attributes: u32,
-    /// The number of blocks.
     pub blocks: u32,
-    /// The first block.
     pub first_block: u64,
 }
 
 impl Range {
-    /// The bytes of an encoded range.
     pub const BYTES: usize = 16;
 
-    /// Decodes a range.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |at: usize| {
@@ -303,7 +286,6 @@ impl Range {
         }
     }
 
-    /// Encodes the range to bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];

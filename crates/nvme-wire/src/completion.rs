@@ -3,20 +3,16 @@
 use crate::COMPLETION_BYTES;
 use crate::status::Status;
 
-/// A completion queue entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
     /// The command-specific result (dword 0).
     pub result: u32,
     /// The head of the submission queue: entries before it can be used again.
     pub sq_head: u16,
-    /// The identifier of the submission queue.
     pub sq_id: u16,
-    /// The identifier of the command.
     pub cid: u16,
     /// The phase tag, inverted on each pass through the queue.
     pub phase: bool,
-    /// The status of the command.
     pub status: Status,
 }
 
@@ -45,7 +41,6 @@ impl Completion {
         }
     }
 
-    /// Returns the four dwords of the entry.
     #[inline]
     #[must_use]
     pub fn dwords(&self) -> [u32; 4] {
@@ -57,7 +52,6 @@ impl Completion {
         ]
     }
 
-    /// Encodes the completion to bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; COMPLETION_BYTES] {
         let mut bytes = [0; COMPLETION_BYTES];

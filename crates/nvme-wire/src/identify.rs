@@ -2,12 +2,9 @@
 
 use crate::IDENTIFY_BYTES;
 
-/// Identify Controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdentifyController {
-    /// PCI vendor.
     pub vendor: u16,
-    /// PCI subsystem vendor.
     pub subsystem_vendor: u16,
     /// Serial number, at most 20 characters.
     pub serial: String,
@@ -19,7 +16,6 @@ pub struct IdentifyController {
     pub mdts: u8,
     /// The parts that the subsystem has more than one of (CMIC): bit 1, controllers.
     pub multi_path: u8,
-    /// Controller's number in its subsystem.
     pub controller_id: u16,
     /// Version, as the register.
     pub version: u32,
@@ -43,7 +39,6 @@ pub struct IdentifyController {
     pub atomic_write_power_fail: u16,
     /// Scatter-gather lists (SGLS).
     pub scatter_gather: u32,
-    /// Name of the subsystem.
     pub subsystem: String,
 }
 
@@ -76,7 +71,6 @@ fn put_text(data: &mut [u8], text: &str, padding: u8) {
 }
 
 impl IdentifyController {
-    /// Decodes the data.
     #[must_use]
     pub fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
         Self {
@@ -146,7 +140,6 @@ pub struct LbaFormat {
     pub data_shift: u8,
 }
 
-/// Identify Namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdentifyNamespace {
     /// The size in blocks (NSZE).
@@ -183,7 +176,6 @@ pub struct IdentifyNamespace {
 }
 
 impl IdentifyNamespace {
-    /// Decodes the data.
     #[must_use]
     pub fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
         let count = usize::from(data[25]).min(63) + 1;
@@ -214,7 +206,6 @@ impl IdentifyNamespace {
         }
     }
 
-    /// Encodes the data to bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; IDENTIFY_BYTES] {
         let mut data = [0; IDENTIFY_BYTES];

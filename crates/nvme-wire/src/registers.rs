@@ -30,7 +30,6 @@ pub fn doorbell(queue: u16, is_completion: bool, stride_bytes: u32) -> u64 {
     DOORBELLS + (2 * u64::from(queue) + u64::from(is_completion)) * u64::from(stride_bytes)
 }
 
-/// Controller Capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(pub u64);
 
@@ -94,7 +93,6 @@ pub const CC_ENABLE: u32 = 1;
 pub const CC_RUN: u32 = CC_ENABLE | 6 << 16 | 4 << 20;
 /// Shutdown notification (SHN), as a mask.
 pub const CC_SHUTDOWN_MASK: u32 = 3 << 14;
-/// Normal shutdown.
 pub const CC_SHUTDOWN_NORMAL: u32 = 1 << 14;
 /// Controller Status: ready (RDY).
 pub const CSTS_READY: u32 = 1;
@@ -102,9 +100,7 @@ pub const CSTS_READY: u32 = 1;
 pub const CSTS_FATAL: u32 = 1 << 1;
 /// Shutdown status (SHST), as a mask.
 pub const CSTS_SHUTDOWN_MASK: u32 = 3 << 2;
-/// Shutdown complete.
 pub const CSTS_SHUTDOWN_COMPLETE: u32 = 2 << 2;
-/// Shutdown in progress.
 pub const CSTS_SHUTDOWN_OCCURRING: u32 = 1 << 2;
 /// The value that every register reads as once the function is gone.
 pub const GONE: u32 = 0xFFFF_FFFF;

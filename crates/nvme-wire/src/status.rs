@@ -7,7 +7,6 @@ use std::fmt;
 pub struct Status(pub u16);
 
 impl Status {
-    #![expect(missing_docs, reason = "named as the specification names them")]
     pub const SUCCESS: Self = Self(0);
     pub const INVALID_OPCODE: Self = Self::lasting(0, 0x01);
     pub const INVALID_FIELD: Self = Self::lasting(0, 0x02);
@@ -48,14 +47,12 @@ impl Status {
         Self(kind << 8 | code | 1 << 14)
     }
 
-    /// Whether the command succeeded.
     #[inline]
     #[must_use]
     pub fn is_success(self) -> bool {
         self.0 & 0x7FF == 0
     }
 
-    /// Returns the status code (SC).
     #[must_use]
     pub fn code(self) -> u8 {
         self.0 as u8

@@ -33,7 +33,6 @@ use qpair_softdev::{SoftNvme, SoftNvmeOptions};
 const DEPTH: u32 = 32;
 const BLOCKS: u64 = 1 << 20;
 
-/// An I/O queue pair.
 struct Pair {
     memory: DmaMemory,
     submission: usize,

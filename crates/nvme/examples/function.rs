@@ -169,7 +169,6 @@ fn interrupts(function: &dyn PciFunction) -> Anything<()> {
     refused(outside, ErrorKind::Invalid, "all vectors can be set, and no others")
 }
 
-/// A controller with its admin queues and a queue pair for data; one command at a time.
 struct Controller {
     function: Arc<dyn PciFunction>,
     registers: Arc<Mapping>,
@@ -179,7 +178,6 @@ struct Controller {
     data_iova: u64,
 }
 
-/// A submission queue and its completion queue, of one page each.
 struct Pair {
     number: u16,
     submissions: Buffer,
@@ -254,7 +252,6 @@ impl Controller {
         Ok(())
     }
 
-    /// Identify Controller.
     fn identify(&mut self) -> Anything<(Status, IdentifyController)> {
         self.data.shared().zero(0, PAGE_BYTES);
         let command = Command::identify(cns::CONTROLLER, 0, self.data_iova);
@@ -296,7 +293,6 @@ impl Pair {
     }
 }
 
-/// Sleeps until the interrupt, and reads the completion.
 fn wait(event: &OwnedFd, completions: &mut Buffer, at: u16, phase: bool) -> Anything<Completion> {
     let (at, start) = (usize::from(at) * 16, Instant::now());
     loop {

@@ -30,7 +30,6 @@ use qpair_pci::vfio;
 const USAGE: &str = "usage: namespace conform|write|read|hold ADDRESS [FILE]";
 /// The maximum number of bytes of one request: more than one command moves on some drives.
 const PIECE_BYTES: usize = 1 << 20;
-/// Requests in flight.
 const DEPTH: u32 = 8;
 
 type Anything<T> = Result<T, Box<dyn Error>>;
@@ -89,7 +88,6 @@ fn conform(controller: &Arc<Controller>, nsid: Option<u32>) -> Anything<()> {
     }
 }
 
-/// A channel, with a whole number of pieces in flight.
 struct Line {
     channel: Box<dyn IoChannel>,
     free: Vec<Buffer>,

@@ -7,10 +7,8 @@ use qpair_block::{Error, ErrorKind, Result};
 
 use crate::options::{ControllerOptions, WaitMode};
 
-/// The place of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NvmeTarget {
-    /// A PCI function of this machine, in sysfs notation: `0000:3b:00.0`.
     Pci(String),
     /// A controller that another process serves over vfio-user, named by its socket.
     VfioUser(PathBuf),
@@ -32,13 +30,11 @@ pub struct NvmeAddress {
     pub timeout_ms: Option<u32>,
     /// Whether only memory of reserved huge pages is shared with the process behind the socket.
     pub huge_pages: bool,
-    /// The place of the controller.
     pub target: NvmeTarget,
     /// The namespace; `None`: the only one on the controller.
     pub nsid: Option<u32>,
 }
 
-/// The text of the option for huge pages.
 const HUGE: &str = ",memory=huge";
 const FORM: &str = "write [wait=poll|sleep,queue_entries=N,timeout_ms=N,memory=huge:]0000:3b:00.0[/nsN], or vfio-user:/path/to.sock[/nsN] in place of the PCI address";
 
@@ -89,7 +85,6 @@ impl NvmeAddress {
         Ok(address)
     }
 
-    /// Returns the driver options that the address asks for.
     #[must_use]
     pub fn options(&self) -> ControllerOptions {
         let defaults = ControllerOptions::default();

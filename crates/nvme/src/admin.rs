@@ -13,23 +13,19 @@ use qpair_nvme_wire::{Command, Status};
 
 use crate::rings::{Rings, Words};
 
-/// The number of entries of the admin queues.
 pub(crate) const ENTRIES: u32 = 64;
 const SLOTS: usize = 32;
 
-/// The handle of a command in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     slot: u16,
     serial: u32,
 }
 
-/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The command succeeded; the value is dword 0 of its completion.
     Done(u32),
-    /// The command failed with this status.
     Failed(Status),
     /// The controller was reset meanwhile, or is gone.
     Lost,
@@ -50,7 +46,6 @@ enum Slot {
     Ended(Outcome),
 }
 
-/// The purpose of a command without an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Event,
@@ -83,7 +78,6 @@ impl AdminQueue {
         &mut self.rings
     }
 
-    /// Sends a command. Returns `None` if too many are in flight.
     pub(crate) fn submit(&mut self, command: Command, timeout: Duration) -> Option<Ticket> {
         let deadline = Instant::now().checked_add(timeout);
         let slot = self.send(command, Slot::Pending { deadline })?;
@@ -102,13 +96,11 @@ impl AdminQueue {
         self.send(command, Slot::Unowned { deadline, purpose: Purpose::Abort }).is_some()
     }
 
-    /// Returns the number of aborts in flight.
     pub(crate) fn aborts(&self) -> u32 {
         let is_abort = |slot: &&Slot| matches!(slot, Slot::Unowned { purpose: Purpose::Abort, .. });
         self.slots.iter().filter(is_abort).count() as u32
     }
 
-    /// Sends an asynchronous event request.
     pub(crate) fn submit_event_request(&mut self, command: Command) -> bool {
         self.send(command, Slot::Unowned { deadline: None, purpose: Purpose::Event }).is_some()
     }
@@ -124,7 +116,6 @@ impl AdminQueue {
         Some(slot as u16)
     }
 
-    /// Takes the completed commands.
     pub(crate) fn poll(&mut self) {
         while let Some(taken) = self.rings.take() {
             let Some(slot) = self.slots.get_mut(usize::from(taken.cid)) else { continue };
@@ -164,7 +155,6 @@ impl AdminQueue {
         }
     }
 
-    /// Whether a command has exceeded its time limit.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         self.slots.iter().any(|slot| match slot {
             Slot::Pending { deadline } | Slot::Unowned { deadline, .. } => {
@@ -174,7 +164,6 @@ impl AdminQueue {
         })
     }
 
-    /// Takes an event that arrived.
     pub(crate) fn next_event(&mut self) -> Option<u32> {
         self.events.pop()
     }

@@ -129,7 +129,6 @@ impl NvmeChannel {
         Ok(channel)
     }
 
-    /// Returns the result of a request that can be answered without the controller.
     #[inline]
     fn answer(&self, request: &Request) -> Option<std::result::Result<(), IoError>> {
         if let Err(error) = self.info.check(request, self.geometry.size_bytes) {
@@ -181,7 +180,6 @@ impl NvmeChannel {
             .then(|| self.last_arena.1 + u64::from(buffer.block().0) * buffer_len + u64::from(at))
     }
 
-    /// Pushes a request that is one command.
     #[inline(always)]
     fn submit_direct(
         &mut self,
@@ -196,7 +194,6 @@ impl NvmeChannel {
         Ok(())
     }
 
-    /// Takes a request that is not the usual one.
     #[cold]
     fn submit_other(&mut self, request: Request) -> std::result::Result<(), Request> {
         if let Some(result) = self.answer(&request) {
@@ -215,7 +212,6 @@ impl NvmeChannel {
         Ok(())
     }
 
-    /// Returns the address of an arena for the controller, if the arena is open to it.
     #[inline]
     pub(crate) fn iova_of(&mut self, arena_id: u32) -> Option<u64> {
         if self.last_arena.0 == arena_id {
@@ -269,7 +265,6 @@ impl NvmeChannel {
         self.rings.push(words);
     }
 
-    /// Returns the command of a read or write.
     #[inline(always)]
     pub(crate) fn data_words(
         &mut self,
@@ -287,7 +282,6 @@ impl NvmeChannel {
         self.words_of(cid, opcode, flags, offset, len, (address, prp2))
     }
 
-    /// Returns the command of a read or write with its data at these PRP entries.
     #[inline(always)]
     fn words_of(
         &self,
@@ -460,7 +454,6 @@ impl NvmeChannel {
         }
     }
 
-    /// Takes the completions that are there, without sleeping.
     #[inline]
     pub(crate) fn turn(&mut self, completions: &mut Vec<Completion>) {
         if !self.ended.is_empty() {
@@ -476,7 +469,6 @@ impl NvmeChannel {
         self.look_after(found);
     }
 
-    /// Steps a device model that runs in this process.
     #[inline]
     pub(crate) fn step(&mut self) {
         if let Some(stepper) = &self.stepper {
@@ -506,7 +498,6 @@ impl NvmeChannel {
         found
     }
 
-    /// Takes all completions. Returns whether there was one.
     #[inline]
     pub(crate) fn take_all(&mut self, completions: &mut Vec<Completion>) -> bool {
         let mut found = false;
@@ -530,7 +521,6 @@ impl NvmeChannel {
         found
     }
 
-    /// Returns a request to the caller.
     #[inline]
     pub(crate) fn finish(
         &mut self,
@@ -544,7 +534,6 @@ impl NvmeChannel {
         completions.push(request.complete(result));
     }
 
-    /// Handles the end of one command of a request.
     #[cold]
     fn part_ended(&mut self, cid: u16, status: Status, completions: &mut Vec<Completion>) {
         let is_late = self.slots.get(cid).stage == Stage::Aborting;
@@ -604,7 +593,6 @@ impl NvmeChannel {
         lead
     }
 
-    /// Continues the requests that wait for a bounce buffer.
     #[cold]
     fn resume(&mut self) {
         if !self.is_open {
@@ -620,7 +608,6 @@ impl NvmeChannel {
         }
     }
 
-    /// Ends the requests that wait for a bounce buffer.
     pub(crate) fn forget_waiting(&mut self, error: IoError, completions: &mut Vec<Completion>) {
         while let Some(lead) = self.waiting.pop_front() {
             self.slots.get_mut(lead).is_waiting = false;
@@ -628,32 +615,26 @@ impl NvmeChannel {
         }
     }
 
-    /// Whether a command is in flight.
     pub(crate) fn has_commands(&self) -> bool {
         (0..self.slots.len())
             .any(|slot| matches!(self.slots.get(slot).stage, Stage::Active | Stage::Aborting))
     }
 }
 
-/// The place of the data of one command.
 #[derive(Clone, Copy)]
 enum Place {
-    /// The command has no data.
     None,
     /// A block of an arena that is open at this address.
     Arena(u64),
     /// The memory that these PRP entries name.
     List((u64, u64)),
-    /// A bounce buffer.
     Bounce(u16),
 }
 
 /// The place of the data of one command, as the controller sees it.
 #[derive(Clone, Copy)]
 enum At {
-    /// Contiguous memory from this address on.
     One(u64),
-    /// The memory that these PRP entries name.
     Pages((u64, u64)),
 }
 

@@ -20,27 +20,21 @@ use crate::state::State;
 
 /// PCI class of NVMe I/O controllers: mass storage, non-volatile memory, NVM Express.
 const PCI_CLASS: u32 = 0x01_08_02;
-/// The maximum number of entries of the I/O queues that the driver makes.
 const QUEUE_ENTRIES_MAX: u32 = 4096 + 1;
 /// The number of namespaces to probe if a controller has no list of the active ones.
 const NAMESPACES_PROBED_MAX: u32 = 1024;
 /// OACS bit: the controller supports Doorbell Buffer Config (Base §5.17.2.1).
 const DOORBELL_BUFFERS: u16 = 1 << 8;
-/// The maximum number of namespaces that the driver looks at.
 const NAMESPACES_MAX: usize = 4096;
 
-/// The properties of a controller.
 #[derive(Clone, Debug)]
 pub struct ControllerInfo {
-    /// The function's name.
     pub name: String,
     /// The transport: `vfio`, `vfio-user`, `in-process`.
     pub transport: &'static str,
-    /// The controller's Identify data.
     pub identify: IdentifyController,
     /// The version register: major in bits 31:16, minor in 15:8.
     pub version: u32,
-    /// The maximum number of entries of an I/O queue.
     pub queue_entries_max: u32,
     /// The I/O queue pairs that the controller granted: the maximum number of channels that can be
     /// open at once, over all namespaces.
@@ -50,9 +44,7 @@ pub struct ControllerInfo {
     /// Whether doorbells are stores to memory that the controller polls (Doorbell Buffer Config).
     /// The register is then written only if the controller asks for it.
     pub doorbells_shadowed: bool,
-    /// The number of interrupt vectors (MSI-X).
     pub interrupts: u32,
-    /// The largest transfer of one command, bytes.
     pub command_bytes_max: u32,
 }
 
@@ -144,7 +136,6 @@ impl Controller {
         }))
     }
 
-    /// Returns the properties of the controller.
     #[must_use]
     pub fn info(&self) -> &ControllerInfo {
         &self.info
@@ -200,7 +191,6 @@ impl Controller {
         self.hub.settle().map(|_| ())
     }
 
-    /// Returns the number of resets so far, whatever caused them.
     #[must_use]
     pub fn resets(&self) -> u64 {
         self.hub.lock().resets()
@@ -212,7 +202,6 @@ impl Controller {
         self.hub.lock().events()
     }
 
-    /// Returns the maximum number of entries of a channel's queues.
     pub(crate) fn queue_entries_max(&self) -> u32 {
         let most = self.info.queue_entries_max.min(QUEUE_ENTRIES_MAX);
         self.options.queue_entries.map_or(most, |entries| entries.clamp(2, most))
@@ -235,7 +224,6 @@ fn ready_timeout(capabilities: Capabilities, options: &ControllerOptions) -> Dur
     Duration::from_millis(options.ready_timeout_ms.unwrap_or(said).max(1).into())
 }
 
-/// Checks that a function is an NVMe controller that this driver can drive.
 fn check_function(function: &dyn PciFunction) -> Result<Capabilities> {
     let name = function.name();
     let mut class = [0; 4];
@@ -329,7 +317,6 @@ fn shadowed(hub: &Hub, maps: &Arc<Maps>, doorbells: Doorbells) -> Result<Doorbel
     Ok(if told { doorbells.with_shadow(shadow) } else { doorbells })
 }
 
-/// Returns the active namespaces in order, at most [`NAMESPACES_MAX`].
 fn active_namespaces(hub: &Hub, name: &str, controller: &IdentifyController) -> Result<Vec<u32>> {
     let mut found: Vec<u32> = Vec::new();
     loop {

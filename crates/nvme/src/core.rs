@@ -33,7 +33,6 @@ const EVENT_REQUESTS_MAX: u8 = 4;
 /// The bytes of a log page to read, at most a page of memory.
 const LOG_BYTES: usize = 4096;
 
-/// The progress of a reset.
 #[derive(Clone, Copy, Debug)]
 enum Recovery {
     None,
@@ -58,11 +57,9 @@ pub(crate) struct Core {
     attempts: u32,
     /// The resets begun, not counting the first start.
     resets: u64,
-    /// The number of asynchronous events so far.
     events: u64,
     /// Set if memory could not be closed when the controller was given up.
     is_runaway: bool,
-    /// The reason why the controller was given up.
     failure: Option<(ErrorKind, String)>,
     ready_timeout: Duration,
     timeout: Duration,
@@ -78,7 +75,6 @@ pub(crate) struct Core {
     shadow: Option<Arc<Shadow>>,
 }
 
-/// The parameters of a core.
 pub(crate) struct CoreOptions {
     pub(crate) ready_timeout: Duration,
     pub(crate) timeout: Duration,
@@ -145,7 +141,6 @@ impl Core {
         self.is_runaway
     }
 
-    /// Returns the error that all operations fail with since the controller was given up.
     pub(crate) fn failure(&self) -> Error {
         match &self.failure {
             Some((kind, why)) => Error::new(*kind, format!("{}: {why}", self.function.name())),
@@ -153,7 +148,6 @@ impl Core {
         }
     }
 
-    /// Returns the number of queue pairs that the controller granted.
     pub(crate) fn queues_granted(&self) -> u16 {
         self.queues_granted
     }
@@ -202,7 +196,6 @@ impl Core {
         self.admin.rings().memory().bytes().zero(at, IDENTIFY_BYTES);
     }
 
-    /// Returns a copy of the data page.
     pub(crate) fn data(&mut self) -> [u8; IDENTIFY_BYTES] {
         let mut data = [0; IDENTIFY_BYTES];
         let at = Rings::bytes_of(admin_queue::ENTRIES);
@@ -292,7 +285,6 @@ impl Core {
         }
     }
 
-    /// Returns the time limit for becoming ready, over all attempts.
     fn settle_max(&self) -> Duration {
         self.ready_timeout.saturating_mul(2 * ATTEMPTS_MAX)
     }
@@ -309,7 +301,6 @@ impl Core {
         self.state.set(Word::new(self.state().life(), Phase::Gone));
     }
 
-    /// Checks that the controller is still there and healthy.
     pub(crate) fn check_status(&mut self) {
         if self.state().phase() != Phase::Running {
             return;
@@ -552,7 +543,6 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    /// Starts the controller.
     pub(crate) fn start(core: Core) -> Result<Self> {
         let hub = Self {
             state: core.state.clone(),
@@ -572,7 +562,6 @@ impl Hub {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the core, unless another thread has it locked.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
         match self.core.try_lock() {
             Ok(core) => Some(core),
@@ -590,7 +579,6 @@ impl Hub {
         }
     }
 
-    /// Waits until the controller runs.
     pub(crate) fn settle(&self) -> Result<Word> {
         let start = Instant::now();
         loop {

@@ -15,7 +15,6 @@ const TRANSFER_BYTES_MAX: u32 = 1 << 30;
 /// The memory alignment that every controller accepts: a dword (Base §4.1.1).
 pub(crate) const MEMORY_ALIGNMENT_BYTES: u32 = 4;
 
-/// A namespace of a [`Controller`].
 pub struct NvmeDevice {
     controller: Arc<Controller>,
     info: DeviceInfo,
@@ -100,7 +99,6 @@ impl NvmeDevice {
         self
     }
 
-    /// Returns the controller of this namespace.
     #[must_use]
     pub fn controller(&self) -> &Arc<Controller> {
         &self.controller

@@ -6,7 +6,6 @@
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_nvme_wire::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, PAGE_BYTES};
 
-/// The maximum number of blocks in one command.
 const BLOCKS_MAX: u64 = 65536;
 /// The maximum number of bytes of one command: a page of PRP entries has room for them at any
 /// alignment.
@@ -15,10 +14,8 @@ pub(crate) const PIECE_BYTES_MAX: u32 = ((PAGE_BYTES / 8) * PAGE_BYTES) as u32;
 const DATASET_MANAGEMENT: u16 = 1 << 2;
 const WRITE_ZEROES: u16 = 1 << 3;
 
-/// A namespace, and whether this driver can use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceInfo {
-    /// The number of the namespace on its controller.
     pub nsid: u32,
     /// The size in bytes; 0 if the drive reported an impossible one.
     pub size_bytes: u64,
@@ -26,9 +23,7 @@ pub struct NamespaceInfo {
     pub logical_block_bytes: u32,
     /// The bytes of metadata with each block.
     pub metadata_bytes: u32,
-    /// The reason why the driver cannot use the namespace, if there is one.
     pub unusable: Option<String>,
-    /// The namespace's Identify data.
     pub identify: IdentifyNamespace,
     pub(crate) block_shift: u32,
     pub(crate) atomic_write_bytes: u32,
@@ -90,7 +85,6 @@ impl NamespaceInfo {
         })
     }
 
-    /// Checks that the driver can use the namespace.
     pub(crate) fn check(&self, controller: &str) -> Result<()> {
         match &self.unusable {
             None => Ok(()),
@@ -102,7 +96,6 @@ impl NamespaceInfo {
         }
     }
 
-    /// Returns the maximum number of bytes of one command.
     pub(crate) fn piece_bytes_max(&self, controller: &Limits) -> u32 {
         let blocks =
             BLOCKS_MAX.min(u64::from(controller.piece_bytes_max >> self.block_shift)).max(1);
@@ -110,7 +103,6 @@ impl NamespaceInfo {
     }
 }
 
-/// The capabilities of a controller, limited to those of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) piece_bytes_max: u32,

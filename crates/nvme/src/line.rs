@@ -69,7 +69,6 @@ impl Drop for Number<'_> {
     }
 }
 
-/// The state of a queue pair in its life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// There is no queue pair, and none should be created.
@@ -80,7 +79,6 @@ enum Place {
     /// Only the completion queue exists.
     HasCompletion,
     MakingSubmission(Ticket),
-    /// The queue pair exists.
     Open,
     /// The queue pair exists, and should be deleted.
     Unwanted,
@@ -99,7 +97,6 @@ enum Place {
 pub(crate) struct Line {
     place: Place,
     period: Duration,
-    /// The end of the current period.
     next: Instant,
     /// The age in periods past which a command is overdue. An aborted command has half of it.
     patience: u32,
@@ -107,7 +104,6 @@ pub(crate) struct Line {
     pub(crate) has_progress: bool,
     /// Whether the queue pair was in use in this life of the controller.
     was_open: bool,
-    /// Whether the channel is closing: the queue pair is not created again.
     is_closing: bool,
     failure: Option<Error>,
 }
@@ -168,7 +164,6 @@ impl NvmeChannel {
         }
     }
 
-    /// Waits for the commands in flight to end, and deletes the queue pair.
     pub(crate) fn close(&mut self) {
         let mut completions = Vec::new();
         self.rings.kick();
@@ -239,7 +234,6 @@ impl NvmeChannel {
         }
     }
 
-    /// Acts on a change of the controller's state.
     fn follow(&mut self) {
         let word = self.controller.hub.state();
         if word == self.seen {
@@ -346,7 +340,6 @@ impl NvmeChannel {
         self.rings.kick();
     }
 
-    /// Handles a failure to create a queue.
     fn not_made(&mut self, outcome: Outcome, what: &str) -> Place {
         let Outcome::Failed(status) = outcome else {
             // The controller is being reset, as its state will show.
@@ -365,7 +358,6 @@ impl NvmeChannel {
         Place::Dead
     }
 
-    /// Handles a failure to delete a queue.
     fn not_deleted(&mut self, outcome: Outcome) -> Place {
         if let Outcome::Failed(_) = outcome {
             self.controller.hub.lock().reset("it did not delete a queue");
@@ -373,7 +365,6 @@ impl NvmeChannel {
         Place::Waiting
     }
 
-    /// Finds overdue commands, and a controller in a bad state.
     fn look_for_overdue(&mut self) {
         let has_progress = std::mem::replace(&mut self.line.has_progress, false);
         let patience = self.line.patience;
@@ -482,7 +473,6 @@ impl NvmeChannel {
         }
     }
 
-    /// Ends the requests that wait for the queue.
     fn end_held(&mut self, error: IoError) {
         let mut ended = std::mem::take(&mut self.ended);
         let before = ended.len();

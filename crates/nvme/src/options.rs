@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use qpair_pci::Patience;
 
-/// The way in which a channel waits for completions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WaitMode {
     /// The channel polls the completion queue; the controller sends no interrupts.
@@ -24,7 +23,6 @@ impl fmt::Display for WaitMode {
     }
 }
 
-/// Options for driving a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerOptions {
     /// How channels wait for completions. Default: by polling.

@@ -18,7 +18,6 @@ use crate::rings::Words;
 use crate::slots::Stage;
 use crate::status::error_of;
 
-/// A queue pair with a command for each slot: [`NvmeDevice::open_prebuilt`].
 pub struct PrebuiltQueue {
     channel: NvmeChannel,
     commands: Box<[Words]>,

@@ -12,7 +12,6 @@ use qpair_nvme_wire::PAGE_BYTES;
 use qpair_nvme_wire::registers::{DOORBELLS, GONE, doorbell};
 use qpair_pci::{Maps, PciFunction, SharedQueueMemory};
 
-/// The BAR with the registers.
 const BAR: u8 = 0;
 
 /// Makes the error for a controller that no longer answers.
@@ -21,7 +20,6 @@ pub(crate) fn gone(name: &str) -> Error {
         .hint("it was removed, or the process that served it ended")
 }
 
-/// The registers, accessed by their offsets.
 #[derive(Clone)]
 pub(crate) struct Registers {
     function: Arc<dyn PciFunction>,
@@ -50,7 +48,6 @@ impl Registers {
     }
 }
 
-/// The doorbells, and the way to write them.
 #[derive(Clone)]
 pub(crate) struct Doorbells {
     function: Arc<dyn PciFunction>,
@@ -158,7 +155,6 @@ impl Doorbells {
     }
 }
 
-/// The two doorbells of a queue pair.
 #[derive(Debug)]
 pub(crate) struct DoorbellPair {
     doorbells: Doorbells,
@@ -174,7 +170,6 @@ impl DoorbellPair {
         self.doorbells.ring(self.submission, old, tail)
     }
 
-    /// Announces the head of the completion queue.
     #[inline]
     pub(crate) fn ring_completion(&self, old: u32, head: u32) -> bool {
         self.doorbells.ring(self.completion, old, head)

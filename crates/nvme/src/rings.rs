@@ -100,7 +100,6 @@ impl Rings {
         self.memory.iova() + self.completions_at as u64
     }
 
-    /// Returns the memory behind the rings.
     #[inline(always)]
     pub(crate) fn memory(&mut self) -> &mut QueueMemory {
         &mut self.memory
@@ -129,7 +128,6 @@ impl Rings {
         self.doorbells.ring_submission(old, self.tail)
     }
 
-    /// Takes the next completion.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Taken> {
         let at = self.completions_at + self.head as usize * COMPLETION_BYTES;
@@ -149,7 +147,6 @@ impl Rings {
         Some(Taken { result, cid: last as u16, status: Status((last >> 17) as u16) })
     }
 
-    /// Whether there is a completion to take.
     pub(crate) fn is_ready(&mut self) -> bool {
         let at = self.completions_at + self.head as usize * COMPLETION_BYTES;
         self.memory.bytes().load_u32_acquire(at + 12) >> 16 & 1 == self.phase

@@ -11,16 +11,13 @@
 
 use qpair_block::{IoError, Request};
 
-/// The bounce buffer number that stands for none.
 pub(crate) const NO_BOUNCE: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The slot is empty.
     Free,
     /// A lead without a command of its own in flight.
     Idle,
-    /// The slot's command is in flight.
     Active,
     /// The slot's command is in flight, and the controller was asked to abort it.
     Aborting,
@@ -40,7 +37,6 @@ pub(crate) struct Slot {
     pub(crate) is_waiting: bool,
     /// The lead slot with the request.
     pub(crate) lead: u16,
-    /// The bounce buffer of the command.
     pub(crate) bounce: u16,
     /// The number of commands of this request in flight.
     pub(crate) commands: u16,
@@ -90,7 +86,6 @@ impl Slots {
         self.slots.len() as u16
     }
 
-    /// Puts a request into a slot of its own.
     #[inline]
     pub(crate) fn begin(&mut self, request: Request) -> Result<u16, Request> {
         let Some(number) = self.free_leads.pop() else { return Err(request) };
@@ -116,7 +111,6 @@ impl Slots {
         slot.epoch = epoch;
     }
 
-    /// Takes the request out of its slot.
     #[inline]
     pub(crate) fn end(&mut self, lead: u16) -> Option<Request> {
         let slot = &mut self.slots[usize::from(lead)];
@@ -152,7 +146,6 @@ impl Slots {
         }
     }
 
-    /// Marks the command in a slot as ended.
     pub(crate) fn rest(&mut self, number: u16) {
         let is_lead = number < self.leads;
         self.get_mut(number).stage = if is_lead { Stage::Idle } else { Stage::Free };

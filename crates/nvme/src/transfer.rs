@@ -8,12 +8,10 @@ use qpair_memory::SharedBytes;
 use qpair_nvme_wire::PAGE_BYTES;
 
 const PAGE: u64 = PAGE_BYTES as u64;
-/// The number of bounce buffers of a channel.
 pub(crate) const BOUNCES: u16 = 8;
 /// The maximum number of bytes of a bounce buffer.
 const BOUNCE_BYTES_MAX: u32 = 128 << 10;
 
-/// The offsets of the parts of a channel's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     lists_at: usize,
@@ -46,7 +44,6 @@ impl Layout {
         }
     }
 
-    /// Returns the offset of a slot's list.
     #[inline]
     pub(crate) fn list(&self, slot: u16) -> usize {
         self.lists_at + usize::from(slot) * self.list_bytes
@@ -57,7 +54,6 @@ impl Layout {
         (self.list(slot), self.list_bytes)
     }
 
-    /// Returns the offset of a bounce buffer.
     pub(crate) fn bounce(&self, number: u16) -> usize {
         let bytes = (self.bounce_bytes as usize).next_multiple_of(PAGE_BYTES);
         self.bounces_at + usize::from(number) * bytes

@@ -11,19 +11,16 @@ use crate::channel::NvmeChannel;
 use crate::controller::Controller;
 use crate::options::WaitMode;
 
-/// The number of looks at the queue between two looks at the clock and the wake event.
 const LOOKS: u32 = 64;
 /// The longest sleep with commands in flight, so that a silent controller is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// The longest sleep while a queue is being created again.
 const SLEEP_SHORT: Duration = Duration::from_millis(1);
 
-/// The reason why a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndedBy {
     Wake,
     Interrupt,
-    /// The sleep's time was over, or the process got a signal.
     Time,
     /// The longest permitted sleep passed without an interrupt.
     Silence,
@@ -32,7 +29,6 @@ enum EndedBy {
 /// The channel's notification of completions, and its own notification to others.
 pub(crate) struct Bell {
     mode: WaitMode,
-    /// The controller's interrupt.
     interrupt: Option<Interrupt>,
     /// Signals others that there may be completions.
     pub(crate) event: CompletionEvent,
@@ -55,12 +51,10 @@ impl Bell {
         Ok(Self { mode, interrupt, event: CompletionEvent::default(), due: None })
     }
 
-    /// Whether completions are found only by polling.
     pub(crate) fn is_polled(&self) -> bool {
         self.mode == WaitMode::Poll
     }
 
-    /// Returns the interrupt vector of the completion queue.
     pub(crate) fn vector(&self) -> Option<u16> {
         self.interrupt.as_ref().map(|interrupt| interrupt.vector() as u16)
     }

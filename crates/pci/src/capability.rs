@@ -26,9 +26,7 @@ pub fn find_capability(config: &[u8; 256], number: u8) -> Option<usize> {
 
 /// The capability of interrupts by messages (PCI 3.0 §6.8.2).
 pub mod msix {
-    /// The capability's number.
     pub const NUMBER: u8 = 0x11;
-    /// The offset of the control word in the capability.
     pub const CONTROL: u32 = 2;
     /// Control word: the function sends messages.
     pub const ENABLE: u16 = 1 << 15;

@@ -10,7 +10,6 @@ use qpair_memory::{Arena, Mapping};
 
 /// The command register of the configuration space (`linux/pci_regs.h`).
 pub mod command {
-    /// The offset of the register.
     pub const AT: u32 = 4;
     /// The function answers accesses to its memory BARs.
     pub const MEMORY: u16 = 1 << 1;
@@ -168,17 +167,14 @@ pub trait Step: Send + Sync {
     fn step(&self, queue: u16) -> Stepped;
 }
 
-/// The result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stepped {
-    /// Whether anything was done.
     pub progress: bool,
     /// The time of the next work if nothing new comes; `None` if there is none.
     pub due: Option<Instant>,
 }
 
 impl Stepped {
-    /// Returns the combined result of this step and another one.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

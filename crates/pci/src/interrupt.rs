@@ -29,7 +29,6 @@ impl Interrupt {
         Ok(Self { event, vector })
     }
 
-    /// Returns the number of the vector.
     #[must_use]
     pub fn vector(&self) -> u32 {
         self.vector

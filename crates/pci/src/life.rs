@@ -23,7 +23,6 @@ impl LifeWord {
     /// A word that belongs to no controller: no life reaches this number.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// Makes the word of a phase of a life.
     #[must_use]
     pub fn new(life: u64, phase: Phase) -> Self {
         Self(life << 2 | phase as u64)
@@ -36,7 +35,6 @@ impl LifeWord {
         Self(bits)
     }
 
-    /// Returns the word as an integer, to be kept in an atomic.
     #[inline(always)]
     #[must_use]
     pub fn bits(self) -> u64 {
@@ -49,7 +47,6 @@ impl LifeWord {
         self.0 >> 2
     }
 
-    /// Returns the phase.
     #[inline(always)]
     #[must_use]
     pub fn phase(self) -> Phase {

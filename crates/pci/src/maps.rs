@@ -14,7 +14,6 @@ use qpair_memory::Piece;
 
 use crate::function::PciFunction;
 
-/// The page size in which memory is opened.
 const PAGE_BYTES: usize = 4096;
 
 /// The arenas that a driver has opened to its function. Several parts of the driver may use one
@@ -84,13 +83,11 @@ impl fmt::Debug for Maps {
 }
 
 impl Maps {
-    /// Makes an empty set: no arena is open yet.
     #[must_use]
     pub fn new(function: Arc<dyn PciFunction>) -> Arc<Self> {
         Arc::new(Self { function, opened: Mutex::default() })
     }
 
-    /// Whether arenas must be made with `ArenaOptions::shared`.
     #[must_use]
     pub fn needs_shared_memory(&self) -> bool {
         self.function.needs_shared_memory()

@@ -12,13 +12,10 @@ const GRACE: Duration = Duration::from_millis(250);
 /// A wait for a device that has not answered for a while.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting<'a> {
-    /// The function's name.
     pub name: &'a str,
     /// The event that is awaited, as an infinitive: `to become ready`.
     pub to: &'a str,
-    /// How long the driver has waited so far.
     pub waited: Duration,
-    /// The maximum that the driver will wait.
     pub at_most: Duration,
 }
 

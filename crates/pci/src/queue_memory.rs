@@ -35,7 +35,6 @@ impl QueueMemory {
         self.iova
     }
 
-    /// Returns the bytes of the block.
     #[inline(always)]
     pub fn bytes(&mut self) -> SharedBytes<'_> {
         self.buffer.shared()
@@ -73,7 +72,6 @@ impl SharedQueueMemory {
         self.iova
     }
 
-    /// Returns the bytes of the block.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 
-/// Settings with which a peer's store is opened.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The folder of the store; created if it does not exist.
@@ -26,7 +25,6 @@ pub struct Settings {
     pub background_threads: u32,
 }
 
-/// Settings with which a transaction begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
     /// Whether the transaction only reads, in a snapshot.
@@ -51,7 +49,6 @@ pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
 /// An open store of a peer. Clones refer to the same store; dropping the last one closes it.
 pub trait Engine: Clone + Send + Sync + Sized + 'static {
-    /// A client's session with the store.
     type Session: Session + 'static;
 
     /// The peer's name on a command line.
@@ -78,7 +75,6 @@ pub trait Engine: Clone + Send + Sync + Sized + 'static {
     /// Returns the settings in the peer's words, for reports.
     fn settings(&self) -> &str;
 
-    /// Returns the folder of the store.
     fn path(&self) -> &Path;
 
     /// Returns the number of log flushes since the store was opened, or `None` if the peer does not
@@ -103,7 +99,6 @@ pub trait Session {
     /// Returns the peer's error.
     fn begin(&mut self, start: Start) -> Result<()>;
 
-    /// Whether a transaction is open.
     fn is_open(&self) -> bool;
 
     /// Reads the value of a key into `value`. Returns `false`, with an empty `value`, if the key

@@ -11,7 +11,6 @@ pub enum Error {
     Failed(String),
 }
 
-/// The result of a peer's operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl fmt::Display for Error {

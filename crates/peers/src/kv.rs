@@ -14,14 +14,12 @@ use qpair_bench::kv::{
 use crate::engine::{Engine, Session, Span, Start};
 use crate::error::Error;
 
-/// A peer's store.
 #[derive(Clone)]
 pub struct Peer<E: Engine> {
     engine: E,
     note: String,
 }
 
-/// A peer's session.
 pub struct PeerSession<S: Session> {
     session: S,
     /// Transactions lost to others in a row.
@@ -50,7 +48,6 @@ impl From<Error> for KvError {
 }
 
 impl<E: Engine> Peer<E> {
-    /// The workloads' view of a store.
     #[must_use]
     pub fn new(engine: E) -> Self {
         Self { engine, note: String::new() }

@@ -79,6 +79,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod ask;
 mod copy;

@@ -6,7 +6,6 @@ use crate::bytes::{put, u8_at, u16_at, u32_at, u64_at};
 
 /// Operation codes.
 pub mod opcode {
-    #![expect(missing_docs, reason = "named as the standards name them")]
     pub const TEST_UNIT_READY: u8 = 0x00;
     pub const REQUEST_SENSE: u8 = 0x03;
     pub const READ_6: u8 = 0x08;

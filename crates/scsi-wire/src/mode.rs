@@ -5,7 +5,6 @@ use crate::command::Width;
 
 /// Page codes.
 pub mod page {
-    #![expect(missing_docs, reason = "named as the standards name them")]
     pub const ERROR_RECOVERY: u8 = 0x01;
     pub const CACHING: u8 = 0x08;
     pub const CONTROL: u8 = 0x0A;

@@ -14,7 +14,6 @@ pub const DESCRIPTOR_BYTES: usize = 8 + 12 + 8;
 /// Sense key: the class of the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "named as the standards name them")]
 pub enum Key {
     #[default]
     NoSense = 0,
@@ -89,7 +88,6 @@ impl Key {
 pub struct Code(pub u8, pub u8);
 
 impl Code {
-    #![expect(missing_docs, reason = "named as the standards name them")]
     pub const NONE: Self = Self(0x00, 0x00);
     pub const BECOMING_READY: Self = Self(0x04, 0x01);
     pub const NEEDS_START: Self = Self(0x04, 0x02);

@@ -4,7 +4,6 @@ use crate::bytes::{put, text, u8_at, u16_at, u32_at, u64_at};
 
 /// Page codes.
 pub mod page {
-    #![expect(missing_docs, reason = "named as the standards name them")]
     pub const SUPPORTED: u8 = 0x00;
     pub const UNIT_SERIAL_NUMBER: u8 = 0x80;
     pub const DEVICE_IDENTIFICATION: u8 = 0x83;

@@ -1,6 +1,5 @@
 //! Bugs that can be planted, for simulations that must detect them. See docs/design/simulation.md.
 
-/// A bug to plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Canary {
@@ -15,11 +14,9 @@ pub enum Canary {
 }
 
 impl Canary {
-    /// All bugs.
     pub const ALL: [Self; 4] =
         [Self::CacheNotFlushed, Self::LossNotHeard, Self::UnseenIsTrusted, Self::EndedIsDone];
 
-    /// Returns the bug's name in options.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -24,7 +24,6 @@ pub const SENSE_BYTES: usize = 96;
 /// The hint for finding a drive that has no lamp.
 pub const NO_LAMP: &str = "read it for a while, and look for the drive whose light of activity blinks: qpair bench io --name=blink --filename=DEVICE --rw=randread --bs=1m --time_based --runtime=60";
 
-/// The properties of a host.
 #[derive(Clone, Debug)]
 pub struct HostInfo {
     /// The name for people: that of the PCI function.
@@ -41,7 +40,6 @@ pub struct HostInfo {
     pub shared_memory: bool,
 }
 
-/// A target behind a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The host's number for the target.
@@ -52,20 +50,16 @@ pub struct Target {
     pub refused: Option<String>,
 }
 
-/// An event behind a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A target came, or came back.
     Added(u32),
-    /// A target has gone.
     Removed(u32),
-    /// The controller was reset.
     Reset,
 }
 
 /// The control plane of a host. Usable from any thread; calls may block.
 pub trait Host: Send + Sync + fmt::Debug {
-    /// Returns the properties of the host.
     fn info(&self) -> &HostInfo;
 
     /// Scans the bus and returns the targets that are there now.
@@ -107,27 +101,21 @@ pub trait Host: Send + Sync + fmt::Debug {
     }
 }
 
-/// A logical unit of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Unit {
-    /// The host's number for the target.
     pub target: u32,
-    /// The number of the unit.
     pub lun: Lun,
 }
 
-/// Options for opening a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueOptions<'a> {
     /// The maximum number of commands in flight: tags are below it.
     pub depth: u32,
-    /// The memory that commands will use.
     pub arenas: &'a [Arc<Arena>],
     /// Whether the user of the queue sleeps for [`HostQueue::interrupt`].
     pub sleeps: bool,
 }
 
-/// The data of a command.
 #[derive(Debug)]
 pub struct Data<'a> {
     /// The direction: true if the device reads the memory, false if it writes it.
@@ -152,18 +140,13 @@ pub enum Refusal {
 /// A task management request of the error ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Ends the command with this tag.
     Abort(u16),
-    /// Resets the unit.
     LunReset,
-    /// Resets the target.
     TargetReset,
 }
 
-/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The command succeeded.
     Good,
     /// The command ended with this SCSI status; with CHECK CONDITION, [`HostQueue::sense`] has the
     /// reason.
@@ -176,7 +159,6 @@ pub enum Outcome {
     Terminated,
     /// A reset of the controller ended the command.
     Reset,
-    /// The target or the controller is gone.
     Gone,
     /// The transport failed, so the command could not be carried out.
     Failed,
@@ -185,7 +167,6 @@ pub enum Outcome {
 /// A report of [`HostQueue::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// The command with this tag ended.
     Ended(u16, Outcome),
     /// The task that was begun last has ended. The value says whether it succeeded.
     Task(bool),
@@ -240,7 +221,6 @@ pub trait HostQueue {
         None
     }
 
-    /// Clears the interrupt's signal, if there is one.
     fn clear_interrupt(&mut self) {}
 
     /// Returns the time at which [`HostQueue::poll`] has work even if the device stays silent;

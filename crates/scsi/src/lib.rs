@@ -27,7 +27,6 @@ pub use options::ScsiOptions;
 pub use registry::{Driver, Registry};
 pub use scan::{Found, Seen, scan, units};
 
-/// Tests the driver in the tutorial.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/design/scsi.md")]
 struct Tutorial;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::canary::Canary;
 
-/// Time-outs and retries of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScsiOptions {
     /// The time after which the error ladder begins for a command, ms. At least 10; default:
@@ -19,7 +18,6 @@ pub struct ScsiOptions {
     /// Whether a waiting channel sleeps until the controller interrupts it, instead of polling.
     /// Default: false.
     pub sleeps: bool,
-    /// A bug to plant.
     #[doc(hidden)]
     pub canary: Option<Canary>,
 }

@@ -38,7 +38,6 @@ impl<D> Default for Registry<D> {
 }
 
 impl<D> Registry<D> {
-    /// Makes a registry without drivers and devices.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -64,7 +63,6 @@ impl<D> Registry<D> {
         None
     }
 
-    /// Returns the names of the drivers.
     pub fn drivers(&self) -> impl Iterator<Item = &str> {
         self.drivers.iter().map(|driver| driver.name())
     }
@@ -75,7 +73,6 @@ impl<D> Registry<D> {
         &self.waiting
     }
 
-    /// Drops the devices that no driver takes.
     pub fn forget_waiting(&mut self) {
         self.waiting.clear();
     }

@@ -16,17 +16,13 @@ use crate::host::{Host, Unit};
 use crate::middle::Runner;
 use crate::options::ScsiOptions;
 
-/// The maximum number of units of one target to look at.
 const UNITS_MAX: usize = 256;
-/// The bytes of the list of units.
 const LIST_BYTES: usize = 8 + 8 * UNITS_MAX;
 
-/// A unit that was found.
 #[derive(Debug)]
 pub struct Found {
     /// The address: that of the host, the target and the unit.
     pub address: String,
-    /// The numbers of target and unit.
     pub unit: Unit,
     /// The disk, or the reason why it cannot be used.
     pub disk: Result<ScsiDisk>,
@@ -37,7 +33,6 @@ pub struct Found {
 pub struct Seen(HashMap<UnitName, String>);
 
 impl Seen {
-    /// Makes an empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -24,7 +24,6 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// Registers the handlers of Ctrl-C and SIGTERM.
     pub(crate) fn new() -> Self {
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
@@ -39,7 +38,6 @@ impl Console {
         }
     }
 
-    /// Prints a line on standard output.
     pub(crate) fn say(&mut self, line: fmt::Arguments<'_>) {
         if std::mem::take(&mut self.is_line_open) {
             let _ = write!(io::stderr(), "\r\x1b[K");
@@ -65,7 +63,6 @@ impl Console {
         self.is_line_open = is_terminal;
     }
 
-    /// Returns whether the search should end: it was interrupted, or nobody reads its output.
     pub(crate) fn is_over(&self) -> bool {
         self.is_output_closed || self.is_interrupted()
     }

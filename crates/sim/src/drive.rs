@@ -83,7 +83,6 @@ struct Drive {
     cache: BTreeMap<u64, [u8; SECTOR_BYTES as usize]>,
     lies: bool,
     writes: u64,
-    /// The number of writes with force unit access (FUA).
     forced: u64,
     flushes: u64,
 }

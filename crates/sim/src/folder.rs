@@ -3,7 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A folder of this process, removed when it is dropped.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {

@@ -7,7 +7,6 @@ use std::os::unix::net::UnixStream;
 
 /// Bytes of a block, and the unit of requests.
 pub(crate) const SECTOR_BYTES: u64 = 512;
-/// The most bytes of a request.
 const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
 const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");

@@ -4,7 +4,6 @@
 pub struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// Makes a reader of these bytes.
     #[must_use]
     pub fn of(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -21,12 +20,10 @@ impl<'a> Fields<'a> {
         self.take().map(u16::from_le_bytes)
     }
 
-    /// Reads four bytes; `None` if fewer are left.
     pub fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_le_bytes)
     }
 
-    /// Reads eight bytes; `None` if fewer are left.
     pub fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
     }
@@ -43,35 +40,30 @@ impl<'a> Fields<'a> {
 pub struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Appends two bytes.
     #[must_use]
     pub fn u16(mut self, value: u16) -> Self {
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    /// Appends four bytes.
     #[must_use]
     pub fn u32(mut self, value: u32) -> Self {
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    /// Appends eight bytes.
     #[must_use]
     pub fn u64(mut self, value: u64) -> Self {
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    /// Appends bytes unchanged.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
         self
     }
 
-    /// Returns the bytes that were written.
     #[must_use]
     pub fn done(self) -> Vec<u8> {
         self.0

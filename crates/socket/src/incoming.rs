@@ -21,10 +21,8 @@ pub trait MessageHeader: Copy {
     fn read(bytes: &[u8]) -> io::Result<(Self, usize)>;
 }
 
-/// A message with its descriptors.
 #[derive(Debug)]
 pub struct Message<H> {
-    /// The header.
     pub header: H,
     /// The bytes after the header.
     pub payload: Vec<u8>,
@@ -32,10 +30,8 @@ pub struct Message<H> {
     pub fds: Vec<OwnedFd>,
 }
 
-/// The result of receiving a message.
 #[derive(Debug)]
 pub enum Received<H> {
-    /// A complete message.
     Message(Message<H>),
     /// The message is incomplete, and no more bytes are there now.
     NotYet,

@@ -10,7 +10,6 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-/// The maximum number of descriptors of one message.
 pub const MESSAGE_FDS_MAX: usize = 16;
 
 /// Receives up to `into.len()` bytes, and the descriptors that come with them. Returns 0 if the

@@ -20,7 +20,5 @@ mod server;
 pub use client::{Client, ClientOptions};
 pub use server::{Counters, Ended, Host, Idle, Server, ServerOptions, Session, Turn};
 
-/// A message of this protocol.
 type Message = qpair_socket::Message<codec::Header>;
-/// Reassembles messages of this protocol.
 type Incoming = qpair_socket::Incoming<codec::Header>;

@@ -23,7 +23,6 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Whether the server still serves clients.
 fn is_well(path: &Path) -> bool {
     let client = Client::connect(path, &ClientOptions::default());
     client.is_ok_and(|client| client.read_bar(0, 0, &mut [0; 4]).is_ok())

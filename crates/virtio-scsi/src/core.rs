@@ -46,7 +46,6 @@ impl Core {
         self.events.publish();
     }
 
-    /// Sends a task; `None` if there is no room for it now.
     pub(crate) fn begin(&mut self, task: &Task) -> Option<u16> {
         let number = self.slots.iter().position(|slot| *slot == Slot::Free)? as u16;
         let at = self.control.slots_at() + usize::from(number) * TASK_STRIDE;
@@ -65,7 +64,6 @@ impl Core {
         Some(number)
     }
 
-    /// Returns the answer to a task, if there is one.
     pub(crate) fn answer(&mut self, number: u16) -> Option<u8> {
         let slot = self.slots.get_mut(usize::from(number))?;
         let Slot::Answered(answer) = *slot else { return None };
@@ -73,7 +71,6 @@ impl Core {
         Some(answer)
     }
 
-    /// Marks a task that no caller waits for any more.
     pub(crate) fn abandon(&mut self, number: u16) {
         if let Some(slot) = self.slots.get_mut(usize::from(number)) {
             *slot = if *slot == Slot::Sent { Slot::Orphan } else { Slot::Free };

@@ -16,7 +16,6 @@ use crate::options::VirtioScsiOptions;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VirtioScsiDriver(pub VirtioScsiOptions);
 
-/// Reads vendor and device id.
 fn ids(function: &dyn PciFunction) -> Result<(u16, u16)> {
     let mut word = [0; 4];
     function.read_config(0, &mut word)?;

@@ -32,7 +32,6 @@ pub(crate) struct Facts {
     pub(crate) control: Layout,
     pub(crate) events: Layout,
     pub(crate) requests: Layout,
-    /// The number of request queues in use.
     pub(crate) queues: u16,
     /// The number of targets that there can be, from 0 on.
     pub(crate) targets: u16,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// Options for driving a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtioScsiOptions {
     /// The maximum number of request queues: channels that can be open at once. Default: 64.

@@ -50,7 +50,6 @@ pub(crate) struct ScsiQueue {
     sense_bytes: Box<[u8]>,
     /// The number of bytes asked for, by tag.
     lens: Box<[u32]>,
-    /// The number of commands that were taken.
     count: u32,
     /// Set if the device violated the protocol: its rings are not used any more.
     is_broken: bool,
@@ -138,7 +137,6 @@ impl ScsiQueue {
         }
     }
 
-    /// Takes all commands that the device has used.
     #[inline]
     fn take_all(&mut self, reports: &mut Vec<Report>) {
         if self.is_broken {
@@ -174,7 +172,6 @@ impl ScsiQueue {
         self.inner.begin_reset();
     }
 
-    /// Returns the answer to the task that is waited for.
     #[cold]
     fn task_answer(&mut self) -> Option<u8> {
         let number = self.task?;

@@ -153,7 +153,6 @@ impl Transport {
         Err(Error::new(ErrorKind::Io, context))
     }
 
-    /// Returns the number of queues.
     pub(crate) fn queues(&self) -> Result<u16> {
         self.read_u16(common::QUEUES)
     }

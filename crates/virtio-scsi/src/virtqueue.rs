@@ -64,7 +64,6 @@ impl Virtqueue {
         self.ring.offer(areas, head);
     }
 
-    /// Publishes all that was offered.
     #[inline]
     pub(crate) fn publish(&mut self) {
         if self.ring.has_news() {

@@ -5,15 +5,12 @@ pub const SECTOR_SHIFT: u32 = 9;
 /// Bytes of a serial number.
 pub const ID_BYTES: usize = 20;
 
-/// Feature bits.
 pub mod feature {
     /// The configuration has the maximum number of segments of a request.
     pub const SEG_MAX: u64 = 1 << 2;
-    /// The disk is write-protected.
     pub const READ_ONLY: u64 = 1 << 5;
     /// The configuration has the block size.
     pub const BLK_SIZE: u64 = 1 << 6;
-    /// The device supports flushes.
     pub const FLUSH: u64 = 1 << 9;
     /// The configuration has the alignment of blocks on the medium.
     pub const TOPOLOGY: u64 = 1 << 10;
@@ -21,26 +18,21 @@ pub mod feature {
     pub const CONFIG_WCE: u64 = 1 << 11;
     /// There may be several queues.
     pub const MQ: u64 = 1 << 12;
-    /// The device supports discards.
     pub const DISCARD: u64 = 1 << 13;
-    /// The device supports writes of zeroes.
     pub const WRITE_ZEROES: u64 = 1 << 14;
 }
 
 /// The status of a request, which is its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "the standard's own names")]
 pub enum Status {
     Ok = 0,
     IoError = 1,
     Unsupported = 2,
 }
 
-/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-#[expect(missing_docs, reason = "the standard's own names")]
 pub enum Verb {
     In = 0,
     Out = 1,
@@ -51,7 +43,6 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Returns the verb with this number.
     #[must_use]
     pub fn of(number: u32) -> Option<Self> {
         let all = [Self::In, Self::Out, Self::Flush, Self::GetId, Self::Discard, Self::WriteZeroes];
@@ -70,81 +61,64 @@ fn words(first: u64, second: u64) -> [u8; 16] {
     bytes
 }
 
-/// The header at the beginning of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The verb; `None` if it is not known.
     pub verb: Option<Verb>,
-    /// The first sector.
     pub sector: u64,
 }
 
 impl Header {
-    /// The bytes of a header.
     pub const BYTES: usize = 16;
 
-    /// Decodes a header.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         Self { verb: Verb::of(word(bytes, 0) as u32), sector: word(bytes, 8) }
     }
 
-    /// Encodes a header.
     #[must_use]
     pub fn encode(verb: Verb, sector: u64) -> [u8; Self::BYTES] {
         words(u64::from(verb as u32), sector)
     }
 }
 
-/// A range to discard or to zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The first sector.
     pub sector: u64,
-    /// The number of sectors.
     pub sectors: u32,
     /// The flags: [`Range::UNMAP`].
     pub flags: u32,
 }
 
 impl Range {
-    /// The bytes of a range.
     pub const BYTES: usize = 16;
     /// Flag: the device may deallocate the sectors that it zeroes.
     pub const UNMAP: u32 = 1;
 
-    /// Decodes a range.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let second = word(bytes, 8);
         Self { sector: word(bytes, 0), sectors: second as u32, flags: (second >> 32) as u32 }
     }
 
-    /// Encodes the range.
     #[must_use]
     pub fn encode(self) -> [u8; Self::BYTES] {
         words(self.sector, u64::from(self.sectors) | u64::from(self.flags) << 32)
     }
 }
 
-/// The configuration of the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// The number of sectors of the disk.
     pub sectors: u64,
     /// The maximum number of segments of a request's data.
     pub seg_max: u32,
-    /// The bytes of a block.
     pub block_bytes: u32,
     /// Whether writes are cached.
     pub write_back: bool,
-    /// The number of queues.
     pub queues: u16,
-    /// The maximum number of sectors of a discard.
     pub discard_sectors_max: u32,
     /// The alignment of discards, sectors.
     pub discard_alignment: u32,
-    /// The maximum number of sectors of a write of zeroes.
     pub zeroes_sectors_max: u32,
 }
 
@@ -154,7 +128,6 @@ impl Config {
     /// The offset at which the driver writes whether writes are cached.
     pub const WRITE_BACK_AT: u32 = 32;
 
-    /// Decodes the configuration.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));

@@ -1,23 +1,19 @@
 //! Virtio over PCI, version 1: ids, capabilities, the common configuration.
 
-/// The PCI vendor of virtio devices.
 pub const VENDOR: u16 = 0x1AF4;
 /// The number of a vendor-specific capability, the kind that virtio uses.
 pub const CAPABILITY_VENDOR: u8 = 0x09;
 
-/// Capability for the common configuration.
 pub const KIND_COMMON: u8 = 1;
 /// Capability for the notification area of queues.
 pub const KIND_NOTIFY: u8 = 2;
 /// Capability for the cause of an interrupt without MSI-X.
 pub const KIND_ISR: u8 = 3;
-/// Capability for the device-specific configuration.
 pub const KIND_DEVICE: u8 = 4;
 
 /// The vector number that stands for none, for a queue or the configuration.
 pub const NO_VECTOR: u16 = 0xFFFF;
 
-/// Offsets in the common configuration.
 pub mod common {
     /// The index of the device feature word to read. u32.
     pub const DEVICE_FEATURE_SELECT: u64 = 0;
@@ -51,20 +47,16 @@ pub mod common {
     pub const QUEUE_AVAILABLE: u64 = 40;
     /// The address of the queue's used ring, as two u32.
     pub const QUEUE_USED: u64 = 48;
-    /// The bytes of the common configuration.
     pub const BYTES: u64 = 56;
 }
 
-/// A virtio capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
     /// The kind: one of the `KIND_` values.
     pub kind: u8,
-    /// The BAR of the area.
     pub bar: u8,
     /// The offset of the area in the BAR.
     pub offset: u32,
-    /// The bytes of the area.
     pub len: u32,
     /// For [`KIND_NOTIFY`]: the bytes from one queue's place to the next.
     pub multiplier: u32,
@@ -73,7 +65,6 @@ pub struct Capability {
 /// The maximum number of capabilities to look at, so that a circular list ends.
 const CAPABILITIES_MAX: usize = 48;
 
-/// Returns the virtio capabilities in a configuration space.
 pub fn capabilities(config: &[u8; 256]) -> impl Iterator<Item = Capability> {
     let has_list = config[0x06] & 0x10 != 0;
     let mut at = if has_list { usize::from(config[0x34] & 0xFC) } else { 0 };

@@ -11,9 +11,7 @@ pub const FEATURE_HOTPLUG: u64 = 1 << 1;
 /// Feature bit: the driver is told when parameters of units change.
 pub const FEATURE_CHANGE: u64 = 1 << 2;
 
-/// The number of the queue for tasks.
 pub const CONTROL_QUEUE: u16 = 0;
-/// The number of the queue for events.
 pub const EVENT_QUEUE: u16 = 1;
 /// The number of the first queue for commands.
 pub const REQUEST_QUEUE: u16 = 2;
@@ -22,7 +20,6 @@ pub const REQUEST_QUEUE: u16 = 2;
 pub const COMMAND_BYTES: usize = 51;
 /// Bytes of a response, with sense data of the default size.
 pub const RESPONSE_BYTES: usize = 108;
-/// Bytes of a task.
 pub const TASK_BYTES: usize = 24;
 /// Type of a message on the control queue: a task.
 pub const KIND_TASK: u32 = 0;
@@ -32,7 +29,6 @@ pub const KIND_QUERY_EVENTS: u32 = 1;
 pub const KIND_SUBSCRIBE_EVENTS: u32 = 2;
 /// The bytes of an answer about events: the supported ones, and a response code.
 pub const EVENTS_ANSWER_BYTES: usize = 5;
-/// Bytes of an event.
 pub const EVENT_BYTES: usize = 16;
 /// The default number of bytes of a CDB.
 pub const CDB_BYTES: usize = 32;
@@ -43,7 +39,6 @@ pub const TARGETS_MAX: u16 = 256;
 /// The number of units of a target that an address can name.
 pub const UNITS_MAX: u16 = 0x4000;
 
-/// Response codes of commands and tasks.
 pub mod response {
     /// For a command: see its status. For a task: it is complete.
     pub const OK: u8 = 0;
@@ -51,17 +46,13 @@ pub mod response {
     pub const OVERRUN: u8 = 1;
     /// A task ended the command.
     pub const ABORTED: u8 = 2;
-    /// There is no such target.
     pub const BAD_TARGET: u8 = 3;
     /// A reset ended the command.
     pub const RESET: u8 = 4;
     /// There is no room for the command now.
     pub const BUSY: u8 = 5;
-    /// The transport failed.
     pub const TRANSPORT_FAILURE: u8 = 6;
-    /// The target failed.
     pub const TARGET_FAILURE: u8 = 7;
-    /// The path failed.
     pub const NEXUS_FAILURE: u8 = 8;
     /// Something else failed.
     pub const FAILURE: u8 = 9;
@@ -73,9 +64,7 @@ pub mod response {
     pub const INCORRECT_LUN: u8 = 12;
 }
 
-/// The types of tasks.
 pub mod task {
-    /// Ends a command.
     pub const ABORT_TASK: u32 = 0;
     /// Ends all commands of a unit.
     pub const ABORT_TASK_SET: u32 = 1;
@@ -83,7 +72,6 @@ pub mod task {
     pub const CLEAR_TASK_SET: u32 = 3;
     /// Resets a target.
     pub const NEXUS_RESET: u32 = 4;
-    /// Resets a unit.
     pub const LUN_RESET: u32 = 5;
     /// Asks whether a command is in flight.
     pub const QUERY_TASK: u32 = 6;
@@ -135,10 +123,8 @@ fn eight_at(bytes: &[u8], at: usize) -> [u8; 8] {
     u64_at(bytes, at).to_le_bytes()
 }
 
-/// The configuration of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The number of queues for commands.
     pub queues: u32,
     /// The maximum number of descriptors of a command's data.
     pub segments_max: u32,
@@ -146,25 +132,17 @@ pub struct Config {
     pub sectors_max: u32,
     /// The number of commands of one unit that should not be exceeded.
     pub commands_per_unit: u32,
-    /// The bytes of an event.
     pub event_bytes: u32,
-    /// The bytes of sense data.
     pub sense_bytes: u32,
-    /// The bytes of a CDB.
     pub cdb_bytes: u32,
-    /// The highest channel number.
     pub channel_max: u16,
-    /// The highest target number.
     pub target_max: u16,
-    /// The highest unit number.
     pub unit_max: u32,
 }
 
 impl Config {
-    /// The bytes of the configuration.
     pub const BYTES: usize = 36;
 
-    /// Decodes the configuration.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |at| u32_at(bytes, at);
@@ -182,7 +160,6 @@ impl Config {
         }
     }
 
-    /// Encodes the configuration.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let words = [
@@ -203,10 +180,8 @@ impl Config {
     }
 }
 
-/// A command's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// The address of the unit.
     pub address: [u8; 8],
     /// The id by which a task names the command.
     pub id: u64,
@@ -226,7 +201,6 @@ impl Command {
         bytes
     }
 
-    /// Decodes a header.
     #[must_use]
     pub fn decode(bytes: &[u8; COMMAND_BYTES]) -> Self {
         let mut cdb = [0; CDB_BYTES];
@@ -238,18 +212,15 @@ impl Command {
 /// A response, without its sense data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// The bytes of sense data.
     pub sense_bytes: u32,
     /// The bytes of data that were not moved.
     pub residual: u32,
-    /// The SCSI status.
     pub status: u8,
     /// The response code: one of [`response`].
     pub response: u8,
 }
 
 impl Response {
-    /// The offset of sense data.
     pub const SENSE_AT: usize = 12;
 
     /// Decodes a response from its first 12 bytes, as two integers.
@@ -264,7 +235,6 @@ impl Response {
         }
     }
 
-    /// Encodes the response.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::SENSE_AT] {
         let mut bytes = [0; Self::SENSE_AT];
@@ -276,19 +246,16 @@ impl Response {
     }
 }
 
-/// A task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
     /// The type: one of [`task`].
     pub what: u32,
-    /// The address of the unit.
     pub address: [u8; 8],
     /// The id of the command that the task is about.
     pub id: u64,
 }
 
 impl Task {
-    /// Encodes the task.
     #[must_use]
     pub fn encode(&self) -> [u8; TASK_BYTES] {
         let mut bytes = [0; TASK_BYTES];
@@ -307,19 +274,15 @@ impl Task {
     }
 }
 
-/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The type: one of [`event`], and whether events were missed.
     pub kind: u32,
-    /// The address of the unit.
     pub address: [u8; 8],
-    /// The reason.
     pub reason: u32,
 }
 
 impl Event {
-    /// Encodes the event.
     #[must_use]
     pub fn encode(&self) -> [u8; EVENT_BYTES] {
         let mut bytes = [0; EVENT_BYTES];
@@ -329,7 +292,6 @@ impl Event {
         bytes
     }
 
-    /// Decodes an event.
     #[must_use]
     pub fn decode(bytes: &[u8; EVENT_BYTES]) -> Self {
         Self { kind: u32_at(bytes, 0), address: eight_at(bytes, 4), reason: u32_at(bytes, 12) }

@@ -16,9 +16,7 @@ use crate::iolog::Entry;
 /// The direction of a request, and the index into arrays that keep reads, writes and trims apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Data moves from the device.
     Read,
-    /// Data moves to the device.
     Write,
     /// No data moves: the device learns that a range is no longer needed.
     Trim,
@@ -39,25 +37,18 @@ impl Direction {
     }
 }
 
-/// The kinds of request that a job makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verbs {
-    /// Reads only.
     Read,
-    /// Writes only.
     Write,
-    /// Trims only.
     Trim,
     /// Each block is trimmed, and written once its trim has completed.
     TrimWrite,
-    /// A mix of reads and writes.
     Mixed {
-        /// Percentage of reads among the requests.
         read_percent: u8,
     },
 }
 
-/// The order of a job's offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Offsets follow each other, and begin again at the end of the region.
@@ -69,31 +60,24 @@ pub enum Order {
 /// The distribution of random requests over the blocks of a region.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
-    /// All blocks are equally likely.
     Uniform,
     /// Zipf's distribution, with an exponent other than 1.
     Zipf {
-        /// Exponent.
         theta: f64,
     },
-    /// Pareto's distribution, as fio defines it.
     Pareto {
         /// The power, above 0 and below 1.
         h: f64,
     },
-    /// A normal distribution around the middle of the region.
     Normal {
-        /// The standard deviation, in percent of the region.
         deviation_percent: f64,
     },
     /// Zones that follow each other; within a zone all blocks are equally likely.
     Zoned(Vec<Zone>),
 }
 
-/// A part of a region, and its share of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone {
-    /// Percentage of the requests that go to the zone.
     pub access_percent: u8,
     /// Length of the zone, in bytes or in percent of the region.
     pub size: Extent,
@@ -118,9 +102,7 @@ pub struct Steps {
 pub struct Stride {
     /// Bytes to move in a part before the job continues with the next one.
     pub move_bytes: u64,
-    /// Length of a part.
     pub part_bytes: u64,
-    /// Bytes to skip between two parts.
     pub skip_bytes: u64,
 }
 
@@ -128,9 +110,7 @@ pub struct Stride {
 /// weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowShare {
-    /// Weight of the job among those of its flow.
     pub weight: u32,
-    /// Number of the flow.
     pub flow: u32,
     /// Pause before the job checks again whether it may submit a request.
     pub pause: Duration,
@@ -139,9 +119,7 @@ pub struct FlowShare {
 /// A latency for which a job searches the largest depth that keeps it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatencyGoal {
-    /// The longest latency allowed.
     pub latency: Duration,
-    /// Time for which each depth is tried.
     pub window: Duration,
     /// Percentage of the requests that must have at most this latency.
     pub percent: f64,
@@ -149,10 +127,8 @@ pub struct LatencyGoal {
     pub goes_on: bool,
 }
 
-/// Requests that a job replays from a log instead of making its own.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Replay {
-    /// The log's name.
     pub log: PathBuf,
     /// The log's requests. Each refers to its file by an index into [`Job::targets`].
     pub entries: Arc<[Entry]>,
@@ -171,27 +147,21 @@ impl fmt::Debug for Replay {
     }
 }
 
-/// A log of histograms over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramLog {
-    /// Prefix of the file's name.
     pub prefix: PathBuf,
-    /// Length of an interval.
     pub every: Duration,
     /// Log2 of the number of neighbouring buckets that are joined into one.
     pub coarseness: u32,
 }
 
-/// The throughput that is to be steady.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SteadyOf {
-    /// Requests a second.
     Iops,
     /// Bytes a second.
     Bandwidth,
 }
 
-/// The measure of how steady values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steadiness {
     /// The largest distance of a value from the mean.
@@ -200,22 +170,17 @@ pub enum Steadiness {
     Slope,
 }
 
-/// A steady state that ends a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteadyGoal {
-    /// The throughput that is judged.
     pub of: SteadyOf,
-    /// The measure of its steadiness.
     pub by: Steadiness,
     /// The measure must be below this: percent of the mean, or requests or bytes a second.
     pub limit: f64,
     /// The limit is percent of the mean.
     pub percent: bool,
-    /// Length of the window that is judged.
     pub window: Duration,
     /// Time before the first value is taken.
     pub ramp: Duration,
-    /// Time between two values.
     pub interval: Duration,
 }
 
@@ -232,10 +197,8 @@ impl SteadyGoal {
     }
 }
 
-/// The jobs that end when one job ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndsWith {
-    /// The jobs of its group.
     Group,
     /// All jobs of its stage; the next stage begins.
     Stage,
@@ -246,7 +209,6 @@ pub enum EndsWith {
 /// Errors that do not end a job, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tolerance {
-    /// Errors of reads.
     pub read: Vec<i32>,
     /// Errors of writes, trims and flushes.
     pub write: Vec<i32>,
@@ -254,7 +216,6 @@ pub struct Tolerance {
     pub wrong_blocks: bool,
 }
 
-/// Sizes of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockSizes {
     /// All requests have this many bytes.
@@ -275,7 +236,6 @@ impl BlockSizes {
         }
     }
 
-    /// Returns the largest size in bytes.
     #[must_use]
     pub fn max(&self) -> u32 {
         match self {
@@ -288,16 +248,13 @@ impl BlockSizes {
 /// An amount of bytes, absolute or relative to a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Bytes.
     Bytes(u64),
     /// Percent of the device's size.
     Percent(u8),
 }
 
-/// A device that a job works on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// The device or file, as the user named it.
     pub spec: DeviceSpec,
     /// Size of the file to create if it does not exist, in bytes; it is filled where it will be
     /// read. `None`: the file must exist.
@@ -306,12 +263,9 @@ pub struct Target {
     pub sparse: bool,
 }
 
-/// The order in which a job's requests visit its targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetOrder {
-    /// The targets take turns.
     RoundRobin,
-    /// Each request goes to a random target.
     Random,
     /// A target is used until it is finished, then the next one.
     Sequential,
@@ -320,13 +274,11 @@ pub enum TargetOrder {
 /// The start times of requests whose rate is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateProcess {
-    /// Requests start at equal intervals.
     Linear,
     /// Requests start like independent arrivals: intervals are exponentially distributed.
     Poisson,
 }
 
-/// A limit on the rate of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     /// Requests a second; 0: no limit.
@@ -335,7 +287,6 @@ pub struct Rate {
     pub bytes_per_s: u64,
 }
 
-/// The way in which a job submits its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The queue is kept full: each completed request is replaced, as in fio.
@@ -346,49 +297,33 @@ pub enum Form {
     Stress,
     /// A separate thread passes requests to the job's thread, with a minimum interval between two:
     /// S4's *msg*.
-    Messages {
-        /// Shortest time between two requests.
-        interval: Duration,
-    },
+    Messages { interval: Duration },
 }
 
-/// The content of written blocks, by which a read verifies them.
+/// The content of written blocks, by which a read verifies them: a header with offset, seed and
+/// sequence, and, where a checksum is named, the checksum of header and data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerifyMethod {
-    /// Header with offset, seed and sequence, and CRC-32C over header and data.
     Crc32c,
-    /// The same with CRC-32 (ISO-HDLC).
+    /// CRC-32 (ISO-HDLC).
     Crc32,
-    /// The same with CRC-64/NVME.
+    /// CRC-64/NVME.
     Crc64,
-    /// The same with XXH64.
     XxHash,
-    /// The same with MD5.
     Md5,
-    /// The same with SHA-1.
     Sha1,
-    /// The same with SHA-256.
     Sha256,
-    /// The same with SHA-512.
     Sha512,
-    /// The same with SHA3-224.
     Sha3_224,
-    /// The same with SHA3-256.
     Sha3_256,
-    /// The same with SHA3-384.
     Sha3_384,
-    /// The same with SHA3-512.
     Sha3_512,
-    /// Header only.
     Meta,
-    /// A repeated pattern.
     Pattern,
 }
 
-/// Verification.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verify {
-    /// The content of written blocks.
     pub method: VerifyMethod,
     /// Bytes of [`VerifyMethod::Pattern`], repeated.
     pub pattern: Vec<u8>,
@@ -398,7 +333,6 @@ pub struct Verify {
     pub after: bool,
     /// Writes nothing, and only checks what an earlier run of the same job wrote.
     pub only: bool,
-    /// Stops at the first wrong block.
     pub fatal: bool,
     /// Number of written requests after which they are read and checked, while the job continues to
     /// write; 0: nothing is checked before the end.
@@ -419,15 +353,11 @@ pub enum Content {
     Random,
     /// Random bytes, anew for every write.
     Refill,
-    /// Zeroes.
     Zeroes,
-    /// A repeated pattern.
     Pattern(Vec<u8>),
-    /// Bytes with a given compressibility and duplication.
     Shaped(Shape),
 }
 
-/// The compressibility and duplication of written blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Percentage of each chunk that is fixed. The fixed part follows random bytes.
@@ -440,16 +370,12 @@ pub struct Shape {
     pub dedupe_percent: u8,
 }
 
-/// The way in which clones of a job share its processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuPolicy {
-    /// Each clone may run on all of them.
     Shared,
-    /// Each clone runs on one processor of its own.
     Split,
 }
 
-/// The latencies that are measured and reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
     /// Start to submission.
@@ -463,9 +389,7 @@ pub struct Measured {
 /// One thread's work.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Name.
     pub name: String,
-    /// A description for people, given by the job's author.
     pub description: Option<String>,
     /// The options given to this job, under fio's names.
     pub options: Vec<(String, String)>,
@@ -475,20 +399,15 @@ pub struct Job {
     pub stage: u32,
     /// Jobs of a group are reported together where [`Job::group_reporting`] says so.
     pub group: u32,
-    /// Reports the group as one entry.
     pub group_reporting: bool,
     /// Number of this job among the clones of its section, from 0.
     pub clone: u32,
 
-    /// Devices.
     pub targets: Vec<Target>,
-    /// Their order.
     pub target_order: TargetOrder,
-    /// Kernel interface and its settings.
     pub mode: Mode,
     /// The interface as the user called it: `io_uring`, `psync`.
     pub engine: String,
-    /// Bypasses the page cache.
     pub direct: bool,
     /// Rejects the job if its other settings make it write.
     pub read_only: bool,
@@ -498,26 +417,21 @@ pub struct Job {
     /// [`Job::direct`].
     pub invalidate: bool,
 
-    /// Reads, writes, trims.
     pub verbs: Verbs,
-    /// Their order.
     pub order: Order,
     /// Sizes of requests, by [`Direction`].
     pub block_sizes: [BlockSizes; 3],
     /// Number of equal pieces of a request, submitted as one vector; 0: requests are not vectored.
     /// A request has this many times its block size.
     pub vector_len: u16,
-    /// Distribution of random requests.
     pub distribution: Distribution,
     /// In random order, every block is visited once before any block is visited again.
     pub random_map: bool,
     /// Alignment of random offsets in bytes; 0: the smallest block size.
     pub align_bytes: u32,
-    /// Gaps and runs in the order of requests.
     pub steps: Steps,
     /// Parts of the region to use one after the other; `None`: the whole region at once.
     pub stride: Option<Stride>,
-    /// Seed of all random choices.
     pub seed: u64,
     /// First byte of each target that is used.
     pub offset: Extent,
@@ -529,16 +443,13 @@ pub struct Job {
     pub number_ios: Option<u64>,
     /// Running out of space ends the job without an error (fio's `fill_device`).
     pub until_full: bool,
-    /// Number of times to repeat the whole job.
     pub loops: u32,
 
-    /// Time after which the job stops.
     pub runtime: Option<Duration>,
     /// Repeats the job until [`Job::runtime`] is over.
     pub time_based: bool,
     /// Time to run before the measurement begins.
     pub ramp: Duration,
-    /// Time to wait before the job begins.
     pub start_delay: Duration,
     /// Waits for all earlier jobs of this name before [`Job::start_delay`] begins.
     pub wait_for: Option<String>,
@@ -546,7 +457,6 @@ pub struct Job {
     pub ends: Option<EndsWith>,
     /// An error that ends this job ends all jobs.
     pub error_ends_all: bool,
-    /// Errors that do not end the job.
     pub tolerance: Tolerance,
     /// Rate limits, by [`Direction`].
     pub rate: [Rate; 3],
@@ -554,7 +464,6 @@ pub struct Job {
     pub rate_min: [Rate; 3],
     /// Length of the intervals over which [`Job::rate_min`] is checked.
     pub rate_cycle: Duration,
-    /// Share of requests among the jobs of a flow.
     pub flow: Option<FlowShare>,
     /// The start times of requests whose rate is limited. Latency counts from the start time,
     /// however late a request is submitted.
@@ -566,7 +475,6 @@ pub struct Job {
     /// The part of the pause that is spent computing.
     pub think_time_spin: Duration,
 
-    /// Requests in flight.
     pub depth: u32,
     /// Most requests that are submitted in one call.
     pub batch_submit: u32,
@@ -579,35 +487,26 @@ pub struct Job {
     pub huge_pages: bool,
     /// Searches for the largest depth, up to [`Job::depth`], at which requests are fast enough.
     pub latency_target: Option<LatencyGoal>,
-    /// A steady state of the throughput that ends the job.
     pub steady: Option<SteadyGoal>,
-    /// Requests to replay from a log, instead of those of the job's pattern.
     pub replay: Option<Replay>,
-    /// A log to write the requests to.
     pub write_iolog: Option<PathBuf>,
-    /// The way in which requests are submitted.
     pub form: Form,
 
     /// Number of writes after which the job flushes; 0: never.
     pub flush_blocks: u32,
-    /// Flushes at the end of the job.
     pub flush_at_end: bool,
     /// Every write is durable when it completes (FUA, O_DSYNC).
     pub force_unit_access: bool,
     /// Power loss leaves every write either old or new (`RWF_ATOMIC`).
     pub atomic: bool,
-    /// Verification.
     pub verify: Option<Verify>,
-    /// Content of written buffers, where nothing is verified.
     pub content: Content,
 
     /// Processors that the job may run on; empty: all.
     pub cpus: Vec<usize>,
     /// How clones share [`Job::cpus`].
     pub cpu_policy: CpuPolicy,
-    /// Latencies to keep.
     pub measured: Measured,
-    /// Percentiles to report.
     pub percentiles: Vec<f64>,
     /// Length of a sample of the time series; `None`: one second.
     pub sample: Option<Duration>,
@@ -616,7 +515,6 @@ pub struct Job {
     pub logs: Vec<(String, PathBuf)>,
     /// The lines of [`Job::logs`] have a column for offsets, which is always 0.
     pub log_offset: bool,
-    /// A log of histograms of `clat` over time.
     pub histogram_log: Option<HistogramLog>,
 }
 

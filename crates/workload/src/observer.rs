@@ -4,18 +4,15 @@ use std::time::Duration;
 
 use crate::report::RunReport;
 
-/// The progress of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
     /// The current phase: "laying out FILE", "ramp", "running" or "verifying".
     pub phase: String,
     /// Stage, from 0, and how many there are.
     pub stage: (u32, u32),
-    /// Jobs that run.
     pub jobs: u32,
     /// Time since the phase began.
     pub elapsed: Duration,
-    /// How long the phase will take, if that is known.
     pub total: Option<Duration>,
     /// The part of the phase that is done, 0 to 1, if that is known.
     pub fraction: Option<f64>,
@@ -27,7 +24,6 @@ pub struct Live {
 
 /// Receives the progress of a run a few times a second, and decides whether the run should stop.
 pub trait Observer: Sync {
-    /// Called a few times a second with the progress of the run.
     fn tick(&self, live: &Live);
 
     /// Called with a note that people should read now.
@@ -54,7 +50,6 @@ pub trait Observer: Sync {
     }
 }
 
-/// An observer that ignores everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 

@@ -20,18 +20,13 @@ use crate::observer::{Live, Observer};
 use crate::run::cpu::{Counters, Usage};
 use crate::run::offsets::generator;
 
-/// Options of a measurement of peak read throughput.
 #[derive(Clone, Debug)]
 pub struct PeakOptions {
     /// The device, which is only read.
     pub spec: DeviceSpec,
-    /// Drivers of a device that bypasses the kernel.
     pub drivers: Drivers,
-    /// Interface and switches, where the device is the kernel's.
     pub mode: Mode,
-    /// Bypasses the page cache.
     pub direct: bool,
-    /// Bytes of a read.
     pub block_bytes: u32,
     /// Requests in flight of each thread.
     pub depth: u32,
@@ -39,20 +34,14 @@ pub struct PeakOptions {
     pub batch: u32,
     /// Number of threads. Each stays on its own processor, from 0 on, if there are enough.
     pub threads: u32,
-    /// Length of the measurement.
     pub duration: Duration,
-    /// Seed of the offsets.
     pub seed: u64,
 }
 
-/// The results of a measurement.
 #[derive(Clone, Debug)]
 pub struct PeakReport {
-    /// The device as it was opened.
     pub device: DeviceInfo,
-    /// Number of reads.
     pub ios: u64,
-    /// Time measured.
     pub elapsed: Duration,
     /// Processor time in user mode, all threads, the kernel's for this process included.
     pub user: Duration,
@@ -62,18 +51,15 @@ pub struct PeakReport {
     pub system_calls: u64,
     /// Instructions of the threads; `None` where the machine does not count them.
     pub instructions: Option<u64>,
-    /// Reads of each second.
     pub ios_by_second: Vec<u64>,
 }
 
 impl PeakReport {
-    /// Returns the reads per second.
     #[must_use]
     pub fn ios_per_s(&self) -> f64 {
         self.ios as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Returns the processor time per read, nanoseconds.
     #[must_use]
     pub fn cpu_ns_per_io(&self) -> f64 {
         (self.user + self.system).as_nanos() as f64 / self.ios.max(1) as f64

@@ -16,13 +16,11 @@ pub struct Latencies(Option<Box<Histogram<u64>>>);
 
 static NONE: LazyLock<Histogram<u64>> = LazyLock::new(empty);
 
-/// An empty histogram, which grows with the largest latency.
 fn empty() -> Histogram<u64> {
     Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits are a precision that exists"))
 }
 
 impl Latencies {
-    /// Records one latency, in nanoseconds.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         // It grows to any value that there is.
@@ -35,7 +33,6 @@ impl Latencies {
         self.0.is_some()
     }
 
-    /// Adds the latencies of another histogram.
     pub fn add(&mut self, others: &Self) {
         if let Some(others) = &others.0 {
             // It grows to hold them.
@@ -52,18 +49,12 @@ impl Deref for Latencies {
     }
 }
 
-/// Mean and spread of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
-    /// Samples.
     pub count: u64,
-    /// Smallest.
     pub min: f64,
-    /// Largest.
     pub max: f64,
-    /// Mean.
     pub mean: f64,
-    /// Standard deviation.
     pub deviation: f64,
 }
 
@@ -92,7 +83,6 @@ impl Spread {
 pub struct DirectionReport {
     /// Requests completed without error.
     pub ios: u64,
-    /// Bytes moved by these requests.
     pub bytes: u64,
     /// Start to submission.
     pub slat: Latencies,
@@ -102,7 +92,6 @@ pub struct DirectionReport {
     pub lat: Latencies,
 }
 
-/// Processor time and other costs of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuReport {
     /// Time of the job's own thread in user mode.
@@ -131,31 +120,26 @@ pub struct CpuReport {
 }
 
 impl CpuReport {
-    /// Returns the time of the job's own thread.
     #[must_use]
     pub fn own(&self) -> Duration {
         self.user + self.system
     }
 
-    /// Returns the time of other threads that worked for the job.
     #[must_use]
     pub fn helpers(&self) -> Duration {
         self.helpers_user + self.helpers_system
     }
 
-    /// Returns the time of all threads.
     #[must_use]
     pub fn all(&self) -> Duration {
         self.own() + self.helpers()
     }
 }
 
-/// One piece of the time series.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     /// End of the sample, from the start of measuring.
     pub end: Duration,
-    /// Length of the sample.
     pub len: Duration,
     /// Requests, by [`Direction`].
     pub ios: [u64; 3],
@@ -171,12 +155,10 @@ pub struct Sample {
     pub lat_ns_max: [u64; 3],
 }
 
-/// Latencies of one direction in one interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramSample {
     /// The interval's end, from the start of measuring.
     pub end: Duration,
-    /// The direction.
     pub direction: Direction,
     /// Length of the last request, bytes.
     pub block_bytes: u32,
@@ -187,22 +169,15 @@ pub struct HistogramSample {
 /// A block that did not hold what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyError {
-    /// Device.
     pub device: String,
-    /// First byte of the block.
     pub offset_bytes: u64,
-    /// Length of the block, bytes.
     pub len_bytes: u32,
-    /// A description of the damage.
     pub what: String,
 }
 
-/// Verification, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// Blocks read and checked.
     pub blocks: u64,
-    /// Blocks that were wrong.
     pub wrong: u64,
     /// The first wrong blocks.
     pub errors: Vec<VerifyError>,
@@ -220,9 +195,7 @@ pub struct JobError {
 /// Errors that did not end a job, because its [`Tolerance`](crate::Tolerance) lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Number of errors.
     pub count: u64,
-    /// The first error.
     pub first: Option<JobError>,
 }
 
@@ -235,7 +208,6 @@ pub struct Incidents {
     pub timeouts_polled: u64,
 }
 
-/// The outcome of waiting for a steady throughput.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SteadyReport {
     /// The state was steady, which ended the job.
@@ -252,14 +224,11 @@ pub struct SteadyReport {
     pub bytes: Vec<u64>,
 }
 
-/// The results of one job.
 #[derive(Clone, Debug)]
 pub struct JobReport {
-    /// The job.
     pub job: Job,
     /// The job's devices as they were opened, with the interface and mode that were really used.
     pub devices: Vec<DeviceInfo>,
-    /// The error that ended the job early.
     pub error: Option<JobError>,
     /// Begin of measuring, from the begin of the run.
     pub begin: Duration,
@@ -269,9 +238,7 @@ pub struct JobReport {
     pub in_ramp: bool,
     /// Results by [`Direction`].
     pub directions: [DirectionReport; 3],
-    /// Flushes: their number and their latency.
     pub flushes: DirectionReport,
-    /// Processor time and other costs.
     pub cpu: CpuReport,
     /// Requests in flight after each submission, in classes: 1, 2, 4, 8, 16, 32, 64 and more.
     pub depth_classes: [u64; 7],
@@ -279,44 +246,36 @@ pub struct JobReport {
     pub submit_classes: [u64; 7],
     /// Completions taken at once, in the same classes.
     pub complete_classes: [u64; 7],
-    /// Verification.
     pub verify: VerifyReport,
-    /// Errors that were passed over.
     pub passed: Passed,
     /// Incidents from the job's start to its end, including its ramp and its verification.
     pub incidents: Incidents,
     /// The depth found by the search for [`Job::latency_target`].
     pub depth_found: Option<u32>,
-    /// The steady state, where one was asked for.
     pub steady: Option<SteadyReport>,
     /// The time series, in samples of [`Job::sample`].
     pub series: Vec<Sample>,
-    /// Histograms over time, where a log of them was asked for.
     pub histograms: Vec<HistogramSample>,
     /// The longest delay of a request against its planned start, where a rate was set.
     pub late_max: Duration,
 }
 
 impl JobReport {
-    /// Returns the report of one direction.
     #[must_use]
     pub fn direction(&self, direction: Direction) -> &DirectionReport {
         &self.directions[direction as usize]
     }
 
-    /// Returns the number of requests of all directions.
     #[must_use]
     pub fn ios(&self) -> u64 {
         self.directions.iter().map(|direction| direction.ios).sum()
     }
 
-    /// Returns the requests per second of all directions.
     #[must_use]
     pub fn ios_per_s(&self) -> f64 {
         self.ios() as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Returns the bytes per second of all directions.
     #[must_use]
     pub fn bytes_per_s(&self) -> f64 {
         let bytes: u64 = self.directions.iter().map(|direction| direction.bytes).sum();
@@ -329,7 +288,6 @@ impl JobReport {
         self.cpu.all().as_secs_f64() * 1e6 / self.ios().max(1) as f64
     }
 
-    /// Returns the system calls per request.
     #[must_use]
     pub fn system_calls_per_io(&self) -> f64 {
         self.cpu.system_calls as f64 / self.ios().max(1) as f64
@@ -355,13 +313,10 @@ impl JobReport {
 pub struct DiskReport {
     /// The kernel's name of the disk.
     pub name: String,
-    /// Reads.
     pub read_ios: u64,
-    /// Writes.
     pub write_ios: u64,
     /// Reads that were joined to others.
     pub read_merges: u64,
-    /// Writes that were joined to others.
     pub write_merges: u64,
     /// Milliseconds of all reads, added.
     pub read_ms: u64,
@@ -373,10 +328,8 @@ pub struct DiskReport {
     pub busy_percent: f64,
 }
 
-/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
-    /// When the run began.
     pub begun: SystemTime,
     /// Time since the run began, in a report of a run that is not over; `None` when the run is
     /// over.
@@ -385,9 +338,7 @@ pub struct RunReport {
     pub jobs: Vec<JobReport>,
     /// A hash of the jobs' configuration. Runs of the same jobs have the same hash.
     pub config_hash: String,
-    /// A description of the machine.
     pub machine: serde_json::Value,
-    /// Activity of the disks under the run's files and devices.
     pub disks: Vec<DiskReport>,
     /// Notes for people: the mode that `auto` chose, files that were created.
     pub notes: Vec<String>,

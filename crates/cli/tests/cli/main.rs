@@ -3,7 +3,6 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
-    missing_docs,
     reason = "a test that fails should panic, and one that skips should say so"
 )]
 

@@ -8,7 +8,6 @@ use qpair_pci::sysfs::{Function, PciAddress, Root};
 
 use super::Loan;
 
-/// One of a controller's drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// The namespace with this number, of an NVMe controller.
@@ -45,9 +44,7 @@ impl Unit {
 /// A drive of a controller that the kernel's driver has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// The address of the controller.
     pub address: PciAddress,
-    /// The drive of the controller.
     pub unit: Unit,
     /// Model and serial number.
     pub about: String,

@@ -58,7 +58,6 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Returns the drives that have notes.
     pub(super) fn all(folder: &Path) -> Vec<PciAddress> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let mut all: Vec<PciAddress> =

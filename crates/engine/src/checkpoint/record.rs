@@ -22,8 +22,6 @@ pub(crate) async fn write_record(shared: &Shared, record: &Record) -> Result<()>
     Ok(())
 }
 
-/// Reads the records of this store in the order of their pages; `None` stands for a record that
-/// cannot be read.
 pub(crate) async fn read_records(shared: &Shared, store_id: [u8; 16]) -> Vec<Option<Record>> {
     let mut records = Vec::new();
     for page_id in 0..RECORD_PAGES {
@@ -34,7 +32,6 @@ pub(crate) async fn read_records(shared: &Shared, store_id: [u8; 16]) -> Vec<Opt
     records
 }
 
-/// Returns the newest record of this store, if any can be read.
 pub(crate) async fn read_newest(shared: &Shared, store_id: [u8; 16]) -> Option<Record> {
     let records = read_records(shared, store_id).await.into_iter().flatten();
     records.max_by_key(|record| record.sequence)
@@ -90,7 +87,6 @@ async fn write_pages(
     outcome
 }
 
-/// Writes an image's bytes to a run of pages.
 pub(crate) async fn write_image(shared: &Shared, first_page: u64, bytes: &[u8]) -> Result<()> {
     write_pages(shared, first_page, PageKind::CheckpointImage, bytes).await
 }
@@ -98,7 +94,6 @@ pub(crate) async fn write_image(shared: &Shared, first_page: u64, bytes: &[u8]) 
 /// The number of pages of an image's description that are read at the same time.
 const READS: usize = 32;
 
-/// Reads the image that a record leads to.
 pub(crate) async fn read_image(shared: &Shared, record: &Record) -> Result<Vec<u8>> {
     let mut image = ImageBytes::new(record, shared.page_size, shared.space.capacity())?;
     let (mut pages, mut reading) = (image.pages(), VecDeque::new());

@@ -28,7 +28,6 @@ use crate::task::current;
 /// each followed by a checkpoint.
 const SQUEEZED_MAX: u32 = 3;
 
-/// The tries of one change.
 #[derive(Debug, Default)]
 pub(crate) struct SpaceRetry {
     /// The number of checkpoints that were completed when the last try began.
@@ -44,12 +43,10 @@ pub(crate) struct SpaceRetry {
     /// The number of pages that were not in use after the last checkpoint that was made for this
     /// change.
     unused: Option<u64>,
-    /// The number of tries that found no frame.
     squeezed: u32,
 }
 
 impl SpaceRetry {
-    /// Notes that a try begins.
     fn note_try(&mut self, shared: &Shared) {
         self.completed = shared.checkpointing.epochs.completed.load(Ordering::Relaxed);
         self.given = shared.wal.recycled_given.load(Ordering::Relaxed);

@@ -23,10 +23,8 @@ use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::task::{Transfer, current};
 
-/// The result of looking at a page that may have to be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looked {
-    /// The page is saved already.
     Saved,
     /// The page must be tried again.
     Busy,
@@ -141,7 +139,6 @@ impl<'a> Stage<'a> {
         Ok(true)
     }
 
-    /// Returns memory for copies, once there is some.
     async fn lease(&mut self) -> Result<Buffer> {
         loop {
             if let Some(buffer) = self.arena.lease() {
@@ -154,7 +151,6 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Begins to write the copies.
     fn write(&mut self) {
         let Some((buffer, extent)) = self.open.take() else { return };
         if extent.pages.is_empty() {

@@ -205,7 +205,6 @@ async fn drain(shared: &Arc<Shared>, phase: u64) -> Result<()> {
     Ok(())
 }
 
-/// Gives back the segments that no log needs from here on.
 async fn truncate_logs(shared: &Arc<Shared>) -> Result<()> {
     on_every_worker(shared, || Box::pin(async { current(|worker| worker.truncate_log()) })).await?;
     Ok(())
@@ -220,7 +219,6 @@ async fn mark_logs(shared: &Arc<Shared>) -> Result<Vec<Vec<u8>>> {
     Ok(marks.await?.into_iter().flatten().collect())
 }
 
-/// Writes every page that the image needs and that is not saved yet, on all workers.
 async fn write_unsaved(shared: &Arc<Shared>) -> Result<()> {
     let epoch = shared.checkpointing.epochs.epoch();
     let next = Arc::new(AtomicU64::new(0));

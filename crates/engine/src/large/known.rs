@@ -13,7 +13,6 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use qpair_format::large::{Descriptor, Extents};
 
-/// The state of a list that a task asked for.
 #[derive(Debug)]
 enum State {
     /// A task is reading the list; the wakers wait for it.
@@ -23,7 +22,6 @@ enum State {
     Failed(Error),
 }
 
-/// The answer to a request for a list.
 pub(crate) enum Want {
     Known,
     /// The caller must read the list and report it by [`KnownLists::note`].
@@ -33,7 +31,6 @@ pub(crate) enum Want {
     Failed(Error),
 }
 
-/// The page lists of values whose records are being, or have been, replaced or deleted.
 #[derive(Debug, Default)]
 pub(crate) struct KnownLists {
     /// Whether the store may have values in several runs, as its superblock says.
@@ -47,12 +44,10 @@ impl KnownLists {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the store may have values in several runs from now on.
     pub(crate) fn expect(&self) {
         self.may_be.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the store may have values in several runs.
     #[inline]
     pub(crate) fn may_be(&self) -> bool {
         self.may_be.load(Ordering::Relaxed)
@@ -79,7 +74,6 @@ impl KnownLists {
         Want::Load
     }
 
-    /// Stores the result of reading a list.
     pub(crate) fn note(&self, descriptor: Descriptor, read: Result<Option<Extents>>) {
         let state = match read {
             Ok(found) => State::Known(found.unwrap_or(Extents::Listed(Arc::default()))),
@@ -94,7 +88,6 @@ impl KnownLists {
         }
     }
 
-    /// Returns a list that is known.
     pub(crate) fn get(&self, descriptor: Descriptor) -> Option<Extents> {
         match self.lock().get(&descriptor.key()) {
             Some(State::Known(extents)) => Some(extents.clone()),
@@ -102,7 +95,6 @@ impl KnownLists {
         }
     }
 
-    /// Removes a list that no task will ask for soon.
     pub(crate) fn forget(&self, descriptor: Descriptor) {
         self.lock().remove(&descriptor.key());
     }

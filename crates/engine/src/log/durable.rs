@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The word of a log in which everything is durable.
 const NOTHING_OPEN: u64 = u64::MAX;
 
-/// One log's words, on a cache line of their own.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Entry {
@@ -20,7 +19,6 @@ struct Entry {
     awaited: AtomicU64,
 }
 
-/// The durable horizon of a store.
 #[derive(Debug)]
 pub(crate) struct Durable {
     entries: Box<[Entry]>,
@@ -51,7 +49,6 @@ impl Durable {
         has
     }
 
-    /// Returns the greatest timestamp for which it and all smaller ones are durable.
     pub(crate) fn horizon(&self) -> u64 {
         // A log that is about to be given a timestamp has lowered its word before: in the one order
         // of all these operations either that is seen, or the timestamp is above all that is asked
@@ -115,7 +112,6 @@ impl OpenTimestamps {
         }
     }
 
-    /// Returns the smallest of the timestamps.
     pub(crate) fn first(&self) -> Option<u64> {
         // What is expected may come while all that was appended becomes durable.
         self.appended.front().copied().into_iter().chain(self.expected).min()

@@ -14,10 +14,8 @@ use qpair_members::{Attached, SEGMENTS_PER_WORKER, make_room};
 
 /// A file on the log device grows to this many times the distance of checkpoints, if it can.
 const CHECKPOINTS_MAX: u64 = 4;
-/// The minimum number of segments by which the log device grows.
 const GROWTH_SEGMENTS_MIN: u64 = 8;
 
-/// The log device of an open store.
 #[derive(Debug)]
 pub(crate) struct LogDevice {
     pub(crate) device: Arc<dyn BlockDevice>,
@@ -84,12 +82,10 @@ impl LogDevice {
         self.taking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a commit found too few free segments.
     pub(crate) fn note_full(&self) {
         self.is_full.store(true, Ordering::Release);
     }
 
-    /// Whether a commit found too few free segments, and no segment was given back since.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
     }
@@ -145,7 +141,6 @@ impl LogDevice {
         }
     }
 
-    /// Gives segments back, by their addresses.
     pub(crate) fn give(&self, addresses: Vec<u64>) {
         if addresses.is_empty() {
             return;
@@ -162,7 +157,6 @@ impl LogDevice {
         self.segments().claim(start..start.saturating_add(len_bytes));
     }
 
-    /// Gives back the segments that recovery has read.
     pub(crate) fn release_claims(&self) {
         let mut segments = self.segments();
         self.is_full.store(false, Ordering::Release);

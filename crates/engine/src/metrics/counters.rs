@@ -74,7 +74,6 @@ impl Cell {
     }
 }
 
-/// The counters of the store as a whole.
 #[derive(Debug)]
 pub(crate) struct Counters {
     cells: Box<[Cell]>,
@@ -98,7 +97,6 @@ impl Counters {
         &self.cells[slot.min(self.cells.len() - 1)]
     }
 
-    /// Returns the time of all workers by part.
     pub(crate) fn cycles(&self) -> WorkerCycles {
         let mut all = WorkerCycles { workers: self.cells.len() - 1, ..WorkerCycles::default() };
         for cell in &self.cells {

@@ -1,17 +1,12 @@
 //! Measures where workers spend their time.
 
-/// An activity of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Runs tasks: transactions and operations on trees.
     Tasks,
-    /// Frees frames.
     Evict,
     /// Writes the log, and wakes the tasks whose commits are durable.
     Log,
-    /// Submits requests to the device.
     Submit,
-    /// Polls for completions.
     Poll,
     /// Handles completions: checks pages that were read, and wakes the tasks that wait for them.
     Complete,
@@ -22,7 +17,6 @@ pub(crate) enum Part {
     Rest,
 }
 
-/// The number of parts.
 pub(crate) const PARTS: usize = 8;
 
 /// The time of all workers since the store was opened, by the part of their loop, in ticks of the

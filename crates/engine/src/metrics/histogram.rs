@@ -87,7 +87,6 @@ impl Histogram {
     }
 }
 
-/// A histogram that is being filled.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     buckets: [AtomicU64; BUCKETS],

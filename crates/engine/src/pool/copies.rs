@@ -47,12 +47,10 @@ impl Copies {
         })
     }
 
-    /// Returns a worker's memory, for its copies of tree pages.
     pub(crate) fn of_worker(&self, worker: usize) -> Result<&Arc<Arena>> {
         self.stages.get(worker).ok_or_else(none)
     }
 
-    /// Returns the memory for pages beside the trees.
     pub(crate) fn beside(&self) -> Result<&Arc<Arena>> {
         self.beside.as_ref().ok_or_else(none)
     }

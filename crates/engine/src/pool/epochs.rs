@@ -30,7 +30,6 @@ pub(crate) struct Checkpoints {
     phase: AtomicU64,
     /// Checkpoints that became durable since the store was opened.
     pub(crate) completed: AtomicU64,
-    /// The versions in the addresses that pages are written to.
     pub(crate) versions: Versions,
     /// Checkpoints that found no space and were given up.
     pub(crate) refused: AtomicU64,
@@ -44,7 +43,6 @@ impl Checkpoints {
         Epoch { number, saving: word & 1 == 1, version: self.versions.of_image(number) }
     }
 
-    /// Begins the next epoch, whose image is to be written.
     pub(crate) fn begin(&self) {
         let number = u64::from(self.epoch().number) + 1;
         self.epoch.store(number << 1 | 1, Ordering::Release);

@@ -34,9 +34,7 @@ impl Around<'_> {
     }
 }
 
-/// The result of trying to evict a page.
 enum Taken {
-    /// The page's frame is free.
     Freed,
     /// The page must be written first; the request is ready.
     Write(Request),
@@ -115,7 +113,6 @@ impl Pool {
         cooling.map(|frame| if self.frames.is_dirty(frame) { 1 } else { -1 }).sum::<i32>() > 0
     }
 
-    /// Evicts one page if it may go.
     fn take(&self, around: Around<'_>, frame: FrameIndex, write_tag: Option<u64>) -> Taken {
         let Ok(page) = self.frames.try_exclusive(frame) else { return Taken::Kept };
         // Only now does the state stand still.

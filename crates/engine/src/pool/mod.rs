@@ -48,7 +48,6 @@ pub(crate) mod state {
 /// The number of lists of waiters; frames are distributed over them.
 const WAITER_PARTITIONS: usize = 64;
 
-/// Returns the minimum number of frames of a pool with so many workers.
 pub(crate) fn frames_min(workers: usize) -> u64 {
     64.max(32 * workers as u64)
 }
@@ -58,7 +57,6 @@ fn local_max(frames: u32, workers: usize) -> usize {
     (frames as usize / (8 * workers)).clamp(4, 256)
 }
 
-/// The frames and their bookkeeping.
 pub(crate) struct Pool {
     pub(crate) frames: FrameTable,
     free: Mutex<Vec<FrameIndex>>,
@@ -108,7 +106,6 @@ impl Pool {
         Self { parent_hints, ..self }
     }
 
-    /// Returns the number of frames that a worker keeps at hand.
     #[inline]
     pub(crate) fn local_max(&self) -> usize {
         self.local_max.load(Ordering::Relaxed)
@@ -146,7 +143,6 @@ impl Pool {
         self.note_idle(&idle);
     }
 
-    /// Uses up to `count` idle frames again.
     pub(crate) fn wake_idle(&self, count: usize) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let keep = idle.len().saturating_sub(count);
@@ -161,12 +157,10 @@ impl Pool {
         self.local_max.store(local_max(self.active(), self.workers), Ordering::Relaxed);
     }
 
-    /// Returns the number of free frames that no worker has at hand.
     pub(crate) fn free_count(&self) -> usize {
         self.free_count.load(Ordering::Relaxed)
     }
 
-    /// Moves up to `count` free frames to `target`.
     pub(crate) fn take_free(&self, count: usize, target: &mut Vec<FrameIndex>) {
         let from = target.len();
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -199,7 +193,6 @@ impl Pool {
         }
     }
 
-    /// Takes back free frames from `from` on.
     pub(crate) fn give_free(&self, source: &mut Vec<FrameIndex>, from: usize) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         free.extend(source.drain(from..));

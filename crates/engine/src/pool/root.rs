@@ -23,7 +23,6 @@ const DROPPED: u64 = 2 << 32;
 /// The owner word of a frame without a root.
 const NONE: u64 = 0;
 
-/// The location of a tree's root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Root {
     /// The root is in this frame, pinned.

@@ -190,7 +190,6 @@ impl Pool {
         self.holds_page(frame) && page_of(self.frames.page_id(page.index())) >= place
     }
 
-    /// Whether a frame holds a page of a tree.
     pub(crate) fn holds_page(&self, frame: FrameIndex) -> bool {
         matches!(self.frames.state(frame), state::HOT | state::COOLING | state::PINNED)
     }

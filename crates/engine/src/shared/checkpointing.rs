@@ -10,7 +10,6 @@ use crate::pool::{Checkpoints, Copies};
 use crate::space::CommitBarrier;
 use crate::sync::AsyncMutex;
 
-/// The checkpoint part of an open store.
 pub(crate) struct Checkpointing {
     /// The barrier that every change of the trees enters and leaves.
     pub(crate) barrier: Arc<CommitBarrier>,
@@ -22,7 +21,6 @@ pub(crate) struct Checkpointing {
     pub(crate) copies: Copies,
     /// Whether a checkpoint was asked for and has not ended.
     pub(crate) wanted: AtomicBool,
-    /// The record of the newest durable checkpoint.
     record: Mutex<Record>,
 }
 
@@ -38,12 +36,10 @@ impl Checkpointing {
         }
     }
 
-    /// Returns the record of the newest durable checkpoint.
     pub(crate) fn record(&self) -> Record {
         *self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores a newer record, and returns the one before.
     pub(crate) fn replace_record(&self, record: Record) -> Record {
         std::mem::replace(&mut *self.record.lock().unwrap_or_else(PoisonError::into_inner), record)
     }

@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicU64;
 
 use crate::sync::AsyncMutex;
 
-/// The number of flushes of a store.
 #[derive(Default)]
 pub(crate) struct Flushes {
     /// Held by a task that flushes the device.

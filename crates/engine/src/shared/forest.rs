@@ -11,7 +11,6 @@ use super::merging::Merging;
 use crate::pool::{Root, Tree};
 use crate::sync::AsyncMutex;
 
-/// The tree part of an open store.
 pub(crate) struct Forest {
     /// The roots of all trees, by tree id; 0 is the catalog. Trees without a name are being
     /// dropped.
@@ -28,7 +27,6 @@ pub(crate) struct Forest {
     /// The places in the image of dropped trees' roots that left memory since the checkpoint under
     /// way began.
     retired: Mutex<BTreeMap<u32, u64>>,
-    /// The background merges of leaves that deletes left sparse.
     pub(crate) merging: Arc<Merging>,
 }
 
@@ -47,7 +45,6 @@ impl Default for Forest {
 }
 
 impl Forest {
-    /// Locks the roots of all trees.
     pub(crate) fn roots(&self) -> MutexGuard<'_, BTreeMap<u32, Root>> {
         self.roots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,7 +59,6 @@ impl Forest {
         self.next_tree.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Notes that there is a tree with this id.
     pub(crate) fn skip_tree_id(&self, id: u32) {
         self.next_tree.fetch_max(id.saturating_add(1), Ordering::Relaxed);
     }
@@ -76,12 +72,10 @@ impl Forest {
         }
     }
 
-    /// Returns the number of tables whose pages are being given back.
     pub(crate) fn dropping(&self) -> usize {
         self.dropping.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Whether any table was dropped since the store was opened.
     pub(crate) fn has_dropped(&self) -> bool {
         self.has_dropped.load(Ordering::Acquire)
     }

@@ -7,7 +7,6 @@ use qpair_format::large::{Descriptor, Extents};
 use super::Shared;
 use crate::large::KnownLists;
 
-/// The large-value part of an open store.
 #[derive(Default)]
 pub(crate) struct LargeValues {
     /// The page lists of large values that have several runs of pages.

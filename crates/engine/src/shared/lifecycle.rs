@@ -34,7 +34,6 @@ pub struct Recovered {
     pub more_memory_bytes: u64,
 }
 
-/// The part of an open store that says which calls are allowed.
 pub(crate) struct Lifecycle {
     pub(crate) read_only: bool,
     pub(crate) store_id: [u8; 16],
@@ -42,7 +41,6 @@ pub(crate) struct Lifecycle {
     process_id: AtomicU32,
     /// The generation that the superblocks of all members have.
     pub(crate) generation: AtomicU64,
-    /// The work of the recovery, if there was one.
     pub(crate) recovered: OnceLock<Recovered>,
     /// The error of the first write or flush that failed. Never cleared.
     pub(super) failure: OnceLock<Error>,
@@ -52,7 +50,6 @@ pub(crate) struct Lifecycle {
     marked_open: AtomicBool,
     /// Whether the store is being closed, so that no change may begin.
     closing: AtomicBool,
-    /// Whether the workers have ended, so that no call is answered.
     ended: AtomicBool,
     /// Objects that are dropped when the store ends.
     companions: Mutex<Vec<Box<dyn Any + Send>>>,
@@ -98,12 +95,10 @@ impl Lifecycle {
         self.process_id.store(0, Ordering::Relaxed);
     }
 
-    /// Returns the error that made the store read-only, if there was one.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.get()
     }
 
-    /// Checks that the store may be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if let Some(panicked) = self.panicked() {
             return Err(panicked.clone());
@@ -135,7 +130,6 @@ impl Lifecycle {
         self.companions.lock().unwrap_or_else(PoisonError::into_inner).push(companion);
     }
 
-    /// Lets go of what was kept until the store is closed.
     pub(crate) fn end_companions(&self) {
         let companions =
             std::mem::take(&mut *self.companions.lock().unwrap_or_else(PoisonError::into_inner));
@@ -157,7 +151,6 @@ impl Lifecycle {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Returns the error of an engine panic, if there was one.
     #[inline]
     pub(crate) fn panicked(&self) -> Option<&Error> {
         self.panicked.get()
@@ -168,7 +161,6 @@ impl Lifecycle {
         let _ = self.panicked.set(error);
     }
 
-    /// Lets no change begin from now on.
     pub(super) fn set_closing(&self) {
         self.closing.store(true, Ordering::Release);
     }

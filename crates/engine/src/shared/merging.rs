@@ -7,7 +7,6 @@ use std::task::Poll;
 
 use crate::sync::{Ticket, Waiters};
 
-/// The merges that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Merging {
     begun: AtomicU64,
@@ -26,13 +25,11 @@ impl Drop for UnderWay {
 }
 
 impl Merging {
-    /// Begins another merge.
     pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
         self.begun.fetch_add(1, Ordering::SeqCst);
         UnderWay(self.clone())
     }
 
-    /// Whether any merges are under way.
     pub(crate) fn is_busy(&self) -> bool {
         self.ended.load(Ordering::SeqCst) != self.begun.load(Ordering::SeqCst)
     }

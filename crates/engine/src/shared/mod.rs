@@ -34,14 +34,12 @@ pub use lifecycle::Recovered;
 pub(crate) use wal::LogOptions;
 use wal::Wal;
 
-/// The parts of an open store that every worker and every caller reach.
 pub(crate) struct Shared {
     /// The device behind the pages: page `n` is at `n * page_size`.
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) page_size: usize,
     pub(crate) pool: Pool,
     pub(crate) space: Space,
-    /// Gives commits their timestamps.
     pub(crate) oracle: TimestampOracle,
     pub(crate) wal: Wal,
     pub(crate) forest: Forest,
@@ -87,7 +85,6 @@ impl Shared {
         (&self.space, &self.checkpointing.epochs)
     }
 
-    /// Returns the parts of the store that the pool needs to evict pages.
     pub(crate) fn around(&self) -> Around<'_> {
         Around {
             space: &self.space,
@@ -146,7 +143,6 @@ impl Shared {
         self.space.begin_closing();
     }
 
-    /// Returns the offset of a page on the device in bytes.
     pub(crate) fn offset_bytes(&self, place: u64) -> u64 {
         page_of(place) * self.page_size as u64
     }

@@ -96,7 +96,6 @@ impl Shared {
         self.log_info().transfer_bytes_max
     }
 
-    /// Returns the properties of the device that the logs are on.
     pub(crate) fn log_info(&self) -> &DeviceInfo {
         self.wal.device.as_ref().map_or(self.device.info(), |of| of.device.info())
     }

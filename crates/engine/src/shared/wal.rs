@@ -9,10 +9,8 @@ use crate::log::{Durability, Durable, ExpectedRecords, OldLogs};
 use crate::log_device::LogDevice;
 use crate::sync::{AsyncMutex, Waiters};
 
-/// The options of a store's log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogOptions {
-    /// Whether there is a log.
     pub(crate) enabled: bool,
     /// Whether a write of the log waits until it survives power loss.
     pub(crate) flushed: bool,
@@ -38,16 +36,13 @@ impl LogOptions {
 /// share.
 pub(crate) struct Wal {
     pub(crate) options: LogOptions,
-    /// The log device, if the store has one.
     pub(crate) device: Option<LogDevice>,
-    /// Logs of earlier incarnations of the store.
     pub(crate) old_logs: OldLogs,
     /// Whether the workers have their logs, and a checkpoint says where those begin.
     begun: AtomicBool,
     /// One lock for each worker, held by a commit between its timestamp and its record, so that no
     /// other commit comes between.
     pub(crate) timestamping: Vec<Arc<AsyncMutex>>,
-    /// The timestamps up to which the logs are durable.
     pub(crate) durable: Durable,
     /// The size of each segment of the logs in bytes, once it is settled.
     pub(super) segment_bytes: OnceLock<u32>,
@@ -95,7 +90,6 @@ impl Wal {
         self.bytes.load(Ordering::Relaxed).saturating_sub(most) > most / 8
     }
 
-    /// Returns the sizes of the logs: those of the options, until the logs begin.
     pub(crate) fn geometry(&self) -> LogGeometry {
         let segment_bytes = self.segment_bytes.get().copied();
         let options = self.options.geometry;

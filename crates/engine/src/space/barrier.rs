@@ -23,7 +23,6 @@ pub(crate) struct CommitBarrier {
     closed: AtomicBool,
     /// Whether the barrier is closed for good, because the store is being closed.
     shut: AtomicBool,
-    /// The tasks that wait to enter.
     waiters: Waiters,
     /// The waker of the checkpoint that waits until no commit is inside.
     closer: Mutex<Option<Waker>>,
@@ -45,7 +44,6 @@ impl BarrierGuard {
         (self.barrier.inside.fetch_add(added, Ordering::Relaxed) + added) >> INSIDE_BITS
     }
 
-    /// Takes back this holder's reservation.
     pub(crate) fn take_back(&mut self) {
         let reserved = std::mem::take(&mut self.reserved);
         self.barrier.inside.fetch_sub(reserved << INSIDE_BITS, Ordering::Relaxed);
@@ -79,7 +77,6 @@ impl CommitBarrier {
         .await
     }
 
-    /// Enters if the barrier is open.
     #[inline]
     pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Result<BarrierGuard>> {
         // This change is counted first: the task that closes the barrier either sees the count, or
@@ -93,7 +90,6 @@ impl CommitBarrier {
         self.shut.load(Ordering::SeqCst).then(|| Err(Error::closed()))
     }
 
-    /// Returns the number of pages that are reserved for all changes inside.
     #[inline]
     pub(crate) fn reserved(&self) -> u64 {
         self.inside.load(Ordering::Relaxed) >> INSIDE_BITS

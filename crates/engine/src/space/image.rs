@@ -96,7 +96,6 @@ impl Space {
         self.squeezed.store(false, Ordering::Relaxed);
     }
 
-    /// Drops the image of a checkpoint that failed.
     pub(crate) fn drop_image(&self) {
         self.replace(|inner| Some((inner.image.as_mut()?, &inner.durable)));
         self.lock().image = None;

@@ -22,7 +22,6 @@ pub(super) struct Inner {
     /// The images that backups read from.
     pub(super) held: Vec<(u64, Bitmap)>,
     pub(super) next_hold: u64,
-    /// Pages in use now.
     pub(super) used: u64,
     /// The number of pages in `used` that segments of the logs have, and that never were in memory;
     /// an estimate that is rather too low.
@@ -48,13 +47,11 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// Returns the pages of a word that are in use now.
     #[inline]
     fn in_use(&self, index: usize) -> u64 {
         self.linked.word(index) | self.unlinked.word(index)
     }
 
-    /// Whether a page is in use now.
     pub(super) fn is_used(&self, page_id: u64) -> bool {
         self.linked.get(page_id) || self.unlinked.get(page_id)
     }
@@ -239,7 +236,6 @@ impl Inner {
         self.unlinked.take_over(&mut self.linked, start, count);
     }
 
-    /// Links pages again that were unlinked.
     pub(super) fn link(&mut self, start: u64, count: u64) {
         self.linked.take_over(&mut self.unlinked, start, count);
     }

@@ -32,12 +32,10 @@ pub(crate) use reservation::Reservation;
 /// The number of bytes that may always be kept for the last checkpoint.
 const RETAINED_BYTES_MIN: u64 = 64 << 20;
 
-/// The purpose of a request for pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A new page. Refused while the space is needed to write out the pages in memory.
     New,
-    /// A segment of the log.
     Log,
     /// A segment that a log always keeps. A store that was closed on a full device has only the
     /// free pages that new pages left.
@@ -76,7 +74,6 @@ fn reserve_of_first_log(written_out: u64) -> u64 {
     written_out + written_out * 3 / 8
 }
 
-/// The allocator of pages.
 #[derive(Debug)]
 pub(crate) struct Space {
     device: Arc<dyn BlockDevice>,
@@ -116,7 +113,6 @@ pub(crate) struct Space {
     left: Waiters,
 }
 
-/// The number of pages of a store by their use.
 pub(crate) struct Shares {
     pub(crate) capacity: u64,
     pub(crate) free: u64,
@@ -130,7 +126,6 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Returns the number of pages in use now.
     pub(crate) fn used(&self) -> u64 {
         self.capacity - self.free - self.retained
     }
@@ -192,7 +187,6 @@ impl Space {
         self.squeezed.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of pages that the last refused request lacked.
     pub(crate) fn short(&self) -> u64 {
         self.short.load(Ordering::Relaxed)
     }
@@ -269,7 +263,6 @@ impl Space {
         written_out_of(inner, more, self.frames())
     }
 
-    /// Returns the number of pages that the device has room for.
     pub(crate) fn capacity(&self) -> u64 {
         self.capacity.load(Ordering::Relaxed)
     }
@@ -324,7 +317,6 @@ impl Space {
         retained > (inner.used / 2).max(RETAINED_BYTES_MIN / self.page_size)
     }
 
-    /// Whether a page is in use now.
     #[cfg(test)]
     pub(crate) fn is_used(&self, page_id: u64) -> bool {
         self.lock().is_used(page_id)
@@ -566,12 +558,10 @@ impl Space {
         whole
     }
 
-    /// Gives pages back.
     pub(crate) fn free(&self, start: u64, count: u64) {
         self.lock().give(start, count);
     }
 
-    /// Gives a segment of a log back.
     pub(crate) fn free_log(&self, start: u64, count: u64) {
         let mut inner = self.lock();
         inner.give(start, count);

@@ -17,7 +17,6 @@ const FREELY_PART: u64 = 4;
 /// The number of pages that a commit may have to find places for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reservation {
-    /// The number of pages that the commit changes.
     pub(crate) changed: u64,
     /// The number of pages that the commit makes after its timestamp.
     pub(crate) made: u64,

@@ -27,7 +27,6 @@ const EXTENT_BYTES: usize = 256 << 10;
 /// The number of extents in flight or being filled.
 const EXTENTS: u32 = 12;
 
-/// A run of pages being filled.
 struct Extent {
     buffer: Buffer,
     run: Rc<Reserved>,

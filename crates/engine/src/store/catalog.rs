@@ -194,7 +194,6 @@ impl Store {
     }
 }
 
-/// The error for a table that does not exist.
 pub(super) fn no_table(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no table {name}"))
 }
@@ -338,7 +337,6 @@ impl StoreInner {
         self.block_on(move || async move { open_tree(&shared, id).await })
     }
 
-    /// Makes an empty tree.
     pub(crate) fn make_tree(&self, id: u32) -> Result<Tree> {
         let shared = self.shared.clone();
         self.block_on(move || async move { make_tree(&shared, id).await })

@@ -10,7 +10,6 @@ use crate::overflow::check_sizes;
 use crate::task::check_here;
 use crate::tx::TransactionOptions;
 
-/// A record: key and value.
 type Record = (Vec<u8>, Vec<u8>);
 
 /// Changes of any tables of a store, which [`Store::write`] makes all at once.

@@ -142,7 +142,6 @@ impl StoreInner {
     }
 }
 
-/// A page to read, and the expectations for its contents.
 struct Job {
     /// Index into the report's tables.
     table: usize,
@@ -161,11 +160,9 @@ enum Role {
     List(Descriptor),
 }
 
-/// The findings about one page.
 struct Finding {
     table: usize,
     page_id: u64,
-    /// The faults of the page.
     faults: Vec<String>,
     /// The contents of the page, unless they cannot be trusted.
     content: Content,
@@ -193,13 +190,11 @@ enum Content {
     },
 }
 
-/// A record of the catalog.
 struct TableRoot {
     name: String,
     tree_id: u32,
 }
 
-/// Checks a page that was read.
 fn examine(job: &Job, page: &ExclusiveFrame<'_>) -> Finding {
     let mut faults = Vec::new();
     let content = match damage(page.as_slice(), job.place) {

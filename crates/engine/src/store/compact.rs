@@ -64,7 +64,6 @@ pub struct CompactReport {
     pub elapsed: Duration,
 }
 
-/// The state of a store's compaction.
 pub(super) struct Compaction<'a> {
     pub(super) inner: &'a StoreInner,
     progress: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
@@ -175,7 +174,6 @@ impl StoreInner {
 }
 
 impl Compaction<'_> {
-    /// Goes through all open trees, the catalog among them.
     fn all(&mut self) -> Result<()> {
         let shared = &self.inner.shared;
         let roots = shared.forest.roots().clone();

@@ -37,7 +37,6 @@ fn stays(kind: ErrorKind) -> bool {
     )
 }
 
-/// A large value that lies behind the front.
 struct Behind {
     key: Vec<u8>,
     pages: u64,

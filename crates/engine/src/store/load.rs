@@ -39,13 +39,10 @@ impl Records {
     }
 }
 
-/// A part of a load, as the loading task receives it.
 enum Part {
     /// Records, the channel to return their memory through, and the channel of the next part.
     Some(Records, OneshotSender<Records>, JoinHandle<Part>),
-    /// The last records.
     Last(Records),
-    /// The iterator's error.
     Failed(Error),
 }
 
@@ -107,7 +104,6 @@ async fn load(table: TaskTable, first: JoinHandle<Part>) -> Result<u64> {
     }
 }
 
-/// Adds the records of all parts to the loader.
 async fn take(loader: &mut BulkLoader, first: JoinHandle<Part>) -> Result<()> {
     let mut next = first;
     loop {

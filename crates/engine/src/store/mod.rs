@@ -269,7 +269,6 @@ impl StoreInner {
         self.block_on_worker(self.next_worker(), make)
     }
 
-    /// Returns the next worker, in turn.
     pub(crate) fn next_worker(&self) -> usize {
         self.next_worker.fetch_add(1, Ordering::Relaxed) % self.shared.worker_handles.len()
     }

@@ -421,7 +421,6 @@ pub(super) fn make_room_for_superblocks(
     Ok(())
 }
 
-/// Returns the superblock of a new store.
 pub(super) fn new_superblock(
     members: usize,
     page_size: usize,
@@ -566,7 +565,6 @@ fn start(
     })
 }
 
-/// Returns the sizes of the logs on this device.
 fn log_geometry(device: &DeviceInfo, page_size: usize, options: &StoreOptions) -> LogGeometry {
     let block_bytes = device.logical_block_bytes.max(page_size.min(4096) as u32);
     let least = page_size.max(4 * block_bytes as usize) as u32;
@@ -645,7 +643,6 @@ fn open_channel(
         .map_err(|error| Error::block(error, "opening a worker's channel"))
 }
 
-/// Prefaults a worker's part of the memory for pages.
 fn prefault_part(shared: &Shared, worker: usize) -> Result<()> {
     let pool = &shared.pool;
     pool.prefault(worker, shared.worker_handles.len()).map_err(|error| match error.kind() {

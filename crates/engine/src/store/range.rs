@@ -8,7 +8,6 @@ use super::Table;
 use crate::task::{run, run_inline};
 use crate::tree::{RangeEnd, ReadAhead, Scan};
 
-/// The position of a scan.
 struct Cursor {
     table: Table,
     end: RangeEnd,

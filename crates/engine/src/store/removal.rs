@@ -25,7 +25,6 @@ impl RangeRemoval {
         Self { table: table.clone(), from, to, deleted: 0, most: PART_MAX }
     }
 
-    /// Returns the number of records removed so far.
     pub(crate) fn deleted(&self) -> u64 {
         self.deleted
     }

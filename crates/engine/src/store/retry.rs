@@ -17,7 +17,6 @@ use crate::tx::{Contended, Inside, TransactionOptions};
 /// each attempt comes to an end.
 const ROWS_MAX: usize = 4096;
 
-/// The attempts of a transaction.
 struct Attempts {
     /// The number of attempts that count. An attempt does not count if it met a conflict on a row
     /// on which no earlier attempt had.

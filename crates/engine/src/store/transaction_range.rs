@@ -126,7 +126,6 @@ pub struct TransactionRange<'a> {
     back: Option<RangeCursor>,
 }
 
-/// The transaction or snapshot that a range belongs to.
 pub(super) enum Source<'a> {
     Transaction(&'a mut Transaction),
     Snapshot(&'a Snapshot),
@@ -156,7 +155,6 @@ impl<'a> TransactionRange<'a> {
         self
     }
 
-    /// Returns the next record from one end.
     fn advance(
         source: &mut Source<'_>,
         end: &mut Option<RangeCursor>,

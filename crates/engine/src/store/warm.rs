@@ -46,7 +46,6 @@ pub struct WarmReport {
     pub elapsed: Duration,
 }
 
-/// The result of a batch.
 #[derive(Clone, Copy, Default)]
 struct Outcome {
     pages: u64,
@@ -54,7 +53,6 @@ struct Outcome {
     full: bool,
 }
 
-/// The state of a store's warming.
 struct Warming<'a> {
     inner: &'a StoreInner,
     progress: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
@@ -164,7 +162,6 @@ impl Warming<'_> {
         Ok(())
     }
 
-    /// Lets the workers read pages, batch by batch.
     fn load(&mut self, absent: &[Absent]) -> Result<()> {
         let shared = &self.inner.shared;
         let workers = shared.worker_handles.len();

@@ -14,7 +14,6 @@ pub(crate) struct AsyncMutex {
     waiters: Waiters,
 }
 
-/// The guard of a held lock.
 #[derive(Debug)]
 pub(crate) struct AsyncMutexGuard(Arc<AsyncMutex>);
 
@@ -52,7 +51,6 @@ impl AsyncMutex {
         (!self.held.swap(true, Ordering::SeqCst)).then(|| AsyncMutexGuard(self.clone()))
     }
 
-    /// Whether a task is inside.
     pub(crate) fn is_held(&self) -> bool {
         self.held.load(Ordering::SeqCst)
     }

@@ -18,7 +18,6 @@ struct Entries {
     looks: u64,
 }
 
-/// A list of waiting tasks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiters(Arc<Mutex<Entries>>);
 
@@ -99,7 +98,6 @@ impl Waiters {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes all tasks.
     pub(crate) fn wake_all(&self) {
         let woken = std::mem::take(&mut self.lock().wakers);
         woken.into_values().for_each(Waker::wake);
@@ -113,7 +111,6 @@ impl Waiters {
         }
     }
 
-    /// Returns the number of waiting tasks.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.lock().wakers.len()

@@ -17,7 +17,6 @@ pub(crate) struct TaskRef {
 /// A task's future; it never leaves its worker.
 pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Makes a task's future on the worker.
 pub(crate) type SpawnFn = Box<dyn FnOnce() -> LocalFuture + Send>;
 
 #[derive(Default)]
@@ -56,12 +55,10 @@ impl WorkerHandle {
         self.wake.wake();
     }
 
-    /// Lets the worker look round.
     pub(crate) fn wake_up(&self) {
         self.put(|_| ());
     }
 
-    /// Makes a task of this worker ready.
     pub(crate) fn wake_task(&self, task: TaskRef) {
         self.put(|inbox| inbox.woken.push(task));
     }
@@ -85,7 +82,6 @@ impl WorkerHandle {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// Takes what the inbox holds.
     pub(crate) fn take(&self, take: impl FnOnce(&mut Inbox)) {
         self.pending.swap(false, Ordering::AcqRel);
         take(&mut self.inbox.lock().unwrap_or_else(PoisonError::into_inner));

@@ -45,7 +45,6 @@ pub(crate) struct OneshotSender<T> {
     cell: Option<Arc<Cell<T>>>,
 }
 
-/// Creates a handle, and the side that fills it.
 pub(crate) fn oneshot<T>() -> (OneshotSender<T>, JoinHandle<T>) {
     let cell = Arc::new(Cell {
         state: Mutex::new(State { value: None, waker: None }),

@@ -34,7 +34,6 @@ pub(crate) async fn extents_of(shared: &Shared, descriptor: Descriptor) -> Resul
     ))
 }
 
-/// Reads a list into the known lists of the store.
 pub(crate) async fn load(shared: Arc<Shared>, descriptor: Descriptor) {
     let read = extents_of(&shared, descriptor).await;
     shared.large.lists.note(descriptor, read);

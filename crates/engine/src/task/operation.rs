@@ -28,7 +28,6 @@ pub(crate) struct LoadPlan {
     /// Frame of the parent, and the version at which the reference was read.
     pub(crate) parent: FrameIndex,
     pub(crate) version: Version,
-    /// The position of the child in the parent.
     pub(crate) position: usize,
     pub(crate) place: u64,
 }
@@ -69,7 +68,6 @@ impl From<Blocked> for Need {
     }
 }
 
-/// The progress of a descent from the root.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Descent {
     /// The page reached, and its version then; `None` is the root.
@@ -123,7 +121,6 @@ impl Context<'_> {
         epoch.saving && frames.is_dirty_before(leaf, epoch.number)
     }
 
-    /// Prepares the first change of a page in an epoch.
     #[cold]
     fn first_change(&self, page: &ExclusiveFrame<'_>, epoch: Epoch) -> Result<(), Need> {
         let pool = &self.shared.pool;
@@ -159,17 +156,14 @@ impl Context<'_> {
     }
 }
 
-/// An operation on a tree.
 pub(crate) trait Operation {
     type Output;
 
-    /// Whether the operation counts as a lookup.
     const IS_LOOKUP: bool = false;
 
     /// Continues as far as possible.
     fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need>;
 
-    /// Returns the operation's position in the tree.
     fn descent(&mut self) -> &mut Descent;
 }
 

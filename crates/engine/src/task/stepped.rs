@@ -65,7 +65,6 @@ impl Member {
     }
 }
 
-/// The workers of one store.
 struct WorkerSet {
     shared: Arc<Shared>,
     members: RefCell<Vec<Member>>,
@@ -221,7 +220,6 @@ fn close_dropped() {
     }
 }
 
-/// Returns the error of a wait that can never end.
 pub(crate) fn deadlock() -> Error {
     Error::new(
         ErrorKind::Closed,

@@ -19,7 +19,6 @@ pub(crate) struct Body {
 struct Slot {
     body: Option<Body>,
     generation: u32,
-    /// Whether the task is in a ready queue already.
     queued: bool,
     alive: bool,
     /// Whether the task waits for others and holds what others wait for. It runs before tasks that
@@ -32,7 +31,6 @@ struct Slot {
 /// The maximum number of urgent tasks that run in a row while other tasks are ready.
 const URGENT_IN_A_ROW_MAX: u32 = 3;
 
-/// The table and the ready queues.
 #[derive(Default)]
 pub(crate) struct Tasks {
     slots: Vec<Slot>,
@@ -85,7 +83,6 @@ impl Tasks {
         self.alive += 1;
     }
 
-    /// Returns the number of ready tasks.
     #[inline(always)]
     pub(crate) fn ready_len(&self) -> usize {
         self.ready.len() + self.ready_urgent.len()
@@ -109,7 +106,6 @@ impl Tasks {
         std::mem::replace(&mut slot.wants_frame, wants)
     }
 
-    /// Whether a task has not ended.
     pub(crate) fn is_alive(&self, task: TaskRef) -> bool {
         let slot = self.slots.get(task.slot as usize);
         slot.is_some_and(|slot| slot.generation == task.generation && slot.alive)
@@ -128,7 +124,6 @@ impl Tasks {
         }
     }
 
-    /// Puts all tasks into a ready queue.
     pub(crate) fn make_all_ready(&mut self) {
         for slot in 0..self.slots.len() as u32 {
             self.make_ready(TaskRef { slot, generation: self.slots[slot as usize].generation });
@@ -155,7 +150,6 @@ impl Tasks {
         self.ready.pop_front()
     }
 
-    /// Takes the next ready task to run it.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<(TaskRef, Body)> {
         loop {
@@ -175,13 +169,11 @@ impl Tasks {
         self.slots[task.slot as usize].queued = !wakeable;
     }
 
-    /// Puts back a task that waits.
     #[inline]
     pub(crate) fn put_back(&mut self, task: TaskRef, body: Body) {
         self.slots[task.slot as usize].body = Some(body);
     }
 
-    /// Removes a task that has ended.
     pub(crate) fn finish(&mut self, task: TaskRef) {
         let slot = &mut self.slots[task.slot as usize];
         slot.generation = slot.generation.wrapping_add(1);
@@ -190,7 +182,6 @@ impl Tasks {
         self.alive -= 1;
     }
 
-    /// Takes all futures out, to drop them.
     pub(crate) fn clear(&mut self) -> Vec<Body> {
         self.ready.clear();
         self.ready_urgent.clear();

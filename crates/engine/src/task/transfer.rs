@@ -48,7 +48,6 @@ pub(crate) fn give_scratch(frame: FrameIndex) {
     });
 }
 
-/// An awaitable request of a task.
 pub(crate) struct Transfer {
     ticket: Option<usize>,
     /// Pages that must not be used again before the request is done.
@@ -69,7 +68,6 @@ impl Transfer {
         Self { ticket: current(|worker| worker.submit_own(request)), pages: None }
     }
 
-    /// Waits for the completion.
     pub(crate) async fn done(mut self) -> Result<Completion> {
         let Some(ticket) = self.ticket else {
             return Err(Error::new(ErrorKind::Invalid, "not on a worker"));
@@ -110,7 +108,6 @@ impl Reserved {
         self.extents.borrow().clone()
     }
 
-    /// Returns the first page of a run.
     pub(crate) fn page_id(&self) -> u64 {
         self.extents.borrow().first_page()
     }

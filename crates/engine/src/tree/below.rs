@@ -14,7 +14,6 @@ use qpair_memory::{Blocked, FrameIndex, OptimisticFrame};
 use crate::pool::state;
 use crate::task::{Context, Descent, LoadPlan, Loading, Need, Operation};
 
-/// A page of a tree that is in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resident {
     pub(crate) tree_id: u32,
@@ -99,13 +98,11 @@ impl Operation for Below {
     }
 }
 
-/// The result of asking for a page.
 pub(crate) enum Fetched {
     /// The load into this frame has begun.
     Begun(FrameIndex),
     /// The page is in memory already, or the reference is not where it was.
     Nothing,
-    /// No frame is free.
     NoFrame,
     /// The reference does not lead to a page.
     Failed,

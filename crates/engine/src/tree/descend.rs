@@ -15,7 +15,6 @@ pub(crate) enum Route<'k> {
     To(&'k [u8]),
     /// The child that covers the greatest keys below the key.
     Before(&'k [u8]),
-    /// The rightmost child.
     Last,
 }
 
@@ -61,7 +60,6 @@ impl Descent {
         }
     }
 
-    /// Goes down to the leaf that a route leads to.
     #[inline(always)]
     pub(crate) fn walk_to_leaf<'a>(
         &mut self,

@@ -12,7 +12,6 @@ use super::Tree;
 use super::descend::{Route, latch, to_level};
 use crate::task::{Context, Descent, Need, Operation};
 
-/// The result of a [`Visit`].
 #[derive(Debug, Default)]
 pub(crate) struct Visited {
     /// A key of each leaf right below the page that lies at or behind `front`.
@@ -88,7 +87,6 @@ impl Operation for Visit<'_> {
     }
 }
 
-/// Makes the leaf that covers a key leave its place if that is at or behind `front`.
 pub(crate) struct Displace<'a> {
     pub(crate) tree: Tree,
     pub(crate) key: &'a [u8],

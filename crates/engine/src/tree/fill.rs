@@ -22,7 +22,6 @@ const LEAVES_MAX: usize = 16;
 /// full.
 const LEAVES_ALIKE: usize = 3;
 
-/// A record to be put.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FillRecord<'a> {
     pub(crate) key: &'a [u8],
@@ -32,7 +31,6 @@ pub(crate) struct FillRecord<'a> {
     pub(crate) timestamp: u64,
 }
 
-/// The result of a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
     /// So many of the records are in the tree; try again with the rest.

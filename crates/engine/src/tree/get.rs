@@ -6,7 +6,6 @@ use super::descend::Route;
 use super::{CursorHint, Tree};
 use crate::task::{Context, Descent, Need, Operation};
 
-/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The value was appended to the output.
@@ -17,7 +16,6 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// The answer of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub(crate) found: Found,

@@ -11,13 +11,13 @@ use super::remove::is_sparse;
 use super::split::{image, rehome};
 use crate::task::{Context, Descent, Need, Operation, Worker};
 
-/// The result of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Merged {
-    /// Nothing was merged.
     Nothing,
     /// A page was given back. `parent_sparse` says whether the level above should be looked at too.
-    Merged { parent_sparse: bool },
+    Merged {
+        parent_sparse: bool,
+    },
 }
 
 /// Merges the page of `level` that covers `key` with a neighbour, if it is sparse and both fit into

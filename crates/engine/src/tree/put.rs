@@ -13,11 +13,9 @@ use crate::task::{Context, Descent, Need, Operation};
 pub(crate) struct Change<U> {
     /// The commit timestamp, which the leaf carries from then on.
     pub(crate) timestamp: u64,
-    /// The sink for the replaced value.
     pub(crate) undo: U,
 }
 
-/// The result of a put.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PutOutcome {
     /// The record was put: whether it replaced one, how many bytes were kept of that one, and the

@@ -33,7 +33,6 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Limits the number of records that are wanted.
     pub(crate) fn limit(&mut self, records: usize) {
         // Such a bound says nothing about the distance.
         self.left = (records < usize::MAX).then_some(records);
@@ -48,7 +47,6 @@ impl Pace {
         self.left == Some(0)
     }
 
-    /// Notes that a record was given out.
     pub(crate) fn given(&mut self) {
         self.left = self.left.map(|left| left.saturating_sub(1));
     }
@@ -83,7 +81,6 @@ impl Pace {
         self.ahead = leaves;
     }
 
-    /// Notes that a leaf was read.
     pub(crate) fn passed(&mut self) {
         self.leaves += 1;
         self.ahead = self.ahead.saturating_sub(1);

@@ -8,10 +8,8 @@ use super::undo::UndoSink;
 use super::{Change, CursorHint, Tree};
 use crate::task::{Context, Descent, Need, Operation};
 
-/// The result of a removal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Removed {
-    /// Whether the key was there.
     pub(crate) found: bool,
     /// The leaf, if it is so empty that it should be merged with a neighbour.
     pub(crate) sparse: Option<FrameIndex>,
@@ -19,7 +17,6 @@ pub(crate) struct Removed {
     pub(crate) kept_bytes: usize,
 }
 
-/// Removes a key's record from its leaf.
 pub(crate) struct Remove<'a, U> {
     tree: Tree,
     key: &'a [u8],

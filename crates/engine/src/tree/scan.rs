@@ -8,7 +8,6 @@ use super::Tree;
 use super::descend::Route;
 use crate::task::{Context, Descent, Need, Operation};
 
-/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Forward,
@@ -81,7 +80,6 @@ impl Batch {
         )
     }
 
-    /// Appends a record.
     pub(crate) fn push_record(&mut self, key: &[u8], value: &[u8], overflow: bool) {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len() as u32;
@@ -89,7 +87,6 @@ impl Batch {
         self.entries.push(Entry { key_end, value_end: self.bytes.len() as u32, overflow });
     }
 
-    /// Keeps only the first records.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.entries.truncate(len);
         self.bytes.truncate(self.entries.last().map_or(0, |last| last.value_end as usize));
@@ -114,10 +111,8 @@ pub(crate) struct Scan<'a> {
     direction: Direction,
     /// The current position of the scan, on the side that it comes from.
     from: &'a Bound<Vec<u8>>,
-    /// The end of the scan.
     to: &'a Bound<Vec<u8>>,
     batch: &'a mut Batch,
-    /// The maximum number of records to copy.
     limit: usize,
     descent: Descent,
 }
@@ -133,7 +128,6 @@ impl<'a> Scan<'a> {
         Self { tree, direction, from, to, batch, limit: usize::MAX, descent: Descent::default() }
     }
 
-    /// Copies at most `limit` records.
     pub(crate) fn limited(self, limit: usize) -> Self {
         Self { limit, ..self }
     }
@@ -206,7 +200,6 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Copies records downwards.
     fn reverse(&mut self, node: Node<'_>) {
         let end = match self.from {
             Bound::Included(key) => {

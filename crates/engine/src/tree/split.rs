@@ -12,7 +12,6 @@ use crate::canary::Canary;
 use crate::pool::state;
 use crate::task::{Context, Descent, Need, Operation};
 
-/// The result of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SplitOutcome {
     /// There is room now, or the page is another one; try again.
@@ -220,7 +219,6 @@ pub(super) fn push_root_down(
     context.shared.pool.frames.set_dirty(root.index(), true);
 }
 
-/// Returns a copy of a page's words.
 pub(crate) fn image(bytes: qpair_memory::RacyBytes<'_>) -> Vec<u64> {
     (0..bytes.len() / 8).map(|i| bytes.load_u64(i * 8)).collect()
 }

@@ -63,7 +63,6 @@ fn open(device: &SimDevice, options: &StoreOptions) -> qpair_engine::Result<Stor
     Store::open(vec![Arc::new(device.clone())], options)
 }
 
-/// Every page of a closed store is whole, and none is lost.
 fn assert_sound(device: &SimDevice, options: &StoreOptions) {
     let store = open(device, options).unwrap();
     let report = store.check(&|_, _| ()).unwrap();

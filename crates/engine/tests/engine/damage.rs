@@ -558,7 +558,6 @@ fn a_crash_between_the_superblocks() {
     }
 }
 
-/// A device that cannot be written.
 #[derive(Debug)]
 struct ReadOnly {
     copy: Device,

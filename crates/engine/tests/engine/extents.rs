@@ -16,7 +16,6 @@ const PAGE: usize = 512;
 const FRAMES: u64 = 98;
 /// Bytes of a value in a page of its own.
 const PART: usize = PAGE - 64;
-/// The kind of a page of a list.
 const LIST: u8 = 7;
 
 type Device = Arc<dyn BlockDevice>;

@@ -474,7 +474,6 @@ fn a_crash_at_each_write_of_a_life() {
     assert!(crashes > 50, "{crashes}");
 }
 
-/// The power fails at each write of a close in turn.
 #[test]
 fn a_crash_at_each_write_of_a_close() {
     let mut crashes = 0;

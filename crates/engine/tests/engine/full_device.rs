@@ -8,7 +8,6 @@ use qpair_engine::{ErrorKind, Remedy, Store, StoreOptions};
 
 const PAGE: usize = 512;
 
-/// A device that cannot grow.
 fn fixed(size_bytes: u64) -> Arc<dyn BlockDevice> {
     let options = RamOptions { size_bytes, growable: false, ..RamOptions::default() };
     Arc::new(RamDevice::new(options).unwrap())

@@ -104,7 +104,6 @@ fn one_transaction_that_replaces_large_records_grows_a_store_by_a_few_times_what
     assert!(size < 6 * content + content / 4, "{size} bytes for {content}");
 }
 
-/// A large value, bytes.
 const LARGE: usize = 256 << 10;
 
 /// Large values that were replaced and are kept for a snapshot are bounded too: the snapshot is

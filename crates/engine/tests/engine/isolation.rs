@@ -215,7 +215,6 @@ fn serializable_histories_are_serializable() {
     }
 }
 
-/// Histories that are wrong, each in one way: the checker must see it.
 #[test]
 fn wrong_histories_are_caught() {
     use Anomaly::*;

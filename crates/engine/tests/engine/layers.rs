@@ -45,7 +45,6 @@ fn code(text: &str) -> String {
     code
 }
 
-/// A file of the engine.
 struct Source {
     path: PathBuf,
     /// The module of the crate's root that the file is, or is part of.

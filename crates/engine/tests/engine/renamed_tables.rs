@@ -20,7 +20,6 @@ fn made() -> (Store, Device) {
     (Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap(), device)
 }
 
-/// Returns the recovered store that a crash now would leave.
 fn recovered(device: &Device) -> (Store, Device) {
     let left = copy_of(device.as_ref(), device.size_bytes());
     (Store::open(vec![left.clone()], &existing(PAGE, FRAMES)).unwrap(), left)

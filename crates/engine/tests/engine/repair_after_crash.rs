@@ -36,7 +36,6 @@ fn salvage(source: &Device, page_size: usize) -> (RepairReport, Device) {
     (report.unwrap(), target)
 }
 
-/// Returns the device as a crash leaves it.
 fn crashed(device: &Device) -> Device {
     copy_of(device.as_ref(), device.size_bytes())
 }
@@ -47,7 +46,6 @@ fn lose_checkpoint_records(device: &Device) {
     });
 }
 
-/// Flips bits of a page.
 fn damage(device: &Device, page: u64, at: usize, bits: u8) {
     let mut bytes = read_page(device.as_ref(), PAGE, page);
     bytes[at] ^= bits;

@@ -31,7 +31,6 @@ impl ImageBytes {
         Ok(Self { record: *record, pages, bytes: Vec::new() })
     }
 
-    /// Returns the pages to be read, in order.
     pub fn pages(&self) -> std::ops::Range<u64> {
         self.record.image_page..self.record.image_page + self.pages
     }

@@ -14,12 +14,10 @@ pub struct Image {
     /// The position at which a reader of each log must begin, as encoded by the log; empty if the
     /// store was closed.
     pub logs: Vec<Vec<u8>>,
-    /// The pages in use.
     pub pages: Bitmap,
 }
 
 impl Image {
-    /// Encodes the description.
     pub fn encode(&self) -> Vec<u8> {
         let words = self.pages.words_len();
         let mut bytes = Vec::with_capacity(64 + self.roots.len() * 12 + words * 8);

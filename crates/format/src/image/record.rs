@@ -6,13 +6,10 @@
 
 use crate::page::{HEADER_BYTES, PageKind, field};
 
-/// Version of the record's layout.
 const VERSION: u32 = 1;
 
-/// A checkpoint record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The store that the record belongs to.
     pub store_id: [u8; 16],
     /// A number that is one higher in every record.
     pub sequence: u64,
@@ -20,7 +17,6 @@ pub struct Record {
     pub timestamp: u64,
     /// The first page of the run with the image. The run may be longer than the image.
     pub image_page: u64,
-    /// The number of pages in that run.
     pub image_pages: u64,
     /// The number of bytes of the image in that run.
     pub image_bytes: u64,

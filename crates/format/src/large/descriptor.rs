@@ -18,9 +18,7 @@ pub struct Descriptor {
     pub listed: bool,
     /// The timestamp that every page of this value has, and no page of another value.
     pub timestamp: u64,
-    /// The length of the value in bytes.
     pub len: u32,
-    /// The number of pages with parts of the value.
     pub pages: u32,
 }
 
@@ -28,7 +26,6 @@ impl Descriptor {
     /// The size of an encoded descriptor in bytes.
     pub const BYTES: usize = 24;
 
-    /// Encodes the descriptor for a leaf.
     #[inline]
     pub fn encode(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -67,7 +64,6 @@ impl Descriptor {
             })
     }
 
-    /// Returns the first page that an encoded descriptor names.
     #[inline]
     pub fn first_page(encoded: &[u8]) -> Option<u64> {
         encoded.first_chunk().map(|first| u64::from_le_bytes(*first) & !LISTED)
@@ -93,13 +89,11 @@ pub fn part_bytes(page_size: usize) -> usize {
     page_size - HEADER_BYTES
 }
 
-/// Returns the number of pages that a value of this length takes.
 #[inline]
 pub fn pages_of(len: usize, page_size: usize) -> usize {
     len.div_ceil(part_bytes(page_size)).max(1)
 }
 
-/// Returns the number of bytes of a value in the page with part number `part`.
 #[inline]
 pub fn part_len(descriptor: Descriptor, part: u32, page_size: usize) -> usize {
     let capacity = part_bytes(page_size);

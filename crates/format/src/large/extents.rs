@@ -13,15 +13,12 @@ const NEXT_BYTES: usize = 8;
 const ENTRY_BYTES: usize = 8;
 const PAGE_BITS: u32 = 40;
 
-/// Returns the maximum number of runs that a page of a list names.
 pub fn runs_per_page(page_size: usize) -> usize {
     (page_size - HEADER_BYTES - NEXT_BYTES) / ENTRY_BYTES
 }
 
-/// The pages of a large value.
 #[derive(Clone, Debug)]
 pub enum Extents {
-    /// One run of pages.
     Run(Range<u64>),
     /// Several runs, and the pages with the list of them.
     Listed(Arc<Listed>),
@@ -30,9 +27,7 @@ pub enum Extents {
 /// Runs, in the order of the value, and the pages of the list that names them.
 #[derive(Debug, Default)]
 pub struct Listed {
-    /// The runs of the value's pages, in the value's order.
     pub value: Vec<Range<u64>>,
-    /// The pages of the list.
     pub lists: Vec<u64>,
 }
 
@@ -45,7 +40,6 @@ impl Extents {
         }
     }
 
-    /// Whether the pages are named by a list.
     pub fn is_listed(&self) -> bool {
         matches!(self, Self::Listed(_))
     }
@@ -58,7 +52,6 @@ impl Extents {
         }
     }
 
-    /// Returns the pages of the list; empty if there is one run.
     pub fn lists(&self) -> &[u64] {
         match self {
             Self::Run(_) => &[],
@@ -72,7 +65,6 @@ impl Extents {
         self.value().iter().cloned().chain(lists)
     }
 
-    /// Returns the pages with the value's parts, in order.
     pub fn pages(&self) -> impl Iterator<Item = u64> + '_ {
         self.value().iter().cloned().flatten()
     }
@@ -103,11 +95,9 @@ pub fn decode_list(page: &[u8]) -> Option<(Option<u64>, impl Iterator<Item = Ran
     Some(((next > 0).then_some(next), words.map(run)))
 }
 
-/// Reads a list page by page.
 #[derive(Debug)]
 pub struct ListReader {
     descriptor: Descriptor,
-    /// The number of pages that the store has room for.
     capacity: u64,
     found: Listed,
     pages: u64,
@@ -115,13 +105,11 @@ pub struct ListReader {
 }
 
 impl ListReader {
-    /// Begins to read the list of a descriptor, on a device of `capacity` pages.
     pub fn new(descriptor: Descriptor, capacity: u64) -> Self {
         let next = Some(descriptor.page_id).filter(|page_id| *page_id < capacity);
         Self { descriptor, capacity, found: Listed::default(), pages: 0, next }
     }
 
-    /// Returns the page to be read next.
     pub fn next(&self) -> Option<u64> {
         self.next
     }

@@ -6,13 +6,11 @@
 use super::position::LogIdentity;
 use super::{get_u16, get_u32, get_u64, is_sealed, seal, set};
 
-/// Bytes of a chunk's header.
 pub(super) const CHUNK_HEADER_BYTES: usize = 88;
 const MAGIC: [u8; 4] = *b"qlgc";
 /// The value that stands in place of the first record's offset if no record begins in the chunk.
 const NO_RECORD: u32 = u32::MAX;
 
-/// A chunk's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkHeader {
     pub(super) identity: LogIdentity,
@@ -29,7 +27,6 @@ pub(super) struct ChunkHeader {
     /// The timestamp up to which all commits in all logs were durable when the chunk was made.
     pub(super) durable_timestamp: u64,
     pub(super) payload_bytes: u32,
-    /// Checksum of the payload.
     pub(super) payload_sum: u32,
     /// The offset in the payload of the first record that begins in this chunk.
     pub(super) first_record: Option<u32>,
@@ -84,7 +81,6 @@ impl ChunkHeader {
         sound.then_some(header)
     }
 
-    /// Returns the size of the chunk without its padding.
     pub(super) fn used_bytes(&self) -> u64 {
         CHUNK_HEADER_BYTES as u64 + u64::from(self.payload_bytes)
     }

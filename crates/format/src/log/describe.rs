@@ -5,7 +5,6 @@ use std::fmt::Write;
 use super::record::{Operation, Record};
 use crate::large::Descriptor;
 
-/// The maximum number of characters of a key or value that are shown.
 const SHOWN_MAX: usize = 48;
 
 /// Describes a record: a line with its timestamp, and one for each operation.
@@ -24,7 +23,6 @@ pub fn describe(record: &Record<'_>) -> String {
     text
 }
 
-/// Describes an operation, with the name of its table if that is known.
 pub fn describe_operation(operation: &Operation<'_>, table: Option<&str>) -> String {
     let of = |tree: &u32| match table {
         Some(name) => format!("table {}", shown(name.as_bytes())),
@@ -48,7 +46,6 @@ pub fn describe_operation(operation: &Operation<'_>, table: Option<&str>) -> Str
     }
 }
 
-/// Describes the location of a large value in words.
 fn large(descriptor: &[u8; Descriptor::BYTES]) -> String {
     let page = Descriptor::first_page(descriptor).unwrap_or_default();
     let len = super::get_u32(descriptor, 16).unwrap_or_default();

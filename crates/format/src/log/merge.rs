@@ -13,11 +13,9 @@ pub enum MergeStep {
     /// The caller must read these bytes and pass them to [`LogMerge::give`]. Each log asks for its
     /// own bytes, so keep calling for the next step meanwhile.
     Read {
-        /// The index of the log.
         log: usize,
         /// The address on the device in bytes.
         offset_bytes: u64,
-        /// The number of bytes.
         len_bytes: u32,
     },
     /// The merge cannot continue before bytes that it asked for are given.
@@ -28,7 +26,6 @@ pub enum MergeStep {
     End,
 }
 
-/// A summary of the merged logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergeEnd {
     /// The first timestamp that is in no log, which is the next one to be given out.
@@ -55,16 +52,12 @@ impl MergeEnd {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
-    /// The log was not looked at yet.
     Unknown,
-    /// The log waits for bytes.
     Asked,
-    /// The next record of the log has this timestamp.
     Timestamp(u64),
     Ended,
 }
 
-/// Several logs, read as one.
 #[derive(Clone, Debug)]
 pub struct LogMerge {
     logs: Vec<(LogReader, Head)>,
@@ -184,7 +177,6 @@ impl LogMerge {
         }
     }
 
-    /// Returns the record that [`advance`](Self::advance) came to.
     pub fn record(&self) -> Option<Record<'_>> {
         self.logs[self.current?].0.record()
     }

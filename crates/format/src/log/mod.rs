@@ -35,19 +35,16 @@ pub use record::{Operation, RECORD_BYTES_MAX, Record, RecordBuilder};
 pub use segments::Segments;
 pub use writer::{LogWriter, PlannedWrite};
 
-/// Reads the u16 at `at`, if `bytes` are long enough.
 #[inline]
 fn get_u16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Reads the u32 at `at`, if `bytes` are long enough.
 #[inline]
 fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Reads the u64 at `at`, if `bytes` are long enough.
 #[inline]
 fn get_u64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))

@@ -13,12 +13,10 @@ pub struct LogIdentity {
     pub store: u64,
     /// The number of the incarnation, another one each time the store is opened for writing.
     pub incarnation: u64,
-    /// The index of the log, from 0.
     pub log: u16,
 }
 
 impl LogIdentity {
-    /// Returns the identity of the log `log` of an incarnation of a store.
     pub fn new(store_id: [u8; 16], incarnation: u64, log: u16) -> Self {
         // The id is random: its halves together are as good as a hash.
         let half = |at| get_u64(&store_id, at).unwrap_or_default();
@@ -26,22 +24,17 @@ impl LogIdentity {
     }
 }
 
-/// The sizes of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogGeometry {
     /// The alignment of chunks in bytes: the device's logical block, and at least 4,096, so that no
     /// two chunks share a block that the device writes as one.
     pub block_bytes: u32,
-    /// The size of each segment in bytes.
     pub segment_bytes: u32,
 }
 
 impl LogGeometry {
-    /// The smallest block in bytes.
     pub const BLOCK_BYTES_MIN: u32 = 512;
-    /// The largest segment in bytes.
     pub const SEGMENT_BYTES_MAX: u32 = 1 << 30;
-    /// The minimum number of blocks in a segment.
     pub const SEGMENT_BLOCKS_MIN: u32 = 4;
 
     /// Returns the number of bytes of records that always fit a segment, whatever their chunks. The
@@ -83,9 +76,7 @@ pub struct LogPosition {
     /// The offset of the chunk in the segment in bytes. The end of the segment stands for the next
     /// segment.
     pub at_bytes: u32,
-    /// The sizes of the log.
     pub geometry: LogGeometry,
-    /// The index of the log.
     pub log: u16,
     /// Whether each write of the log survived power loss before the next one began.
     pub flushed: bool,
@@ -102,7 +93,6 @@ impl LogPosition {
     /// Flag: `flushed`.
     const FLUSHED: u16 = 1;
 
-    /// Encodes the position.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; Self::BYTES];
         set(&mut bytes, 0, &self.incarnation.to_le_bytes());
@@ -156,7 +146,6 @@ impl LogPosition {
         }
     }
 
-    /// Returns the fault of the position, or `None` if it is valid.
     fn fault(&self) -> Option<&'static str> {
         let LogGeometry { block_bytes: block, segment_bytes: segment } = self.geometry;
         if let Some(fault) = self.geometry.fault() {
@@ -191,7 +180,6 @@ impl LogPosition {
         self.timestamp_max.is_some_and(|last| timestamp > last)
     }
 
-    /// Returns the identity of the log.
     pub fn identity(&self, store: u64) -> LogIdentity {
         LogIdentity { store, incarnation: self.incarnation, log: self.log }
     }

@@ -23,12 +23,10 @@ pub enum LogStep {
     End,
 }
 
-/// The reason why a log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
     /// No chunk of this log follows.
     Nothing,
-    /// The next chunk is incomplete.
     Torn,
     /// The device ends, or could not be read.
     Short,
@@ -36,7 +34,6 @@ pub enum EndReason {
     Damaged(&'static str),
 }
 
-/// The end of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEnd {
     /// The position at which the next chunk would have been.
@@ -45,7 +42,6 @@ pub struct LogEnd {
     pub lsn: u64,
     /// The timestamp of the last record that counts; 0 if there was none.
     pub timestamp: u64,
-    /// The reason why the log ends there.
     pub reason: EndReason,
     /// The position up to which the log was durable once, according to something behind the end.
     /// The log is damaged between the two, which a crash alone does not cause.
@@ -70,7 +66,6 @@ enum State {
     Ended,
 }
 
-/// The location of the last record found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -79,11 +74,9 @@ enum Found {
     Partial,
 }
 
-/// The reading end of one log.
 #[derive(Clone, Debug)]
 pub struct LogReader {
     identity: LogIdentity,
-    /// The position of the next chunk.
     position: LogPosition,
     next_offset_bytes: Option<u64>,
     window: Window,
@@ -112,7 +105,6 @@ pub struct InDoubt {
     /// The address of the write in bytes. The write of a segment's first chunk begins with the
     /// segment's header.
     pub offset_bytes: u64,
-    /// The size of the write in bytes.
     pub len_bytes: u32,
     /// The end of the write's payload in the log's byte stream.
     end_lsn: u64,
@@ -183,7 +175,6 @@ impl LogReader {
         self.window.give(bytes);
     }
 
-    /// Returns the record that [`advance`](Self::advance) came to.
     pub fn record(&self) -> Option<Record<'_>> {
         match &self.found {
             Found::Nothing => None,
@@ -197,7 +188,6 @@ impl LogReader {
         self.lsn
     }
 
-    /// Returns the size of each segment in bytes.
     pub fn segment_bytes(&self) -> u32 {
         self.position.geometry.segment_bytes
     }
@@ -235,7 +225,6 @@ impl LogReader {
         &self.segments
     }
 
-    /// Reads the header of the segment that the reader starts in.
     fn enter(&mut self) -> Option<LogStep> {
         let block = self.position.geometry.block_bytes;
         let reason = match self.window.fetch(0, block, self.position.at_bytes == block) {
@@ -265,7 +254,6 @@ impl LogReader {
         None
     }
 
-    /// Comes to the next chunk.
     fn chunk(&mut self) -> Option<LogStep> {
         let LogPosition { at_bytes: at, chunk_sequence, segment_sequence, lsn, geometry, .. } =
             self.position;
@@ -335,7 +323,6 @@ impl LogReader {
         None
     }
 
-    /// Looks for a record in the rest of the chunk.
     fn parse(&mut self) -> Parsed {
         let payload = &self.window.bytes()[self.payload.clone()];
         if self.partial.is_empty() {

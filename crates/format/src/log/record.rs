@@ -10,7 +10,6 @@ use crate::large::Descriptor;
 /// Bytes before a record's first operation: length u32, checksum of what follows u32, timestamp
 /// u64, number of operations u32, flags u32 (zero).
 pub(super) const RECORD_HEADER_BYTES: usize = 24;
-/// The maximum size of a record in bytes.
 pub const RECORD_BYTES_MAX: usize = 1 << 30;
 /// Bytes before an operation's key or name: kind u8, zero u8, length of the key u16, tree u32.
 const OPERATION_HEAD_BYTES: usize = 8;
@@ -25,54 +24,35 @@ const RENAME_TABLE: u8 = 6;
 /// One change of a transaction. It states the result, so that applying it twice does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
-    /// A key gets this value.
     Put {
-        /// The tree of the table.
         tree: u32,
-        /// The key.
         key: &'a [u8],
-        /// The new value of the key.
         value: &'a [u8],
     },
     /// A key gets the large value of this descriptor, whose pages are on the device already.
     PutLarge {
-        /// The tree of the table.
         tree: u32,
-        /// The key.
         key: &'a [u8],
-        /// The location of the value.
         descriptor: [u8; Descriptor::BYTES],
     },
-    /// The key is deleted.
     Delete {
-        /// The tree of the table.
         tree: u32,
-        /// The key.
         key: &'a [u8],
     },
-    /// A table is created.
     CreateTable {
-        /// The tree of the table.
         tree: u32,
-        /// The name of the table.
         name: &'a str,
     },
-    /// A table is dropped.
     DropTable {
-        /// The tree of the table.
         tree: u32,
     },
-    /// A table gets another name.
     RenameTable {
-        /// The tree of the table.
         tree: u32,
-        /// The new name.
         name: &'a str,
     },
 }
 
 impl<'a> Operation<'a> {
-    /// Returns the size of the operation in a record, in bytes.
     #[inline]
     pub fn encoded_bytes(&self) -> usize {
         OPERATION_HEAD_BYTES
@@ -138,7 +118,6 @@ impl<'a> RecordBuilder<'a> {
         Self { output, start, operations: 0, too_long: false, finished: false }
     }
 
-    /// Adds an operation.
     #[inline]
     pub fn push(&mut self, operation: Operation<'_>) {
         match operation {
@@ -183,7 +162,6 @@ impl<'a> RecordBuilder<'a> {
         self.output.extend_from_slice(&[kind, 0, k0, k1, t0, t1, t2, t3]);
     }
 
-    /// Returns the size of the record so far, in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.output.len() - self.start
@@ -224,9 +202,7 @@ impl Drop for RecordBuilder<'_> {
 /// A valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The commit timestamp.
     pub timestamp: u64,
-    /// The number of operations.
     pub operation_count: u32,
     /// The encoded operations, which were checked.
     operations: &'a [u8],
@@ -291,7 +267,6 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Returns the size of the record in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         RECORD_HEADER_BYTES + self.operations.len()

@@ -24,7 +24,6 @@ pub(super) struct SegmentHeader {
     pub(super) durable_lsn: u64,
     /// The address of the segment itself in bytes, to detect misdirected writes.
     pub(super) offset_bytes: u64,
-    /// The address of the next segment in bytes.
     pub(super) next_offset_bytes: u64,
     pub(super) geometry: LogGeometry,
 }

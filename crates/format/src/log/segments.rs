@@ -26,7 +26,6 @@ impl Segments {
         Self { start_bytes, segment_bytes, taken: Vec::new(), used: 0, claims: Vec::new() }
     }
 
-    /// Returns the number of segments that fit on `device_bytes` bytes of a device.
     pub fn count(&self, device_bytes: u64) -> u64 {
         device_bytes.saturating_sub(self.start_bytes) / self.segment_bytes
     }
@@ -56,7 +55,6 @@ impl Segments {
         ((offset_bytes - self.start_bytes) / self.segment_bytes) as usize
     }
 
-    /// Takes the segment at this offset.
     pub fn take(&mut self, offset_bytes: u64) {
         let index = self.index(offset_bytes);
         if self.taken.len() <= index {
@@ -65,7 +63,6 @@ impl Segments {
         self.used += u64::from(!std::mem::replace(&mut self.taken[index], true));
     }
 
-    /// Gives a segment back.
     pub fn give(&mut self, offset_bytes: u64) {
         let index = self.index(offset_bytes);
         if let Some(taken) = self.taken.get_mut(index) {
@@ -83,7 +80,6 @@ impl Segments {
         self.claims.clear();
     }
 
-    /// Returns the number of segments that are handed out.
     pub fn used(&self) -> u64 {
         self.used
     }

@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use super::position::LogGeometry;
 
-/// The result of asking for bytes of a segment.
 pub(super) enum Fetched {
     /// The bytes are in [`Window::bytes`].
     Ready(Range<usize>),
@@ -22,7 +21,6 @@ pub(super) struct Window {
     geometry: LogGeometry,
     /// The number of bytes to ask for at once.
     read_bytes: u32,
-    /// The address of the segment on the device.
     segment_offset_bytes: u64,
     /// The offset of the window in the segment.
     start: u32,
@@ -34,7 +32,6 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Creates an empty window of the segment at `segment_offset_bytes`.
     pub(super) fn new(geometry: LogGeometry, segment_offset_bytes: u64, read_bytes: u32) -> Self {
         let block = geometry.block_bytes.max(1);
         Self {

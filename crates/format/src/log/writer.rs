@@ -22,7 +22,6 @@ const UNUSED_PART: u32 = 8;
 
 /// Memory that takes the bytes of a planned write.
 pub trait WriteBuffer {
-    /// Returns the number of bytes that the buffer takes.
     fn capacity_bytes(&self) -> usize;
     /// Puts `bytes` at `at`; both lie within the capacity.
     fn put(&mut self, at: usize, bytes: &[u8]);
@@ -74,7 +73,6 @@ struct InFlight {
     durable: bool,
 }
 
-/// The writing end of one log.
 #[derive(Debug)]
 pub struct LogWriter {
     identity: LogIdentity,
@@ -462,7 +460,6 @@ impl LogWriter {
         self.in_flight.len()
     }
 
-    /// Returns the position up to which the log is durable.
     #[cfg(test)]
     #[inline]
     pub fn durable_lsn(&self) -> u64 {
@@ -476,7 +473,6 @@ impl LogWriter {
     }
 }
 
-/// Puts zeroes from `from` to `to`.
 fn put_zeroes(buffer: &mut (impl WriteBuffer + ?Sized), from: usize, to: usize) {
     const ZEROES: [u8; 4096] = [0; 4096];
     let mut at = from;

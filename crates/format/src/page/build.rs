@@ -1,6 +1,5 @@
 //! Keys against keys: what they share, and what tells them apart.
 
-/// Bytes that two keys share at the front.
 #[inline]
 pub fn shared_prefix_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()

@@ -3,10 +3,8 @@
 use super::Node;
 use crate::swip::Swip;
 
-/// The properties that a page must have, according to its parent.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// The tree that the page belongs to.
     pub tree_id: u32,
     /// The number of levels below the page. Unknown for the root.
     pub level: Option<u8>,

@@ -21,13 +21,11 @@ use crate::head::head_u32;
 use crate::place::{page_of, version_of};
 pub use staged::Staged;
 
-/// The size of every page's header in bytes.
 pub const HEADER_BYTES: usize = 64;
 
 /// The number of hints in an inner page. Hints are the heads of slots at even distances, behind the
 /// page header: a search touches one cache line to know which few slots to look at.
 pub const HINTS: usize = 16;
-/// The size of the hints in bytes.
 pub const HINT_BYTES: usize = HINTS * HEAD_BYTES;
 /// The number of slots from which on hints are used.
 pub const HINTED_COUNT_MIN: usize = 2 * (HINTS + 1);
@@ -79,7 +77,6 @@ pub mod field {
     pub const PART_BYTES: usize = 60;
 }
 
-/// The kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageKind {
@@ -89,7 +86,6 @@ pub enum PageKind {
     Leaf = 2,
     /// A part of a value that is too large for a leaf.
     Overflow = 3,
-    /// A checkpoint record.
     CheckpointRecord = 4,
     /// A part of a checkpoint's image: roots, logs, pages in use.
     CheckpointImage = 5,
@@ -108,7 +104,6 @@ pub const HEAD_BYTES: usize = 4;
 /// Bytes before the key in a leaf's record: the value's length, u16; bit 15: it is an overflow
 /// descriptor.
 pub const RECORD_HEAD_BYTES: usize = 2;
-/// Bit 15 of a record's value length.
 pub const OVERFLOW_FLAG: u16 = 1 << 15;
 
 /// The smallest page in bytes.

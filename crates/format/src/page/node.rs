@@ -11,19 +11,14 @@ use super::{
     OVERFLOW_FLAG, PageKind, RECORD_HEAD_BYTES, field, head_of, slots_offset,
 };
 
-/// A leaf or inner page, for reading.
 #[derive(Clone, Copy)]
 pub struct Node<'a> {
-    /// The page.
     pub bytes: RacyBytes<'a>,
 }
 
-/// The location of a record's value in its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafValue {
-    /// The offset in the page.
     pub offset: usize,
-    /// The number of bytes in the page.
     pub len: usize,
     /// Whether the bytes are an overflow descriptor.
     pub overflow: bool,
@@ -33,7 +28,6 @@ pub struct LeafValue {
 const FEW: usize = 4;
 
 impl<'a> Node<'a> {
-    /// Wraps the bytes of a page.
     #[inline(always)]
     pub fn new(bytes: RacyBytes<'a>) -> Self {
         Self { bytes }
@@ -51,7 +45,6 @@ impl<'a> Node<'a> {
         self.bytes.load_u8(field::KIND)
     }
 
-    /// Whether the page is a leaf.
     #[inline(always)]
     pub fn is_leaf(self) -> bool {
         self.level() == 0
@@ -63,7 +56,6 @@ impl<'a> Node<'a> {
         usize::from(self.bytes.load_u16(field::COUNT))
     }
 
-    /// Returns the place that the page header states.
     #[inline]
     pub fn place(self) -> u64 {
         self.bytes.load_u64(field::PAGE_ID)
@@ -75,7 +67,6 @@ impl<'a> Node<'a> {
         self.bytes.load_u64(field::LSN)
     }
 
-    /// Returns the tree that the page belongs to.
     #[inline]
     pub fn tree_id(self) -> u32 {
         self.bytes.load_u32(field::TREE_ID)
@@ -87,13 +78,11 @@ impl<'a> Node<'a> {
         usize::from(self.bytes.load_u16(field::PREFIX_LEN))
     }
 
-    /// Returns the size of a slot in bytes.
     #[inline(always)]
     pub fn slot_bytes(self) -> usize {
         if self.is_leaf() { LEAF_SLOT_BYTES } else { INNER_SLOT_BYTES }
     }
 
-    /// Returns the offset of the heap in the page.
     #[inline]
     pub fn heap_start(self) -> usize {
         self.bytes.load_u32(field::HEAP_START) as usize
@@ -173,7 +162,6 @@ impl<'a> Node<'a> {
         child.has_upper_fence() == has_upper && (!has_upper || is_fence(lower + upper, upper, key))
     }
 
-    /// Whether the key lies between the fences.
     #[inline]
     pub fn covers(self, key: &[u8]) -> bool {
         let size = self.bytes.len();
@@ -315,13 +303,11 @@ impl<'a> Node<'a> {
         Some(slots_offset(false) + (slots * part).checked_div(whole)? as usize)
     }
 
-    /// Returns the offset of a child's reference in the page.
     #[inline(always)]
     pub fn child_offset(self, position: usize) -> usize {
         if position >= self.count() { field::LAST_CHILD } else { self.slot(position) + 8 }
     }
 
-    /// Returns a child's reference.
     #[inline(always)]
     pub fn child(self, position: usize) -> u64 {
         self.bytes.load_u64(self.child_offset(position))
@@ -356,7 +342,6 @@ impl<'a> Node<'a> {
         self.suffix(position, target);
     }
 
-    /// Returns the location of the value at `position`.
     #[inline]
     pub fn value(self, position: usize) -> LeafValue {
         let (len, record) = self.suffix_len_and_record(position);

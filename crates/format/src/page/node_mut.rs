@@ -7,19 +7,14 @@ use super::{
     PageKind, RECORD_HEAD_BYTES, field, head_of, shared_prefix_len, slots_offset,
 };
 
-/// A leaf or inner page, for changing.
 pub struct NodeMut<'a> {
     bytes: RacyBytesMut<'a>,
 }
 
-/// The properties of a new node.
 #[derive(Clone, Copy)]
 pub struct NodeInit<'a> {
-    /// The number of levels below the page.
     pub level: u8,
-    /// The tree that the page belongs to.
     pub tree_id: u32,
-    /// The place of the page.
     pub page_id: u64,
     /// The lower fence: no key is below it.
     pub lower: &'a [u8],
@@ -28,13 +23,11 @@ pub struct NodeInit<'a> {
 }
 
 impl<'a> NodeMut<'a> {
-    /// Wraps the bytes of a page.
     #[inline]
     pub fn new(bytes: RacyBytesMut<'a>) -> Self {
         Self { bytes }
     }
 
-    /// Returns the page for reading.
     #[inline]
     pub fn read(&self) -> Node<'_> {
         Node::new(self.bytes.read())
@@ -132,7 +125,6 @@ impl<'a> NodeMut<'a> {
         true
     }
 
-    /// Removes the slot at `position`.
     #[inline]
     pub fn remove(&mut self, position: usize) {
         let node = self.read();
@@ -146,7 +138,6 @@ impl<'a> NodeMut<'a> {
         self.refresh_hints();
     }
 
-    /// Updates an inner page's hints.
     fn refresh_hints(&mut self) {
         let count = self.read().count();
         if self.read().is_leaf() || count < HINTED_COUNT_MIN {
@@ -166,14 +157,12 @@ impl<'a> NodeMut<'a> {
         self.bytes.store_u64(field::LSN, timestamp);
     }
 
-    /// Replaces the child at a position.
     #[inline]
     pub fn set_child(&mut self, position: usize, child: u64) {
         let offset = self.read().child_offset(position);
         self.bytes.store_u64(offset, child);
     }
 
-    /// Sets the last child.
     #[inline]
     pub fn set_last_child(&mut self, child: u64) {
         self.bytes.store_u64(field::LAST_CHILD, child);

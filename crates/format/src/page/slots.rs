@@ -13,7 +13,6 @@ use crate::head::head_u64;
 /// The number of bytes of a suffix that a head and a second head hold.
 const BOTH_HEADS_BYTES: usize = HEAD_BYTES + 8;
 
-/// A suffix that is searched for.
 #[derive(Clone, Copy)]
 pub(super) struct Probe<'k> {
     suffix: &'k [u8],
@@ -38,9 +37,7 @@ pub(super) struct Slots<'a, const START: usize, const SLOT_BYTES: usize> {
     bytes: RacyBytes<'a>,
 }
 
-/// Slots of a leaf.
 pub(super) type LeafSlots<'a> = Slots<'a, { slots_offset(true) }, LEAF_SLOT_BYTES>;
-/// Slots of an inner page.
 pub(super) type InnerSlots<'a> = Slots<'a, { slots_offset(false) }, INNER_SLOT_BYTES>;
 
 impl<'a, const START: usize, const SLOT_BYTES: usize> Slots<'a, START, SLOT_BYTES> {
@@ -52,13 +49,11 @@ impl<'a, const START: usize, const SLOT_BYTES: usize> Slots<'a, START, SLOT_BYTE
         Self { bytes }
     }
 
-    /// Returns the maximum number of slots of the page.
     #[inline(always)]
     pub(super) fn count_max(self) -> usize {
         (self.bytes.len() - START) / SLOT_BYTES
     }
 
-    /// Returns the offset of a slot in the page.
     #[inline(always)]
     pub(super) fn at(self, position: usize) -> usize {
         START + position * SLOT_BYTES
@@ -86,7 +81,6 @@ impl<'a, const START: usize, const SLOT_BYTES: usize> Slots<'a, START, SLOT_BYTE
             && self.bytes.load_head(tail_at, len.saturating_sub(HEAD_BYTES)) < probe.second
     }
 
-    /// Compares the key at `position`.
     #[inline(always)]
     pub(super) fn compare(self, position: usize, probe: Probe<'_>) -> Ordering {
         let (head, tail_at, len) = self.entry(position);

@@ -7,7 +7,6 @@ use crate::swip::Swip;
 /// above each.
 #[derive(Default)]
 pub struct Staged {
-    /// The lower fence.
     pub lower: Vec<u8>,
     bytes: Vec<u8>,
     entries: Vec<StagedEntry>,
@@ -38,13 +37,11 @@ impl Staged {
         )
     }
 
-    /// Returns the number of entries.
     #[inline]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are no entries.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -56,7 +53,6 @@ impl Staged {
         self.entry_bytes
     }
 
-    /// Returns the key of the last entry.
     #[inline]
     pub fn last_key(&self) -> Option<&[u8]> {
         self.entries.len().checked_sub(1).map(|last| self.entry(last).0)

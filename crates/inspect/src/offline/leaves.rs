@@ -22,7 +22,6 @@ pub(crate) struct Hole {
     /// The page that should lead to the keys, if it is known. The page that is there now is another
     /// one, or an older copy.
     pub(crate) page_id: Option<u64>,
-    /// A description of the damage.
     pub(crate) why: String,
 }
 
@@ -32,7 +31,6 @@ pub(crate) enum Part<'a> {
     Hole(Hole),
 }
 
-/// A record of a leaf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) key: Vec<u8>,
@@ -52,7 +50,6 @@ pub(crate) fn entries(node: Node<'_>) -> impl Iterator<Item = Entry> {
     })
 }
 
-/// Receives the leaves and holes of a tree.
 type See<'a> = dyn FnMut(&mut PageReader, Part<'_>) -> Result<()> + 'a;
 
 /// Walks the tree with this root, and gives `see` all leaves and holes, in order.

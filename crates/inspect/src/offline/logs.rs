@@ -13,7 +13,6 @@ use super::PageReader;
 /// The result of reading all logs to their ends.
 pub(crate) struct MergedLogs {
     pub(crate) end: MergeEnd,
-    /// The end of each log.
     pub(crate) ends: Vec<LogEnd>,
     /// Whether a log ends where the device could not be read. The rest of that log is unknown.
     pub(crate) unreadable: bool,

@@ -23,7 +23,6 @@ use qpair_format::image::RECORD_PAGES;
 use qpair_members::LogPlace;
 pub(crate) use without_superblock::Look;
 
-/// A store that is not open.
 pub(crate) struct Offline {
     pub(crate) superblock: Superblock,
     pub(crate) reader: PageReader,
@@ -81,7 +80,6 @@ impl Offline {
     }
 }
 
-/// Returns the newest of the superblocks that can be read.
 fn read_superblocks(
     members: &[Arc<dyn BlockDevice>],
     remarks: &mut Vec<String>,
@@ -123,7 +121,6 @@ fn read_superblocks(
     })
 }
 
-/// Returns the newest checkpoint that can be read.
 fn read_checkpoint(
     reader: &mut PageReader,
     superblock: &Superblock,

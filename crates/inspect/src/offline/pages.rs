@@ -31,7 +31,6 @@ fn open_channels(
     })
 }
 
-/// Reads pages of a store that is not open.
 pub(crate) struct PageReader {
     device: Arc<dyn BlockDevice>,
     /// The log device, if the store has one and it is present.

@@ -14,7 +14,6 @@ use qpair_format::image::RECORD_PAGES;
 /// The number of ranges that are read between two reports of progress.
 const RANGES_AT_ONCE: u64 = 64;
 
-/// A leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     lower: Vec<u8>,

@@ -159,7 +159,6 @@ fn missing_log(error: &Error) -> String {
     )
 }
 
-/// A repair under way.
 struct Salvage<'a> {
     offline: Offline,
     checkpoint: Option<(Record, Image)>,
@@ -305,7 +304,6 @@ impl Salvage<'_> {
     }
 }
 
-/// Returns the error of a repair that was stopped.
 fn interrupted() -> Error {
     Error::new(ErrorKind::Interrupted, "the repair was interrupted")
 }

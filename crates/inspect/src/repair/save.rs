@@ -168,7 +168,6 @@ fn one_by_one(
     })
 }
 
-/// Saves a tree as a table of this name.
 pub(super) fn save_table(
     salvage: &mut Salvage<'_>,
     tree: u32,

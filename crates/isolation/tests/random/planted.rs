@@ -16,7 +16,6 @@ pub(crate) struct Planted {
 
 macro_rules! planted {
     ($($plant:ident),*) => {
-        /// All of them.
         pub(crate) const ALL: &[Planted] = &[$(Planted { name: stringify!($plant), plant: $plant }),*];
     };
 }

@@ -8,7 +8,6 @@ use qpair_isolation::{
     By, Element, History, Isolation, List, Operation, Outcome, State, Transaction,
 };
 
-/// How transactions run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     /// One after the other.
@@ -19,7 +18,6 @@ pub(crate) enum Level {
     Mixed,
 }
 
-/// A fault of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
     /// Two transactions that appended to the same list both commit.
@@ -30,7 +28,6 @@ pub(crate) enum Broken {
     StaleSnapshot,
 }
 
-/// One transaction under way.
 struct Running {
     transaction: Transaction,
     /// How many commits its snapshot has.

@@ -22,10 +22,8 @@ const PIECES_MAX: usize = 1 << 14;
 const AT_ONCE_BYTES: usize = 64 << 20;
 /// log2 of the minimum number of bytes of a piece that is registered on first use.
 const STEP_SHIFT_MIN: u32 = 22;
-/// The maximum number of pieces that are registered on first use.
 const STEPS_MAX: usize = PIECES_MAX / 2;
 
-/// A registered arena.
 struct Entry {
     arena: Arc<Arena>,
     base: usize,
@@ -33,7 +31,6 @@ struct Entry {
     first: u16,
 }
 
-/// The state of a registered buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Piece {
     /// No transfer has named it yet.
@@ -50,7 +47,6 @@ pub(crate) struct Buffers {
     /// log2 of the bytes one registered buffer covers.
     piece_shift: u32,
     pieces: Vec<Piece>,
-    /// The number of pieces that no transfer has named yet.
     unregistered: usize,
 }
 
@@ -148,7 +144,6 @@ impl Buffers {
         Some(entry.first + ((address as usize - entry.base) >> self.piece_shift) as u16)
     }
 
-    /// Returns the index of the registered buffer that contains `address` of the arena `arena_id`.
     #[inline]
     pub(crate) fn index(&self, arena_id: u32, address: *mut u8) -> Option<u16> {
         let index = self.place(arena_id, address)?;
@@ -156,7 +151,6 @@ impl Buffers {
     }
 }
 
-/// Returns the arenas that can be registered, and their pieces of `1 << piece_shift` bytes.
 fn cut(arenas: &[Arc<Arena>], piece_shift: u32) -> (Vec<Entry>, Vec<libc::iovec>) {
     let mut entries: Vec<Entry> = Vec::with_capacity(arenas.len());
     let mut pieces = Vec::new();
@@ -175,7 +169,6 @@ fn cut(arenas: &[Arc<Arena>], piece_shift: u32) -> (Vec<Entry>, Vec<libc::iovec>
     (entries, pieces)
 }
 
-/// Returns piece number `n` of an arena.
 fn piece(arena: &Arena, n: usize, piece_shift: u32) -> libc::iovec {
     let (base, len) = arena.region();
     let start = n << piece_shift;

@@ -32,7 +32,6 @@ pub(super) const WAKE: u64 = u64::MAX;
 /// User data of entries whose completion is ignored.
 const NOTHING: u64 = u64::MAX - 1;
 
-/// A time-out so long that it is as good as none.
 const TIMEOUT_LONG: Duration = Duration::from_secs(3600);
 
 /// Entries in addition to those of requests: the poll on the wake event, and a no-operation.
@@ -87,7 +86,6 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         options.depth + EXTRA_ENTRIES
     }
 
-    /// Makes a channel of a ring.
     pub(super) fn on(
         ring: Ring<D::Submission, D::Completion>,
         target: Arc<D::Target>,
@@ -113,7 +111,6 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         })
     }
 
-    /// The mode, in words for reports.
     pub(super) fn mode(&self) -> String {
         format!("{}, {}", self.ring.mode(), self.encoder.words())
     }
@@ -177,7 +174,6 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         }
     }
 
-    /// Submits, waits and collects.
     #[inline]
     fn enter(&mut self, enter: Enter) -> std::io::Result<()> {
         self.in_flight.statistics.system_calls += 1;
@@ -221,7 +217,6 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         }
     }
 
-    /// Sleeps once, as `sleep` says, and returns the kernel's result.
     #[inline]
     fn sleep(&mut self, sleep: Sleep) -> std::io::Result<()> {
         let mut enter = Enter {

@@ -23,15 +23,11 @@ const EMPTY_WAITS_MAX: u32 = 100;
 /// A dialect makes the entries of one ring, and keeps the memory that they name besides that of the
 /// transfer.
 pub(crate) trait Dialect: Sized + 'static {
-    /// The open file or namespace that requests go to.
     type Target: 'static;
-    /// The type of entries.
     type Submission: squeue::EntryMarker + From<squeue::Entry> + 'static;
-    /// The type of completions.
     type Completion: cqueue::EntryMarker + 'static;
     /// Whether only a first request can show that the kernel supports the dialect.
     const UNPROVEN: bool;
-    /// Whether entries can be transfers of several pieces.
     const TAKES_VECTORS: bool;
 
     /// Registers target and memory with `ring`, as `mode` asks.
@@ -42,13 +38,10 @@ pub(crate) trait Dialect: Sized + 'static {
         options: &ChannelOptions,
     ) -> Result<Self>;
 
-    /// Returns a description of the registered resources, for reports.
     fn words(&self) -> &str;
 
-    /// Returns the capabilities of the target.
     fn limits(target: &Self::Target) -> &DeviceInfo;
 
-    /// Returns the current size of the target.
     fn size_bytes(target: &Self::Target) -> u64;
 
     /// Returns the result of a request that need not reach the target, because it is invalid or has
@@ -72,7 +65,6 @@ pub(crate) trait Dialect: Sized + 'static {
     /// Why none can be polled for, with a hint.
     fn reach(target: &Self::Target) -> Result<Reach>;
 
-    /// Returns the error for a first read that was refused.
     fn refused(target: &Self::Target, mode: &Mode, cause: IoError) -> Error;
 
     /// Leaks the memory that entries name instead of freeing it.

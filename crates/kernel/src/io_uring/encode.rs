@@ -23,13 +23,11 @@ struct Target {
     flags: squeue::Flags,
 }
 
-/// Makes the entries of one ring.
 pub(crate) struct Encoder {
     target: Target,
     buffers: Buffers,
     /// The pieces of each slot's transfer, if transfers are vectors.
     vectors: Option<Vectors>,
-    /// The kernel takes vectors of registered memory.
     fixed_vectors: bool,
     /// The logical block minus one, bytes.
     block_mask: usize,
@@ -163,7 +161,6 @@ impl Dialect for Encoder {
 }
 
 impl Encoder {
-    /// Returns the registered buffer that a transfer can use.
     #[inline]
     fn registered(&self, transfer: &Transfer) -> Option<u16> {
         // The kernel takes an atomic write from plain memory only.
@@ -209,7 +206,6 @@ impl Encoder {
     }
 }
 
-/// Registers the one file.
 fn register_file(ring: &Ring, fd: RawFd) -> Result<()> {
     ring.register_file(fd).map_err(|cause| {
         Error::os(cause, "registering a file with io_uring").hint(

@@ -24,7 +24,6 @@ use dialect::{Dialect, read_once};
 use crate::interface::Interface;
 use crate::mode::{Mode, Polling};
 
-/// Sets up a ring and closes it again, to find out whether io_uring works.
 pub(crate) fn check() -> Result<()> {
     ring::Ring::<io_uring::squeue::Entry>::open(8, &Mode::new(Interface::IoUring)).map(drop)
 }
@@ -43,7 +42,6 @@ pub(crate) fn try_open<D: Dialect>(
     Ok(words)
 }
 
-/// Opens a channel.
 pub(crate) fn open<D: Dialect>(
     target: Arc<D::Target>,
     mode: &Mode,
@@ -52,7 +50,6 @@ pub(crate) fn open<D: Dialect>(
     Ok(open_any::<D>(target, mode, options)?.0)
 }
 
-/// Opens the channel that `mode` asks for. Returns it with its mode in words.
 fn open_any<D: Dialect>(
     target: Arc<D::Target>,
     mode: &Mode,

@@ -28,7 +28,6 @@ impl Reach {
     /// All transfers.
     pub(crate) const ALL: Self = Self { len_bytes_max: u32::MAX, chunk_bytes: 0, start_bytes: 0 };
 
-    /// Whether a transfer is in the set.
     #[inline]
     pub(super) fn holds(&self, transfer: &Transfer) -> bool {
         let first = self.start_bytes + transfer.offset_bytes;
@@ -38,7 +37,6 @@ impl Reach {
             && (self.chunk_bytes == 0 || inside(self.chunk_bytes))
     }
 
-    /// Reads the set from the limits of the drive's queue.
     fn of(queue: &Path, kind: Kind) -> Self {
         let limit = |name: &str| number(&queue.join(name));
         let sectors_bytes = limit("max_sectors_kb").unwrap_or(4) << 10;
@@ -105,7 +103,6 @@ pub(super) fn refused(file: &File, cause: i32) -> Error {
     )
 }
 
-/// Reads a number from a file of sysfs.
 fn number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }

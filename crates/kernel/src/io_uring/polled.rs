@@ -60,7 +60,6 @@ pub(super) struct Channel<D: Dialect> {
     /// An event that is readable while there is something to poll for, once a caller has asked for
     /// it.
     event: Option<OwnedFd>,
-    /// Whether `event` is readable.
     told: bool,
     /// The rings are registered with their thread.
     one_thread: PhantomData<*const ()>,
@@ -119,7 +118,6 @@ impl<D: Dialect> Channel<D> {
         })
     }
 
-    /// The mode, in words for reports.
     pub(super) fn mode(&self) -> String {
         let (ring, encoder) = (self.polled.mode(), self.polled_encoder.words());
         format!("{ring}, {encoder}, second ring for flushes")
@@ -209,7 +207,6 @@ impl<D: Dialect> Channel<D> {
         self.plain.enter(enter)
     }
 
-    /// Rings the doorbell of the plain ring, and collects what it holds back.
     #[inline]
     fn ring_plain(&mut self) {
         let collect = self.plain.has_hidden_work();
@@ -218,7 +215,6 @@ impl<D: Dialect> Channel<D> {
         }
     }
 
-    /// Rings the doorbell of the polled ring.
     #[inline]
     fn ring_polled(&mut self) {
         if self.thread {
@@ -233,7 +229,6 @@ impl<D: Dialect> Channel<D> {
         }
     }
 
-    /// Takes the completions that there are after one poll of the drive.
     fn collect(&mut self, completions: &mut Vec<Completion>) -> bool {
         self.ring_plain();
         if self.thread {

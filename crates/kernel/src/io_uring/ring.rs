@@ -25,7 +25,6 @@ struct RingFdUpdate {
     data: u64,
 }
 
-/// The parameters of one `io_uring_enter`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Enter {
     /// Completions to wait for.
@@ -34,9 +33,7 @@ pub(crate) struct Enter {
     pub(crate) collect: bool,
     /// The time after which one completion is enough. Only if [`Ring::has_min_wait`].
     pub(crate) min_wait: Duration,
-    /// The time after which the call gives up.
     pub(crate) timeout: Option<Duration>,
-    /// Wake the submission thread.
     pub(crate) wake: bool,
 }
 
@@ -58,7 +55,6 @@ pub(crate) struct Ring<
 }
 
 impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S, C> {
-    /// Sets up a ring of at least `entries` as `mode` asks.
     pub(crate) fn open(entries: u32, mode: &Mode) -> Result<Self> {
         Self::of(set_up(entries, mode)?, mode, true)
     }
@@ -126,7 +122,6 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         }
     }
 
-    /// The set-up, in words for reports.
     pub(crate) fn mode(&self) -> &str {
         &self.mode
     }
@@ -137,13 +132,11 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         self.has_min_wait
     }
 
-    /// The ring's queues, for the channel.
     #[inline]
     pub(crate) fn queues(&mut self) -> &mut IoUring<S, C> {
         &mut self.ring
     }
 
-    /// Returns the number of pushed entries that the kernel has not taken.
     #[inline]
     pub(crate) fn unsubmitted(&mut self) -> u32 {
         self.ring.submission().len() as u32
@@ -156,7 +149,6 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Whether the submission thread sleeps, so that it must be woken to see pushed entries.
     #[inline]
     pub(crate) fn thread_sleeps(&mut self) -> bool {
         // The library's call has a full fence between the pushed entries and the read of the
@@ -165,13 +157,11 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         self.ring.submission().need_wakeup()
     }
 
-    /// Whether completions are in the queue.
     #[inline]
     pub(crate) fn has_completions(&mut self) -> bool {
         !self.ring.completion().is_empty()
     }
 
-    /// Whether the kernel knows an operation.
     pub(crate) fn knows(&self, operation: u8) -> bool {
         let mut probe = Probe::new();
         self.ring.submitter().register_probe(&mut probe).is_ok() && probe.is_supported(operation)
@@ -270,7 +260,6 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         unsafe { self.ring.submitter().register_buffers_update(index, &[piece], None) }
     }
 
-    /// Makes the kernel signal an eventfd for every completion.
     pub(crate) fn register_event(&self, event: RawFd) -> Result<()> {
         self.ring
             .submitter()

@@ -84,7 +84,6 @@ impl SetUp {
     }
 }
 
-/// The properties that are asked of a ring, in addition to those of its [`SetUp`].
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     polling: Polling,
@@ -97,16 +96,12 @@ impl Asked {
     const PLAIN: Self = Self { polling: Polling::Interrupt, thread: None, attach: None };
 }
 
-/// A ring as the kernel made it.
 pub(super) struct Built<S: squeue::EntryMarker, C: cqueue::EntryMarker> {
     pub(super) ring: IoUring<S, C>,
-    /// A description of the ring, for reports.
     pub(super) words: String,
-    /// The submission thread, if rings share it.
     pub(super) shared: Option<std::sync::Arc<SharedThread>>,
 }
 
-/// Sets up a ring of at least `entries` as `mode` asks.
 pub(super) fn set_up<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static>(
     entries: u32,
     mode: &Mode,
@@ -114,7 +109,6 @@ pub(super) fn set_up<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 
     set_up_with(entries, mode, SetUp::candidates(mode))
 }
 
-/// Sets up a ring with the first of `candidates` that the kernel accepts.
 pub(super) fn set_up_with<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static>(
     entries: u32,
     mode: &Mode,
@@ -135,7 +129,6 @@ pub(super) fn set_up_with<S: squeue::EntryMarker + 'static, C: cqueue::EntryMark
     }
 }
 
-/// Sets up the ring that keeps a shared submission thread.
 pub(super) fn set_up_thread(thread: SubmissionThread) -> Result<IoUring> {
     let asked = Asked { thread: Some(thread), ..Asked::PLAIN };
     match first(1, &asked, SetUp::BESIDE_THREAD) {
@@ -339,7 +332,6 @@ fn no_thread(cause: io::Error) -> Error {
     }
 }
 
-/// Returns the error for a system without io_uring, with a hint.
 pub(super) fn unavailable(cause: io::Error) -> Error {
     let errno = cause.raw_os_error();
     let setting = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");

@@ -21,7 +21,6 @@ pub(crate) struct SharedThread {
 static IN_USE: Mutex<Vec<(SubmissionThread, Weak<SharedThread>)>> = Mutex::new(Vec::new());
 
 impl SharedThread {
-    /// Returns the process's thread with this processor and idle time.
     pub(super) fn get(thread: SubmissionThread) -> Result<Arc<Self>> {
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         in_use.retain(|(_, held)| held.strong_count() > 0);

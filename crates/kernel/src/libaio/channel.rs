@@ -47,7 +47,6 @@ pub(super) struct Channel {
     pending: Vec<u32>,
     pointers: Vec<*mut ControlBlock>,
     events: Box<[Event]>,
-    /// The pieces of each slot's transfer, if transfers are vectors.
     vectors: Option<Vectors>,
     file: Arc<File>,
     wake: Option<Arc<WakeEvent>>,
@@ -86,13 +85,11 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The mode, in words for reports.
     pub(super) fn mode(&self) -> String {
         let vectors = if self.vectors.is_some() { ", vectors" } else { "" };
         format!("io_submit, completions {}{vectors}", self.context.reaping())
     }
 
-    /// The number of the control block that polls the wake event.
     #[inline]
     fn wake_slot(&self) -> u32 {
         (self.blocks.len() - 1) as u32
@@ -184,7 +181,6 @@ impl Channel {
         self.settle(count, completions)
     }
 
-    /// Settles the first `count` of `events`.
     #[inline]
     fn settle(&mut self, count: usize, completions: &mut Vec<Completion>) -> bool {
         let mut woken = false;

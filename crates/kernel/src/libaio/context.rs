@@ -73,7 +73,6 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Sets up a context for `events` requests in flight.
     pub(super) fn new(events: u32) -> Result<Self> {
         let mut id: libc::c_ulong = 0;
         // SAFETY: the kernel writes one word to `id`.
@@ -106,7 +105,6 @@ impl Context {
         self.ring.is_some()
     }
 
-    /// Returns how completions are taken, in words.
     pub(super) fn reaping(&self) -> &'static str {
         if self.ring.is_some() { "from the mapped ring" } else { "by io_getevents" }
     }

@@ -17,7 +17,6 @@ use crate::request::verify;
 /// `_IOWR('N', 0x80, struct nvme_uring_cmd)`, linux/nvme_ioctl.h.
 const NVME_URING_CMD_IO: u32 = 3 << 30 | 72 << 16 | 0x4E << 8 | 0x80;
 
-/// Makes the entries of one ring.
 pub(crate) struct Encoder {
     fd: Fd,
     flags: squeue::Flags,

@@ -73,7 +73,6 @@ pub(super) struct NamespaceData {
     pub(super) block_shift: u32,
     /// The bytes of metadata with each block (MS).
     pub(super) metadata_bytes: u32,
-    /// The complete structure.
     identify: IdentifyNamespace,
 }
 
@@ -116,7 +115,6 @@ pub(super) fn atomic_bytes(controller: &Controller, namespace: &NamespaceData) -
         << namespace.block_shift
 }
 
-/// Returns the number of the namespace that a descriptor stands for.
 pub(super) fn namespace_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: takes no argument, touches no memory; the descriptor is borrowed for the call.
     let id = unsafe { libc::ioctl(fd.as_raw_fd(), NVME_IOCTL_ID) };
@@ -127,12 +125,10 @@ pub(super) fn namespace_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
     }
 }
 
-/// Reads the Identify data of the controller behind a namespace.
 pub(super) fn controller(fd: BorrowedFd<'_>) -> io::Result<Controller> {
     identify(fd, 0, cns::CONTROLLER).map(|data| Controller::parse(&data))
 }
 
-/// Reads the Identify data of a namespace.
 pub(super) fn namespace(fd: BorrowedFd<'_>, nsid: u32) -> io::Result<NamespaceData> {
     identify(fd, nsid, cns::NAMESPACE).map(|data| NamespaceData::parse(&data))
 }

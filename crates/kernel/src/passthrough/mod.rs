@@ -58,7 +58,6 @@ pub(crate) fn open(options: &FileOptions, mode: &Mode) -> Result<(Arc<Namespace>
     }
 }
 
-/// Opens a channel to a namespace.
 pub(crate) fn open_channel(
     namespace: &Arc<Namespace>,
     mode: &Mode,

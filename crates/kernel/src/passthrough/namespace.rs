@@ -18,7 +18,6 @@ use crate::file::{FileOptions, lock};
 use crate::io_uring::buffers::PIECE_SHIFT_MAX;
 use crate::io_uring::poll_queues::way_out;
 
-/// The maximum number of blocks in one command.
 const BLOCKS_MAX: u64 = 65536;
 /// A memory alignment that every controller accepts, bytes: a dword (Base §4.3).
 const MEMORY_ALIGNMENT_LEAST: u32 = 4;
@@ -28,7 +27,6 @@ pub(super) const PAGE_BYTES: u64 = 4096;
 /// ring is left for the poll on the wake event.
 const DEPTH_MAX: u32 = 16384;
 
-/// An open namespace, shared by its channels.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     fd: OwnedFd,
@@ -46,9 +44,7 @@ pub(crate) struct Namespace {
     pub(super) piece_shift: u32,
     pub(super) has_discard: bool,
     pub(super) has_write_zeroes: bool,
-    /// Whether the driver polls for completions of this namespace if asked to.
     pub(super) has_poll_queues: bool,
-    /// The drive, in words for reports.
     pub(crate) drive: String,
 }
 
@@ -158,7 +154,6 @@ impl Namespace {
         self.fd.as_raw_fd()
     }
 
-    /// Checks that completions can be polled for.
     pub(super) fn check_polling(&self) -> Result<()> {
         if self.has_poll_queues {
             return Ok(());
@@ -353,7 +348,6 @@ fn limits(
     }
 }
 
-/// Makes an error of a namespace, with a hint if it is about permissions.
 fn denied(cause: io::Error, context: String) -> Error {
     let errno = cause.raw_os_error();
     let error = Error::os(cause, context);

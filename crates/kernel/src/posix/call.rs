@@ -9,7 +9,6 @@ use crate::in_flight::{Slot, Transfer};
 use crate::mode::Mode;
 use crate::vectors::{Lists, Vectors};
 
-/// The pieces of one call, if it may have several.
 pub(super) struct Pieces {
     vectors: Option<Vectors>,
     lists: Option<Lists>,

@@ -47,7 +47,6 @@ impl Channel {
         })
     }
 
-    /// Takes the completed requests.
     fn reap(&mut self, completions: &mut Vec<Completion>) {
         let before = completions.len();
         completions.append(&mut self.refused);
@@ -55,7 +54,6 @@ impl Channel {
         self.in_flight -= (completions.len() - before) as u32;
     }
 
-    /// Clears the threads' signal.
     fn clear_event(&mut self) {
         let _ = rustix::io::read(self.pool.event(), &mut [0; 8]);
         self.statistics.system_calls += 1;

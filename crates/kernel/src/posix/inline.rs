@@ -25,7 +25,6 @@ use crate::request::verify;
 pub(super) struct Channel {
     file: Arc<File>,
     depth: usize,
-    /// The requests accepted and not yet performed, in order.
     pending: Vec<Request>,
     /// The completions not yet returned, also of refused requests.
     done: Vec<Completion>,

@@ -13,7 +13,6 @@ use qpair_block::{ChannelOptions, IoChannel, Result};
 use crate::file::File;
 use crate::mode::Mode;
 
-/// Opens a channel.
 pub(crate) fn open(
     file: Arc<File>,
     mode: &Mode,
@@ -25,7 +24,6 @@ pub(crate) fn open(
     })
 }
 
-/// Opens a channel and drops it. Returns its mode in words, for reports.
 pub(crate) fn try_open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<String> {
     open(file, mode, options)?;
     let calls = match mode.segments {

@@ -17,13 +17,11 @@ use crate::mode::Mode;
 /// The stack size of a thread in bytes. A thread does little except call the kernel.
 const STACK_BYTES: usize = 128 << 10;
 
-/// The requests that wait for a thread.
 struct Jobs {
     requests: VecDeque<Request>,
     closed: bool,
 }
 
-/// The completions that the threads have produced.
 pub(super) struct Done {
     pub(super) completions: Vec<Completion>,
     /// The number of completions that the sleeping channel waits for; 0: it does not sleep.
@@ -100,7 +98,6 @@ impl Pool {
         }
     }
 
-    /// Locks and returns the completions so far.
     pub(super) fn done(&self) -> MutexGuard<'_, Done> {
         locked(&self.shared.done)
     }
@@ -122,7 +119,6 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// Runs a thread until there are no more requests.
     fn work(&self, mut pieces: Pieces) {
         while let Some(request) = self.next() {
             let (op, len_bytes) = (request.op, request.len_bytes);

@@ -9,7 +9,6 @@ use qpair_block::{BlockDevice, ErrorKind, Result};
 use qpair_conformance::{Options, Report, run};
 use qpair_kernel::{FileOptions, Mode, open};
 
-/// A file that goes away with the test.
 struct Scratch {
     path: PathBuf,
     next: AtomicU32,
@@ -24,7 +23,6 @@ impl Scratch {
         }
     }
 
-    /// A new file for each check.
     fn device(&self, mode: Mode, direct: bool, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.path.with_extension(number.to_string());

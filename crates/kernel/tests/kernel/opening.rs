@@ -7,7 +7,6 @@ use qpair_block::{
 };
 use qpair_kernel::{FileOptions, Interface, KernelDevice, Mode, open, probe};
 
-/// A path of this test's own; the file goes away with it.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -213,7 +212,6 @@ fn polling_needs_poll_queues_and_no_cache() {
     }
 }
 
-/// The description of a mode names every switch in use.
 #[test]
 fn the_mode_in_words() {
     let scratch = Scratch::new("words");
@@ -242,7 +240,6 @@ fn the_mode_in_words() {
     }
 }
 
-/// Devices do not claim to support a command that their interface lacks.
 #[test]
 fn verbs_are_those_of_the_interface() {
     let scratch = Scratch::new("verbs");

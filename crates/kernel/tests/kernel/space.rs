@@ -9,7 +9,6 @@ use std::process::Command;
 use qpair_block::{BlockDevice, ErrorKind};
 use qpair_kernel::{FileOptions, Growth, Interface, KernelDevice, open};
 
-/// A file system of this test's own, gone with it.
 struct Mounted {
     folder: tempfile::TempDir,
     /// Holds the image of a file system that needs one.
@@ -62,7 +61,6 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs a command and returns whether it succeeded. Prints its output if not.
 fn run(command: &mut Command) -> bool {
     match command.output() {
         Ok(output) if output.status.success() => true,

@@ -76,7 +76,6 @@ fn channels_of_several_sleep() {
     }
 }
 
-/// A channel of [`DEPTH`] with its memory.
 fn line(device: &KernelDevice) -> (Box<dyn IoChannel>, std::sync::Arc<Arena>) {
     let arena = Arena::new(4096, DEPTH, ArenaOptions::default()).unwrap();
     let options =

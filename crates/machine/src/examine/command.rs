@@ -6,18 +6,15 @@ use crate::machine::Machine;
 /// The duration of a setting that is written to the running kernel.
 pub(super) const UNTIL_RESTART: &str = "now, until the next start";
 
-/// Formats a command that needs root.
 pub(super) fn as_root(machine: &Machine, command: &str) -> String {
     if machine.process.is_root() { command.to_owned() } else { format!("sudo {command}") }
 }
 
-/// Formats several commands that need root, to be run one after the other.
 pub(super) fn all_as_root(machine: &Machine, commands: &[String]) -> String {
     let line = commands.join(" && ");
     if machine.process.is_root() { line } else { format!("sudo sh -c '{line}'") }
 }
 
-/// Formats a command that writes a word to a file of root.
 pub(super) fn write(machine: &Machine, word: &str, path: &str) -> String {
     if machine.process.is_root() {
         format!("echo {word} > {path}")

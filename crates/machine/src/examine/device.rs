@@ -89,7 +89,6 @@ fn file_system(area: Area, device: &Device, mount: &Mount) -> Vec<Finding> {
     findings
 }
 
-/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
     if word.chars().all(plain) {
@@ -99,7 +98,6 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// One disk below a device.
 struct Examined<'a> {
     machine: &'a Machine,
     device: &'a Device,
@@ -122,7 +120,6 @@ impl Examined<'_> {
         Finding::new(Area::Device(self.device.path.clone()), &subject, state, severity, why)
     }
 
-    /// Formats a command that writes to a file of the queue.
     fn set(&self, leaf: &str, word: impl std::fmt::Display) -> String {
         let path = format!("/sys/block/{}/queue/{leaf}", self.disk.name);
         write(self.machine, &word.to_string(), &path)

@@ -14,7 +14,6 @@ use crate::device::Device;
 use crate::finding::{Finding, Severity};
 use crate::machine::Machine;
 
-/// Examines a machine and some of its devices.
 #[must_use]
 pub fn examine(machine: &Machine, devices: &[Device]) -> Vec<Finding> {
     let mut findings = kernel::examine(machine);

@@ -19,9 +19,7 @@ const AFTER: u8 = 0x22;
 /// The permitted outcome of the command that the fault hits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Permitted {
-    /// The command succeeds.
     Success,
-    /// The command fails with this error.
     Failure(ErrorKind),
     /// A flush fails, and other commands succeed: writes before the flush may be lost.
     FlushFails,
@@ -206,7 +204,6 @@ fn a_task_set_that_is_full_for_a_while() {
     }
 }
 
-/// Retries end: a disk that never stops failing gets only so many commands.
 #[test]
 fn retries_are_bounded() {
     let rig = Rig::new(CARD);

@@ -17,7 +17,6 @@ fn patient() -> ScsiOptions {
     ScsiOptions { retries_max: u8::MAX, ..ScsiOptions::default() }
 }
 
-/// A diagnostic reset with 64 writes in flight loses no acknowledged write.
 #[test]
 fn resets_lose_no_acknowledged_write() {
     let rig = Rig::new("size=8MiB");
@@ -134,7 +133,6 @@ fn channels_are_as_many_as_reply_queues() {
     assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
 }
 
-/// Memory that the controller cannot access is copied.
 #[test]
 fn memory_that_is_not_open_is_copied() {
     let rig = Rig::new("size=8MiB");

@@ -20,7 +20,6 @@ use qpair_softdev::{SoftHba, SoftHbaOptions};
 /// The maximum number of requests that wait for a step.
 const POSTED: usize = 64;
 
-/// The reply queue for the answers.
 struct Replies {
     memory: DmaMemory,
     at: usize,

@@ -20,7 +20,6 @@ use crate::host::{self, DATA, IOVA, transfer};
 type Device = NvmeController<Delegated>;
 type Host = host::Host<Device>;
 
-/// Keeps operations.
 #[derive(Default)]
 struct Taker {
     taken: Vec<(Operation, Vec<Segment>)>,

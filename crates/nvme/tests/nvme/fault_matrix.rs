@@ -98,7 +98,6 @@ impl Rig {
         self.run(64, |_| op)
     }
 
-    /// Checks that requests of all verbs succeed.
     fn works(&mut self) {
         let results = self.run(64, |tag| OPS[tag as usize % OPS.len()]);
         let failed: Vec<_> = results.iter().filter(|(_, result)| result.is_err()).collect();

@@ -206,7 +206,6 @@ fn lists_of_namespaces_that_are_none() {
     }
 }
 
-/// Completions of commands that were never sent, or that completed before, end no request.
 #[test]
 fn strange_completions() {
     let mut count = 0u16;
@@ -237,7 +236,6 @@ fn strange_completions() {
     drop(controller);
 }
 
-/// A controller stops answering: every step of the recovery fails, and all requests end.
 #[test]
 fn a_controller_that_falls_silent() {
     let mut is_open = false;

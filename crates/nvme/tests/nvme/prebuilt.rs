@@ -16,7 +16,6 @@ fn arena(bytes: usize) -> Arc<Arena> {
     Arena::new(bytes, 1, ArenaOptions::ordinary_pages()).unwrap()
 }
 
-/// Performs one request through a channel, to compare a prebuilt command with.
 fn request(drive: &Drive, make: impl FnOnce(&Arc<Arena>) -> Request) -> Vec<u8> {
     let arena = arena(128 << 10);
     let options = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };

@@ -115,7 +115,6 @@ impl Worker {
         }
     }
 
-    /// Sends a random request, if there is room.
     pub(crate) fn send(&mut self) {
         if self.channel.in_flight() >= self.depth {
             return;
@@ -236,7 +235,6 @@ impl Worker {
         }
     }
 
-    /// Waits for all requests in flight.
     pub(crate) fn drain(&mut self) {
         let start = Instant::now();
         while self.channel.in_flight() > 0 {
@@ -246,7 +244,6 @@ impl Worker {
         assert!(self.sent.is_empty());
     }
 
-    /// Sends `count` random requests.
     pub(crate) fn run(&mut self, count: u32) {
         for _ in 0..count {
             self.send();

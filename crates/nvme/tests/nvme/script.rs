@@ -13,12 +13,9 @@ use qpair_nvme_wire::{
 };
 use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
 
-/// The scripted answer to a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
-    /// Whether the command gets no answer.
     pub(crate) is_silent: bool,
-    /// The data, written to the address in the command's first PRP entry.
     pub(crate) data: Vec<u8>,
     pub(crate) result: u32,
     /// The status without the phase, as in bits 31:17.
@@ -287,7 +284,6 @@ impl PciDevice for Script {
     }
 }
 
-/// Wraps the script as a function for a driver.
 pub(crate) fn function(script: Script) -> Arc<qpair_pci::InProcess<Script>> {
     Arc::new(qpair_pci::InProcess::new("scripted", Arc::new(script)))
 }

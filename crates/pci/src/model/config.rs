@@ -13,11 +13,8 @@ const PENDING_BYTES_AT: u32 = 0x2000;
 /// The numbers by which drivers know a kind of function.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
-    /// Vendor.
     pub vendor: u16,
-    /// Device.
     pub device: u16,
-    /// Revision of the device.
     pub revision: u8,
     /// Class code, the programming interface first.
     pub class: [u8; 3],

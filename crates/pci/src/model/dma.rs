@@ -9,9 +9,7 @@ use std::sync::Arc;
 use qpair_block::{Error, ErrorKind, Mapping, Result, Segment};
 use qpair_memory::{DmaMemory, SharedBytes};
 
-/// Memory is opened in pages of this size.
 const PAGE_BYTES: u64 = 4096;
-/// Most ranges that can be open.
 const REGIONS_MAX: usize = 4096;
 
 /// The memory that is open: disjoint ranges, sorted.
@@ -27,7 +25,6 @@ struct Region {
     memory: DmaMemory,
 }
 
-/// A range of a table's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     region: u32,
@@ -36,7 +33,6 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Length, bytes.
     #[inline]
     #[must_use]
     pub fn len_bytes(self) -> usize {
@@ -138,7 +134,6 @@ impl DmaTable {
         Some((region.memory.bytes(), extent.offset as usize))
     }
 
-    /// Returns whether the device may write there.
     #[inline(always)]
     pub fn is_writable(&self, extent: Extent) -> bool {
         self.bytes(extent).is_some_and(|(bytes, _)| bytes.is_writable())
@@ -158,7 +153,6 @@ impl DmaTable {
         self.regions.iter().map(|region| region.memory.mapping().cloned()).collect()
     }
 
-    /// Cuts a list to its first `len` bytes.
     pub fn truncate(list: &mut Vec<Extent>, len: usize) {
         let mut rest = len;
         list.retain_mut(|extent| {
@@ -208,14 +202,12 @@ pub struct DmaSpan<'a> {
 pub type Piece<'a> = (SharedBytes<'a>, usize, usize);
 
 impl<'a> DmaSpan<'a> {
-    /// Returns the memory of these extents of a table.
     #[inline]
     #[must_use]
     pub fn new(table: &'a DmaTable, extents: &'a [Extent]) -> Self {
         Self { table, extents }
     }
 
-    /// Returns the pieces, in order.
     #[inline]
     pub fn pieces(self) -> impl Iterator<Item = Piece<'a>> {
         self.extents.iter().filter_map(move |extent| {
@@ -224,7 +216,6 @@ impl<'a> DmaSpan<'a> {
         })
     }
 
-    /// Length of all, bytes.
     pub fn len_bytes(self) -> usize {
         self.extents.iter().map(|extent| extent.len_bytes()).sum()
     }
@@ -250,7 +241,6 @@ impl<'a> DmaSpan<'a> {
     }
 }
 
-/// A table that several share.
 pub type SharedTable = Arc<DmaTable>;
 
 #[cfg(test)]

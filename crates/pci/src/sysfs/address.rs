@@ -10,7 +10,6 @@ use qpair_block::{Error, ErrorKind};
 pub struct PciAddress {
     /// The domain; it has more than 16 bits behind some host adapters (VMD).
     pub domain: u32,
-    /// Bus.
     pub bus: u8,
     /// Device on the bus, below 32.
     pub device: u8,

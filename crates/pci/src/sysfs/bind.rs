@@ -17,12 +17,9 @@ use crate::vfio::{self, who_has};
 /// The hint for a driver that does not accept a function.
 const DMESG: &str = "the kernel says why: dmesg | tail";
 
-/// The change of a function's driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The driver that had it before.
     pub before: Option<String>,
-    /// The driver that has it now.
     pub now: Option<String>,
 }
 
@@ -160,7 +157,6 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Returns the build directory.
     fn target() -> std::path::PathBuf {
         std::env::current_exe().unwrap().parent().unwrap().to_owned()
     }

@@ -5,16 +5,12 @@ use qpair_block::{Error, ErrorKind, Result};
 use super::root::Root;
 use super::{CLASS_NVME, CLASS_SAS, PciAddress, VFIO_PCI};
 
-/// A PCI function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// The address on the buses.
     pub address: PciAddress,
     /// Class, subclass and programming interface: 0x010802.
     pub class: u32,
-    /// The vendor ID.
     pub vendor: u16,
-    /// The device ID, given by the vendor.
     pub device: u16,
     /// The driver that has it: `nvme`, `vfio-pci`.
     pub driver: Option<String>,
@@ -22,7 +18,6 @@ pub struct Function {
     pub iommu_group: Option<u32>,
     /// The other functions of that group.
     pub neighbours: Vec<Neighbour>,
-    /// The NUMA node that it is attached to.
     pub numa_node: Option<u32>,
     /// The model, as the kernel's driver read it.
     pub model: Option<String>,
@@ -35,20 +30,16 @@ pub struct Function {
 /// Another function of the same IOMMU group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The address on the buses.
     pub address: PciAddress,
-    /// The driver that has it.
     pub driver: Option<String>,
     /// Whether it is a bridge: bridges may keep their driver.
     pub is_bridge: bool,
 }
 
-/// A block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// The name in `/dev`: `nvme0n1`.
     pub name: String,
-    /// The size in bytes.
     pub size_bytes: u64,
     /// The partitions: `nvme0n1p1`.
     pub partitions: Vec<String>,
@@ -85,13 +76,11 @@ impl Neighbour {
 }
 
 impl Function {
-    /// Returns all NVMe controllers of a machine.
     #[must_use]
     pub fn all_nvme(root: &Root) -> Vec<Self> {
         Self::all(root, Self::is_nvme)
     }
 
-    /// Returns all SAS controllers of a machine.
     #[must_use]
     pub fn all_sas(root: &Root) -> Vec<Self> {
         Self::all(root, Self::is_sas)
@@ -149,13 +138,11 @@ impl Function {
         })
     }
 
-    /// Whether the class code is that of an NVMe controller.
     #[must_use]
     pub fn is_nvme(&self) -> bool {
         self.class >> 8 == CLASS_NVME
     }
 
-    /// Whether the class code is that of a SAS controller.
     #[must_use]
     pub fn is_sas(&self) -> bool {
         self.class >> 8 == CLASS_SAS
@@ -191,7 +178,6 @@ fn neighbours(root: &Root, address: PciAddress) -> Vec<Neighbour> {
         .collect()
 }
 
-/// Returns the namespaces of a controller.
 fn namespaces(root: &Root, controller: &str) -> Vec<Node> {
     let names = root.names(controller).into_iter().filter_map(|name| head_name(&name));
     names.map(|name| node(root, name)).collect()

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 pub struct Root(PathBuf);
 
 impl Root {
-    /// Returns the root of this machine, `/`.
     #[must_use]
     pub fn system() -> Self {
         Self::at("/")
@@ -48,7 +47,6 @@ impl Root {
         std::fs::read_link(self.path(path)).ok()
     }
 
-    /// Returns the last component of a link's target.
     pub(crate) fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
         Some(self.link(path)?.file_name()?.to_str()?.to_owned())
     }
@@ -62,7 +60,6 @@ impl Root {
         names
     }
 
-    /// Writes a word to one of the kernel's files.
     pub(crate) fn write(&self, path: &str, word: &str) -> io::Result<()> {
         use std::io::Write;
         // Without creating the file: if a file of sysfs is missing, the caller has to know.

@@ -6,7 +6,6 @@ use qpair_block::{Error, ErrorKind, Result};
 use super::iommufd;
 use crate::sysfs::{Function, PciAddress, Root, VFIO_PCI};
 
-/// Checks everything about a function that is to be opened.
 pub(super) fn check(root: &Root, function: &Function) -> Result<()> {
     check_iommu(root, function)?;
     check_driver(root, function.address)?;
@@ -44,7 +43,6 @@ pub(crate) fn check_iommu(root: &Root, function: &Function) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the kernel has the driver vfio-pci.
 pub(crate) fn check_driver(root: &Root, address: PciAddress) -> Result<()> {
     if root.exists(format!("/sys/bus/pci/drivers/{VFIO_PCI}")) {
         return Ok(());
@@ -66,7 +64,6 @@ fn check_bound(function: &Function) -> Result<()> {
     Err(Error::new(kind, context).hint(format!("sudo qpair nvme bind {address}")))
 }
 
-/// Makes the error for a group with functions that drivers of the kernel have.
 pub(super) fn not_viable(function: &Function) -> Error {
     let (address, group) = (function.address, function.iommu_group.unwrap_or_default());
     let others: Vec<String> = function
@@ -109,7 +106,6 @@ pub(super) fn group_path(group: u32) -> String {
     format!("/dev/vfio/{group}")
 }
 
-/// Returns the files through which a function is opened.
 pub(crate) fn files_of(root: &Root, function: &Function) -> Vec<String> {
     let group = function.iommu_group.map(group_path).filter(|path| root.exists(path));
     group.into_iter().chain(iommufd::file_of(root, function.address)).collect()

@@ -27,7 +27,6 @@ const IRQ_SET_BYTES: u32 = 20;
 /// The number of vectors to take at once if none can be added later.
 const VECTORS_AT_ONCE: u32 = 128;
 
-/// A function that is open.
 #[derive(Debug)]
 pub(super) struct Device {
     name: String,

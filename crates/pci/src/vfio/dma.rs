@@ -19,10 +19,8 @@ const INFO_BYTES: u32 = 24;
 const INFO_CAPS: u32 = 1 << 1;
 const CAP_IOVA_RANGE: u16 = 1;
 
-/// The interface by which the IOMMU is controlled.
 #[derive(Debug)]
 pub(super) enum Iommu {
-    /// A container of groups.
     Container(OwnedFd),
     /// An address space of iommufd, with its number.
     Ioas(OwnedFd, u32),
@@ -55,7 +53,6 @@ impl Dma {
         Ok(Self { iommu, addresses: Mutex::new(Addresses { space, open_bytes: 0 }) })
     }
 
-    /// Opens memory and returns its address for devices.
     pub(super) fn open(&self, memory: Memory<'_>) -> Result<u64> {
         let (_, len) = memory.range();
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);

@@ -15,7 +15,6 @@ use super::{group, iommufd};
 use crate::function::PciFunction;
 use crate::sysfs::{Function, Root};
 
-/// A hardware function that this program has open.
 pub(super) struct VfioFunction {
     name: String,
     transport: &'static str,

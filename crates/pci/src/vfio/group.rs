@@ -23,13 +23,11 @@ use crate::sysfs::{Function, PciAddress, Root};
 const CONTAINER: &str = "/dev/vfio/vfio";
 const STATUS_VIABLE: u32 = 1;
 
-/// A group that this program has open.
 #[derive(Debug)]
 struct Group {
     fd: OwnedFd,
     number: u32,
     dma: Arc<Dma>,
-    /// The functions of the group that are open.
     open: Mutex<Vec<PciAddress>>,
 }
 

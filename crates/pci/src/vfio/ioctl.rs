@@ -98,7 +98,6 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     word.map_or(0, |word| u32::from_ne_bytes(*word))
 }
 
-/// Returns the integer at an offset, as [`u32_at`].
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
     word.map_or(0, |word| u64::from_ne_bytes(*word))
@@ -108,14 +107,12 @@ fn answer(status: c_int) -> io::Result<u32> {
     u32::try_from(status).map_err(|_| io::Error::last_os_error())
 }
 
-/// Makes a call with a number as its argument.
 pub(super) fn plain(fd: BorrowedFd<'_>, call: Plain, value: usize) -> io::Result<u32> {
     // SAFETY: the calls that are `Plain` take a number or nothing, and touch no memory of this
     // program.
     answer(unsafe { libc::ioctl(fd.as_raw_fd(), call.0 as _, value) })
 }
 
-/// Makes a call with a structure as its argument and its result.
 pub(super) fn sized(fd: BorrowedFd<'_>, call: Sized, argument: &mut Argument) -> io::Result<u32> {
     // The kernel may have changed the size at an earlier call.
     let len = argument.0.len() as u32;
@@ -126,7 +123,6 @@ pub(super) fn sized(fd: BorrowedFd<'_>, call: Sized, argument: &mut Argument) ->
     answer(unsafe { libc::ioctl(fd.as_raw_fd(), call.0 as _, argument.0.as_mut_ptr()) })
 }
 
-/// Puts a group into a container.
 pub(super) fn set_container(group: BorrowedFd<'_>, container: BorrowedFd<'_>) -> io::Result<()> {
     let container: c_int = container.as_raw_fd();
     // SAFETY: the call reads one int.
@@ -135,7 +131,6 @@ pub(super) fn set_container(group: BorrowedFd<'_>, container: BorrowedFd<'_>) ->
     answer(status).map(drop)
 }
 
-/// Opens a function of a group.
 pub(super) fn device_of(group: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     let name = CString::new(name)?;
     // SAFETY: the call reads a text that ends with 0, which `name` is.
@@ -147,9 +142,7 @@ pub(super) fn device_of(group: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd
 
 /// The address space in which memory is opened to devices.
 pub(super) enum Opening<'a> {
-    /// A container.
     Container(&'a OwnedFd),
-    /// An address space of iommufd.
     Ioas(&'a OwnedFd, u32),
 }
 

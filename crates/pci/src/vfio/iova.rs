@@ -14,7 +14,6 @@ const INTERRUPTS: (u64, u64) = (0xFEE0_0000, 0xFEF0_0000);
 /// Preferred start of allocations: lower addresses are those that other things are confused with.
 const PREFERRED_START: u64 = 1 << 32;
 
-/// The free addresses.
 #[derive(Debug)]
 pub(super) struct IovaSpace {
     /// Start and end of each free range: aligned to the grid, and not adjacent.
@@ -65,7 +64,6 @@ impl IovaSpace {
         Some(start)
     }
 
-    /// Frees an allocation.
     pub(super) fn give_back(&mut self, iova: u64, len: u64) {
         let Some(wanted) = with_gap(len) else { return };
         let (mut start, mut end) = (iova, iova + wanted);

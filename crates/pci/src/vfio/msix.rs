@@ -3,7 +3,6 @@
 
 use crate::{find_capability, msix};
 
-/// The place of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MsixTable {
     pub(super) bar: u8,

@@ -14,12 +14,10 @@ const FLAG_MMAP: u32 = 1 << 2;
 const FLAG_CAPS: u32 = 1 << 3;
 const CAP_SPARSE_MMAP: u16 = 1;
 
-/// A region of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Region {
     /// The size in bytes; 0 if the function does not have the region.
     pub(super) len: u64,
-    /// The offset of the region in the function's file.
     pub(super) offset: u64,
     /// The parts that may be mapped: first byte and end of each.
     pub(super) mappable: Vec<(u64, u64)>,
@@ -51,7 +49,6 @@ impl Region {
         Self { len, offset, mappable }
     }
 
-    /// Excludes a part from mapping.
     pub(super) fn exclude(&mut self, from: u64, to: u64) {
         let parts = std::mem::take(&mut self.mappable);
         self.mappable = parts
@@ -61,7 +58,6 @@ impl Region {
             .collect();
     }
 
-    /// Whether a range may be mapped.
     pub(super) fn may_map(&self, offset: u64, len: u64) -> bool {
         let Some(end) = offset.checked_add(len) else { return false };
         len > 0 && self.mappable.iter().any(|(start, last)| offset >= *start && end <= *last)

@@ -85,10 +85,8 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
 
 /// A workload that runs over any store.
 pub(crate) trait Job {
-    /// The report of the workload.
     type Report: Serialize;
 
-    /// Runs it.
     fn run<K: Kv>(&self, kv: &K) -> Result<Self::Report>;
 }
 

@@ -32,7 +32,6 @@ use crate::error::{Result, c_string, failed, not_open};
 /// Addresses set aside for the map, bytes: the most that a store can grow to.
 const MAP_BYTES: usize = 256 << 30;
 
-/// LMDB's store.
 #[derive(Clone)]
 pub struct Lmdb(Arc<Inner>);
 
@@ -172,7 +171,6 @@ impl Engine for Lmdb {
     }
 }
 
-/// A client of LMDB.
 pub struct LmdbSession {
     store: Arc<Inner>,
     /// Null: no transaction is open.

@@ -32,7 +32,6 @@ use crate::error::{Error, Result, c_string, failed, not_open};
 /// The first byte of the keys that keep the tables' names.
 const NAMES: u8 = 255;
 
-/// RocksDB's store.
 #[derive(Clone)]
 pub struct Rocks(Arc<Inner>);
 
@@ -212,7 +211,6 @@ impl Rocks {
     }
 }
 
-/// A transaction of RocksDB.
 struct Open {
     txn: *mut sys::RocksTransaction,
     read_options: *mut sys::ReadOptions,
@@ -265,7 +263,6 @@ impl Drop for Open {
     }
 }
 
-/// A client of RocksDB.
 pub struct RocksSession {
     store: Arc<Inner>,
     open: Option<Open>,

@@ -24,7 +24,6 @@ use std::sync::Arc;
 use crate::engine::{Engine, Session, Settings, Span, Start, Visit};
 use crate::error::{Error, Result, c_string, failed, not_open};
 
-/// WiredTiger's store.
 #[derive(Clone)]
 pub struct WiredTiger(Arc<Inner>);
 
@@ -174,7 +173,6 @@ impl WiredTiger {
     }
 }
 
-/// A client of WiredTiger.
 pub struct WiredTigerSession {
     session: *mut sys::WtSession,
     /// By table.

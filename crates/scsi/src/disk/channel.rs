@@ -29,7 +29,6 @@ use crate::options::ScsiOptions;
 
 const NO_BOUNCE: u16 = u16::MAX;
 
-/// The state of a request, except for its buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     op: Op,
@@ -172,7 +171,6 @@ impl ScsiChannel {
             && self.queue.reaches(buffer)
     }
 
-    /// Puts a request into a job.
     #[inline]
     fn take(&mut self, request: Request) -> std::result::Result<u16, Request> {
         let Request {
@@ -274,7 +272,6 @@ impl ScsiChannel {
         Ok(())
     }
 
-    /// Sends the next command of a request.
     #[cold]
     fn go_on(&mut self, tag: u16) {
         let Some(mut job) = self.jobs[usize::from(tag)] else { return };
@@ -335,7 +332,6 @@ impl ScsiChannel {
         Command::plain(self.plan.flush())
     }
 
-    /// Copies between a request's buffer and a bounce buffer.
     fn copy(&mut self, tag: u16, in_buffer: u32, in_bounce: u32, len: u32, is_out: bool) {
         let (Some(buffer), scratch) = self.queue.both(tag) else { return };
         let (in_buffer, in_bounce, len) = (in_buffer as usize, in_bounce as usize, len as usize);
@@ -428,7 +424,6 @@ impl ScsiChannel {
         self.go_on(tag);
     }
 
-    /// Returns a request to the caller.
     #[inline]
     pub(super) fn finish(
         &mut self,

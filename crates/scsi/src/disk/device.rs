@@ -107,19 +107,16 @@ impl ScsiDisk {
         Ok(())
     }
 
-    /// Returns the properties of the disk.
     #[must_use]
     pub fn facts(&self) -> &DiskFacts {
         &self.facts
     }
 
-    /// Returns the address of the unit behind its host.
     #[must_use]
     pub fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// Returns the host that the disk is behind.
     #[must_use]
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.host

@@ -21,24 +21,17 @@ const PAGE_BYTES: usize = 4096;
 /// report.
 const READY_TRIES: u32 = 4;
 
-/// The properties of a disk.
 #[derive(Clone, Debug)]
 pub struct DiskFacts {
-    /// The vendor.
     pub vendor: String,
-    /// The product.
     pub product: String,
-    /// The firmware revision.
     pub revision: String,
     /// The serial number; empty if the disk has none.
     pub serial: String,
     /// The name by which the disk is known on every path to it.
     pub name: UnitName,
-    /// The number of blocks.
     pub blocks: u64,
-    /// The bytes of a logical block.
     pub logical_block_bytes: u32,
-    /// The bytes of a physical block.
     pub physical_block_bytes: u32,
     /// Revolutions a minute; 1: solid state; 0: unknown.
     pub rotation: u16,
@@ -49,7 +42,6 @@ pub struct DiskFacts {
     /// Whether the disk has a timestamp that can be set, which tells a loss of power from a reset.
     /// Determined only for a writable disk with a volatile write cache.
     pub timestamp: bool,
-    /// Whether the disk is write-protected.
     pub read_only: bool,
     /// The maximum number of blocks of a transfer; `None`: the disk reports none.
     pub transfer_blocks_max: Option<u32>,
@@ -174,7 +166,6 @@ fn vital_page(runner: &mut Runner, page: u8) -> Option<Vec<u8>> {
     runner.ask(command, PAGE_BYTES).ok()
 }
 
-/// Waits until the unit takes commands.
 fn ready(runner: &mut Runner, what: &str) -> Result<()> {
     let mut tries = 1;
     loop {

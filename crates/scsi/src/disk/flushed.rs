@@ -19,7 +19,6 @@ use crate::middle::{Command, Place};
 /// which takes about as long.
 const ASK_AFTER: Duration = Duration::from_millis(2);
 
-/// The step that a flush waits for.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Waits for the end of all commands that were in flight when the flush was done, or for the
@@ -103,7 +102,6 @@ impl ScsiChannel {
         }
     }
 
-    /// Continues the flushes whose step is over.
     #[cold]
     pub(super) fn settle_flushes(&mut self, completions: &mut Vec<Completion>) {
         let mut at = 0;
@@ -154,7 +152,6 @@ impl ScsiChannel {
         self.finish(tag, Err(IoError::IO), completions);
     }
 
-    /// Asks for the timestamp, or sets it.
     fn send_timestamp(&mut self, tag: u16, token: Option<Token>, step: Step) {
         let offset = self.layout.list(tag);
         let bytes = token.map_or([0; TIMESTAMP_BYTES], |token| timestamp::encode_set(token.ms));

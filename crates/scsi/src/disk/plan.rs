@@ -15,7 +15,6 @@ pub(crate) const BOUNCES: u16 = 8;
 /// The largest logical block in bytes: a WRITE SAME sends one.
 const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
-/// The properties of a disk that a channel needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) block_shift: u32,
@@ -88,7 +87,6 @@ impl Plan {
         Command::Unmap { anchor: false, len: ONE_RANGE_BYTES as u16 }.encode()
     }
 
-    /// Makes the command that asks for the timestamp, or sets it.
     pub(crate) fn timestamp(is_set: bool) -> Cdb {
         let bytes = TIMESTAMP_BYTES as u32;
         match is_set {
@@ -109,7 +107,6 @@ impl Plan {
     }
 }
 
-/// The offsets of the parts of a channel's own memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     lists_at: u32,

@@ -23,7 +23,6 @@ const TOKEN_MIN: u64 = 1 << 46;
 /// How far a drive's clock may run ahead, in addition to running at twice the speed.
 const CLOCK_SLACK: Duration = Duration::from_secs(60);
 
-/// A timestamp that was set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
     pub(crate) ms: u64,
@@ -45,7 +44,6 @@ impl Token {
     }
 }
 
-/// The knowledge shared by all channels of a unit.
 #[derive(Debug, Default)]
 pub(crate) struct Power {
     /// The number of times that the unit may have been without power.
@@ -66,7 +64,6 @@ impl Power {
         self.losses.load(Ordering::Relaxed)
     }
 
-    /// Counts a loss: the unit reported that it may have been without power.
     #[cold]
     pub(crate) fn note_loss(&self) {
         self.losses.fetch_add(1, Ordering::Relaxed);

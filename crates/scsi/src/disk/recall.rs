@@ -18,7 +18,6 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 
 const NAP: Duration = Duration::from_micros(50);
 
-/// The disk's side of recalls and looks.
 #[derive(Debug, Default)]
 pub(crate) struct Recall {
     number: AtomicU64,
@@ -58,7 +57,6 @@ impl Recall {
         self.number.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns the number of the last look.
     #[inline(always)]
     pub(crate) fn looks(&self) -> u64 {
         // Acquire: what is sent after this is sent after the flush was done; the partner is
@@ -81,7 +79,6 @@ impl Recall {
         number
     }
 
-    /// Whether all channels have answered a look.
     pub(crate) fn is_seen(&self, number: u64) -> bool {
         !self.all().iter().any(|channel| channel.is_unseen(number))
     }
@@ -109,7 +106,6 @@ impl Recall {
     }
 }
 
-/// Returns the number of channels that have not answered.
 fn missing(channels: &[Weak<Answers>], number: u64) -> usize {
     channels.iter().filter_map(Weak::upgrade).filter(|it| it.owes(number)).count()
 }

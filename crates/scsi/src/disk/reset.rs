@@ -26,7 +26,6 @@ pub(crate) fn reset(host: &Arc<dyn Host>, unit: Unit, task_timeout: Duration) ->
     host.reset()
 }
 
-/// Runs a task. Returns whether it succeeded.
 fn run(queue: &mut dyn HostQueue, task: Task, timeout: Duration) -> bool {
     let start = time::now();
     let mut is_begun = false;

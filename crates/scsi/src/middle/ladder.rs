@@ -18,7 +18,6 @@ enum Step {
     Doing(Rung, u32),
     /// The task has ended. The value says whether it succeeded.
     Over(Rung, bool),
-    /// The controller is being reset.
     Resetting,
 }
 

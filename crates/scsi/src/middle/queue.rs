@@ -37,17 +37,14 @@ const GROWTH: u32 = 64;
 /// The state that all channels of a unit share.
 #[derive(Debug, Default)]
 pub(crate) struct UnitState {
-    /// The name of the disk.
     pub(crate) name: String,
     pub(crate) power: Power,
     /// Lets resets wait for the commands that the channels have in flight.
     pub(crate) recall: Recall,
 }
 
-/// The place of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The command has no data.
     None,
     /// The buffer in the command's slot.
     Buffer,
@@ -55,7 +52,6 @@ pub(crate) enum Place {
     Scratch,
 }
 
-/// A command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Command {
     pub(crate) cdb: Cdb,
@@ -63,12 +59,10 @@ pub(crate) struct Command {
     pub(crate) place: Place,
     /// The offset of the first byte in that place.
     pub(crate) offset: u32,
-    /// The number of bytes.
     pub(crate) len: u32,
 }
 
 impl Command {
-    /// Makes a command without data.
     pub(crate) fn plain(cdb: Cdb) -> Self {
         Self { cdb, is_out: false, place: Place::None, offset: 0, len: 0 }
     }
@@ -76,7 +70,6 @@ impl Command {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The slot has no owner.
     Free,
     /// The slot has an owner, and no command.
     Idle,
@@ -101,7 +94,6 @@ struct Slot {
     not_before_ms: u32,
 }
 
-/// The end of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) tag: u16,
@@ -125,7 +117,6 @@ pub(crate) struct Queue {
     /// The number of commands sent before this round and not reported.
     older: u32,
     round: bool,
-    /// The maximum number of commands that may be sent at a time.
     window: u32,
     good: u32,
     ladder: Ladder,
@@ -235,7 +226,6 @@ impl Queue {
         Ok(tag)
     }
 
-    /// Frees a slot.
     #[inline]
     pub(crate) fn end(&mut self, tag: u16) -> Option<Buffer> {
         let slot = &mut self.slots[usize::from(tag)];
@@ -469,7 +459,6 @@ impl Queue {
         }
     }
 
-    /// Moves the ladder on.
     fn climb(&mut self) {
         let (timeout_ms, now_ms) = (self.timeout_ms(), self.now_ms);
         if self.ladder.is_idle() {

@@ -16,7 +16,6 @@ const ANSWER_BYTES: usize = 16 << 10;
 const TURNS: u32 = 2000;
 const NAP: Duration = Duration::from_micros(50);
 
-/// The error of a command that failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unanswered {
     pub(crate) error: IoError,

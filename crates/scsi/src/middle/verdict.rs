@@ -16,7 +16,6 @@ const BECOMING_READY_MS: u32 = 100;
 /// The pause before a command to a busy unit is sent again, ms.
 const BUSY_MS: u32 = 2;
 
-/// The reaction to an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Good,
@@ -29,7 +28,6 @@ pub(crate) enum Verdict {
     Fail(IoError),
 }
 
-/// Returns the verdict on a SCSI status, with the sense data if there is any.
 pub(crate) fn of_status(status: u8, sense: Option<&Sense>) -> Verdict {
     match status {
         GOOD | CONDITION_MET => Verdict::Good,

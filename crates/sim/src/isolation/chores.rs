@@ -17,7 +17,6 @@ const READER: u32 = u32::MAX - 1;
 /// The most backups of a run. Each opens a store of its own.
 const BACKUPS_MAX: u64 = 3;
 
-/// Returns the temporary name of a list's table.
 fn other_name(name: &str) -> String {
     format!("{name}, renamed")
 }
@@ -35,13 +34,11 @@ pub(super) fn tidy_up(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// The maintenance of one run.
 pub(super) struct Chores<'s> {
     store: &'s Store,
     lists: Arc<Lists>,
     page_size: usize,
     rng: Rng,
-    /// The number of created tables.
     made: u32,
     pub(super) backups: u64,
 }
@@ -51,7 +48,6 @@ impl<'s> Chores<'s> {
         Self { store, lists, page_size: plan.page_size, rng, made: 0, backups: 0 }
     }
 
-    /// Does one randomly chosen piece of maintenance.
     pub(super) fn some(&mut self) {
         let (doing, outcome) = match self.rng.u8(0..16) {
             0..3 => ("a checkpoint", self.store.checkpoint()),

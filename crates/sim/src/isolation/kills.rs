@@ -77,7 +77,6 @@ impl Said {
     }
 }
 
-/// Kills processes as often as the options say.
 pub(super) fn run(options: &Options, folder: &Path, runs: &mut Runs) {
     let mut left = options.kills;
     let mut seed = options.seed;
@@ -124,7 +123,6 @@ fn kill_a_store(seed: u64, kills: u64, folder: &Path, runs: &mut Runs) -> Result
     std::fs::remove_file(&path).map_err(|error| format!("removing {}: {error}", path.display()))
 }
 
-/// Makes an empty store.
 fn make(seed: u64, path: &Path) -> Result<(), String> {
     let options = StoreOptions { format: true, ..plan_of(seed, 0).store_options() };
     let store = Store::open(vec![file(path, true)?], &options);

@@ -66,7 +66,6 @@ fn parse_canary(name: &str) -> Result<Canary, String> {
     })
 }
 
-/// The results of the runs so far.
 #[derive(Debug, Default)]
 struct Counts {
     runs: u64,
@@ -78,7 +77,6 @@ struct Counts {
     backups: u64,
 }
 
-/// The state of all runs: their results and the output.
 struct Runs {
     counts: Counts,
     began: Instant,

@@ -12,7 +12,6 @@ use qpair_kernel::{FileOptions, Interface};
 use super::Options;
 use crate::lists::{Habits, Layout, Level};
 
-/// The kind of device of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum On {
     Ram,
@@ -21,7 +20,6 @@ pub(super) enum On {
     File,
 }
 
-/// The plan of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) seed: u64,
@@ -98,7 +96,6 @@ impl Plan {
         }
     }
 
-    /// Makes an empty device.
     pub(super) fn device(&self, folder: &Path) -> Result<Arc<dyn BlockDevice>, String> {
         let said = |error: qpair_block::Error| format!("making a device: {error}");
         let ram = || RamDevice::new(RamOptions { size_bytes: 8 << 20, ..RamOptions::default() });

@@ -101,7 +101,6 @@ fn work(
     Ok(chores.backups)
 }
 
-/// Opens the store again, and reads all lists.
 fn read_again(
     plan: &Plan,
     device: &Arc<dyn BlockDevice>,

@@ -13,7 +13,6 @@ use std::fmt::Write as _;
 
 use qpair_isolation::{By, Element, Isolation, List, Operation, Outcome, State, Transaction};
 
-/// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     State(State),

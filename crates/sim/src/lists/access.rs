@@ -11,10 +11,8 @@ use qpair_engine::{
     Transaction, TransactionOptions,
 };
 
-/// A key and its value.
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
-/// Reads of one state.
 pub(crate) trait Reads {
     async fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
@@ -27,7 +25,6 @@ pub(crate) trait Reads {
     ) -> Result<Vec<Record>>;
 }
 
-/// A transaction.
 pub(crate) trait Writes: Reads + Sized {
     async fn get_for_update(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>>;
     async fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()>;
@@ -39,14 +36,12 @@ pub(crate) trait Writes: Reads + Sized {
     fn give_up(self);
 }
 
-/// The source of transactions.
 pub(crate) trait Session {
     type Transaction: Writes;
     type Snapshot: Reads;
 
     fn begin(&self, options: &TransactionOptions) -> Self::Transaction;
     fn snapshot(&self) -> Result<Self::Snapshot>;
-    /// Yields to other tasks.
     async fn pause(&self);
 }
 

@@ -11,7 +11,6 @@ use super::access::{Session, Writes};
 use super::kept::{Level, Lists};
 use super::layout::Layout;
 
-/// A process that runs transactions on lists.
 pub(crate) struct Actor<S: Session> {
     lists: Arc<Lists>,
     session: S,

@@ -12,12 +12,10 @@ use super::access::{Reads, Session, Writes, ready};
 use super::layout::{self, Layout, Row, TABLES};
 use super::recorder::Recorder;
 
-/// The number of lists that are appended to at the same time.
 const OPEN_LISTS: u32 = 8;
 /// The length of a list at which another list replaces it.
 const LIST_LEN_MAX: usize = 40;
 
-/// The isolation of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     Snapshot,
@@ -25,7 +23,6 @@ pub(crate) enum Level {
     Mixed,
 }
 
-/// The properties of a run's transactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Habits {
     pub(crate) layout: Layout,
@@ -44,7 +41,6 @@ pub(crate) struct Habits {
 /// Judges an error: `None` if it is expected, otherwise the reason why it is wrong.
 type TakeError = Box<dyn Fn(&Error) -> Option<String> + Send + Sync>;
 
-/// The lists of a store.
 pub(crate) struct Lists {
     pub(crate) habits: Habits,
     pub(crate) recorder: Recorder,
@@ -80,7 +76,6 @@ impl Lists {
         TABLES.iter().map(|name| store.table(name)).collect()
     }
 
-    /// Whether an error is a conflict or a limit of the store.
     pub(crate) fn is_refusal(error: &Error) -> bool {
         [ErrorKind::Conflict, ErrorKind::TimedOut, ErrorKind::TooLarge, ErrorKind::SnapshotLost]
             .contains(&error.kind())
@@ -100,12 +95,10 @@ impl Lists {
         self.stop();
     }
 
-    /// Returns the first fault.
     pub(crate) fn first_wrong(&self) -> Option<String> {
         self.wrong.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
     }
 
-    /// Stops the tasks.
     pub(crate) fn stop(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -114,7 +107,6 @@ impl Lists {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Returns one of the lists that are appended to.
     pub(crate) fn some_list(&self, rng: &mut Rng) -> List {
         let slot = rng.u32(0..OPEN_LISTS);
         List(self.generations[slot as usize].load(Ordering::Relaxed) * OPEN_LISTS + slot)
@@ -129,7 +121,6 @@ impl Lists {
         }
     }
 
-    /// Records the length of a list.
     fn has_len(&self, list: List, len: usize) {
         if len >= LIST_LEN_MAX {
             let next = list.0 / OPEN_LISTS + 1;
@@ -137,7 +128,6 @@ impl Lists {
         }
     }
 
-    /// Records the lists at the beginning.
     pub(crate) fn begin_with(&self, state: &State) {
         for (list, elements) in state {
             let generations = &self.generations[(list.0 % OPEN_LISTS) as usize];
@@ -171,7 +161,6 @@ impl Lists {
         Ok(rows)
     }
 
-    /// Reads a list, and records its elements.
     pub(crate) async fn read(
         &self,
         from: &mut impl Reads,
@@ -202,7 +191,6 @@ impl Lists {
         })
     }
 
-    /// Appends a new element to a list.
     pub(crate) async fn append(
         &self,
         to: &mut impl Writes,
@@ -247,7 +235,6 @@ impl Lists {
         Row { table, list, slot: rng.u16(..), element, index, padding }
     }
 
-    /// Returns the index of an element that is appended to a list of records.
     async fn next_index(
         &self,
         to: &mut impl Writes,

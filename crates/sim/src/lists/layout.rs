@@ -7,7 +7,6 @@ use qpair_isolation::{By, Element, List};
 /// Names of the tables: two with records of lists, and one with the lengths of lists.
 pub(crate) const TABLES: [&str; 3] = ["lists", "lists-too", "lists-heads"];
 
-/// The layout of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// Each list is one record, which each append replaces.
@@ -37,22 +36,18 @@ pub(crate) struct Row {
     /// The position of the record among the records of its list.
     pub(crate) slot: u16,
     pub(crate) element: Element,
-    /// Position in the list.
     pub(crate) index: u32,
     pub(crate) padding: u16,
 }
 
-/// The key of a list's one record, and the beginning of the keys of its elements.
 pub(crate) fn key_of(list: List) -> Vec<u8> {
     list.0.to_be_bytes().to_vec()
 }
 
-/// All keys of a list.
 pub(crate) fn keys_of(list: List) -> Range<Vec<u8>> {
     key_of(list)..key_of(List(list.0 + 1))
 }
 
-/// All keys of all lists.
 pub(crate) fn all_keys() -> Range<Vec<u8>> {
     Vec::new()..vec![0xFF; 5]
 }
@@ -88,7 +83,6 @@ impl Row {
     }
 }
 
-/// The one record of a list.
 pub(crate) fn value_of(elements: &[Element]) -> Vec<u8> {
     elements.iter().flat_map(|element| element.0.to_le_bytes()).collect()
 }

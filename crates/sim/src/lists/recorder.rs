@@ -13,7 +13,6 @@ pub(crate) trait Sink: Send {
     fn ends(&mut self, number: usize, outcome: Outcome, ended: u64);
 }
 
-/// The history so far.
 pub(crate) struct Recorder {
     /// A counter of events, in an order that all processes agree on.
     clock: AtomicU64,
@@ -41,7 +40,6 @@ impl Recorder {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Returns an element that nobody has appended.
     pub(crate) fn fresh_element(&self) -> Element {
         Element(self.elements.fetch_add(1, Ordering::Relaxed))
     }
@@ -57,7 +55,6 @@ impl Recorder {
         number
     }
 
-    /// Records the outcome of a transaction.
     pub(crate) fn ends(&self, number: usize, outcome: Outcome) {
         let ended = self.now();
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,7 +65,6 @@ impl Recorder {
         (transaction.outcome, transaction.ended) = (outcome, ended);
     }
 
-    /// Returns the number of transactions.
     pub(crate) fn len(&self) -> usize {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).transactions.len()
     }

@@ -110,7 +110,6 @@ impl Load<'_> {
         Call { arguments, input, operation }
     }
 
-    /// The arguments that name the store.
     fn store(&self, sockets: &[PathBuf]) -> Vec<String> {
         let (members, log) = sockets.split_at(self.plan.members.min(sockets.len()));
         let mut arguments = Vec::new();
@@ -127,7 +126,6 @@ impl Load<'_> {
     }
 }
 
-/// The argument that names the devices of a new store.
 fn target(sockets: &[PathBuf]) -> String {
     let names: Vec<_> = sockets.iter().map(|socket| name(socket)).collect();
     match &names[..] {

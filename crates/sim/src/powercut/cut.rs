@@ -8,7 +8,6 @@ use fastrand::Rng;
 use super::image::Image;
 use super::record::{Record, Step};
 
-/// The fate of unflushed writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     AllLost,
@@ -54,7 +53,6 @@ impl<'r> Cutter<'r> {
         Self { record, durable: base.to_vec(), pending, done: 0, ignores_flushes }
     }
 
-    /// Goes on to the moment after the first `steps` steps.
     pub(super) fn advance(&mut self, steps: usize) {
         while self.done < steps.min(self.record.steps.len()) {
             match &self.record.steps[self.done] {

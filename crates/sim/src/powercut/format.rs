@@ -20,7 +20,6 @@ const MARK: u64 = 8;
 const METADATA: u64 = 16;
 const KNOWN: u64 = FLUSH | FUA | DISCARD | MARK | METADATA;
 
-/// A request that was recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Place of its header in the log, bytes.
@@ -32,7 +31,6 @@ pub(super) struct Entry {
     pub(super) change: Change,
 }
 
-/// The bytes of a device that a request changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,

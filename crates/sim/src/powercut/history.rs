@@ -38,10 +38,8 @@ impl Value {
 
 /// The values of a writer's keys.
 pub(super) type State = BTreeMap<Place, Value>;
-/// The data found in a store.
 pub(super) type Found = BTreeMap<Place, Vec<u8>>;
 
-/// One operation of a writer.
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
     /// Whether the operation takes effect as a whole or not at all. Otherwise each key changes
@@ -57,7 +55,6 @@ pub(super) struct Writer {
     pub(super) operations: Vec<Operation>,
 }
 
-/// The operations of all writers in one incarnation of a store.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     pub(super) writers: Vec<Writer>,
@@ -115,7 +112,6 @@ impl History {
 }
 
 impl Writer {
-    /// Returns the values of the keys after `operations` operations.
     pub(super) fn state(&self, operations: usize) -> State {
         let mut state = self.base.clone();
         for operation in self.operations.iter().take(operations) {
@@ -124,7 +120,6 @@ impl Writer {
         state
     }
 
-    /// Whether an operation changed anything.
     pub(super) fn changes(&self, operation: usize) -> bool {
         let before = self.state(operation);
         let sets = self.operations.get(operation).into_iter().flat_map(|operation| &operation.sets);

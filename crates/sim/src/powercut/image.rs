@@ -54,7 +54,6 @@ impl Image {
         }
     }
 
-    /// A device in memory with this content.
     pub(super) fn device(&self) -> Result<Arc<dyn BlockDevice>, String> {
         let said = |error: qpair_block::Error| format!("making a device of an image: {error}");
         let device = RamDevice::new(RamOptions {

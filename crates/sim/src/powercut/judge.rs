@@ -11,7 +11,6 @@ use super::image::Image;
 use super::load::{read_all, said};
 use super::plan::Plan;
 
-/// The permitted contents of a store.
 pub(super) struct Expected<'a> {
     pub(super) history: &'a History,
     pub(super) bounds: &'a [Bounds],

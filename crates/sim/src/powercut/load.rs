@@ -27,7 +27,6 @@ pub(super) fn said(doing: &str) -> impl Fn(Error) -> String {
     move |error| format!("{doing}: {:?}: {error}", error.kind())
 }
 
-/// All records of a store.
 pub(super) fn read_all(store: &Store) -> Result<Found, String> {
     let mut found = Found::new();
     for name in store.table_names().map_err(said("reading the catalog"))? {
@@ -43,7 +42,6 @@ pub(super) fn read_all(store: &Store) -> Result<Found, String> {
     Ok(found)
 }
 
-/// A load under way.
 pub(super) struct Load<'a> {
     pub(super) plan: &'a Plan,
     pub(super) recorder: &'a Recorder,

@@ -148,7 +148,6 @@ fn run_all(
     summary
 }
 
-/// The results of the runs so far.
 struct Summary {
     runs: u64,
     bad: u64,
@@ -184,7 +183,6 @@ fn has_daemon() -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// The program qpair, if there is one.
 fn find_program(options: &Options) -> io::Result<Option<PathBuf>> {
     if let Some(program) = &options.qpair {
         return program.canonicalize().map(Some);

@@ -20,7 +20,6 @@ pub(super) enum Fault {
     LostFlush,
     /// The load's store does not wait until its log survives a loss of power.
     UnflushedLog,
-    /// A bug of the engine's own, in the store of the load.
     Engine(Canary),
 }
 
@@ -156,7 +155,6 @@ impl Plan {
         shapes
     }
 
-    /// A device that a store is copied to.
     pub(super) fn target_shape(&self) -> Shape {
         Shape { size_bytes: MEMBER_BYTES, block_bytes: self.block_bytes }
     }

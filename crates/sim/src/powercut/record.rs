@@ -6,7 +6,6 @@ use std::ops::Range;
 use super::format::{Change, Entry, parse};
 use super::recorder::{Arrival, Mark, Recorder};
 
-/// The shape of a recorded device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) size_bytes: u64,
@@ -14,7 +13,6 @@ pub(super) struct Shape {
     pub(super) block_bytes: u32,
 }
 
-/// One step of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Bytes of a device's log are at a place of the device.
@@ -36,7 +34,6 @@ pub(super) enum Step {
     Mark(Mark),
 }
 
-/// The record of one load.
 pub(super) struct Record {
     logs: Vec<Vec<u8>>,
     pub(super) steps: Vec<Step>,

@@ -31,7 +31,6 @@ pub(super) enum Mark {
     Made,
 }
 
-/// An event that arrived at the recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// Bytes at a place of a device's log. Most are an entry.

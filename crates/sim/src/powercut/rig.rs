@@ -35,11 +35,9 @@ pub(super) fn name(socket: &Path) -> String {
     format!("vhost-user:timeout_ms={}:{}", ANSWER.as_millis(), socket.display())
 }
 
-/// Recorded devices that are being served.
 pub(super) struct Rig {
     pub(super) recorder: Recorder,
     shapes: Vec<Shape>,
-    /// The sockets of the devices.
     pub(super) sockets: Vec<PathBuf>,
     // Dropped in this order: the target before what is below it.
     target: Option<Process>,
@@ -149,7 +147,6 @@ impl Rig {
         self.sockets.iter().map(open).collect()
     }
 
-    /// Ends the processes, and reads what was recorded.
     pub(super) fn stop(self) -> Result<Record, String> {
         let Self { recorder, shapes, target, daemon, .. } = self;
         drop(target);

@@ -22,7 +22,6 @@ use super::rig::Rig;
 /// One state in so many is judged as files too, by commands.
 const FILES_EACH: u64 = 8;
 
-/// The counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) lives: u64,
@@ -40,7 +39,6 @@ pub(super) struct Counts {
     pub(super) with_unflushed: u64,
 }
 
-/// How a run is done.
 pub(super) struct Run<'a> {
     pub(super) plan: &'a Plan,
     /// States judged of each life.
@@ -59,14 +57,12 @@ struct Before {
     bounds: Option<Vec<Bounds>>,
 }
 
-/// The results of an incarnation.
 struct Lived {
     base: Vec<Image>,
     record: Record,
     history: History,
 }
 
-/// A moment of a record.
 struct Moment {
     steps: usize,
     seed: u64,
@@ -104,7 +100,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs a life on recorded devices.
     fn live(
         &self,
         life: &Life,

@@ -11,7 +11,6 @@ use super::oracle::Backup;
 use super::state::Unread;
 
 impl Run {
-    /// Makes a backup, and notes what is in it for the oracle.
     pub(super) fn back_up(&mut self, store: &Store) -> Result<(), Cut> {
         if self.scenario.members > 1 {
             // A thread that reads beside the workers would wait for several devices in real time.

@@ -25,7 +25,6 @@ pub(crate) const CATALOG: u16 = u16::MAX;
 /// Names for tables that come and go.
 pub(crate) const SLOTS: u16 = 3;
 
-/// The name of tables in a slot.
 pub(crate) fn name_of(slot: u16) -> String {
     format!("temporary-{slot}")
 }
@@ -35,7 +34,6 @@ pub(crate) fn key_of(slot: u16) -> Key {
     Key { table: CATALOG, index: slot }
 }
 
-/// The knowledge about a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Slot {
     #[default]
@@ -45,11 +43,9 @@ pub(crate) enum Slot {
     Doubt,
 }
 
-/// The tables in a life of the store.
 #[derive(Default)]
 pub(crate) struct Catalog {
     pub(crate) slots: [Slot; SLOTS as usize],
-    /// The number given last.
     last: u16,
     /// The values of the names' keys, by the slot and the table's number.
     values: BTreeMap<(u16, u16), Value>,
@@ -59,7 +55,6 @@ pub(crate) struct Catalog {
     doubtful: BTreeMap<u16, u16>,
     /// Handles, also of tables that were dropped.
     handles: BTreeMap<u16, Table>,
-    /// Tables for transactions.
     open: Vec<u16>,
     /// Tables whose drop was asked for.
     dropping: BTreeSet<u16>,
@@ -95,7 +90,6 @@ impl Catalog {
         self.slots[usize::from(slot)] = Slot::Taken(number);
     }
 
-    /// Lets transactions use a table.
     pub(crate) fn open(&mut self, number: u16) {
         self.open.push(number);
     }
@@ -108,7 +102,6 @@ impl Catalog {
         Some(number)
     }
 
-    /// The table was dropped.
     pub(crate) fn is_dropped(&mut self, slot: u16, number: u16) {
         self.slots[usize::from(slot)] = Slot::Free;
         self.dropped.insert(number);
@@ -130,7 +123,6 @@ impl Catalog {
         Some((number, to, value))
     }
 
-    /// The table was renamed.
     pub(crate) fn is_renamed(&mut self, slot: u16, to: u16, number: u16) {
         self.slots[usize::from(slot)] = Slot::Free;
         self.slots[usize::from(to)] = Slot::Taken(number);
@@ -198,7 +190,6 @@ impl Catalog {
     }
 }
 
-/// Returns the store's own name for the tree of a table.
 fn tree_of(table: &Table) -> String {
     format!("{table:?}")
 }

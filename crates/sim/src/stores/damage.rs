@@ -20,7 +20,6 @@ use super::salvage::Condition;
 use super::scenario::{Damage, Life};
 use super::value::{Key, Value};
 
-/// The readable data of a damaged store.
 #[derive(Default)]
 struct Readable {
     found: BTreeMap<Key, Value>,

@@ -14,7 +14,6 @@ use super::lives::{Cut, Run};
 use super::oracle::Outcome;
 use super::workload::Load;
 
-/// The state of the management operations of an incarnation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Errands {
     /// Whether the store or its devices failed, so that no further operations follow.
@@ -24,7 +23,6 @@ pub(super) struct Errands {
 }
 
 impl Run {
-    /// Runs a management operation.
     pub(super) fn errand(
         &mut self,
         store: &Store,

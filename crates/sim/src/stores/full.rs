@@ -101,7 +101,6 @@ impl Run {
         Ok(keys)
     }
 
-    /// Says how many pages are what.
     fn say_shares(&mut self, store: &Store) {
         let report = store.report();
         self.say(format!(

@@ -23,7 +23,6 @@ const ONE_IN: u8 = 2;
 /// Transactions of one life, at most; for each time that it is as long as others.
 const TRANSACTIONS_MAX: usize = 300;
 
-/// The lists of a run.
 pub(super) struct Histories {
     rng: Rng,
     habits: Habits,
@@ -37,7 +36,6 @@ pub(super) struct Histories {
 }
 
 impl Histories {
-    /// The lists of a run, if it has some.
     pub(super) fn new(seed: u64, scenario: &Scenario, always: bool) -> Option<Self> {
         let mut rng = Rng::with_seed(seed.rotate_left(32) ^ 0x15_0147);
         let fits = scenario.damage.is_none() && !scenario.is_small();
@@ -98,7 +96,6 @@ impl Run {
         Ok(())
     }
 
-    /// Starts tasks that append to the lists, beside others.
     pub(super) fn start_lists(&mut self, store: &Store, life: Life) -> Vec<JoinHandle<()>> {
         let Some(histories) = &mut self.histories else { return Vec::new() };
         let Some(lists) = &histories.lists else { return Vec::new() };
@@ -112,7 +109,6 @@ impl Run {
         (0..tasks).map(start).collect()
     }
 
-    /// Reads all lists, when their tasks are done.
     pub(super) fn read_lists(&mut self, store: &Store) -> Result<(), Cut> {
         let Some(histories) = &mut self.histories else { return Ok(()) };
         let Some(lists) = &histories.lists else { return Ok(()) };
@@ -154,7 +150,6 @@ impl Run {
         }
     }
 
-    /// Judges the last life.
     pub(super) fn judge_last_history(&mut self) -> Result<(), String> {
         let pending = self.histories.as_mut().and_then(|histories| histories.pending.take());
         pending.map_or(Ok(()), |history| self.judge_history(&history))

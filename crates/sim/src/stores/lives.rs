@@ -23,7 +23,6 @@ use super::world::World;
 /// Steps of a life, at most: then something goes round in circles.
 const STEPS_MAX: u64 = 20_000_000;
 
-/// One run of the simulation.
 pub(crate) struct Run {
     pub(super) scenario: Arc<Scenario>,
     pub(super) world: World,
@@ -50,11 +49,9 @@ pub(crate) struct Run {
     /// The contents of the devices before each incarnation, if they are needed.
     pub(super) older: Vec<Vec<Vec<u8>>>,
     pub(crate) counts: Counts,
-    /// The events of the run, for people.
     pub(crate) log: Vec<String>,
 }
 
-/// Why a life is over before its end.
 pub(super) enum Cut {
     /// The devices failed, and so the store said this.
     Excused(String),

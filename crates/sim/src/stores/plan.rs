@@ -14,12 +14,9 @@ pub(crate) enum Devices {
     Hba,
 }
 
-/// A bug that is planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Planted {
-    /// In the engine.
     Engine(Canary),
-    /// In the SCSI stack below it.
     Scsi(qpair_scsi::Canary),
 }
 
@@ -48,7 +45,6 @@ impl Planted {
     }
 }
 
-/// How runs are to be.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) devices: Devices,

@@ -13,7 +13,6 @@ use super::lives::Run;
 use super::plan::Plan;
 use super::summary::Counts;
 
-/// The result of one seed.
 pub(crate) struct Report {
     pub(crate) seed: u64,
     /// A hash of all that happened, or what was wrong.
@@ -55,7 +54,6 @@ const LONGEST: Duration = Duration::from_secs(240);
 /// The same of a seed that waits, and takes none: on a busy machine others may get it all.
 const LONGEST_WAIT: Duration = Duration::from_secs(1200);
 
-/// Processor time of the program so far.
 fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
@@ -73,7 +71,6 @@ fn receive<T>(receiver: &mpsc::Receiver<T>) -> Result<T, mpsc::RecvTimeoutError>
     }
 }
 
-/// Runs one seed.
 pub(crate) fn run_seed(seed: u64, plan: Plan) -> Report {
     keep_panics();
     let work = move || {

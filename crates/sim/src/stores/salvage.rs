@@ -19,7 +19,6 @@ use super::state::{Unread, read_table};
 use super::value::{Key, Value};
 use super::world::World;
 
-/// The known condition of a store that is to be repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     /// Nothing is wrong with it.
@@ -32,7 +31,6 @@ pub(super) enum Condition {
     Stale,
 }
 
-/// The fault during the repair of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     Nothing,
@@ -236,7 +234,6 @@ impl Run {
     }
 }
 
-/// Whether a key is reported as lost or out of date.
 fn is_lost(told: &RepairedTable, key: Key) -> bool {
     let bytes = key.bytes();
     let mut ranges = told.lost.iter().chain(&told.stale);

@@ -4,7 +4,6 @@ use fastrand::Rng;
 use qpair_engine::{Canary, Durability, StoreOptions};
 use qpair_sim_block::{SimFaults, SimLatency};
 
-/// The shape of a store and of its devices, for all its lives.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) workers: usize,
@@ -20,7 +19,6 @@ pub(crate) struct Scenario {
     /// Alignment of memory that the devices ask for, bytes: above their blocks in some runs.
     pub(crate) memory_alignment_bytes: u32,
     pub(crate) latency: SimLatency,
-    /// Keys of each table.
     pub(crate) keys: u16,
     pub(crate) lives: u32,
     /// Lives are so many times as long as others', among so many times as many keys.
@@ -45,7 +43,6 @@ pub(crate) struct Scenario {
     pub(crate) blocks: bool,
     /// One errand in so many steps: see [`super::errands`].
     pub(crate) errands: Option<u32>,
-    /// The damage to the store at the end.
     pub(crate) damage: Option<Damage>,
 }
 
@@ -72,7 +69,6 @@ pub(crate) enum Damage {
     Stale,
 }
 
-/// How a life of the store ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// Closed; then the power goes.

@@ -8,7 +8,6 @@ use super::catalog::{SLOTS, TABLES, key_of, name_of};
 use super::lives::{Cut, Run};
 use super::value::{Key, Value};
 
-/// All that is in a store.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) values: BTreeMap<Key, Value>,
@@ -17,13 +16,11 @@ pub(super) struct State {
 }
 
 impl Run {
-    /// The tables that are always there.
     pub(super) fn tables(&self, store: &Store) -> Result<Vec<Table>, Cut> {
         let open = |name: &&str| store.table(name).map_err(|e| self.judge_error("a table", &e));
         TABLES.iter().map(open).collect()
     }
 
-    /// All that is in the store.
     pub(super) fn read_all(&self, store: &Store) -> Result<State, Cut> {
         self.read_all_of(store).map_err(|why| match why {
             Unread::Error(error) => self.judge_error("reading all", &error),
@@ -88,7 +85,6 @@ impl From<Error> for Unread {
     }
 }
 
-/// The records of a table.
 pub(super) fn read_table(table: &Table) -> Result<Vec<(Key, Value)>, Unread> {
     let mut records = Vec::new();
     for entry in table.range(..)? {

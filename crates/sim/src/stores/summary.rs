@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::hba::Met;
 
-/// Counters of runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) runs: u64,
@@ -67,7 +66,6 @@ impl AddAssign for Counts {
     }
 }
 
-/// The end of a simulation.
 pub(crate) struct Summary {
     pub(crate) counts: Counts,
     pub(crate) failures: u64,

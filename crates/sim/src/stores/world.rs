@@ -17,7 +17,6 @@ pub(crate) struct World {
     pub(crate) power: SimPower,
     /// The members of the store, and then the log device if there is one.
     devices: Vec<SimDevice>,
-    /// The HBA that has the devices instead, if there is one.
     hba: Option<Hba>,
     rng: fastrand::Rng,
     /// A thread that waits for several devices lets time pass by looking at them.
@@ -39,7 +38,6 @@ impl World {
         Ok(world)
     }
 
-    /// A machine whose disks are behind an HBA.
     pub(crate) fn on_hba(
         scenario: &Scenario,
         (mut rng, canary): (fastrand::Rng, Option<qpair_scsi::Canary>),
@@ -163,7 +161,6 @@ impl World {
         self.plug(contents).map(|()| done)
     }
 
-    /// Begins to watch the devices.
     pub(crate) fn watch(&self) -> Watch {
         let mut watch = Watch {
             devices: self.devices.clone(),
@@ -178,7 +175,6 @@ impl World {
         watch
     }
 
-    /// Replaces the devices by empty ones.
     pub(crate) fn replace(&mut self) -> Result<(), String> {
         self.take_trace();
         let mut contents = vec![vec![0; 1 << 20]; self.scenario.members];
@@ -204,7 +200,6 @@ impl World {
         }
     }
 
-    /// Returns the faults behind the HBA.
     pub(crate) fn met(&self) -> Met {
         self.hba.as_ref().map_or(Met::default(), Hba::met)
     }
@@ -222,7 +217,6 @@ impl World {
         members.map(|device| Arc::new(device.clone()) as Arc<dyn BlockDevice>).collect()
     }
 
-    /// Returns the place of the store's log.
     pub(crate) fn log_place(&self) -> LogPlace {
         if let Some(log) = self.hba.as_ref().and_then(|hba| hba.disks().get(self.scenario.members))
         {
@@ -257,7 +251,6 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Whether a device has failed, or the power was cut.
     pub(crate) fn has_failed(&self) -> bool {
         self.power.is_cut() || self.count() > self.errors || self.has_lost()
     }
@@ -268,7 +261,6 @@ impl Watch {
         self.bench.as_ref().is_some_and(|bench| bench.has_lost())
     }
 
-    /// Requests that ended with an error.
     fn count(&self) -> u64 {
         let errors: u64 = self.devices.iter().map(SimDevice::errors).sum();
         errors + self.bench.as_ref().map_or(0, |bench| bench.errors())

@@ -49,7 +49,6 @@ pub(super) fn open(path: &Path, name: &str) -> Result<UnixStream> {
     })
 }
 
-/// Agrees on the protocol.
 pub(super) fn agree(connection: &mut Connection) -> Result<()> {
     let name = connection.name().to_owned();
     let capabilities =

@@ -52,7 +52,6 @@ impl Connection {
         &self.name
     }
 
-    /// Sends a command and waits for its answer.
     pub(super) fn call(
         &mut self,
         command: Command,
@@ -163,7 +162,6 @@ impl Connection {
     }
 }
 
-/// One call.
 struct Turn<'a> {
     name: &'a str,
     options: &'a ClientOptions,
@@ -172,7 +170,6 @@ struct Turn<'a> {
 
 /// The reason why a call has no successful answer.
 enum End {
-    /// The answer is an error.
     Refused(u32),
     Closed,
     TooSlow,

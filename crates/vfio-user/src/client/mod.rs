@@ -36,10 +36,8 @@ const IOVA_GAP: u64 = 2 << 20;
 const GRID_BYTES: u64 = 2 << 20;
 /// The maximum number of bytes of a region's description.
 const REGION_INFO_BYTES: u32 = 4096 - 32;
-/// The number of base address registers.
 const BARS: u32 = 6;
 
-/// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// The time limit for an answer. A device that shares its processor with others may need a
@@ -57,7 +55,6 @@ impl Default for ClientOptions {
     }
 }
 
-/// A device in another process.
 pub struct Client {
     name: String,
     can_reset: bool,
@@ -91,7 +88,6 @@ struct State {
     arenas: HashMap<u32, (u64, u64, Arc<Arena>)>,
     /// By the address of the mapping: address for the device, bytes, and the mapping.
     regions: HashMap<usize, (u64, u64, Arc<Mapping>)>,
-    /// The registers that were mapped.
     registers: Vec<Weak<Mapping>>,
     /// The number of mappings in this process that had been cut short at the last check.
     cut: u64,
@@ -248,7 +244,6 @@ fn on_grid(file: BorrowedFd<'_>, offset_bytes: u64, len: u64) -> Option<(u64, u6
     fits.then_some((start, end - start))
 }
 
-/// Asks for the description of a region.
 fn region(connection: &mut Connection, name: &str, index: u32) -> Result<Bar> {
     let request = RegionInfo::request(index, REGION_INFO_BYTES);
     let mut reply = connection.call(Command::GetRegionInfo, &request, &[])?;

@@ -2,29 +2,20 @@
 
 use qpair_socket::{Fields, Writer};
 
-/// The indices of the kinds of interrupts.
 pub mod irq_index {
-    /// INTx, an interrupt line.
     pub const INTX: u32 = 0;
-    /// MSI.
     pub const MSI: u32 = 1;
-    /// MSI-X.
     pub const MSIX: u32 = 2;
     /// The number of kinds of a PCI function; the others are for errors and for requests to release
     /// the device.
     pub const COUNT: u32 = 5;
 }
 
-/// The properties of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Whether the device can be reset.
     pub can_reset: bool,
-    /// Whether the device is a PCI function.
     pub is_pci: bool,
-    /// The number of regions.
     pub regions: u32,
-    /// The number of kinds of interrupts.
     pub irqs: u32,
 }
 
@@ -33,13 +24,11 @@ impl DeviceInfo {
     const RESET: u32 = 1;
     const PCI: u32 = 2;
 
-    /// Encodes the request.
     #[must_use]
     pub fn request() -> Vec<u8> {
         Writer::default().u32(Self::BYTES).u32(0).u32(0).u32(0).done()
     }
 
-    /// Decodes an answer.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes);
@@ -52,7 +41,6 @@ impl DeviceInfo {
         })
     }
 
-    /// Encodes the answer.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let flags =
@@ -61,7 +49,6 @@ impl DeviceInfo {
     }
 }
 
-/// The properties of a kind of interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IrqInfo {
     /// The index of the kind: one of [`irq_index`].
@@ -82,7 +69,6 @@ impl IrqInfo {
         Some(Self { index: fields.u32()?, count: fields.u32()? })
     }
 
-    /// Encodes the answer.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let flags = if self.count > 0 { Self::EVENTFD } else { 0 };
@@ -93,7 +79,6 @@ impl IrqInfo {
 /// The kind of data in a [`SetIrqs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IrqData {
-    /// No data.
     None,
     /// A byte for each vector.
     Bools,
@@ -104,20 +89,15 @@ pub enum IrqData {
 /// The action of a [`SetIrqs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IrqAction {
-    /// Masks vectors.
     Mask,
-    /// Unmasks vectors.
     Unmask,
     /// Sets the events that vectors signal.
     Trigger,
 }
 
-/// A command that sets interrupts up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetIrqs {
-    /// The kind of data.
     pub data: IrqData,
-    /// The action.
     pub action: IrqAction,
     /// The index of the kind of interrupts: one of [`irq_index`].
     pub index: u32,
@@ -151,7 +131,6 @@ impl SetIrqs {
         Some(Self { data, action, index, start, count })
     }
 
-    /// Encodes the command.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let data = match self.data {

@@ -8,13 +8,10 @@ const WRITE: u32 = 2;
 /// A command that opens memory. The file behind it comes with the message, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaMap {
-    /// Whether the device may read it.
     pub readable: bool,
-    /// Whether the device may write it.
     pub writable: bool,
     /// The offset of the memory in the file.
     pub file_offset_bytes: u64,
-    /// The address of the memory for the device.
     pub iova: u64,
     /// The number of bytes.
     pub len: u64,
@@ -23,7 +20,6 @@ pub struct DmaMap {
 impl DmaMap {
     const BYTES: u32 = 32;
 
-    /// Decodes a command.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes);
@@ -37,7 +33,6 @@ impl DmaMap {
         })
     }
 
-    /// Encodes the command.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let readable = if self.readable { READ } else { 0 };
@@ -52,14 +47,12 @@ impl DmaMap {
     }
 }
 
-/// A command that closes memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaUnmap {
     /// Whether the client asks for a bitmap of written pages, which belongs to migration.
     pub wants_dirty_pages: bool,
     /// Whether all memory is closed, whatever the range.
     pub all: bool,
-    /// The first address for the device.
     pub iova: u64,
     /// The number of bytes.
     pub len: u64,
@@ -70,7 +63,6 @@ impl DmaUnmap {
     const DIRTY: u32 = 1;
     const ALL: u32 = 2;
 
-    /// Decodes a command.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes);
@@ -83,7 +75,6 @@ impl DmaUnmap {
         })
     }
 
-    /// Encodes the command.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let dirty = if self.wants_dirty_pages { Self::DIRTY } else { 0 };

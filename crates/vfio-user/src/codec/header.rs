@@ -4,7 +4,6 @@ use std::io;
 
 use qpair_socket::{Fields, MessageHeader, Writer};
 
-/// Size of a header, bytes.
 pub const HEADER_BYTES: usize = 16;
 
 const TYPE_MASK: u32 = 0xF;
@@ -12,10 +11,8 @@ const TYPE_REPLY: u32 = 1;
 const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
-/// The command of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
-#[expect(missing_docs, reason = "the protocol's own names")]
 pub enum Command {
     Version = 1,
     DmaMap = 2,
@@ -37,7 +34,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// Returns the command with this number.
     #[must_use]
     pub fn of(number: u16) -> Option<Self> {
         use Command as C;
@@ -64,7 +60,6 @@ impl Command {
     }
 }
 
-/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The identifier, chosen by the sender of the command and repeated in the reply.
@@ -94,7 +89,6 @@ impl MessageHeader for Header {
 }
 
 impl Header {
-    /// Makes the header of a command with `payload_bytes`.
     #[must_use]
     pub fn command(id: u16, command: Command, payload_bytes: usize) -> Self {
         Self::with(id, command as u16, payload_bytes, 0, 0)
@@ -106,7 +100,6 @@ impl Header {
         Self { flags: self.flags | NO_REPLY, ..self }
     }
 
-    /// Makes the header of the reply to `self`.
     #[must_use]
     pub fn reply(self, payload_bytes: usize) -> Self {
         Self::with(self.id, self.command, payload_bytes, TYPE_REPLY, 0)
@@ -129,7 +122,6 @@ impl Header {
         self.flags & TYPE_MASK == TYPE_REPLY
     }
 
-    /// Whether the message is neither a command nor a reply.
     #[must_use]
     pub fn is_neither(self) -> bool {
         self.flags & TYPE_MASK > TYPE_REPLY
@@ -154,7 +146,6 @@ impl Header {
         (self.message_bytes as usize).checked_sub(HEADER_BYTES)
     }
 
-    /// Decodes a header.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes);

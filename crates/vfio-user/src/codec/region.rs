@@ -4,7 +4,6 @@ use qpair_socket::{Fields, Writer};
 
 /// The numbers of regions; 0 to 5 are the base address registers.
 pub mod region_index {
-    /// The configuration space.
     pub const CONFIG: u32 = 7;
     /// The number of regions of a PCI function.
     pub const COUNT: u32 = 9;
@@ -16,7 +15,6 @@ const MMAP: u32 = 4;
 const CAPS: u32 = 8;
 const SPARSE_MMAP: u16 = 1;
 
-/// A part of a region that can be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
     /// The offset of the first byte in the region.
@@ -25,10 +23,8 @@ pub struct Area {
     pub len: u64,
 }
 
-/// The description of a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionInfo {
-    /// The number of the region.
     pub index: u32,
     /// The size in bytes; 0 if the device does not have the region.
     pub len: u64,
@@ -90,7 +86,6 @@ impl RegionInfo {
         (bytes.done(), whole)
     }
 
-    /// Decodes an answer.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes);
@@ -158,7 +153,6 @@ impl RegionAccess {
         Some((access, fields.rest()))
     }
 
-    /// Encodes the access with data behind it.
     #[must_use]
     pub fn payload(&self, data: &[u8]) -> Vec<u8> {
         Writer::default().u64(self.offset_bytes).u32(self.region).u32(self.len).bytes(data).done()

@@ -4,9 +4,7 @@ use serde::Deserialize;
 
 use qpair_socket::{Fields, Writer};
 
-/// The major version that this crate speaks.
 pub const MAJOR: u16 = 0;
-/// The highest minor version that this crate knows.
 pub const MINOR: u16 = 1;
 
 /// The capabilities of one side. A missing key has the protocol's default.
@@ -35,14 +33,12 @@ struct Words {
     capabilities: Capabilities,
 }
 
-/// The first message of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     /// The major version. Peers with different ones do not understand each other.
     pub major: u16,
     /// The minor version. The lower one of both sides is used.
     pub minor: u16,
-    /// The capabilities of the sender.
     pub capabilities: Capabilities,
 }
 
@@ -67,7 +63,6 @@ impl Version {
         Some(Self { major, minor, capabilities })
     }
 
-    /// Encodes the message.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let Capabilities { max_msg_fds, max_data_xfer_size, max_dma_maps, pgsizes } =

@@ -8,7 +8,6 @@ use rustix::io::Errno;
 /// The reply to a command, or the error that it failed with.
 pub(super) type Answer = Result<Reply, Errno>;
 
-/// The payload of a reply.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
     pub(super) payload: Vec<u8>,
@@ -25,7 +24,6 @@ impl Reply {
     }
 }
 
-/// Returns the error number for a device's error.
 pub(super) fn errno_of(error: &Error) -> Errno {
     match error.kind() {
         ErrorKind::Invalid => Errno::INVAL,

@@ -17,7 +17,6 @@ pub(super) struct Caller {
     incoming: Incoming,
 }
 
-/// The result of reading from a caller.
 #[derive(Debug)]
 pub(super) enum Said {
     /// Nothing arrived, or only a part of a message.
@@ -44,7 +43,6 @@ impl Caller {
         }
     }
 
-    /// Returns the stream and the receiver, because the caller becomes the client.
     pub(super) fn into_parts(self) -> (UnixStream, Incoming) {
         (self.stream, self.incoming)
     }

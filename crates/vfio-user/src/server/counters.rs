@@ -3,11 +3,9 @@
 /// Counts of client activity since the server was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Clients that were accepted.
     pub clients: u64,
     /// Clients that were refused because there was one already.
     pub refused: u64,
-    /// Messages taken from clients.
     pub messages: u64,
     /// Commands that were answered with an error.
     pub errors: u64,
@@ -22,14 +20,12 @@ pub struct Counters {
     pub dma_maps: u64,
     /// The bytes of memory that is open now.
     pub dma_bytes: u64,
-    /// Resets of the device.
     pub resets: u64,
     /// Interrupts that could not be delivered because the client had filled their events.
     pub undelivered_irqs: u64,
 }
 
 impl Counters {
-    /// Adds the counts of another value.
     pub(crate) fn add(&mut self, other: Self) {
         self.clients += other.clients;
         self.refused += other.refused;

@@ -30,7 +30,6 @@ const NAP_MIN: Duration = Duration::from_micros(20);
 /// The behaviour of a host without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// Poll again at once.
     Poll,
     /// Nap, at most for this long while there is a driver: a command may have to wait for that
     /// time.
@@ -43,7 +42,6 @@ impl Default for Idle {
     }
 }
 
-/// Devices that are served together.
 #[derive(Debug)]
 pub struct Host<D> {
     drives: Vec<(Arc<D>, Server)>,
@@ -55,18 +53,15 @@ pub struct Host<D> {
 }
 
 impl<D: PciDevice> Host<D> {
-    /// Makes a host of devices with their servers.
     #[must_use]
     pub fn new(drives: Vec<(Arc<D>, Server)>, idle: Idle) -> Self {
         Self { drives, idle, socket_turns: 0, rounds: 0, nap: NAP_MIN }
     }
 
-    /// The devices and their servers.
     pub fn drives(&mut self) -> &mut [(Arc<D>, Server)] {
         &mut self.drives
     }
 
-    /// Serves for this long.
     pub fn run_for(&mut self, time: Duration) {
         let mut now = Instant::now();
         let end = now + time;

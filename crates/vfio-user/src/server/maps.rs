@@ -34,7 +34,6 @@ impl Maps {
         Self { ranges: BTreeMap::new(), bytes: 0, cut: mappings_cut() }
     }
 
-    /// Whether a file behind one of the ranges was cut short.
     pub(super) fn is_cut_short(&mut self) -> bool {
         let cut = mappings_cut();
         if cut == self.cut {
@@ -52,7 +51,6 @@ impl Maps {
         self.bytes
     }
 
-    /// Opens a range to the device.
     pub(super) fn map(
         &mut self,
         device: &dyn PciDevice,

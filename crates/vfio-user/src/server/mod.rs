@@ -35,7 +35,6 @@ use qpair_socket::Listener;
 /// The maximum number of connections that have not sent their first message: the oldest is dropped.
 const CALLERS_MAX: usize = 16;
 
-/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// Whether clients may map the area that the device shares (doorbells). If not, each access
@@ -54,7 +53,6 @@ impl Default for ServerOptions {
     }
 }
 
-/// A device on a socket.
 pub struct Server {
     device: Arc<dyn PciDevice>,
     options: ServerOptions,
@@ -89,7 +87,6 @@ impl Server {
         })
     }
 
-    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.listener.path()
@@ -223,7 +220,6 @@ impl Server {
         self.session.as_ref().is_some_and(Session::is_sending)
     }
 
-    /// Returns the counts of all clients.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters;
@@ -238,7 +234,6 @@ impl Server {
         self.ended.take()
     }
 
-    /// Ends the client's session, if there is one.
     pub fn disconnect(&mut self) {
         if self.session.is_some() {
             self.end(Ended::Disconnected);

@@ -31,21 +31,15 @@ const NUMBERS_BYTES: usize = 4;
 /// The maximum number of messages in one poll, so that other clients do not wait too long.
 const MESSAGES_A_POLL: usize = 16;
 
-/// The result of a poll.
 #[derive(Debug)]
 pub enum Turn {
-    /// There was no work.
     Idle,
-    /// Work was done.
     Progress,
-    /// The session has ended.
     Ended(Ended),
 }
 
-/// The reason why a session ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// The client closed its socket.
     Closed,
     /// The client closed its socket in the middle of a message.
     Cut,
@@ -55,9 +49,7 @@ pub enum Ended {
     Version,
     /// The client cut short the files behind its memory.
     CutShort,
-    /// The client was inactive for too long.
     Idle,
-    /// The server ended the session.
     Disconnected,
 }
 
@@ -145,7 +137,6 @@ impl Session {
         self.is_agreed
     }
 
-    /// Returns the counts of this client.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let (dma_maps, dma_bytes) = (self.maps.count() as u64, self.maps.bytes());
@@ -211,7 +202,6 @@ impl Session {
         progress
     }
 
-    /// Receives the next message, or its end.
     fn receive(&mut self) -> Option<Held> {
         if let Some(held) = self.held.take() {
             return Some(held);

@@ -25,7 +25,6 @@ use crate::nvme::{Served, soft};
 const BLOCK: u32 = 512;
 const BLOCKS: u64 = 256;
 
-/// A driver that writes blocks and reads them again.
 struct Driver {
     channel: Box<dyn IoChannel>,
     buffer: Option<Buffer>,

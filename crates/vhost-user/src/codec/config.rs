@@ -5,7 +5,6 @@ use qpair_socket::{Fields, Writer};
 /// A part of the configuration: GET_CONFIG and SET_CONFIG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config<'a> {
-    /// The offset of the first byte.
     pub offset: u32,
     /// The source of a write: 0 the guest, 1 a migration.
     pub flags: u32,
@@ -14,10 +13,8 @@ pub struct Config<'a> {
 }
 
 impl<'a> Config<'a> {
-    /// The maximum number of bytes of a part.
     pub const BYTES_MAX: usize = 256;
 
-    /// Decodes a payload.
     #[must_use]
     pub fn parse(payload: &'a [u8]) -> Option<Self> {
         let mut fields = Fields::of(payload);
@@ -26,7 +23,6 @@ impl<'a> Config<'a> {
         (len == bytes.len() && len <= Self::BYTES_MAX).then_some(Self { offset, flags, bytes })
     }
 
-    /// Encodes the payload.
     #[must_use]
     pub fn payload(self) -> Vec<u8> {
         let Self { offset, flags, bytes } = self;

@@ -14,19 +14,15 @@ const NEED_REPLY: u32 = 1 << 3;
 
 macro_rules! requests {
     ($($name:ident = $number:literal,)*) => {
-        /// A request of the front end.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
-        #[expect(missing_docs, reason = "the protocol's own names")]
         pub enum Request {
             $($name = $number,)*
         }
 
         impl Request {
-            /// All requests.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Returns the request with this number.
             #[must_use]
             pub fn of(number: u32) -> Option<Self> {
                 match number {
@@ -66,13 +62,11 @@ requests! {
     RemMemReg = 38,
 }
 
-/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The request's number; a peer may send any.
     pub request: u32,
     flags: u32,
-    /// The number of bytes that follow.
     pub payload_bytes: u32,
 }
 
@@ -88,7 +82,6 @@ impl Header {
         Self { request: number, flags, payload_bytes: payload_bytes as u32 }
     }
 
-    /// Makes the header of the reply to `self`.
     #[must_use]
     pub fn reply(self, payload_bytes: usize) -> Self {
         Self { flags: VERSION | REPLY, payload_bytes: payload_bytes as u32, ..self }

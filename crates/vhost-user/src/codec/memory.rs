@@ -5,12 +5,10 @@ use qpair_socket::{Fields, Writer};
 /// The maximum number of regions in one table: as many as a message can have descriptors.
 pub const REGIONS_MAX: usize = 8;
 
-/// A region of the guest's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryRegion {
     /// The first address for the guest.
     pub guest: u64,
-    /// The number of bytes.
     pub len_bytes: u64,
     /// The first address in the front end's process.
     pub user: u64,
@@ -57,7 +55,6 @@ impl MemoryRegion {
 pub struct RegionMessage(pub MemoryRegion);
 
 impl RegionMessage {
-    /// Decodes a payload.
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(payload);
@@ -65,7 +62,6 @@ impl RegionMessage {
         MemoryRegion::read(&mut fields).map(Self)
     }
 
-    /// Encodes the payload.
     #[must_use]
     pub fn payload(self) -> Vec<u8> {
         self.0.write(Writer::default().u64(0)).done()
@@ -75,18 +71,15 @@ impl RegionMessage {
 /// The place and the size of the in-flight tracking area in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InflightDescription {
-    /// The number of bytes.
     pub len_bytes: u64,
     /// The offset of the first byte in the file.
     pub file_offset_bytes: u64,
     /// The number of queues that have a part.
     pub queues: u16,
-    /// The number of entries of each queue.
     pub queue_size: u16,
 }
 
 impl InflightDescription {
-    /// Decodes a payload.
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(payload);

@@ -29,7 +29,6 @@ pub mod feature {
     pub const EVENT_IDX: u64 = 1 << 29;
 }
 
-/// Protocol features.
 pub mod protocol {
     /// There may be several queues.
     pub const MQ: u64 = 1 << 0;
@@ -37,11 +36,9 @@ pub mod protocol {
     pub const REPLY_ACK: u64 = 1 << 3;
     /// The back end may send messages, over a socket of its own.
     pub const BACKEND_REQ: u64 = 1 << 5;
-    /// The back end has the device's configuration.
     pub const CONFIG: u64 = 1 << 9;
     /// The front end keeps the in-flight tracking area.
     pub const INFLIGHT_SHMFD: u64 = 1 << 12;
-    /// The device can be reset.
     pub const RESET_DEVICE: u64 = 1 << 13;
     /// Memory is added and removed region by region.
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;

@@ -5,21 +5,18 @@ use qpair_socket::{Fields, Writer};
 /// A ring and a number: SET_VRING_NUM, SET_VRING_BASE, GET_VRING_BASE, SET_VRING_ENABLE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingState {
-    /// The number of the ring.
     pub ring: u32,
     /// The size of the ring, its index, or whether it is enabled.
     pub number: u32,
 }
 
 impl RingState {
-    /// Decodes a payload.
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(payload);
         Some(Self { ring: fields.u32()?, number: fields.u32()? })
     }
 
-    /// Encodes the payload.
     #[must_use]
     pub fn payload(self) -> Vec<u8> {
         Writer::default().u32(self.ring).u32(self.number).done()
@@ -29,22 +26,17 @@ impl RingState {
 /// The addresses of a ring's areas in the front end's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingAddresses {
-    /// The number of the ring.
     pub ring: u32,
     /// The flags: bit 0 is set if writes to the used ring are logged.
     pub flags: u32,
-    /// The address of the descriptors.
     pub descriptors: u64,
-    /// The address of the used ring.
     pub used: u64,
-    /// The address of the available ring.
     pub available: u64,
     /// The address for logging writes to the used ring.
     pub log: u64,
 }
 
 impl RingAddresses {
-    /// Decodes a payload.
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(payload);
@@ -58,7 +50,6 @@ impl RingAddresses {
         })
     }
 
-    /// Encodes the payload.
     #[must_use]
     pub fn payload(self) -> Vec<u8> {
         let Self { ring, flags, descriptors, used, available, log } = self;
@@ -71,7 +62,6 @@ impl RingAddresses {
 /// SET_VRING_ERR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingFile {
-    /// The number of the ring.
     pub ring: u32,
     /// Whether a descriptor comes with the message.
     pub has_file: bool,
@@ -81,14 +71,12 @@ impl RingFile {
     const RING: u64 = 0xFF;
     const NO_FILE: u64 = 1 << 8;
 
-    /// Decodes a payload.
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let word = Fields::of(payload).u64()?;
         Some(Self { ring: (word & Self::RING) as u32, has_file: word & Self::NO_FILE == 0 })
     }
 
-    /// Encodes the payload.
     #[must_use]
     pub fn payload(self) -> Vec<u8> {
         let no_file = if self.has_file { 0 } else { Self::NO_FILE };

@@ -156,7 +156,6 @@ impl VhostUserChannel {
         }
     }
 
-    /// Offers the next command of a job.
     fn go_on(&mut self, slot: u16) {
         let Some(job) = &mut self.jobs[usize::from(slot)] else { return };
         let (op, done) = (job.request.op, job.done_bytes);
@@ -271,7 +270,6 @@ impl VhostUserChannel {
         }
     }
 
-    /// Handles the end of a command.
     fn end(&mut self, slot: u16, status: Option<Status>, completions: &mut Vec<Completion>) {
         // A job that waits for a bounce buffer has no command with the back end.
         let is_offered = !self.waiting.contains(&slot);

@@ -185,7 +185,6 @@ fn cannot_connect(cause: io::Error, name: &str) -> Error {
     }
 }
 
-/// Makes the two ends of the socket for the back end's requests.
 pub(super) fn back_channel() -> Result<(UnixStream, OwnedFd)> {
     let failed = |cause| Error::os(cause, "a pair of sockets");
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;

@@ -21,7 +21,6 @@ const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// The maximum number of requests of a channel: a ring of 1024 entries, three for each request.
 const DEPTH_MAX: u32 = 256;
 
-/// Options for the connection to a back end.
 #[derive(Clone, Debug)]
 pub struct VhostUserOptions {
     /// The time limit for the back end to answer. Default: 5 s.

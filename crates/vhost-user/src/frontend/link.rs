@@ -34,7 +34,6 @@ use crate::codec::{
 /// The pause between two attempts to connect again.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// The properties of the disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) config: Config,
@@ -42,7 +41,6 @@ pub(super) struct Facts {
     pub(super) queues: u16,
 }
 
-/// A connection that is up.
 pub(super) struct Up {
     pub(super) connection: Connection,
     protocol: u64,
@@ -50,7 +48,6 @@ pub(super) struct Up {
     back: Option<(UnixStream, Incoming<Header>)>,
 }
 
-/// The phase of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Up,
@@ -60,7 +57,6 @@ pub(super) enum Phase {
     Gone,
 }
 
-/// A life and its phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(u64);
 
@@ -185,7 +181,6 @@ impl Link {
         Error::new(ErrorKind::Gone, context).hint("open the device again once it is back")
     }
 
-    /// Notes that the back end has answered a request.
     pub(super) fn prove(&self) {
         self.is_proven.store(true, Ordering::Relaxed);
     }
@@ -369,7 +364,6 @@ impl Link {
         }
     }
 
-    /// Makes one attempt to connect again.
     fn try_again(&self) -> Result<()> {
         let (mut up, facts) = connect(&self.path, &self.options, Some(&self.facts))?;
         let size_bytes = facts.config.sectors << SECTOR_SHIFT;

@@ -23,7 +23,6 @@ const STATUS_AT: usize = 32;
 /// A status that no request has.
 const NOT_YET: u8 = 0xFF;
 
-/// The data of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Data {
     pub(super) address: u64,
@@ -196,7 +195,6 @@ impl Queue {
         self.ring.listen(self.layout.areas(self.memory.shared()))
     }
 
-    /// Asks not to be signalled.
     pub(super) fn be_quiet(&mut self) {
         if !self.is_quiet {
             self.is_quiet = true;
@@ -204,7 +202,6 @@ impl Queue {
         }
     }
 
-    /// Clears the back end's signal.
     pub(super) fn clear_call(&self) {
         let _ = rustix::io::read(&self.call, &mut [0; 8]);
     }

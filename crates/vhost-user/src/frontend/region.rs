@@ -21,7 +21,6 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// Makes a region for a back end with this number of queues.
     pub(super) fn new(name: &str, queues: u16) -> Result<Self> {
         let channels = queues.clamp(1, CHANNELS_MAX);
         let count = BLOCKS * u32::from(channels);

@@ -17,7 +17,6 @@ use qpair_vhost_user::codec::{
 use qpair_virtio::blk::Config;
 use qpair_virtio::ring::{Area, Areas, Descriptor, DeviceRing, Layout, NEXT};
 
-/// The back end's reaction when its ring is kicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnKick {
     Serve,
@@ -50,16 +49,12 @@ impl Life {
     }
 }
 
-/// The data that the back end received in one life.
 #[derive(Default)]
 pub(crate) struct Told {
-    /// The features that were negotiated.
     pub(crate) features: u64,
     /// The answer to the back end's own request.
     pub(crate) answer: Option<u64>,
-    /// The number of kicks.
     pub(crate) kicks: u64,
-    /// The number of regions in the last memory table.
     pub(crate) regions: usize,
     /// The number of huge pages that it touched.
     pub(crate) touched: usize,
@@ -295,7 +290,6 @@ impl Fake {
         true
     }
 
-    /// Marks a request as successful.
     fn end(&self, areas: Areas<'_>, head: u16) {
         let mut last = Descriptor::load(areas.descriptors, head);
         while last.flags & NEXT != 0 {

@@ -39,7 +39,6 @@ fn channel(device: &dyn BlockDevice) -> (Box<dyn IoChannel>, Arc<Arena>) {
     (device.open_channel(&options).unwrap(), arena)
 }
 
-/// Reads this number of blocks, all at once.
 fn read(channel: &mut Box<dyn IoChannel>, arena: &Arc<Arena>, count: u64) -> Vec<Completion> {
     for block in 0..count {
         channel.submit(Request::read(block * 512, 512, arena.lease().unwrap(), block)).unwrap();

@@ -20,7 +20,6 @@ pub(crate) fn device_options() -> SoftVirtioScsiOptions {
     SoftVirtioScsiOptions { disks: vec![disk; 2], ..SoftVirtioScsiOptions::default() }
 }
 
-/// Returns time-outs short enough for a test.
 pub(crate) fn driver_options() -> VirtioScsiOptions {
     VirtioScsiOptions { reset_timeout_ms: 200, watch_ms: 5, ..VirtioScsiOptions::default() }
 }

@@ -9,12 +9,9 @@ const SEGMENTS_MAX: usize = 1024;
 /// The number of entries of a table that is read without an allocation.
 const FEW: usize = 32;
 
-/// Memory that a chain names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The address of the segment.
     pub address: u64,
-    /// The bytes of the segment.
     pub len: u32,
     /// Whether the device writes the segment; otherwise it reads it.
     pub is_written: bool,

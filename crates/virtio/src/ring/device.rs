@@ -4,7 +4,6 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::{Areas, Broken, ENTRIES_AT, INDEX_AT, Layout, QUIET, USED_BYTES, is_passed};
 
-/// A ring as its device sees it.
 #[derive(Debug)]
 pub struct DeviceRing {
     layout: Layout,
@@ -19,7 +18,6 @@ pub struct DeviceRing {
 }
 
 impl DeviceRing {
-    /// Makes a ring in its initial state.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self { layout, taken: 0, used: 0, asked: None, event_index: false }

@@ -17,7 +17,6 @@ pub struct Used {
     pub len: u32,
 }
 
-/// A ring as its driver sees it.
 #[derive(Debug)]
 pub struct DriverRing {
     layout: Layout,
@@ -30,7 +29,6 @@ pub struct DriverRing {
 }
 
 impl DriverRing {
-    /// Makes an empty ring.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self::with_event_index(layout, false)

@@ -18,9 +18,7 @@ pub use driver::{DriverRing, Used};
 
 use qpair_memory::SharedBytes;
 
-/// The maximum number of entries of a ring.
 pub const SIZE_MAX: u16 = 32768;
-/// Bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: usize = 16;
 
 /// Descriptor flag: the chain continues.
@@ -44,16 +42,12 @@ fn is_passed(event: u16, before: u16, now: u16) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// A descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The address of the memory.
     pub address: u64,
-    /// The bytes of the memory.
     pub len: u32,
     /// The flags: [`NEXT`], [`WRITE`], [`INDIRECT`].
     pub flags: u16,
-    /// The index of the next descriptor of the chain.
     pub next: u16,
 }
 
@@ -76,7 +70,6 @@ impl Descriptor {
         table.bytes.store_u64(at + 8, high);
     }
 
-    /// Decodes a descriptor.
     #[must_use]
     pub fn decode(bytes: &[u8; DESCRIPTOR_BYTES]) -> Self {
         let [low, high] =
@@ -93,24 +86,20 @@ impl Descriptor {
 /// A place in memory that both sides access.
 #[derive(Clone, Copy)]
 pub struct Area<'a> {
-    /// The memory around the place.
     pub bytes: SharedBytes<'a>,
     /// The offset of the first byte in that memory.
     pub at: usize,
 }
 
 impl<'a> Area<'a> {
-    /// Makes an area.
     #[must_use]
     pub fn new(bytes: SharedBytes<'a>, at: usize) -> Self {
         Self { bytes, at }
     }
 }
 
-/// The three areas of a ring.
 #[derive(Clone, Copy)]
 pub struct Areas<'a> {
-    /// Descriptors.
     pub descriptors: Area<'a>,
     /// The available ring, which the driver writes.
     pub available: Area<'a>,
@@ -138,13 +127,11 @@ impl Layout {
         (size.is_power_of_two() && size <= SIZE_MAX).then_some(Self { size })
     }
 
-    /// Returns the number of entries.
     #[must_use]
     pub fn size(self) -> u16 {
         self.size
     }
 
-    /// Returns the bytes of the descriptors.
     #[must_use]
     pub fn descriptors_bytes(self) -> usize {
         usize::from(self.size) * DESCRIPTOR_BYTES
@@ -162,7 +149,6 @@ impl Layout {
         ENTRIES_AT + USED_BYTES * usize::from(self.size) + 2
     }
 
-    /// Returns the offset of the available ring.
     #[must_use]
     pub fn available_at(self) -> usize {
         self.descriptors_bytes()
@@ -175,7 +161,6 @@ impl Layout {
         (self.available_at() + self.available_bytes()).next_multiple_of(64)
     }
 
-    /// Returns the bytes of all areas.
     #[must_use]
     pub fn bytes(self) -> usize {
         (self.used_at() + self.used_bytes()).next_multiple_of(64)

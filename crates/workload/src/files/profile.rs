@@ -4,23 +4,16 @@
 /// One step of a thread's flow. `Open` and `Create` take a file that no thread uses, until `Close`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileOp {
-    /// Opens a file that exists.
     Open,
-    /// Creates a file that does not exist.
     Create,
-    /// Reads the whole open file.
     ReadWhole,
-    /// Writes the whole open file.
     WriteWhole,
     /// Appends to the open file: from one byte to [`Profile::append_bytes`].
     Append,
     /// `fsync`.
     Sync,
-    /// Closes the open file.
     Close,
-    /// Removes a file that exists.
     Delete,
-    /// Reads the attributes of a file.
     Stat,
     /// Appends as [`FileOp::Append`] does, but to the log that all threads share.
     AppendLog,
@@ -29,22 +22,17 @@ pub enum FileOp {
     /// Waits until a number of records have been read since the last time, then writes records,
     /// each durable.
     WriteRecords {
-        /// Number of reads to wait for.
         after: u32,
-        /// Number of records to write.
         count: u32,
     },
     /// Waits until a number of records have been read, then writes a block of the log, durable.
     WriteLog {
-        /// Number of reads to wait for.
         after: u32,
-        /// Length of the block, bytes.
         bytes: u32,
     },
 }
 
 impl FileOp {
-    /// Returns the operation's name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -65,12 +53,9 @@ impl FileOp {
     }
 }
 
-/// Threads that repeat the same flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Role {
-    /// Number of threads.
     pub threads: u32,
-    /// Steps of the flow, in order.
     pub flow: Vec<FileOp>,
 }
 
@@ -81,26 +66,20 @@ pub struct Profile {
     pub name: &'static str,
     /// Files that exist at the start. As many again may be created.
     pub files: u32,
-    /// Entries of a folder.
     pub folder_entries: u32,
-    /// Mean size of a file.
     pub file_bytes: u64,
     /// Shape of the gamma distribution of sizes; `None`: all files have the same size.
     pub gamma: Option<f64>,
-    /// Bytes that are appended at most.
     pub append_bytes: u32,
-    /// Bytes of a record.
     pub record_bytes: u32,
     /// Roles of threads. Loops are counted in the first role.
     pub roles: Vec<Role>,
 }
 
 impl Profile {
-    /// The names of all profiles.
     pub const NAMES: [&str; 6] =
         ["read-files", "write-files", "webserver", "fileserver", "varmail", "oltp"];
 
-    /// Returns the profile of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         use FileOp::{

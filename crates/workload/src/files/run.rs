@@ -26,10 +26,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Bytes of the log of `oltp`.
 const LOG_BYTES: u64 = 10 << 20;
 
-/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct FilesOptions {
-    /// The profile to run.
     pub profile: Profile,
     /// The folder in which the run creates its own folder, which it removes at the end.
     pub folder: PathBuf,
@@ -40,37 +38,26 @@ pub struct FilesOptions {
     pub loops: Option<u64>,
     /// Drops the kernel's caches once the files are made. Requires root.
     pub drop_caches: bool,
-    /// Seed of sizes and choices.
     pub seed: u64,
 }
 
-/// Results of one kind of operation.
 #[derive(Clone, Debug, Default)]
 pub struct OpReport {
-    /// Number of operations.
     pub count: u64,
-    /// Bytes moved by the operations.
     pub bytes: u64,
-    /// Latencies of the operations.
     pub latency: Latencies,
 }
 
-/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct FilesReport {
-    /// Files that were made.
     pub files: u32,
-    /// Bytes of these files.
     pub bytes: u64,
-    /// Threads of all roles.
     pub threads: u32,
-    /// Time measured.
     pub elapsed: Duration,
     /// Counts and latencies, by [`FileOp::name`].
     pub operations: BTreeMap<&'static str, OpReport>,
 }
 
-/// Reads that writers wait for.
 #[derive(Default)]
 struct Posts {
     count: Mutex<u64>,

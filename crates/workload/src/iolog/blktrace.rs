@@ -31,7 +31,6 @@ pub(super) fn is_trace(bytes: &[u8]) -> bool {
     [u32::from_le_bytes(*head), u32::from_be_bytes(*head)].iter().any(|m| m & !0xff == MAGIC)
 }
 
-/// The fields of one record.
 struct Fields<'a> {
     bytes: &'a [u8],
     is_little: bool,
@@ -160,7 +159,6 @@ pub(in crate::iolog) mod tests {
         assert_eq!(found, wanted);
     }
 
-    /// Cut anywhere, or with any byte changed, a trace is read or refused.
     #[test]
     fn damaged_traces_are_refused_with_the_byte() {
         let whole = trace();

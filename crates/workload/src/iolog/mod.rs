@@ -21,27 +21,18 @@ pub(crate) use write::Writer;
 /// Longest log, bytes: its requests are held in memory.
 const LOG_BYTES_MAX: u64 = 4 << 30;
 
-/// The kind of a request in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Reads.
     Read,
-    /// Writes.
     Write,
-    /// Trims.
     Trim,
-    /// Flushes.
     Flush,
 }
 
-/// A request of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Time from the begin of the log.
     pub at: Duration,
-    /// Number of the file, among those of the log.
     pub file: u32,
-    /// The kind of the request.
     pub action: Action,
     /// First byte; 0 for a flush.
     pub offset_bytes: u64,
@@ -49,7 +40,6 @@ pub struct Entry {
     pub len_bytes: u32,
 }
 
-/// A log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Iolog {
     /// Names of files, or `MAJOR:MINOR` of devices if the log is a trace.
@@ -89,7 +79,6 @@ pub(crate) fn read(path: &Path) -> Result<Iolog> {
     parse(&bytes, path)
 }
 
-/// Reads the bytes of a log of either kind.
 pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Iolog> {
     if blktrace::is_trace(bytes) {
         return blktrace::parse(bytes, path);

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use qpair_block::{Error, Result};
 
-/// A log that is being written.
 pub(crate) struct Writer {
     path: PathBuf,
     out: BufWriter<File>,

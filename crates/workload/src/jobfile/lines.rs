@@ -1,6 +1,5 @@
 //! Classifies the lines of a job file.
 
-/// The kind and content of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line<'a> {
     /// `[name]`.

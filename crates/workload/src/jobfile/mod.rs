@@ -26,7 +26,6 @@ use qpair_block::{Error, ErrorKind, Result};
 use crate::options::{GLOBAL, Given, Place, Refused, Section};
 use lines::{Line, Lines};
 
-/// Deepest chain of files that include each other.
 const INCLUDES_MAX: usize = 16;
 
 /// Most lines of a job file with all that it includes.
@@ -66,15 +65,11 @@ fn load(path: &Path) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text (UTF-8)"))
 }
 
-/// Access of the parser to included files and to the environment.
 pub(crate) struct Outside<'a> {
-    /// Reads an included file.
     pub(crate) include: &'a dyn Fn(&Path) -> io::Result<String>,
-    /// Returns the value of an environment variable.
     pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// Reads the text of a job file.
 pub(crate) fn parse(
     text: &str,
     path: &Path,
@@ -104,7 +99,6 @@ pub(crate) fn parse(
 /// The section that receives the options of the current line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Current {
-    /// No section has begun.
     None,
     Global,
     /// The last of the sections.

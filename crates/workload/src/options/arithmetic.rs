@@ -22,7 +22,6 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// Takes the next character if it is one of `wanted`.
     fn take(&mut self, wanted: &[char]) -> Option<char> {
         self.rest = self.rest.trim_start();
         let found = self.rest.chars().next().filter(|c| wanted.contains(c))?;

@@ -1,6 +1,5 @@
 //! The definition of an option: its name, value, default and help.
 
-/// The kind of value that an option takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
     /// Nothing, or 0 or 1.
@@ -9,15 +8,12 @@ pub enum Takes {
     Yes,
     /// Text, shown in help by this name.
     Text(&'static str),
-    /// One of these words.
     Word(&'static [&'static str]),
-    /// Bytes.
     Bytes,
     /// Bytes for reads, writes and trims.
     BytesEach,
     /// Bytes, or a percentage.
     Amount,
-    /// A whole number.
     Number,
     /// Whole numbers for reads, writes and trims.
     NumberEach,
@@ -30,7 +26,6 @@ pub enum Takes {
 }
 
 impl Takes {
-    /// The name of the value in help.
     #[must_use]
     pub fn value_name(self) -> String {
         match self {
@@ -58,7 +53,6 @@ impl Takes {
         })
     }
 
-    /// Whether the option may stand without a value.
     #[must_use]
     pub fn may_be_bare(self) -> bool {
         matches!(self, Self::Flag | Self::Yes)
@@ -68,29 +62,17 @@ impl Takes {
 /// The topic of an option: a heading of the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topic {
-    /// Jobs, their order and their clones.
     Jobs,
-    /// Files and devices.
     Targets,
-    /// Directions, sizes and order of requests.
     Pattern,
-    /// The way to the kernel.
     Interface,
-    /// Requests in flight.
     Depth,
-    /// Rates, and pauses between requests.
     Rate,
-    /// Run time, ramp and delays.
     Time,
-    /// Flushes and durable writes.
     Durability,
-    /// Content of written buffers.
     Content,
-    /// Verification of written blocks.
     Verification,
-    /// Processors and memory.
     Machine,
-    /// Measurements and reports.
     Reports,
 }
 
@@ -111,7 +93,6 @@ impl Topic {
         Self::Reports,
     ];
 
-    /// The heading.
     #[must_use]
     pub fn heading(self) -> &'static str {
         match self {
@@ -131,27 +112,20 @@ impl Topic {
     }
 }
 
-/// One option.
 #[derive(Debug)]
 pub struct Definition {
     /// The option's name: fio's, if fio has the option.
     pub name: &'static str,
-    /// Other names of the option.
     pub aliases: &'static [&'static str],
-    /// The heading of the help that lists the option.
     pub topic: Topic,
-    /// The kind of value.
     pub takes: Takes,
     /// The default, as a user would write it; empty if there is none.
     pub default: &'static str,
-    /// A value that makes sense.
     pub example: &'static str,
-    /// The help text: the option's effect.
     pub help: &'static str,
 }
 
 impl Definition {
-    /// The help with unit, default and example.
     #[must_use]
     pub fn long_help(&self) -> String {
         let mut out = self.help.to_owned();

@@ -6,16 +6,12 @@ use super::definition::Definition;
 use super::table::OPTIONS;
 use super::unsupported::{UNSUPPORTED, Unsupported};
 
-/// The option that a name stands for.
 #[derive(Clone, Copy, Debug)]
 pub enum Known {
-    /// An option.
     Option(&'static Definition),
-    /// An option of fio's that is not supported.
     Unsupported(&'static Unsupported),
 }
 
-/// Looks a name up, by name or alias.
 #[must_use]
 pub fn find(name: &str) -> Option<Known> {
     let option = OPTIONS.iter().find(|o| o.name == name || o.aliases.contains(&name));
@@ -23,7 +19,6 @@ pub fn find(name: &str) -> Option<Known> {
     option.map(Known::Option).or_else(|| unsupported().map(Known::Unsupported))
 }
 
-/// Returns the error for an unknown name, with the nearest known name.
 pub(super) fn unknown(name: &str, before: &str) -> Error {
     let error = Error::new(ErrorKind::Invalid, format!("{before}unknown option \"{name}\""));
     match nearest(name, names()) {
@@ -32,7 +27,6 @@ pub(super) fn unknown(name: &str, before: &str) -> Error {
     }
 }
 
-/// Returns the error for an option of fio that is not supported.
 pub(super) fn unsupported(option: &Unsupported, before: &str) -> Error {
     let what = format!("{before}fio's option {} is not supported", option.name);
     let error = Error::new(ErrorKind::Invalid, what);

@@ -15,7 +15,6 @@ use super::name::{self, Known};
 pub struct Place(Option<(Arc<Path>, u32)>);
 
 impl Place {
-    /// The command line.
     pub const COMMAND_LINE: Self = Self(None);
 
     /// A line of a file, from 1.
@@ -35,14 +34,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// An option with its value.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// The option.
     pub option: &'static Definition,
     /// The value; `None` if the option was given without one.
     pub value: Option<String>,
-    /// The place where the option was given.
     pub place: Place,
 }
 
@@ -112,16 +108,13 @@ impl Refused {
 /// Most errors that are reported at once.
 const REFUSED_MAX: usize = 64;
 
-/// A job's section as it was written.
 #[derive(Clone, Debug)]
 pub struct Section {
-    /// The section's name, which is the job's.
     pub name: String,
     /// The place of the section's first line.
     pub place: Place,
     /// Options given for all jobs before this section.
     pub global: Vec<Given>,
-    /// Options of this section.
     pub own: Vec<Given>,
     /// The job waits for all jobs before it, as the first job of a second job file does.
     pub wall: bool,

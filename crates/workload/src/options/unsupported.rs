@@ -1,9 +1,7 @@
 //! The options of fio that are not supported, listed to distinguish them from unknown words.
 
-/// An unsupported option of fio.
 #[derive(Debug)]
 pub struct Unsupported {
-    /// The option's name in fio.
     pub name: &'static str,
     /// Values that are accepted, because they ask for the behaviour that qpair has anyway.
     pub harmless: &'static [&'static str],
@@ -26,7 +24,6 @@ const fn instead(name: &'static str, instead: &'static str) -> Unsupported {
 const OFF: &[&str] = &["0"];
 const NONE: &[&str] = &["none", "0"];
 
-/// All unsupported options.
 pub static UNSUPPORTED: &[Unsupported] = &[
     // Jobs.
     only("nice", OFF),

@@ -24,7 +24,6 @@ pub(super) enum KbBase {
 /// An amount of bytes, or a part of what there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Amount {
-    /// Bytes.
     Bytes(u64),
     /// Percent, 1 to 100.
     Percent(u8),
@@ -109,11 +108,8 @@ const DECIMALS_MAX: usize = 6;
 /// The unit of a time that has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimeUnit {
-    /// Seconds.
     Seconds,
-    /// Milliseconds.
     Milliseconds,
-    /// Microseconds.
     Microseconds,
 }
 
@@ -248,7 +244,6 @@ pub(super) fn float_list(text: &str) -> Read<Vec<f64>> {
     text.split(':').map(float).collect()
 }
 
-/// A number with decimals.
 pub(super) fn float(text: &str) -> Read<f64> {
     let value: f64 = text.trim().parse().map_err(|_| NO_NUMBER.to_owned())?;
     if value.is_finite() { Ok(value) } else { Err(NO_NUMBER.to_owned()) }

@@ -50,7 +50,6 @@ fn recorded(latencies: &Latencies) -> impl Iterator<Item = (u64, u64)> + '_ {
 /// microseconds end at 1000.
 const BOUNDS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
-/// Numbers of requests in fio's classes of latency.
 #[derive(Default)]
 pub(super) struct Classes {
     ns: [u64; 10],
@@ -59,7 +58,6 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// Adds latencies to the classes.
     pub(super) fn add(&mut self, latencies: &Latencies) {
         for (ns, count) in recorded(latencies) {
             let class = |value: u64| BOUNDS.iter().position(|bound| value < *bound);

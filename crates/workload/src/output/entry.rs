@@ -10,28 +10,22 @@ use std::time::Duration;
 use super::workload;
 use crate::{CpuReport, DirectionReport, JobReport, RunReport, Sample};
 
-/// One job, or the jobs of a group.
 pub(super) struct Entry<'a> {
     /// The jobs, at least one.
     pub(super) jobs: Vec<&'a JobReport>,
     /// The jobs merged into one, with the first job's name and options.
     pub(super) all: Cow<'a, JobReport>,
-    /// The sum of the jobs' times.
     pub(super) time_sum: Duration,
 }
 
 /// Jobs of an entry that do the same work.
 pub(super) struct Kind<'a> {
-    /// The first of the jobs.
     pub(super) first: &'a JobReport,
-    /// The distinct names of the jobs.
     pub(super) names: Vec<&'a str>,
-    /// Number of jobs.
     pub(super) jobs: u64,
 }
 
 impl<'a> Entry<'a> {
-    /// Returns the jobs grouped by their work.
     pub(super) fn kinds(&self) -> Vec<Kind<'a>> {
         let mut kinds: Vec<(String, Kind<'a>)> = Vec::new();
         for job in &self.jobs {
@@ -50,7 +44,6 @@ impl<'a> Entry<'a> {
         kinds.into_iter().map(|(_, kind)| kind).collect()
     }
 
-    /// Returns the distinct names of the jobs.
     pub(super) fn names(&self) -> Vec<&'a str> {
         let mut names = Vec::new();
         for job in &self.jobs {
@@ -72,28 +65,23 @@ impl<'a> Entry<'a> {
         values.join(" ")
     }
 
-    /// Returns a count per second.
     pub(super) fn per_s(&self, count: u64) -> f64 {
         per_s(count, self.all.elapsed)
     }
 
-    /// Returns a count per request.
     pub(super) fn per_io(&self, count: u64) -> f64 {
         count as f64 / self.all.ios().max(1) as f64
     }
 
-    /// Returns a time per request, microseconds.
     pub(super) fn us_per_io(&self, time: Duration) -> f64 {
         time.as_secs_f64() * 1e6 / self.all.ios().max(1) as f64
     }
 
-    /// Returns the bytes of all directions.
     pub(super) fn bytes(&self) -> u64 {
         self.all.directions.iter().map(|direction| direction.bytes).sum()
     }
 }
 
-/// Returns a count per second of `time`.
 pub(super) fn per_s(count: u64, time: Duration) -> f64 {
     if count == 0 { 0.0 } else { count as f64 / time.as_secs_f64().max(1e-9) }
 }

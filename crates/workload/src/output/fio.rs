@@ -257,7 +257,6 @@ pub(super) fn percentiles(latencies: &Latencies, which: &[f64]) -> Object {
         .collect()
 }
 
-/// Classes in percent of all of them.
 fn shares(names: [&str; 7], counts: &[u64; 7]) -> Object {
     let total = counts.iter().sum::<u64>().max(1) as f64;
     names

@@ -1,6 +1,5 @@
 //! Text in columns, and text in lines, within a width.
 
-/// ANSI text styles, used if the reader's terminal has them.
 #[derive(Clone, Copy)]
 pub(super) enum Ink {
     Bold,
@@ -9,7 +8,6 @@ pub(super) enum Ink {
     Yellow,
 }
 
-/// Draws text if `colour`.
 pub(super) fn paint(text: &str, ink: Ink, colour: bool) -> String {
     if !colour || text.is_empty() {
         return text.to_owned();

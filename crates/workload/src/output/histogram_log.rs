@@ -11,7 +11,6 @@ use crate::run::histograms::BUCKETS;
 
 use super::fio::milliseconds;
 
-/// The lines of a job.
 pub(super) fn log(job: &JobReport, coarseness: u32) -> String {
     let mut out = String::new();
     let mut counts = vec![0_u64; BUCKETS >> coarseness];

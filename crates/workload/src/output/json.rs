@@ -3,14 +3,12 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
-/// A JSON value.
 pub(super) enum Json {
     Object(Object),
     List(Vec<Json>),
     Value(Value),
 }
 
-/// A JSON object.
 #[derive(Default)]
 pub(super) struct Object(Vec<(String, Json)>);
 

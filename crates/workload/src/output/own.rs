@@ -52,7 +52,6 @@ pub(super) fn job(entry: &Entry<'_>) -> Object {
         .with("series", all.series.iter().map(sample).collect::<Vec<_>>())
 }
 
-/// Returns the object for jobs of the entry that do the same work.
 fn member(kind: &Kind<'_>) -> Object {
     let names: Vec<serde_json::Value> = kind.names.iter().map(|name| (*name).into()).collect();
     Object::new()

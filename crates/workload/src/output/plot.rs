@@ -8,7 +8,6 @@ use crate::Sample;
 /// Eighths of a character's height.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Returns the bytes per second of a sample, all directions.
 pub(super) fn bytes_per_s(sample: &Sample) -> f64 {
     sample.bytes.iter().sum::<u64>() as f64 / sample.len.as_secs_f64().max(1e-9)
 }

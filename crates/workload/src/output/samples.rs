@@ -102,7 +102,6 @@ pub(super) fn job(name: &str) -> JobReport {
     }
 }
 
-/// A directory next to the build, for a test's files.
 pub(super) fn directory() -> tempfile::TempDir {
     let build = std::env::current_exe().unwrap();
     tempfile::tempdir_in(build.parent().unwrap()).unwrap()

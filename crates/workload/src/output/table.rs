@@ -13,12 +13,9 @@ use crate::{
     Direction, DirectionReport, Form, Incidents, JobReport, Latencies, RunReport, Sample, Spread,
 };
 
-/// The style of a table: colours and width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Colours, by ANSI's sequences.
     pub colour: bool,
-    /// Characters of a line.
     pub width: usize,
 }
 
@@ -90,7 +87,6 @@ impl Page {
         self.lines.push(String::new());
     }
 
-    /// Adds a labelled text, broken into lines.
     fn labelled(&mut self, label: &str, text: &str, ink: Option<Ink>) {
         let first = format!("{:INDENT$}{label:<LABEL$} ", "");
         for line in wrap(&first, text, self.style.width) {
@@ -383,7 +379,6 @@ impl Page {
         }
     }
 
-    /// Adds the sums over jobs that ran at the same time.
     fn together(&mut self, entries: &[&Entry<'_>], stage: Option<u32>) {
         let mut grid = Grid::new(&["", "IOPS", "bandwidth", "requests", "moved"], &[4, 3]);
         for direction in Direction::ALL {

@@ -20,7 +20,6 @@ pub(super) fn digits(number: f64) -> String {
     }
 }
 
-/// Formats a number with separated thousands.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -59,7 +58,6 @@ pub(super) fn size(bytes: u64) -> String {
     format!("{} {}", bytes >> (10 * power), units[power as usize])
 }
 
-/// Bytes a second.
 pub(super) fn bandwidth(bytes_per_s: f64) -> String {
     format!("{}/s", bytes(bytes_per_s))
 }

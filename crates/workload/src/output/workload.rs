@@ -124,7 +124,6 @@ fn block_sizes(sizes: &BlockSizes) -> String {
     }
 }
 
-/// Describes the job's rate limits.
 fn rates(job: &Job) -> Option<String> {
     let mut limits: Vec<(Direction, String)> = Vec::new();
     for direction in used_directions(job) {

@@ -9,14 +9,12 @@ use rand_distr::Exp1;
 
 use crate::job::{Direction, Job, Rate, RateProcess, Verbs};
 
-/// The plan of one direction.
 #[derive(Clone, Copy)]
 struct Plan {
     rate: Rate,
     next_ns: f64,
 }
 
-/// The plans of a job.
 pub(super) struct Arrivals {
     plans: [Plan; 3],
     process: RateProcess,

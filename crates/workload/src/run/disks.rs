@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use crate::report::DiskReport;
 
-/// The disks of a run, and their counters at its begin.
 pub(super) struct Disks {
     begun: Instant,
     disks: Vec<(PathBuf, DiskReport, u64)>,

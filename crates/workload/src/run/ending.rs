@@ -31,7 +31,6 @@ impl<'a> Ending<'a> {
         &self.ends[at]
     }
 
-    /// Ends a job.
     pub(super) fn end(&self, at: usize) {
         self.ends[at].store(true, Ordering::Relaxed);
     }

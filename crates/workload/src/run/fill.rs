@@ -14,7 +14,6 @@ use crate::job::{Content, Shape};
 /// compares no smaller ones.
 const MARK_BYTES: usize = 512;
 
-/// Fills buffers of one job.
 pub(super) struct Fill {
     content: Content,
     random: SmallRng,

@@ -6,7 +6,6 @@ use crate::report::DirectionReport;
 /// Time at the start in which rates are not checked: two seconds, as in fio.
 const SETTLING_NS: u64 = 2_000_000_000;
 
-/// Counters at the begin of a cycle.
 #[derive(Clone, Copy, Default)]
 struct Mark {
     at_ns: u64,

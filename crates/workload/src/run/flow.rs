@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::job::{FlowShare, Job};
 
-/// Counters that the jobs of a flow share.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     /// Requests of the jobs that run.
@@ -18,7 +17,6 @@ pub(super) struct Flow {
     weight: AtomicU64,
 }
 
-/// The flows of a run, by number.
 pub(super) fn flows(jobs: &[Job]) -> HashMap<u32, Arc<Flow>> {
     jobs.iter().filter_map(|job| Some((job.flow?.flow, Arc::default()))).collect()
 }

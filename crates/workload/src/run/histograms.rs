@@ -25,7 +25,6 @@ pub(crate) fn bucket(ns: u64) -> usize {
     (at as usize).min(BUCKETS - 1)
 }
 
-/// The histograms of one job.
 pub(crate) struct Histograms {
     every_ns: u64,
     begin_ns: u64,
@@ -44,7 +43,6 @@ impl Histograms {
         Self { every_ns, begin_ns, end_ns, counts, last_bytes: [0; 3], done: Vec::new() }
     }
 
-    /// Returns empty histograms that begin at `begin_ns`.
     pub(crate) fn again(&self, begin_ns: u64) -> Self {
         Self::new(Duration::from_nanos(self.every_ns), begin_ns)
     }
@@ -69,7 +67,6 @@ impl Histograms {
         }
     }
 
-    /// Closes the last interval.
     pub(crate) fn close(&mut self, end_ns: u64) {
         let end = Duration::from_nanos(end_ns.saturating_sub(self.begin_ns));
         for direction in Direction::ALL {

@@ -147,7 +147,6 @@ pub fn run(drivers: &Drivers, jobs: &[Job], observer: &dyn Observer) -> Result<R
     Ok(about.report(reports, devices.notes, stop.load(Ordering::Relaxed)))
 }
 
-/// The parts of a report that describe the run as a whole.
 struct About {
     begun: SystemTime,
     config_hash: String,
@@ -200,7 +199,6 @@ fn mark_shared(jobs: &[Job], opened: &mut [Vec<Opened>]) {
     }
 }
 
-/// A job of a stage.
 struct Member<'a> {
     /// Index of the job among all jobs.
     at: usize,
@@ -225,7 +223,6 @@ impl Member<'_> {
 /// The state of a member of a stage: its place in the stage, and what it has found.
 type State = (usize, Outcome, Option<SteadyReport>);
 
-/// The receivers of the watcher's reports on a stage.
 struct Told<'a> {
     observer: &'a dyn Observer,
     /// The stage, from 0, and how many there are.
@@ -398,7 +395,6 @@ fn stay_on(job: &Job) -> Result<()> {
     })
 }
 
-/// A stage that runs, as its watcher sees it.
 struct Stage<'a> {
     members: &'a [Member<'a>],
     shown: &'a [Shown],
@@ -556,7 +552,6 @@ fn report(job: &Job, devices: Vec<DeviceInfo>, outcome: Outcome) -> JobReport {
     }
 }
 
-/// Returns a hash of the jobs' configuration.
 fn config_hash(jobs: &[Job]) -> String {
     let text = format!("{jobs:?}");
     format!("{:016x}", crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, text.as_bytes()))

@@ -14,16 +14,13 @@ use crate::job::{Direction, Distribution, Extent, Job, Order, Steps, Stride, Zon
 
 use super::permutation::Permutation;
 
-/// The part of a device that a job uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
-    /// First byte of the region.
     pub(crate) begin_bytes: u64,
     /// Length of the region, a multiple of the unit.
     pub(crate) len_bytes: u64,
 }
 
-/// How a random unit is chosen.
 enum Choice {
     Uniform,
     Zipf(Zipf<f64>),
@@ -48,7 +45,6 @@ enum Map {
     },
 }
 
-/// A region that is used part by part.
 struct Parts {
     stride: Stride,
     whole: Region,
@@ -56,7 +52,6 @@ struct Parts {
     left_bytes: u64,
 }
 
-/// The offsets of one target.
 pub(crate) struct Offsets {
     /// The region, or the part of it that is used now.
     region: Region,
@@ -69,7 +64,6 @@ pub(crate) struct Offsets {
     /// Next byte of the region in sequential order, by direction.
     next_bytes: [u64; 3],
     steps: Steps,
-    /// Requests before the next random place.
     until_random: u32,
     /// Last offset of each direction; `None` before its first request.
     last_bytes: [Option<u64>; 3],
@@ -240,7 +234,6 @@ impl Offsets {
         (at, len)
     }
 
-    /// Returns a random place below `places`.
     #[inline]
     fn choose(&self, places: u64, random: &mut SmallRng) -> u64 {
         let unit = match &self.choice {
@@ -374,7 +367,6 @@ pub(crate) fn used_sizes(job: &Job) -> (u32, u32) {
     (min, max)
 }
 
-/// Returns the directions of a job's requests.
 pub(crate) fn used_directions(job: &Job) -> impl Iterator<Item = Direction> + use<> {
     use crate::job::Verbs;
     let verbs = job.verbs;

@@ -20,7 +20,6 @@ use crate::observer::Observer;
 use super::lay_out::make;
 use super::offsets::{Region, used_directions, used_sizes};
 
-/// A device of a job, and the part of it that is used.
 #[derive(Clone)]
 pub(super) struct Opened {
     pub(super) name: String,
@@ -39,7 +38,6 @@ struct Key {
     writable: bool,
 }
 
-/// The devices of a run.
 pub(super) struct Devices<'a> {
     drivers: &'a Drivers,
     open: HashMap<Key, Arc<dyn BlockDevice>>,
@@ -47,7 +45,6 @@ pub(super) struct Devices<'a> {
     /// that is written.
     locks: HashMap<String, Arc<dyn BlockDevice>>,
     pub(super) notes: Vec<String>,
-    /// Files made for this run.
     made: Vec<PathBuf>,
 }
 
@@ -62,7 +59,6 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// Opens the devices of a job.
     pub(super) fn of(&mut self, job: &Job, observer: &dyn Observer) -> Result<Vec<Opened>> {
         check_job(job)?;
         job.targets
@@ -321,7 +317,6 @@ fn lengths(sizes: &BlockSizes) -> Vec<u32> {
     }
 }
 
-/// Checks whether a job can run on this device.
 fn check_device(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<()> {
     let info = device.info();
     let block = info.logical_block_bytes;

@@ -3,7 +3,6 @@
 //! Odd factors and right shifts are bijections of `0..2^b`. A result outside of `0..n` is mapped
 //! again until it falls inside, which takes fewer than two steps on average.
 
-/// A permutation of `0..n`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Permutation {
     n: u64,

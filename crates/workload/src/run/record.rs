@@ -46,7 +46,6 @@ pub(crate) struct Stamps {
     pub(crate) issued_ns: u64,
 }
 
-/// The measurements of one job.
 pub(crate) struct Record {
     pub(crate) directions: [DirectionReport; 3],
     pub(crate) flushes: DirectionReport,

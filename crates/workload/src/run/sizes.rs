@@ -5,7 +5,6 @@ use rand::rngs::SmallRng;
 
 use crate::job::{BlockSizes, Direction, Job, Verbs};
 
-/// Draws directions and sizes.
 pub(super) struct Draw {
     verbs: Verbs,
     sizes: [BlockSizes; 3],

@@ -40,7 +40,6 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// A desk for the calling thread as the watcher.
     pub(super) fn new() -> Self {
         Self { asked: AtomicU64::new(0), answer: Mutex::new(None), watcher: std::thread::current() }
     }
@@ -59,13 +58,11 @@ impl Desk {
         self.asked.store(number, Ordering::Relaxed);
     }
 
-    /// Leaves the answer to a question.
     pub(super) fn leave(&self, number: u64, outcome: Outcome) {
         *self.answer() = Some(Answer { number, outcome, usage: Usage::of_thread() });
         self.watcher.unpark();
     }
 
-    /// Leaves the answer to all questions to come.
     pub(super) fn leave_last(&self, outcome: Outcome) {
         self.leave(LAST, outcome);
     }
@@ -80,7 +77,6 @@ impl Desk {
     }
 }
 
-/// A question that is open.
 struct Open {
     at: Instant,
     /// Resources that the process had used when the question was asked.
@@ -103,7 +99,6 @@ impl Schedule {
         Self { every, begun, due, number: 0, open: None }
     }
 
-    /// Whether there will be states at all.
     pub(super) fn is_on(&self) -> bool {
         self.every.is_some()
     }

@@ -99,7 +99,6 @@ fn slope(values: &[f64], mean: f64) -> f64 {
     if run > 0.0 { rise / run } else { 0.0 }
 }
 
-/// The judges of a stage.
 pub(super) struct Judges<'a> {
     jobs: Vec<&'a Job>,
     /// Judges, by the first of the jobs that each one judges.
@@ -149,7 +148,6 @@ impl<'a> Judges<'a> {
         }
     }
 
-    /// Returns the steady-state report of a job, if one was asked for.
     pub(super) fn report(&self, at: usize) -> Option<SteadyReport> {
         self.steady.get(&self.first[at]).map(Steady::report)
     }

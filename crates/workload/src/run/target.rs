@@ -9,7 +9,6 @@ use crate::job::Job;
 /// The consequence of a finished window for the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Continue.
     Go,
     /// The depth is found. Discard what was measured so far and measure one more window.
     CountAnew,
@@ -19,7 +18,6 @@ pub(super) enum Verdict {
     Missed,
 }
 
-/// The state of the search.
 pub(super) struct LatencyTarget {
     target_ns: u64,
     window_ns: u64,
@@ -63,12 +61,10 @@ impl LatencyTarget {
         })
     }
 
-    /// Returns the current depth.
     pub(super) fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Whether one more request may be submitted.
     #[inline]
     pub(super) fn has_room(&mut self, in_flight: u32) -> bool {
         self.drains &= in_flight > 0;
@@ -88,7 +84,6 @@ impl LatencyTarget {
         true
     }
 
-    /// Judges the window if it is over.
     #[inline]
     pub(super) fn check(&mut self, now_ns: u64) -> Verdict {
         if now_ns.saturating_sub(self.window_begin_ns) < self.window_ns || self.done == 0 {

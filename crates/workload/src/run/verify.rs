@@ -30,12 +30,10 @@ use crate::job::{Verify, VerifyMethod};
 use super::offsets::zeroes;
 
 const MAGIC: [u8; 4] = *b"qpVb";
-/// Position of the checksum in a chunk.
 const SUM_AT: usize = 32;
 /// Length of the longest checksum, bytes.
 const SUM_BYTES_MAX: usize = 64;
 
-/// The chunks of one target.
 pub(super) struct Chunks {
     method: VerifyMethod,
     pattern: Vec<u8>,
@@ -88,12 +86,10 @@ impl Chunks {
         first as usize..end as usize
     }
 
-    /// Whether any chunk of a range is in flight.
     pub(super) fn is_busy(&self, offset_bytes: u64, len_bytes: u32) -> bool {
         self.range(offset_bytes, len_bytes).any(|at| self.in_flight[at / 64] >> (at % 64) & 1 == 1)
     }
 
-    /// Marks a range as in flight, or no longer in flight.
     pub(super) fn set_busy(&mut self, offset_bytes: u64, len_bytes: u32, busy: bool) {
         for at in self.range(offset_bytes, len_bytes) {
             let bit = 1 << (at % 64);
@@ -197,7 +193,6 @@ impl Chunks {
         sum
     }
 
-    /// Returns the length of a chunk, bytes.
     pub(super) fn chunk_bytes(&self) -> usize {
         self.chunk_bytes as usize
     }

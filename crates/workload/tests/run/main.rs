@@ -502,7 +502,6 @@ fn as_many_requests_as_asked_for() {
     assert_eq!((report.jobs[0].ios(), report.jobs[1].ios()), (5, 10));
 }
 
-/// Tolerated errors are counted, and the job continues to its end.
 #[test]
 fn errors_can_be_passed_over() {
     let failing = "fault:seed=3,read_error_rate=0.05:ram:size=1MiB";

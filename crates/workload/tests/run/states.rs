@@ -10,14 +10,12 @@ use qpair_workload::{
 
 use super::{on, run, verify};
 
-/// Keeps the states of a run.
 struct States {
     every: Duration,
     seen: Mutex<Vec<RunReport>>,
 }
 
 impl States {
-    /// The states of a run, and its report.
     fn of(jobs: &[Job], every_ms: u64) -> (Vec<RunReport>, RunReport) {
         let every = Duration::from_millis(every_ms);
         let states = Self { every, seen: Mutex::default() };

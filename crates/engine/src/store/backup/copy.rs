@@ -106,7 +106,6 @@ fn submit(channel: &mut dyn IoChannel, request: Request) -> Result<()> {
         .map_err(|_| Error::new(ErrorKind::Io, "a channel with room takes no more requests"))
 }
 
-/// Writes pages to a device, one after the other.
 pub(super) struct PageWriter {
     target: Arc<dyn BlockDevice>,
     arena: Arc<qpair_block::Arena>,

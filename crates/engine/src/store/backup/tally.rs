@@ -6,11 +6,11 @@
 //! over an image are equal: one over the pages, and one over the references. The summands look
 //! random, so that the sums differ if a page does.
 
-/// Pages that a value has at most.
 use qpair_format::large::{Descriptor, decode_list};
 use qpair_format::page::{HEADER_BYTES, Node, PAGE_SIZE_MIN, PageKind, VALUE_LEN_MAX, field};
 use qpair_format::place::page_of;
 
+/// Pages that a value has at most.
 const PAGES_MAX: usize = VALUE_LEN_MAX / (PAGE_SIZE_MIN - HEADER_BYTES) + 1;
 
 /// The sum over the pages so far, less the sum over the references so far.
@@ -18,7 +18,6 @@ const PAGES_MAX: usize = VALUE_LEN_MAX / (PAGE_SIZE_MIN - HEADER_BYTES) + 1;
 pub(super) struct Tally(u64);
 
 impl Tally {
-    /// Adds a reference to a page in this place.
     pub(super) fn expect(&mut self, place: u64) {
         self.0 = self.0.wrapping_sub(mix(place));
     }

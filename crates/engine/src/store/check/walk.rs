@@ -58,7 +58,6 @@ pub(super) struct Walk<'a> {
     /// The index of the first table that is being dropped, as are all after it, if the catalog is
     /// sound.
     first_dropped: Option<usize>,
-    /// Whether a page of the catalog has a fault.
     catalog_is_damaged: bool,
     /// The number of pages that the members have room for.
     pages: u64,
@@ -313,7 +312,6 @@ impl<'a> Walk<'a> {
         child.map_err(|what| self.page_fault(table, parent, &what)).ok()
     }
 
-    /// Adds the findings about a page to the report.
     fn take(&mut self, finding: Finding) {
         let Finding { table, page_id, mut faults, content } = finding;
         self.report.pages_checked += 1;
@@ -392,7 +390,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Adds a page of a list of runs.
     fn take_list(
         &mut self,
         table: usize,
@@ -427,7 +424,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a table is being dropped.
     fn is_dropped(&self, table: usize) -> bool {
         self.first_dropped.is_some_and(|first| table >= first)
     }

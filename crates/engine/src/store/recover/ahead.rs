@@ -12,7 +12,6 @@ use qpair_format::{Error, Result};
 
 use crate::task::Transfer;
 
-/// A range of bytes of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) offset_bytes: u64,
@@ -55,7 +54,6 @@ impl Chain {
     }
 }
 
-/// The reads of one log that are under way.
 pub(super) struct Ahead {
     arena: Arc<Arena>,
     device_bytes: u64,

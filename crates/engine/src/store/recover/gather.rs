@@ -73,14 +73,10 @@ pub(super) struct Gathered {
     bytes: Vec<u8>,
 }
 
-/// A step of recovery, in the order of the logs.
 pub(super) enum Step {
     Changes(Gathered),
-    /// Makes a table with this name.
     CreateTable(u32, String),
-    /// Drops the table of this tree.
     DropTable(u32),
-    /// Gives the table of this tree this name.
     RenameTable(u32, String),
 }
 
@@ -155,7 +151,6 @@ impl Gathered {
         self.changes.is_empty()
     }
 
-    /// Returns the memory in use, in bytes.
     pub(super) fn size_bytes(&self) -> usize {
         self.bytes.len() + self.changes.len() * size_of::<Redo>()
     }

@@ -47,7 +47,6 @@ impl LargeValues {
         Ok(())
     }
 
-    /// Removes the values that have any of these pages.
     pub(super) fn remove_overlapped(&mut self, pages: Range<u64>) {
         while let Some((_, (end, key))) = self.runs.range(..pages.end).next_back()
             && *end > pages.start

@@ -223,7 +223,6 @@ impl StoreInner {
         }
     }
 
-    /// Makes a table again, as the log says.
     async fn create_again(&self, id: u32, name: &str) -> Result<()> {
         self.shared.forest.skip_tree_id(id);
         if self.tree_for_redo(id).await?.is_none() {
@@ -232,7 +231,6 @@ impl StoreInner {
         self.put_name(name, Some(id), self.shared.last_timestamp()).await
     }
 
-    /// Removes the name of a table that was dropped, as the log says.
     async fn drop_again(&self, id: u32) -> Result<()> {
         match self.name_of(id).await? {
             Some(name) => self.put_name(&name, None, self.shared.last_timestamp()).await,
@@ -240,7 +238,6 @@ impl StoreInner {
         }
     }
 
-    /// Gives a table its new name, as the log says.
     async fn rename_again(&self, id: u32, name: &str) -> Result<()> {
         match self.name_of(id).await? {
             Some(old) if old != name => {
@@ -256,7 +253,6 @@ impl StoreInner {
         }
     }
 
-    /// Returns the name of the table of a tree, if it has one.
     async fn name_of(&self, id: u32) -> Result<Option<String>> {
         let (mut from, to, mut batch) = (Bound::Unbounded, Bound::Unbounded, Batch::default());
         let catalog = self.catalog()?;
@@ -364,7 +360,6 @@ async fn redo(
     .map(|_| ())
 }
 
-/// The error for a log that cannot be recovered.
 fn unreadable(what: String) -> Error {
     Error::damaged(what)
 }

@@ -55,7 +55,6 @@ pub(super) fn kept_bytes_max(shared: &Shared) -> usize {
     part_of_memory(shared, KEPT_MEMORY_PART)
 }
 
-/// The changes that one task makes together.
 struct Part {
     changes: Vec<Redo>,
     bytes: Arc<Vec<u8>>,
@@ -64,18 +63,14 @@ struct Part {
 #[derive(Default)]
 struct State {
     parts: VecDeque<Part>,
-    /// The number of tasks that are making a part.
     busy: usize,
-    /// Whether no more parts will come.
     closed: bool,
     failed: bool,
-    /// Tasks that wait for a part.
     idle: Vec<Waker>,
     /// The waker of the task that waits until all parts are done.
     drained: Option<Waker>,
 }
 
-/// The queue of parts to make.
 #[derive(Default)]
 struct Work(Mutex<State>);
 
@@ -84,7 +79,6 @@ impl Work {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, and wakes the idle tasks.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -110,7 +104,6 @@ impl Work {
         .await
     }
 
-    /// Notes that a part is done, or failed.
     fn done(&self, failed: bool) {
         let mut state = self.lock();
         state.busy -= 1;
@@ -141,7 +134,6 @@ pub(super) struct Lanes {
     work: Arc<Work>,
     gathered: Gathered,
     gathered_bytes_max: usize,
-    /// The bytes of the changes that are being made.
     making: Arc<Vec<u8>>,
     running: Vec<JoinHandle<Result<()>>>,
     room: Room,
@@ -272,7 +264,6 @@ impl Lanes {
         Ok(())
     }
 
-    /// Completes all changes and ends the tasks.
     pub(super) async fn finish(mut self) -> Result<()> {
         let drained = self.drain().await;
         self.work.change(|state| {
@@ -288,7 +279,6 @@ impl Lanes {
     }
 }
 
-/// Makes the changes of one part after the other.
 async fn follow(inner: &StoreInner, work: &Work, large: &LargeValues) -> Result<()> {
     let mut maker = Maker { inner, large, space: FillSpace::default() };
     while let Some(part) = work.next().await {
@@ -300,7 +290,6 @@ async fn follow(inner: &StoreInner, work: &Work, large: &LargeValues) -> Result<
     Ok(())
 }
 
-/// The state of a task that makes changes.
 struct Maker<'a> {
     inner: &'a StoreInner,
     large: &'a LargeValues,
@@ -408,7 +397,6 @@ impl Maker<'_> {
     }
 }
 
-/// Puts a single record.
 async fn put_one(inner: &StoreInner, tree: Tree, record: &FillRecord<'_>) -> Result<()> {
     let FillRecord { key, value, overflow, timestamp } = *record;
     let change = Change { timestamp, undo: NoUndo };

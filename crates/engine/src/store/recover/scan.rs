@@ -27,24 +27,20 @@ const READS_AHEAD: u32 = 8;
 /// The number of incarnations whose logs a checkpoint record names at most, including the new one.
 const INCARNATIONS_MAX: usize = 4;
 
-/// The logs that a checkpoint's image names.
 pub(super) struct Logs {
     positions: Vec<LogPosition>,
     /// The known segments of each log.
     chains: Vec<Chain>,
-    /// The memory for each log's reads.
     arenas: Vec<Arc<Arena>>,
     first_timestamp: u64,
     read_bytes: u32,
 }
 
-/// The result of the first pass over the logs.
 #[derive(Debug, Default)]
 pub(super) struct Analysis {
     pub(super) end: MergeEnd,
     /// The size of all records that count, in bytes.
     pub(super) bytes: u64,
-    /// The segments of the logs.
     pub(super) segments: Vec<Extent>,
     /// The parts of the logs that may be in a volatile cache only.
     in_doubt: Vec<InDoubt>,
@@ -96,7 +92,6 @@ impl Analysis {
     }
 }
 
-/// A request of the function that takes a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     GoOn,
@@ -104,7 +99,6 @@ pub(super) enum Wish {
     Remember,
 }
 
-/// The result of a pass over the logs.
 #[derive(Debug)]
 pub(super) struct Scanned {
     end: MergeEnd,
@@ -183,7 +177,6 @@ impl Logs {
         Ok(())
     }
 
-    /// Returns a merge of the logs from their beginnings on.
     fn whole(&self, shared: &Shared) -> LogMerge {
         let store = LogIdentity::new(shared.lifecycle.store_id, 0, 0).store;
         let readers =

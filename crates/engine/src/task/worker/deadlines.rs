@@ -14,7 +14,6 @@ use super::Worker;
 /// not read.
 pub(super) struct Deadlines {
     start: Instant,
-    /// The clock of a stepped worker.
     clock: Option<SimClock>,
     /// The wakers by nanoseconds since the start, and a number.
     wakers: RefCell<BTreeMap<(u64, u64), Waker>>,
@@ -34,7 +33,6 @@ impl Deadlines {
         }
     }
 
-    /// Wakes the tasks whose time has come.
     #[inline(always)]
     pub(super) fn wake(&self) {
         if !self.wakers.borrow().is_empty() {
@@ -95,7 +93,6 @@ impl Drop for Deadline {
 }
 
 impl Worker {
-    /// Returns a deadline after `timeout`.
     pub(crate) fn deadline(self: &Rc<Self>, timeout: Duration) -> Deadline {
         let deadlines = &self.deadlines;
         let at_ns = deadlines.now_ns().saturating_add(nanoseconds(timeout));

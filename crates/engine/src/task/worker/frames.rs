@@ -17,7 +17,6 @@ const STARVED_MAX: u32 = 2000;
 const STARVED_READ_ONLY_MAX: u32 = 100;
 
 impl Worker {
-    /// Takes one of the worker's free frames.
     pub(crate) fn take_frame(&self) -> Option<FrameIndex> {
         let mut free = self.free.borrow_mut();
         if free.is_empty() {
@@ -26,7 +25,6 @@ impl Worker {
         free.pop()
     }
 
-    /// Gives a frame back.
     pub(crate) fn give_frame(&self, frame: FrameIndex) {
         let mut free = self.free.borrow_mut();
         free.push(frame);
@@ -150,7 +148,6 @@ impl Worker {
         }
     }
 
-    /// Gives all free frames at hand back to the pool.
     pub(crate) fn give_frames_back(&self) {
         self.shared.pool.give_free(&mut self.free.borrow_mut(), 0);
     }

@@ -45,7 +45,6 @@ pub(super) struct Limiter {
     last: Instant,
 }
 
-/// A comparison of two limits.
 #[derive(Debug)]
 struct Trial {
     limit: u32,
@@ -81,7 +80,6 @@ impl Limiter {
         self.settled
     }
 
-    /// Returns the number of reads that may be in flight now.
     pub(super) fn limit(&self) -> u32 {
         match &self.trial {
             Some(trial) if trial.is_others_turn() => trial.limit,
@@ -89,7 +87,6 @@ impl Limiter {
         }
     }
 
-    /// Notes that `reads` reads ended, with `in_flight` in flight before.
     pub(super) fn ended(&mut self, reads: u32, in_flight: u32, now: Instant) {
         if now.saturating_duration_since(self.last) > PAUSE {
             // There was nothing to read, so the windows before say nothing.
@@ -119,7 +116,6 @@ impl Limiter {
         }
     }
 
-    /// Begins a trial.
     fn begin(&mut self, in_flight: u32, now: Instant) {
         let is_limited = self.settled < self.most;
         let goes_lower = !is_limited || self.next_is_lower;

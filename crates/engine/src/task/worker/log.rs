@@ -39,7 +39,6 @@ pub(crate) fn log_arena(device: &DeviceInfo, block_bytes: u32) -> Result<Arc<Are
     })
 }
 
-/// The log of a worker.
 #[derive(Default)]
 pub(super) struct WorkerLog {
     writer: RefCell<Option<LogWriter>>,
@@ -304,7 +303,6 @@ impl Worker {
         self.staged.set(0);
     }
 
-    /// Handles the end of a write of the log.
     pub(super) fn log_written(&self, completion: Completion) {
         let Some((planned, since)) = self.log.under_way.take() else { return };
         self.shared.counters.of(self.number).count_log_write(since.elapsed());
@@ -327,7 +325,6 @@ impl Worker {
         self.pump_log();
     }
 
-    /// Whether a write of the log is in flight.
     pub(super) fn log_is_under_way(&self) -> bool {
         self.log.under_way.get().is_some()
     }

@@ -63,10 +63,8 @@ pub(crate) fn current<T>(use_it: impl FnOnce(&Rc<Worker>) -> T) -> Option<T> {
     })
 }
 
-/// The options of a worker.
 #[derive(Clone)]
 pub(crate) struct WorkerOptions {
-    /// The maximum number of requests in flight.
     pub(crate) depth: u32,
     /// The maximum number of page reads among them; 0 leaves the number to the limiter.
     pub(crate) reads: u32,
@@ -76,9 +74,7 @@ pub(crate) struct WorkerOptions {
     pub(crate) linger: Duration,
     /// Whether to measure where the time is spent.
     pub(crate) cycles: bool,
-    /// The clock of stepped workers.
     pub(crate) clock: Option<SimClock>,
-    /// The work that this worker does for the layers above.
     pub(crate) upkeep: Arc<dyn Upkeep>,
 }
 
@@ -92,7 +88,6 @@ enum Tag {
     Own,
     /// The write of a copy of a page.
     Copy,
-    /// A write of the log.
     Log,
 }
 
@@ -113,7 +108,6 @@ fn load_tag(task: TaskRef, phase: u64) -> u64 {
 pub(crate) struct Worker {
     shared: Arc<Shared>,
     handle: Arc<WorkerHandle>,
-    /// The index of the worker in its store.
     pub(crate) number: usize,
     options: WorkerOptions,
     channel: RefCell<Box<dyn IoChannel>>,
@@ -154,7 +148,6 @@ pub(crate) struct Worker {
     waits_for_others: Cell<u32>,
     deadlines: Deadlines,
     cycles: Cycles,
-    /// The number of panics of the loop.
     panics: Cell<u32>,
     /// Whether all tasks were woken since the engine panicked.
     told_of_panic: Cell<bool>,
@@ -192,10 +185,8 @@ const BUDGET_AT_ONCE_OPERATIONS: u32 = 1024;
 /// already failed every waiting task.
 const PANICS_MAX: u32 = 64;
 
-/// The result of one turn of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// There are tasks or completions to run now.
     Busy,
     /// There is nothing to run until a completion or a message comes, or another worker frees a
     /// frame.
@@ -207,7 +198,6 @@ pub(crate) enum Turn {
 /// The state that the loop keeps from turn to turn.
 pub(crate) struct Pace {
     completions: Vec<Completion>,
-    /// Whether the worker was told to stop.
     stop: bool,
     turns: u32,
     unkicked_turns: u32,
@@ -295,7 +285,6 @@ impl Worker {
         self.shared.clone()
     }
 
-    /// Returns the work that this worker does for the layers above.
     pub(crate) fn upkeep(&self) -> Arc<dyn Upkeep> {
         self.options.upkeep.clone()
     }
@@ -304,7 +293,6 @@ impl Worker {
         &self.handle
     }
 
-    /// Returns the counters of this worker's channel.
     pub(crate) fn statistics(&self) -> ChannelStatistics {
         self.channel.borrow().statistics()
     }
@@ -315,12 +303,10 @@ impl Worker {
         self.spawn(Box::pin(async move { guarded_future(&shared, future).await }));
     }
 
-    /// Starts a task.
     fn spawn(&self, future: LocalFuture) {
         self.tasks.borrow_mut().spawn(future, &self.handle);
     }
 
-    /// Whether another task could run now.
     #[inline(always)]
     pub(crate) fn has_ready(&self) -> bool {
         self.tasks.borrow().ready_len() > 0
@@ -340,7 +326,6 @@ impl Worker {
         spent > if may_wait { BUDGET_OPERATIONS } else { BUDGET_AT_ONCE_OPERATIONS }
     }
 
-    /// Notes that the running task begins a lookup.
     #[inline(always)]
     pub(crate) fn count_lookup(&self) {
         self.lookups.set(self.lookups.get() + 1);
@@ -358,7 +343,6 @@ impl Worker {
         self.tasks.borrow_mut().make_ready_urgent(self.running.get());
     }
 
-    /// Creates a new state of the loop.
     pub(crate) fn pace(&self) -> Pace {
         Pace {
             completions: Vec::with_capacity(self.options.depth as usize + 1),
@@ -713,7 +697,6 @@ impl Worker {
         WaitsForOthers { worker: self.clone(), task }
     }
 
-    /// Hands a request to the channel, or keeps it until there is room.
     pub(crate) fn submit(&self, request: Request) {
         let outer = self.enter(Part::Submit);
         let mut backlog = self.backlog.borrow_mut();

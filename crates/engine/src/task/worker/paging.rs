@@ -18,7 +18,6 @@ use crate::pool::{Epoch, state};
 use crate::sync::Ticket;
 use crate::task::operation::{LoadPlan, Need};
 
-/// The result of asking for a page load.
 pub(crate) enum Loading {
     /// The read into this frame is in flight. The parent now has this version, and the task is
     /// woken at the end of the read.

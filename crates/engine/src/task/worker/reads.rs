@@ -10,11 +10,9 @@ use qpair_block::Request;
 use super::Worker;
 use super::limiter::Limiter;
 
-/// The page reads of a worker.
 pub(super) struct Reads {
     /// The number of reads that were submitted to the channel, or wait for room there.
     in_flight: Cell<u32>,
-    /// The number of reads that may be in flight.
     limit: Cell<u32>,
     held: RefCell<VecDeque<Request>>,
     /// The number of reads that ended since the limiter was told.

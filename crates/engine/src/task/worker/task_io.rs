@@ -29,7 +29,6 @@ pub(super) enum TaskRequest {
 #[derive(Default)]
 pub(super) struct TaskIo {
     all: Vec<TaskRequest>,
-    /// Free tickets.
     vacant: Vec<usize>,
 }
 

@@ -12,7 +12,6 @@ use qpair_block::{
 use super::Device;
 use super::wrapped::Wrapped;
 
-/// The writes that are held back.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
     /// The number of writes to hold back, from the next one on.

@@ -34,7 +34,6 @@ pub(crate) fn with_log(options: StoreOptions, log: &Device) -> StoreOptions {
     StoreOptions { log_place: LogPlace::Device(log.clone()), ..options }
 }
 
-/// A device in memory that can grow.
 pub(crate) fn ram() -> Arc<dyn BlockDevice> {
     ram_of(1 << 20)
 }
@@ -52,7 +51,6 @@ pub(crate) fn faulty() -> (Arc<dyn BlockDevice>, Arc<dyn BlockDevice>, FaultCont
     (Arc::new(device), below, control)
 }
 
-/// Options for a new store in a small pool.
 pub(crate) fn options(page_size: usize, frames: u64) -> StoreOptions {
     StoreOptions {
         memory_bytes: frames * page_size as u64,
@@ -65,12 +63,10 @@ pub(crate) fn options(page_size: usize, frames: u64) -> StoreOptions {
     }
 }
 
-/// Options for an existing store.
 pub(crate) fn existing(page_size: usize, frames: u64) -> StoreOptions {
     StoreOptions { format: false, ..options(page_size, frames) }
 }
 
-/// Options for reading an existing store.
 pub(crate) fn reading(page_size: usize, frames: u64) -> StoreOptions {
     StoreOptions { read_only: true, ..existing(page_size, frames) }
 }
@@ -128,7 +124,6 @@ pub(crate) fn copy_of(device: &dyn BlockDevice, size_bytes: u64) -> Arc<dyn Bloc
     copy
 }
 
-/// A page of a store with one member.
 pub(crate) fn read_page(device: &dyn BlockDevice, page_size: usize, page: u64) -> Vec<u8> {
     read_bytes(device, SUPERBLOCK_BYTES + page * page_size as u64, page_size)
 }

@@ -21,7 +21,6 @@ pub(crate) struct NotedRead {
 /// All of them so far.
 pub(crate) type Reads = Arc<Mutex<Vec<NotedRead>>>;
 
-/// A device before another one that notes its reads.
 pub(crate) fn noting(below: Device) -> (Device, Reads) {
     let reads = Reads::default();
     let its = reads.clone();

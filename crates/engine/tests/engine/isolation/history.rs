@@ -12,7 +12,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An operation of one transaction on a list.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Append(u32, u64),
@@ -26,7 +25,6 @@ pub(crate) struct Done {
     pub(crate) committed: bool,
 }
 
-/// An anomaly that a history may not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Anomaly {
     /// A committed element is not in its list, or is there twice.

@@ -10,7 +10,6 @@ mod speed;
 use super::reader::LogStep;
 use super::*;
 
-/// An operation that owns its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owned {
     Put(u32, Vec<u8>, Vec<u8>),
@@ -73,7 +72,6 @@ pub(super) fn commit(random: &mut fastrand::Rng, timestamp: u64, value_max: usiz
     (timestamp, operations)
 }
 
-/// A device with one or several logs on it.
 pub(super) struct Disk {
     pub(super) bytes: Vec<u8>,
     pub(super) geometry: LogGeometry,
@@ -104,7 +102,6 @@ impl Disk {
         LogWriter::new(identity(incarnation, log), self.geometry, current, next).unwrap()
     }
 
-    /// Plans a write and does it.
     pub(super) fn write(
         &mut self,
         writer: &mut LogWriter,

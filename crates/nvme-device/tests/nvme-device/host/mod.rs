@@ -28,7 +28,6 @@ pub(crate) struct Queue {
     pub(crate) phase: bool,
 }
 
-/// A driver of one device.
 pub(crate) struct Host<D> {
     pub(crate) device: Arc<D>,
     pub(crate) memory: Arc<Mapping>,
@@ -102,7 +101,6 @@ impl<D: PciDevice> Host<D> {
         page
     }
 
-    /// Puts bytes into the driver's memory.
     pub(crate) fn put(&self, at: u64, bytes: &[u8]) {
         self.bytes().copy_from((at - IOVA) as usize, bytes);
     }
@@ -168,7 +166,6 @@ impl<D: PciDevice> Host<D> {
         self.run(queue, command).status
     }
 
-    /// Runs an admin command.
     pub(crate) fn admin(&mut self, command: Command) -> Completion {
         let mut queue = std::mem::replace(&mut self.admin, queue(0, 2, 0));
         let entry = self.run(&mut queue, command);
@@ -180,7 +177,6 @@ impl<D: PciDevice> Host<D> {
         self.admin(command).status
     }
 
-    /// Makes a pair of I/O queues.
     pub(crate) fn queue(&mut self, number: u16, entries: u32, vector: Option<u16>) -> Queue {
         let sq = self.page(u64::from(entries * 64).div_ceil(4096));
         let cq = self.page(u64::from(entries * 16).div_ceil(4096));

@@ -78,7 +78,6 @@ impl HbaChannel {
         self.ended.push(request.complete(Err(IoError::IO)));
     }
 
-    /// Takes what there is.
     fn take(&mut self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
         completions.append(&mut self.ended);

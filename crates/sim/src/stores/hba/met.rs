@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::AddAssign;
 
-/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     LostCommand,
@@ -50,7 +49,6 @@ const KINDS: [(Kind, &str); 19] = [
     (Kind::FailedRequest, "other requests failed"),
 ];
 
-/// The number of faults of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Met([u64; KINDS.len()]);
 

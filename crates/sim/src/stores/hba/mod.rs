@@ -57,12 +57,10 @@ pub(crate) struct Bench {
     state: Mutex<State>,
 }
 
-/// Past and planned events.
 struct State {
     trouble: Trouble,
     trace: TraceHash,
     met: Met,
-    /// Requests that ended with an error.
     errors: u64,
     /// The disks have been without power since the driver was plugged in.
     was_dark: bool,
@@ -75,7 +73,6 @@ impl Bench {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The power of the machine goes.
     pub(super) fn go_dark(&self) {
         let seed = {
             let mut state = self.state();
@@ -228,7 +225,6 @@ impl Hba {
         self.bench.state().trace.value()
     }
 
-    /// Returns the faults so far.
     pub(crate) fn met(&self) -> Met {
         let mut met = self.bench.state().met;
         let now = self.plugged.as_ref().map_or(0, |plugged| plugged.driver.resets());

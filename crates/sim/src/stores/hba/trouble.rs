@@ -38,7 +38,6 @@ enum Event {
     Stall(Duration),
 }
 
-/// The plan of a life, and how far it is.
 pub(super) struct Trouble {
     pub(super) rng: Rng,
     events: VecDeque<(u64, Event)>,

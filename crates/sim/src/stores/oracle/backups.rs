@@ -10,14 +10,12 @@ use super::recovered::{Reason, Terms};
 use super::{Oracle, Outcome, Record, Verdict};
 use crate::stores::value::{Key, Value};
 
-/// A backup that was made in this life.
 #[derive(Clone, Debug)]
 pub(crate) struct Backup {
     /// Events so far when it was asked for, and when it was there.
     pub(crate) asked: u64,
     pub(crate) made: u64,
     pub(crate) timestamp: u64,
-    /// The content of the backup.
     pub(crate) found: BTreeMap<Key, Value>,
 }
 
@@ -44,7 +42,6 @@ impl Oracle {
         self.backups.push(backup);
     }
 
-    /// Judges the backups of this life.
     pub(crate) fn check_backups(&self) -> Verdict {
         for backup in &self.backups {
             let with_writes =

@@ -17,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::value::{Key, Value};
 pub(crate) use backups::Backup;
 
-/// The error of a violation.
 pub(crate) type Verdict = Result<(), String>;
 
 /// How far a commit got.
@@ -67,7 +66,6 @@ impl Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RecordId(usize);
 
-/// The model of one store.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     base: BTreeMap<Key, Value>,
@@ -82,7 +80,6 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    /// A value that no task has written.
     pub(crate) fn fresh_value(&mut self, len: u32) -> Value {
         self.values += 1;
         Value { id: self.values, len: len.max(Value::LEN_MIN) }
@@ -98,7 +95,6 @@ impl Oracle {
         self.event()
     }
 
-    /// Notes that a commit is about to be asked for.
     pub(crate) fn asks(
         &mut self,
         began: u64,
@@ -115,7 +111,6 @@ impl Oracle {
         RecordId(self.records.len() - 1)
     }
 
-    /// Notes how a commit ended.
     pub(crate) fn ends(&mut self, record: RecordId, outcome: Outcome) {
         let ended = self.event();
         let record = &mut self.records[record.0];
@@ -173,7 +168,6 @@ impl Oracle {
         self.backups.clear();
     }
 
-    /// Returns the writer of a key's value.
     fn writer_of(&self, key: Key, value: Value) -> Option<Writer> {
         if self.base.get(&key) == Some(&value) {
             return Some(Writer::Base);
@@ -184,7 +178,6 @@ impl Oracle {
     }
 }
 
-/// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writer {
     Base,

@@ -25,7 +25,6 @@ const GUESSES_MAX: u32 = 4096;
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "its debug form is read, by people")]
 pub(super) enum Reason {
-    /// The commit was acknowledged as durable.
     Durable,
     /// The commit was acknowledged before this other commit, which happened, was requested.
     Earlier(usize),
@@ -79,7 +78,6 @@ impl Oracle {
         self.judge_on(found, Terms { happened, unknown, ..Terms::default() })
     }
 
-    /// All keys that there may be.
     pub(crate) fn keys(&self) -> BTreeSet<Key> {
         let mut keys: BTreeSet<Key> = self.base.keys().copied().collect();
         keys.extend(self.records.iter().flat_map(|record| record.writes.keys()));
@@ -226,7 +224,6 @@ impl Oracle {
         Ok(())
     }
 
-    /// Describes the evidence for the writers that changed a key.
     fn evidence(&self, key: Key, found: &BTreeMap<Key, Value>, happened: &Happened) -> String {
         let mut text = String::new();
         let id = |value: Option<Value>| value.map(|value| value.id);

@@ -120,7 +120,6 @@ impl Oracle {
         }
     }
 
-    /// Whether a key may have this value at a timestamp.
     fn is_at(&self, key: Key, value: Option<Value>, at: u64, versions: &Versions) -> bool {
         let known = versions.get(&key).and_then(|v| v.range(..=at).next_back());
         if known.map_or(self.base(key), |(_, value)| *value) == value {

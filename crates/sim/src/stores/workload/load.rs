@@ -8,7 +8,6 @@ use super::TaskContext;
 use crate::stores::oracle::Outcome;
 use crate::stores::value::{Key, Value};
 
-/// A task that loads a table that was just made.
 pub(crate) struct Load {
     pub(crate) context: TaskContext,
     pub(crate) number: u16,

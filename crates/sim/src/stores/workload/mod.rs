@@ -20,7 +20,6 @@ pub(crate) use load::Load;
 pub(crate) use single::Single;
 pub(crate) use transaction::Transactions;
 
-/// The state that the tasks of an incarnation share.
 pub(crate) struct Notes {
     pub(crate) oracle: Oracle,
     pub(crate) catalog: Catalog,
@@ -35,7 +34,6 @@ pub(crate) struct Notes {
     pub(crate) timed_out: u64,
 }
 
-/// The context of a task.
 #[derive(Clone)]
 pub(crate) struct TaskContext {
     pub(crate) notes: Arc<Mutex<Notes>>,

@@ -25,7 +25,6 @@ impl Single {
         Self { context, table, share, shares, known: BTreeMap::new() }
     }
 
-    /// How many keys the task owns, at most.
     fn width(&self) -> u16 {
         self.context.scenario.keys.div_ceil(self.shares).max(1)
     }
@@ -68,7 +67,6 @@ impl Single {
         self.context.notes().trace.add(value.flatten().map_or(0, |value| value.id));
     }
 
-    /// Runs the task on a table of the store.
     pub(crate) async fn run(mut self, table: TaskTable) {
         for _ in 0..self.context.steps {
             let key = self.some_key();

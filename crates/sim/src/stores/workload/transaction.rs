@@ -19,13 +19,11 @@ use crate::stores::value::{Key, Value};
 
 type Values = BTreeMap<Key, Option<Value>>;
 
-/// A task that runs transactions.
 pub(crate) struct Transactions {
     pub(crate) context: TaskContext,
     pub(crate) store: TaskStore,
 }
 
-/// The reads and writes of one transaction.
 #[derive(Default)]
 pub(super) struct View {
     seen: Values,
@@ -61,7 +59,6 @@ impl Transactions {
         self.context.notes().oracle.fresh_value(len)
     }
 
-    /// Runs the task.
     pub(crate) async fn run(mut self) {
         for _ in 0..self.context.steps.div_ceil(4) {
             if self.context.rng.u8(0..6) == 0 {
@@ -266,7 +263,6 @@ impl Transactions {
         }
     }
 
-    /// One step of a transaction.
     async fn act(&mut self, transaction: &mut TaskTransaction, view: &mut View) -> Result<()> {
         let key = self.some_key();
         let Some((table, gone)) = self.table(key) else { return Ok(()) };
@@ -444,7 +440,6 @@ impl Transactions {
         from.index..from.index.saturating_add(self.context.rng.u16(0..24))
     }
 
-    /// Reads a range to its end.
     pub(super) async fn range(
         &mut self,
         view: &mut View,

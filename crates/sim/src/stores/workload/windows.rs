@@ -12,7 +12,6 @@ use crate::stores::value::Key;
 
 /// Snapshots that are kept at most.
 const SNAPSHOTS_MAX: usize = 4;
-/// Bytes of a value at most.
 const VALUE_BYTES_MAX: u32 = 40;
 
 /// A snapshot, and the moment before it was taken.

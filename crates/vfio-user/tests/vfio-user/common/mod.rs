@@ -243,7 +243,6 @@ impl Served {
         self.server.lock().unwrap().has_client()
     }
 
-    /// Waits until the server has noticed that its client has gone.
     pub fn wait_until_alone(&self) {
         wait_for("the server to be alone", || !self.has_client());
     }
@@ -298,7 +297,6 @@ pub struct Raw {
     next_id: u16,
 }
 
-/// An answer.
 #[derive(Debug)]
 pub struct Answer {
     pub header: Header,
@@ -318,7 +316,6 @@ impl Answer {
 }
 
 impl Raw {
-    /// Connects and sends nothing.
     pub fn connect(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -387,7 +384,6 @@ impl Raw {
     }
 }
 
-/// Makes a file in memory.
 pub fn memory_file(len: u64) -> OwnedFd {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let file = rustix::fs::memfd_create("test", flags).unwrap();

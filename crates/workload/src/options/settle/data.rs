@@ -125,7 +125,6 @@ fn shape(reader: &Reader<'_>) -> Result<Option<Shape>> {
     }))
 }
 
-/// Flushes and durable writes of a job.
 pub(super) struct Durability {
     pub(super) flush_blocks: u32,
     pub(super) flush_at_end: bool,
@@ -185,7 +184,6 @@ pub(super) fn all(sizes: &BlockSizes) -> Vec<u32> {
     }
 }
 
-/// Directions that a job has requests of.
 pub(super) fn used(verbs: Verbs) -> &'static [Direction] {
     match verbs {
         Verbs::Read => &[Direction::Read],

@@ -21,7 +21,6 @@ pub(super) fn ends(reader: &Reader<'_>) -> Result<Option<EndsWith>> {
     }))
 }
 
-/// Checks that each job that another one waits for comes before it.
 pub(super) fn check_waits(sections: &[Section]) -> Result<()> {
     for (at, section) in sections.iter().enumerate() {
         let given = section.global.iter().chain(&section.own);

@@ -7,7 +7,6 @@ use super::reader::Reader;
 use crate::options::name::nearest;
 use crate::options::section::Given;
 
-/// The way in which requests are submitted to the kernel.
 pub(super) struct Way {
     pub(super) mode: Mode,
     /// Blocks of a vectored request; 0: each request is one block and not vectored.
@@ -16,7 +15,6 @@ pub(super) struct Way {
     pub(super) name: String,
     /// There is no file: requests are answered at once.
     pub(super) is_null: bool,
-    /// Calls are made one after the other.
     pub(super) is_synchronous: bool,
 }
 

@@ -60,7 +60,6 @@ pub(super) fn percentiles(reader: &Reader<'_>) -> Result<Vec<f64>> {
     Ok(list.unwrap_or_else(|| PERCENTILES.to_vec()))
 }
 
-/// The length of a sample of the time series.
 pub(super) fn sample(reader: &Reader<'_>) -> Result<Option<Duration>> {
     let mut shortest: Option<Duration> = None;
     for name in ["log_avg_msec", "bwavgtime", "iopsavgtime"] {

@@ -24,7 +24,6 @@ use super::section::{Given, Place, Refused, Section};
 use crate::job::{BlockSizes, Direction, Extent, Form, Job, Verbs};
 use reader::Reader;
 
-/// Limits that hold for all jobs, whatever their options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Jobs that write are rejected.
@@ -33,7 +32,6 @@ pub struct Limits {
     pub force: bool,
 }
 
-/// Jobs, ready to run.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The jobs, clones one after the other.
@@ -418,7 +416,6 @@ fn options(given: &[Given], name: Option<&str>) -> Vec<(String, String)> {
     options
 }
 
-/// Returns the files of a job that the run will create.
 fn made(job: &Job) -> impl Iterator<Item = PathBuf> {
     job.targets.iter().filter(|target| target.create_bytes.is_some()).filter_map(|target| {
         match &target.spec {

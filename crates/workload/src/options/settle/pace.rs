@@ -12,7 +12,6 @@ use crate::options::value::{self, TimeUnit};
 /// Default size of the batches in which a queue is filled.
 const DEFAULT_BATCHES: u32 = 16;
 
-/// Requests in flight.
 pub(super) struct Depth {
     pub(super) depth: u32,
     pub(super) submit: u32,
@@ -95,7 +94,6 @@ pub(super) fn rate(reader: &Reader<'_>) -> Result<([Rate; 3], RateProcess)> {
     Ok((rates, process))
 }
 
-/// Settles the lowest rates, and the time over which they are checked.
 pub(super) fn rate_min(reader: &Reader<'_>) -> Result<([Rate; 3], Duration)> {
     let bytes = reader.each("rate_min", |text| reader.size(text))?;
     let ios = reader.each("rate_iops_min", |text| value::bytes(text, value::KbBase::Binary))?;
@@ -137,7 +135,6 @@ pub(super) fn latency_target(reader: &Reader<'_>) -> Result<Option<LatencyGoal>>
     Ok(Some(LatencyGoal { latency, window, percent, goes_on }))
 }
 
-/// The job's share of a flow.
 pub(super) fn flow(reader: &Reader<'_>) -> Result<Option<FlowShare>> {
     let weight = reader.number("flow", 0, 1 << 20)?.unwrap_or(0);
     if weight == 0 {
@@ -159,7 +156,6 @@ pub(super) fn think(reader: &Reader<'_>) -> Result<(Duration, u32, Duration)> {
     Ok((pause, blocks, spin.min(pause)))
 }
 
-/// The times at which a job begins and ends.
 pub(super) struct Times {
     pub(super) runtime: Option<Duration>,
     pub(super) time_based: bool,

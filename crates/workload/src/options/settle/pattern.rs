@@ -6,7 +6,6 @@ use super::reader::Reader;
 use crate::job::{BlockSizes, Distribution, Extent, Order, Steps, Stride, Verbs, Zone};
 use crate::options::value::{self, Read};
 
-/// The access pattern of a job.
 pub(super) struct Pattern {
     pub(super) verbs: Verbs,
     pub(super) order: Order,

@@ -140,7 +140,6 @@ impl<'a> Reader<'a> {
         self.read(name, |text| self.size(text))
     }
 
-    /// A size, in the section's `kb_base`.
     pub(super) fn size(&self, text: &str) -> Read<u64> {
         if value::has_inverted_suffix(text, self.base) {
             self.note(format!(
@@ -150,7 +149,6 @@ impl<'a> Reader<'a> {
         value::bytes(text, self.base)
     }
 
-    /// Sizes with shares.
     pub(super) fn split(&self, text: &str) -> Read<Vec<(u64, u8)>> {
         value::split(text, self.base)
     }
@@ -162,7 +160,6 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A whole number within bounds.
     pub(super) fn number(&self, name: &str, min: u32, max: u32) -> Result<Option<u32>> {
         self.read(name, |text| match value::bytes(text, self.base)? {
             number if number < u64::from(min) => Err(format!("is below {min}")),
@@ -185,7 +182,6 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Values for reads, writes and trims.
     pub(super) fn each<T>(
         &self,
         name: &str,
@@ -206,7 +202,6 @@ impl<'a> Reader<'a> {
         self.read(name, read)
     }
 
-    /// Returns the error for a wrong value of an option.
     pub(super) fn wrong(&self, given: &Given, why: &str) -> Error {
         let value = given.value.as_deref().map(|value| format!("={value}")).unwrap_or_default();
         let Given { option, place, .. } = given;
@@ -224,7 +219,6 @@ impl<'a> Reader<'a> {
         Error::new(ErrorKind::Invalid, format!("{place}job {}: {what}", self.section.name))
     }
 
-    /// Adds a note for people.
     pub(super) fn note(&self, text: impl Into<String>) {
         let note = format!("{}: {}", self.section.name, text.into());
         let mut notes = self.notes.borrow_mut();

@@ -14,7 +14,6 @@ use crate::job::{
 };
 use crate::options::value::Read;
 
-/// A log, as it is to be replayed.
 pub(super) struct Replayed {
     path: PathBuf,
     log: Iolog,
@@ -99,7 +98,6 @@ fn device_of(number: &str) -> Result<String> {
 }
 
 impl Replayed {
-    /// Replaces the pattern of the job's other options by the log.
     pub(super) fn shape(&self, pattern: &mut Pattern) {
         let has = |action: Action| self.log.entries.iter().any(|entry| entry.action == action);
         pattern.verbs = match (has(Action::Read), has(Action::Write), has(Action::Trim)) {
@@ -130,7 +128,6 @@ impl Replayed {
         (reads * 100 / self.log.entries.len().max(1)) as u8
     }
 
-    /// Whether the log has trims.
     pub(super) fn has_trims(&self) -> bool {
         self.log.entries.iter().any(|entry| entry.action == Action::Trim)
     }

@@ -9,7 +9,6 @@ use super::reader::Reader;
 use crate::job::{Extent, Target, TargetOrder};
 use crate::options::value::{Amount, Read};
 
-/// The targets of a job, their order and the region used of each.
 pub(super) struct Place {
     pub(super) targets: Vec<Target>,
     pub(super) order: TargetOrder,
@@ -19,7 +18,6 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Whether any target is accessed through the kernel.
     pub(super) fn has_files(&self) -> bool {
         self.targets.iter().any(|target| !target.spec.paths().is_empty())
     }
@@ -139,7 +137,6 @@ fn offset(reader: &Reader<'_>, clone: u32) -> Result<Extent> {
     }
 }
 
-/// The name of a target.
 enum Name {
     File(PathBuf),
     Device(DeviceSpec),
@@ -196,7 +193,6 @@ fn names(reader: &Reader<'_>, clone: u32) -> Result<Vec<Name>> {
     Ok((0..count).map(name).collect())
 }
 
-/// Returns the device specifier, if the text is one.
 pub(super) fn device(text: &str) -> Read<Option<DeviceSpec>> {
     if !KINDS.iter().any(|kind| text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':'))) {
         return Ok(None);

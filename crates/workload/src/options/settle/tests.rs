@@ -26,7 +26,6 @@ fn plan(words: &str) -> Plan {
     try_plan(words).unwrap()
 }
 
-/// The only job.
 #[track_caller]
 fn job(words: &str) -> Job {
     let plan = plan(&format!("name=a filename=/dev/a {words}"));
@@ -122,7 +121,6 @@ fn times_may_have_decimals() {
     fails("runtime=1.", &["runtime=1.", "0 digits after its point"]);
 }
 
-/// Trims come first, and a write has the size of its trim.
 #[test]
 fn trims_and_writes_may_alternate() {
     let job = self::job("rw=randtrimwrite bs=4k,4k,8k");
@@ -624,7 +622,6 @@ fn every_example_works() {
     }
 }
 
-/// Whatever order options come in, and whatever they are, settling them ends with jobs or an error.
 #[test]
 fn any_mix_of_examples_ends() {
     let mut state = 1_u64;

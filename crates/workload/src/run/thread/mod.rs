@@ -62,7 +62,6 @@ const EILSEQ: i32 = 84;
 /// Wrong blocks that are reported one by one; further ones are only counted.
 const ERRORS_TOLD: usize = 20;
 
-/// A request on its way.
 #[derive(Default)]
 struct Slot {
     stamps: Stamps,
@@ -110,7 +109,6 @@ struct Candidate {
     reads_back: bool,
 }
 
-/// The next step of a job's thread.
 enum Next {
     Go(Candidate),
     /// A flush of this target.
@@ -122,7 +120,6 @@ enum Next {
     End,
 }
 
-/// The results of a job's thread.
 pub(super) struct Outcome {
     pub(super) record: Record,
     pub(super) cpu: CpuReport,
@@ -133,7 +130,6 @@ pub(super) struct Outcome {
     pub(super) depth_found: Option<u32>,
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
-    /// The job ended before its ramp was over.
     pub(super) in_ramp: bool,
 }
 
@@ -222,7 +218,6 @@ pub(super) struct Thread<'a> {
     target_left: u64,
     bytes_left: u64,
     ios_left: u64,
-    /// The job's share of its flow, while it runs.
     pub(super) share: Option<Share>,
     /// The desk where the watcher asks for the job's state.
     pub(super) desk: Option<&'a Desk>,
@@ -237,7 +232,6 @@ pub(super) struct Thread<'a> {
     backlog: VecDeque<(u32, u64, u32)>,
     read_back_now: usize,
     writes_since_flush: u32,
-    /// The target to flush next.
     flush_due: Option<u32>,
     since_pause: u32,
     pause_until_ns: u64,
@@ -371,7 +365,6 @@ impl<'a> Thread<'a> {
         self.chunks
     }
 
-    /// Returns the thread with the expected state of all chunks.
     pub(super) fn knowing(mut self, chunks: Vec<Chunks>) -> Self {
         self.chunks = chunks;
         self
@@ -455,7 +448,6 @@ impl<'a> Thread<'a> {
         self.outcome(record, cpu, (begin_ns, end_ns), ramping)
     }
 
-    /// Returns the thread's results, with these figures of the measured time.
     fn outcome(
         &self,
         record: Record,
@@ -480,7 +472,6 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Discards all counts, and counts from now on.
     fn begin_measuring(&mut self, now_ns: u64) -> Counters {
         self.record.begin(now_ns);
         self.statistics_before = self.channels.statistics();
@@ -723,7 +714,6 @@ fn budget(job: &Job, targets: &[Opened]) -> u64 {
     job.io_size.unwrap_or(all).saturating_mul(u64::from(job.loops.max(1)))
 }
 
-/// Creates the log to which the job's requests are written.
 fn writer(job: &Job, targets: &[Opened], common: &Common<'_>) -> Result<Option<Writer>> {
     let Some(path) = &job.write_iolog else { return Ok(None) };
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();

@@ -10,7 +10,6 @@ use crate::job::{Direction, Job};
 
 use super::{Candidate, Next, Thread, nanos};
 
-/// The progress of a job in its log.
 pub(super) struct Replaying {
     entries: Arc<[Entry]>,
     at: usize,

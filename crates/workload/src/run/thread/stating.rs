@@ -7,7 +7,6 @@ use crate::report::CpuReport;
 use super::{Counters, LOOK, Outcome, Thread};
 
 impl Thread<'_> {
-    /// Whether the watcher asks for the thread's state.
     #[inline]
     pub(super) fn is_asked(&self) -> bool {
         self.desk.is_some_and(|desk| desk.asked() != self.answered)
