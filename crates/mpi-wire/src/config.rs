@@ -1,8 +1,9 @@
 //! Configuration: the request, and the pages that a disk driver needs.
 
-use crate::bytes::{put, u8_at, u16_at, u32_at, u64_at};
 use crate::function;
 use crate::message::{reply as new_reply, request};
+use qpair_wire::le::{u16_at, u32_at, u64_at};
+use qpair_wire::{put, u8_at};
 
 pub const CONFIG_BYTES: usize = 0x2C;
 pub const CONFIG_REPLY_BYTES: usize = 0x18;

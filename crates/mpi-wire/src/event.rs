@@ -1,8 +1,9 @@
 //! Events: messages that a controller sends on its own.
 
-use crate::bytes::{put, u8_at, u16_at, u32_at};
 use crate::function;
 use crate::message::{reply, request};
+use qpair_wire::le::{u16_at, u32_at};
+use qpair_wire::{put, u8_at};
 
 pub mod kind {
     pub const SAS_DISCOVERY: u16 = 0x16;

@@ -1,8 +1,9 @@
 //! The facts about a controller and its ports, and its initialisation.
 
-use crate::bytes::{put, u8_at, u16_at, u32_at, u64_at};
 use crate::function;
 use crate::message::{reply, request};
+use qpair_wire::le::{u16_at, u32_at, u64_at};
+use qpair_wire::{put, u8_at};
 
 /// The version number of MPI 2.5 in messages.
 pub const VERSION: u16 = 0x0205;

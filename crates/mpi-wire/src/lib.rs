@@ -9,7 +9,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
-mod bytes;
 pub mod config;
 pub mod descriptor;
 pub mod event;

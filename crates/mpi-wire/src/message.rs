@@ -1,6 +1,7 @@
 //! The fields that all messages have, and the smaller messages.
 
-use crate::bytes::{put, u8_at, u16_at, u32_at};
+use qpair_wire::le::{u16_at, u32_at};
+use qpair_wire::{put, u8_at};
 
 /// The bytes of a reply without fields of its own.
 pub const DEFAULT_REPLY_BYTES: usize = 0x14;

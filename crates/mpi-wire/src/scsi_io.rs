@@ -1,7 +1,8 @@
 //! SCSI commands as messages, and their replies.
 
-use crate::bytes::{put, u8_at, u16_at, u32_at};
 use crate::message::reply as new_reply;
+use qpair_wire::le::{u16_at, u32_at};
+use qpair_wire::{put, u8_at};
 
 /// The offset of the scatter-gather list in a request, bytes.
 pub const SGL_AT: usize = 0x60;

@@ -1,6 +1,7 @@
 //! Scatter-gather elements: the 64-bit IEEE form, and the older MPI form of configuration requests.
 
-use crate::bytes::{u8_at, u32_at, u64_at};
+use qpair_wire::le::{u32_at, u64_at};
+use qpair_wire::u8_at;
 
 pub const ELEMENT_BYTES: usize = 16;
 /// Flag: the last element of the list.

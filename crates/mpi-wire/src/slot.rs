@@ -1,8 +1,9 @@
 //! The slot of a disk: the lamps of its enclosure, controlled by the SCSI enclosure processor
 //! message.
 
-use crate::bytes::{put, u8_at, u16_at, u32_at};
 use crate::message::{reply as new_reply, request};
+use qpair_wire::le::{u16_at, u32_at};
+use qpair_wire::{put, u8_at};
 
 pub const SLOT_BYTES: usize = 0x20;
 

@@ -1,8 +1,9 @@
 //! Task management: ending commands and resetting units and targets.
 
-use crate::bytes::{put, u8_at, u16_at, u32_at};
 use crate::function;
 use crate::message::{reply as new_reply, request};
+use qpair_wire::le::{u16_at, u32_at};
+use qpair_wire::{put, u8_at};
 
 pub const TASK_BYTES: usize = 0x34;
 pub const TASK_REPLY_BYTES: usize = 0x1C;

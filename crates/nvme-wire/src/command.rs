@@ -1,5 +1,7 @@
 //! Submission queue entries (Base §3.3.3.1) and their contents.
 
+use qpair_wire::le::{u32_at, u64_at};
+
 use crate::{PAGE_BYTES, SUBMISSION_BYTES};
 
 /// Opcodes of admin commands (Base §5).
@@ -276,13 +278,10 @@ impl Range {
 
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
-        let word = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
         Self {
-            attributes: word(0),
-            blocks: word(4),
-            first_block: u64::from(word(8)) | u64::from(word(12)) << 32,
+            attributes: u32_at(bytes, 0),
+            blocks: u32_at(bytes, 4),
+            first_block: u64_at(bytes, 8),
         }
     }
 

@@ -1,5 +1,8 @@
 //! Identify data (Base §5.17.2, NVM §4.1.5): the fields that this project reads or fills.
 
+use qpair_wire::le::{u16_at, u32_at, u64_at};
+use qpair_wire::{put_text, text};
+
 use crate::IDENTIFY_BYTES;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,34 +45,6 @@ pub struct IdentifyController {
     pub subsystem: String,
 }
 
-fn u16_at(data: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([data[at], data[at + 1]])
-}
-
-fn u32_at(data: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(data, at)) | u32::from(u16_at(data, at + 2)) << 16
-}
-
-fn u64_at(data: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(data, at)) | u64::from(u32_at(data, at + 4)) << 32
-}
-
-/// Returns the printable characters up to a NUL or trailing blanks, and '?' for others.
-fn text(data: &[u8]) -> String {
-    let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
-    let shown = data[..end].iter().map(|byte| match byte {
-        0x20..=0x7E => *byte as char,
-        _ => '?',
-    });
-    shown.collect::<String>().trim().to_owned()
-}
-
-fn put_text(data: &mut [u8], text: &str, padding: u8) {
-    data.fill(padding);
-    let len = text.len().min(data.len());
-    data[..len].copy_from_slice(&text.as_bytes()[..len]);
-}
-
 impl IdentifyController {
     #[must_use]
     pub fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
@@ -103,9 +78,9 @@ impl IdentifyController {
         let mut data = [0; IDENTIFY_BYTES];
         data[0..2].copy_from_slice(&self.vendor.to_le_bytes());
         data[2..4].copy_from_slice(&self.subsystem_vendor.to_le_bytes());
-        put_text(&mut data[4..24], &self.serial, b' ');
-        put_text(&mut data[24..64], &self.model, b' ');
-        put_text(&mut data[64..72], &self.firmware, b' ');
+        put_text(&mut data[4..24], &self.serial);
+        put_text(&mut data[24..64], &self.model);
+        put_text(&mut data[64..72], &self.firmware);
         data[76] = self.multi_path;
         data[77] = self.mdts;
         data[78..80].copy_from_slice(&self.controller_id.to_le_bytes());
@@ -126,7 +101,9 @@ impl IdentifyController {
         data[525] = self.volatile_write_cache;
         data[528..530].copy_from_slice(&self.atomic_write_power_fail.to_le_bytes());
         data[536..540].copy_from_slice(&self.scatter_gather.to_le_bytes());
-        put_text(&mut data[768..1024], &self.subsystem, 0);
+        for (place, byte) in data[768..1024].iter_mut().zip(self.subsystem.bytes()) {
+            *place = byte;
+        }
         data
     }
 }

@@ -1,5 +1,7 @@
 //! virtio-blk: the configuration, request headers, and statuses (virtio 1.2, 5.2).
 
+use qpair_wire::le::{u16_at, u32_at, u64_at};
+
 /// log2 of the bytes of a sector, the unit of addresses.
 pub const SECTOR_SHIFT: u32 = 9;
 /// Bytes of a serial number.
@@ -50,10 +52,6 @@ impl Verb {
     }
 }
 
-fn word(bytes: &[u8; 16], at: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
-}
-
 fn words(first: u64, second: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&first.to_le_bytes());
@@ -73,7 +71,7 @@ impl Header {
 
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
-        Self { verb: Verb::of(word(bytes, 0) as u32), sector: word(bytes, 8) }
+        Self { verb: Verb::of(u32_at(bytes, 0)), sector: u64_at(bytes, 8) }
     }
 
     #[must_use]
@@ -97,8 +95,7 @@ impl Range {
 
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
-        let second = word(bytes, 8);
-        Self { sector: word(bytes, 0), sectors: second as u32, flags: (second >> 32) as u32 }
+        Self { sector: u64_at(bytes, 0), sectors: u32_at(bytes, 8), flags: u32_at(bytes, 12) }
     }
 
     #[must_use]
@@ -130,16 +127,15 @@ impl Config {
 
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
-        let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
         Self {
-            sectors: u64::from(u32_at(0)) | u64::from(u32_at(4)) << 32,
-            seg_max: u32_at(12),
-            block_bytes: u32_at(20),
+            sectors: u64_at(bytes, 0),
+            seg_max: u32_at(bytes, 12),
+            block_bytes: u32_at(bytes, 20),
             write_back: bytes[32] != 0,
-            queues: u16::from_le_bytes([bytes[34], bytes[35]]),
-            discard_sectors_max: u32_at(36),
-            discard_alignment: u32_at(44),
-            zeroes_sectors_max: u32_at(48),
+            queues: u16_at(bytes, 34),
+            discard_sectors_max: u32_at(bytes, 36),
+            discard_alignment: u32_at(bytes, 44),
+            zeroes_sectors_max: u32_at(bytes, 48),
         }
     }
 

@@ -1,6 +1,9 @@
 //! A virtio SCSI host as bytes: its configuration, commands, tasks and events. Integers are
 //! little-endian.
 
+use qpair_wire::get;
+use qpair_wire::le::{u32_at, u64_at};
+
 /// The PCI device id, version 1.
 pub const PCI_DEVICE: u16 = 0x1048;
 /// The PCI device id of a transitional device.
@@ -110,19 +113,6 @@ pub fn place_of(address: [u8; 8]) -> Option<(u8, u16)> {
     Some((target, u16::from_be_bytes([high, low]) & (UNITS_MAX - 1)))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
-    word.map_or(0, |word| u32::from_le_bytes(*word))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
-}
-
-fn eight_at(bytes: &[u8], at: usize) -> [u8; 8] {
-    u64_at(bytes, at).to_le_bytes()
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     pub queues: u32,
@@ -205,7 +195,7 @@ impl Command {
     pub fn decode(bytes: &[u8; COMMAND_BYTES]) -> Self {
         let mut cdb = [0; CDB_BYTES];
         cdb.copy_from_slice(&bytes[19..]);
-        Self { address: eight_at(bytes, 0), id: u64_at(bytes, 8), cdb }
+        Self { address: get(bytes, 0), id: u64_at(bytes, 8), cdb }
     }
 }
 
@@ -268,8 +258,7 @@ impl Task {
     /// Decodes a task; `None` if the message is something else.
     #[must_use]
     pub fn decode(bytes: &[u8; TASK_BYTES]) -> Option<Self> {
-        let task =
-            Self { what: u32_at(bytes, 4), address: eight_at(bytes, 8), id: u64_at(bytes, 16) };
+        let task = Self { what: u32_at(bytes, 4), address: get(bytes, 8), id: u64_at(bytes, 16) };
         (u32_at(bytes, 0) == KIND_TASK).then_some(task)
     }
 }
@@ -294,7 +283,7 @@ impl Event {
 
     #[must_use]
     pub fn decode(bytes: &[u8; EVENT_BYTES]) -> Self {
-        Self { kind: u32_at(bytes, 0), address: eight_at(bytes, 4), reason: u32_at(bytes, 12) }
+        Self { kind: u32_at(bytes, 0), address: get(bytes, 4), reason: u32_at(bytes, 12) }
     }
 }
 
