@@ -1,8 +1,12 @@
 //! The root below which `/proc`, `/sys` and `/dev` are read.
 //!
-//! A file that cannot be read gives `None`: callers do not distinguish absent, forbidden and empty
-//! files.
+//! A file that cannot be read gives `None`, and a directory no names: callers do not distinguish
+//! absent, forbidden and empty ones.
 
+#![forbid(unsafe_code)]
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -30,13 +34,13 @@ impl Root {
     }
 
     /// Returns the location of an absolute path of the machine.
-    pub(crate) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// Returns the content of a file without surrounding white space; `None` if there is none.
-    pub(crate) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
+    pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         // As bytes: a drive may put anything into its model's name.
         let bytes = std::fs::read(self.path(path)).ok()?;
         let text = String::from_utf8_lossy(&bytes);
@@ -45,12 +49,17 @@ impl Root {
     }
 
     /// Returns the number that is a file's first word.
-    pub(crate) fn number<T: FromStr>(&self, path: impl AsRef<Path>) -> Option<T> {
+    pub fn number<T: FromStr>(&self, path: impl AsRef<Path>) -> Option<T> {
         self.text(path)?.split_whitespace().next()?.parse().ok()
     }
 
+    /// Returns the number that a file contains as `0x010802`.
+    pub fn hex(&self, path: impl AsRef<Path>) -> Option<u32> {
+        u32::from_str_radix(self.text(path)?.trim_start_matches("0x"), 16).ok()
+    }
+
     /// Whether a file contains 1 or Y, and not 0 or N; `None` for any other content.
-    pub(crate) fn flag(&self, path: impl AsRef<Path>) -> Option<bool> {
+    pub fn flag(&self, path: impl AsRef<Path>) -> Option<bool> {
         match self.text(path)?.as_str() {
             "0" | "N" => Some(false),
             "1" | "Y" => Some(true),
@@ -58,29 +67,47 @@ impl Root {
         }
     }
 
-    /// Returns the names in a directory, sorted; `None` if it does not exist.
-    pub(crate) fn names(&self, path: impl AsRef<Path>) -> Option<Vec<String>> {
-        let entries = std::fs::read_dir(self.path(path)).ok()?;
+    /// Returns the names in a directory, sorted by their words and numbers.
+    pub fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path(path)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
-            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort_by_key(|name| natural(name));
-        Some(names)
+        names
     }
 
-    pub(crate) fn exists(&self, path: impl AsRef<Path>) -> bool {
+    /// Returns the number of names in a directory; `None` if it does not exist.
+    pub fn count(&self, path: impl AsRef<Path>) -> Option<u32> {
+        let path = path.as_ref();
+        self.exists(path).then(|| self.names(path).len() as u32)
+    }
+
+    pub fn exists(&self, path: impl AsRef<Path>) -> bool {
         self.path(path).exists()
     }
 
-    pub(crate) fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
-        let target = std::fs::read_link(self.path(path)).ok()?;
-        Some(target.file_name()?.to_str()?.to_owned())
+    /// Returns the target of a symbolic link as it is written.
+    pub fn link(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+        std::fs::read_link(self.path(path)).ok()
+    }
+
+    pub fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
+        Some(self.link(path)?.file_name()?.to_str()?.to_owned())
     }
 
     /// Returns the path of the machine without links.
-    pub(crate) fn canonical(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+    pub fn canonical(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         let root = self.0.canonicalize().ok()?;
         let path = self.path(path).canonicalize().ok()?;
         Some(Path::new("/").join(path.strip_prefix(root).ok()?))
+    }
+
+    /// Writes a word into a file that exists.
+    ///
+    /// # Errors
+    /// The operating system's; `NotFound` if the file is missing, since it is never created.
+    pub fn write(&self, path: &str, word: &str) -> io::Result<()> {
+        OpenOptions::new().write(true).open(self.path(path))?.write_all(word.as_bytes())
     }
 }
 
