@@ -35,6 +35,7 @@
 
 mod device;
 mod file;
+mod geometry;
 mod holder;
 mod in_flight;
 mod interface;

@@ -1,4 +1,6 @@
 //! Jobs over real files and over memory.
+//!
+//! Long, because one test for each promise of a run.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

@@ -5,6 +5,8 @@
 //!   are in its slot;
 //! - `in_flight` counts the requests that channels have taken and not given back;
 //! - nothing is measured before the ramp is over; from then on every request that completes is.
+//!
+//! Long, because one loop submits, waits and measures, and its steps share the state of tags.
 
 mod choosing;
 mod messages;
