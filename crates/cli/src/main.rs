@@ -14,21 +14,14 @@
 )]
 #![forbid(unsafe_code)]
 
-mod bar;
 mod command;
 mod events;
 mod failure;
 mod interrupt;
-mod key;
-mod live;
 mod load;
-mod output;
-mod paint;
-mod record_line;
-mod store_args;
-mod study_lab;
-mod study_stores;
-mod text;
+mod parse;
+mod show;
+mod study;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -11,10 +11,10 @@ use super::bench::to_json;
 use super::study::read_study;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::parse_size;
-use crate::study_lab::{DeviceArgs, Watch};
-use crate::text::count;
+use crate::parse::store::parse_size;
+use crate::show::output::Output;
+use crate::show::text::count;
+use crate::study::lab::{DeviceArgs, Watch};
 
 /// Largest request, bytes.
 const BLOCK_MAX: u32 = 16 << 20;

@@ -9,12 +9,12 @@ use qpair::published::ask_for_backup;
 use qpair::report::BackupReport;
 use serde_json::json;
 
-use crate::bar::progress_bar;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs, is_socket, published_at};
-use crate::text::{counted, size};
+use crate::parse::store::{Effort, StoreArgs, is_socket, published_at};
+use crate::show::bar::progress_bar;
+use crate::show::output::Output;
+use crate::show::text::{counted, size};
 
 /// Make a complete and consistent copy of a store
 ///

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::json;
 
-use crate::bar::progress_bar;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs, parse_size};
-use crate::text::{counted, size};
+use crate::parse::store::{Effort, StoreArgs, parse_size};
+use crate::show::bar::progress_bar;
+use crate::show::output::Output;
+use crate::show::text::{counted, size};
 
 /// Shorten a store's files to about the size of their content
 ///

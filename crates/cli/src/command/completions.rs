@@ -4,7 +4,7 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 
 use crate::failure::{Exit, Result};
-use crate::output::Output;
+use crate::show::output::Output;
 
 /// Print completions for a shell
 #[derive(Args, Debug)]

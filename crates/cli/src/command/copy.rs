@@ -6,12 +6,12 @@ use clap::Args;
 use qpair::ErrorKind;
 use serde_json::json;
 
-use crate::bar::progress_bar;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs, parse_size};
-use crate::text::counted;
+use crate::parse::store::{Effort, StoreArgs, parse_size};
+use crate::show::bar::progress_bar;
+use crate::show::output::Output;
+use crate::show::text::counted;
 
 /// Copy all tables into a new store, with pages of another size
 ///

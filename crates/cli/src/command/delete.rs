@@ -10,10 +10,10 @@ use qpair::ErrorKind;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::key::KeyArgs;
-use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs, TableArgs};
-use crate::text::{counted, escape};
+use crate::parse::key::KeyArgs;
+use crate::parse::store::{Effort, StoreArgs, TableArgs};
+use crate::show::output::Output;
+use crate::show::text::{counted, escape};
 
 /// Remove a record, or all records of a range
 ///

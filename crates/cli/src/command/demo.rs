@@ -6,12 +6,12 @@ use clap::Args;
 use qpair_bench::{DemoOptions, DemoReport, DemoRow, demo};
 
 use super::bench::{TASKS_MAX, WORKERS_MAX, parse_count};
-use crate::bar::Bar;
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::parse_size;
-use crate::text::count;
+use crate::parse::store::parse_size;
+use crate::show::bar::Bar;
+use crate::show::output::Output;
+use crate::show::text::count;
 
 /// Show a store ten times larger than its memory, over every interface
 ///

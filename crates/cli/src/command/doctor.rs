@@ -11,9 +11,9 @@ use qpair_machine::{
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::Output;
-use crate::paint::{Color, Paint, wrap};
-use crate::text::counted;
+use crate::show::output::Output;
+use crate::show::paint::{Color, Paint, wrap};
+use crate::show::text::counted;
 
 /// Show what this machine's storage can do, and what slows it down
 ///

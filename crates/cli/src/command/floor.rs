@@ -13,14 +13,14 @@ use qpair_floor::{
 };
 use qpair_pci::sysfs::PciAddress;
 
+use super::bench::peak::parse_spec;
 use super::bench::{parse_count, parse_seconds};
-use super::bench_peak::parse_spec;
 use super::study::check_out_file;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::{Output, say};
-use crate::study_lab::Watch;
-use crate::text::utc;
+use crate::show::output::{Output, say};
+use crate::show::text::utc;
+use crate::study::lab::Watch;
 
 /// Measure a drive's own speed, and the cost of each layer above it
 ///

@@ -15,9 +15,9 @@ use crate::load::{
     Columns, Format, Gather, Input, Layout, Limits, Loaded, Progress, begin, load_sorted,
     parse_delimiter, put_all,
 };
-use crate::output::Output;
-use crate::store_args::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
-use crate::text::{counted, size};
+use crate::parse::store::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
+use crate::show::output::Output;
+use crate::show::text::{counted, size};
 
 /// Tasks per worker that put records.
 const TASKS_PER_WORKER: usize = 64;

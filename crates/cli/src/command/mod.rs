@@ -3,13 +3,6 @@
 mod advise;
 mod backup;
 mod bench;
-mod bench_commit;
-mod bench_files;
-mod bench_io;
-mod bench_peak;
-mod bench_store;
-mod bench_tpcc;
-mod bench_ycsb;
 mod carve;
 mod check;
 mod compact;
@@ -42,9 +35,8 @@ use clap::{CommandFactory as _, Subcommand};
 
 use crate::failure::{Exit, Result};
 
-pub(crate) use bench::{WORKERS_MAX, parse_count};
-pub(crate) use bench_io::as_fio_takes_them;
-pub(crate) use bench_peak::parse_spec;
+pub(crate) use bench::peak::parse_spec;
+pub(crate) use bench::{WORKERS_MAX, as_fio_takes_them, parse_count};
 
 /// A subcommand with its arguments.
 #[derive(Subcommand)]

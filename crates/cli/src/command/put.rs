@@ -10,8 +10,8 @@ use clap::Args;
 use qpair::VALUE_LEN_MAX;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::key::{EMPTY_KEY, KeyArgs};
-use crate::store_args::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
+use crate::parse::key::{EMPTY_KEY, KeyArgs};
+use crate::parse::store::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
 
 /// Insert or replace a record
 ///

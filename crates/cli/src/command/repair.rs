@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::{Output, insert_bytes};
-use crate::store_args::StoreArgs;
-use crate::text::{counted, escape, size};
+use crate::parse::store::StoreArgs;
+use crate::show::output::{Output, insert_bytes};
+use crate::show::text::{counted, escape, size};
 
 /// Save the readable records of a damaged store into a new one
 ///

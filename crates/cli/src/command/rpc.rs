@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::command::target::config::to_toml;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::say;
+use crate::show::output::say;
 
 /// How long a target may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);

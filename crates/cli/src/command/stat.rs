@@ -8,9 +8,9 @@ use qpair_kernel::Growth;
 use serde_json::json;
 
 use crate::failure::{Exit, Result};
-use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs};
-use crate::text::{count, counted, escape, size, size_exact, utc};
+use crate::parse::store::{Effort, StoreArgs};
+use crate::show::output::Output;
+use crate::show::text::{count, counted, escape, size, size_exact, utc};
 
 /// Show a store's sizes, members and tables
 ///

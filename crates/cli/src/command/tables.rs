@@ -4,9 +4,9 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::failure::{Exit, Result};
-use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs};
-use crate::text::escape;
+use crate::parse::store::{Effort, StoreArgs};
+use crate::show::output::Output;
+use crate::show::text::escape;
 
 /// List a store's tables
 #[derive(Args, Debug)]

@@ -22,7 +22,7 @@ use json::JsonLines;
 pub(crate) use levels::Levels;
 use notes::Notes;
 
-use crate::paint::is_unwanted;
+use crate::show::paint::is_unwanted;
 
 /// A log whose levels can be changed.
 pub(crate) struct Events {

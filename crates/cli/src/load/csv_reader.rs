@@ -11,8 +11,8 @@ use super::delimited::too_few;
 use super::format::{Indexes, Wanted};
 use super::lines::LINE_LEN_MAX;
 use super::record::{ReadError, ReadRecord, Record};
-use crate::record_line::write_fields;
-use crate::text::counted;
+use super::write::write_fields;
+use crate::show::text::counted;
 
 /// Lines that are read behind the input. They are a record of their own, unless a quote was not
 /// closed before.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::format::{Indexes, Wanted};
 use super::lines::Lines;
 use super::record::{ReadError, ReadRecord, Record, only};
-use crate::text::unescape_into;
+use crate::show::text::unescape_into;
 
 /// Reads records from lines of columns.
 pub(crate) struct DelimitedReader<R> {

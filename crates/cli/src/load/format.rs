@@ -10,7 +10,7 @@ use super::input::Input;
 use super::json::JsonReader;
 use super::record::{ReadError, ReadRecord};
 use crate::failure::{Failure, Result};
-use crate::text::escape;
+use crate::show::text::escape;
 
 /// A format of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -12,8 +12,8 @@ use super::record::{ReadError, ReadRecord, Record};
 use super::round::Round;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::key::EMPTY_KEY;
-use crate::text::escape;
+use crate::parse::key::EMPTY_KEY;
+use crate::show::text::escape;
 
 /// Records and bytes at which a round goes off.
 const ROUND_RECORDS: u64 = 16 << 10;

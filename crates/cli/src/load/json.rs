@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::lines::Lines;
 use super::record::{ReadError, ReadRecord, Record, only};
-use crate::text::decode_hex;
+use crate::show::text::decode_hex;
 
 /// Reads records from JSON lines.
 pub(crate) struct JsonReader<R> {

@@ -22,6 +22,7 @@ mod puts;
 mod record;
 mod round;
 mod sorted;
+mod write;
 
 pub(crate) use format::{Columns, Format, Layout, parse_delimiter};
 pub(crate) use gather::{Gather, Limits, begin};
@@ -31,3 +32,4 @@ pub(crate) use puts::{Loaded, put_all};
 #[cfg(test)]
 pub(crate) use record::Record;
 pub(crate) use sorted::load_sorted;
+pub(crate) use write::write_record;

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::bar::TEMPLATE;
-use crate::text::{counted, size};
+use crate::show::bar::TEMPLATE;
+use crate::show::text::{counted, size};
 
 /// How far a load has got. Cheap to clone; clones show the same bar.
 #[derive(Clone)]

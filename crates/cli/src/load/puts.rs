@@ -7,7 +7,7 @@ use super::gather::Gather;
 use super::progress::Progress;
 use super::round::{Lane, Round};
 use crate::failure::Failure;
-use crate::text::{count, counted, escape};
+use crate::show::text::{count, counted, escape};
 
 /// The results of a load.
 #[derive(Debug, Default)]

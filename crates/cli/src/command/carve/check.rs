@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::Target;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Output, say};
-use crate::text::counted;
+use crate::show::output::{Output, say};
+use crate::show::text::counted;
 
 /// Check the map of a device: both slots, and that all slices lie on the device
 #[derive(Args, Debug)]

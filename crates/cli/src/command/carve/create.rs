@@ -10,9 +10,9 @@ use qpair_block::{BlockDevice, Carving, SerialChannel, SliceDevice};
 use super::{Target, in_json};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::say;
-use crate::store_args::parse_size;
-use crate::text::size;
+use crate::parse::store::parse_size;
+use crate::show::output::say;
+use crate::show::text::size;
 
 /// Bytes of an image that are copied at once.
 const COPY_BYTES: usize = 1 << 20;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::Target;
 use crate::failure::{Exit, Result};
-use crate::output::say;
+use crate::show::output::say;
 
 /// Delete a slice; its bytes stay until they are overwritten
 #[derive(Args, Debug)]

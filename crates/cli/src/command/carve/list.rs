@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::{Target, in_json};
 use crate::failure::{Exit, Result};
-use crate::output::{Output, say};
-use crate::text::size;
+use crate::show::output::{Output, say};
+use crate::show::text::size;
 
 /// List the slices and the free space of a device
 #[derive(Args, Debug)]

@@ -14,7 +14,7 @@ use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Mode};
 use serde_json::{Value, json};
 
-use crate::command::bench_peak::parse_mode;
+use crate::command::bench::peak::parse_mode;
 use crate::command::parse_spec;
 use crate::failure::{Exit, Failure, Result};
 

@@ -10,7 +10,7 @@ use qpair_pci::sysfs::{self, Function, PciAddress, Root};
 
 use super::{controller_at, parse_address};
 use crate::failure::{Exit, Failure, Result};
-use crate::output::Output;
+use crate::show::output::Output;
 
 /// Take NVMe drives or SAS controllers from the kernel, for this program's drivers
 ///

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::opened::Opened;
 use crate::failure::{Exit, Result};
-use crate::output::Output;
+use crate::show::output::Output;
 
 /// List the formats of a drive's namespaces, and whether the driver supports the current one
 ///

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::opened::Opened;
 use crate::failure::{Exit, Result};
-use crate::output::{Output, hex};
-use crate::text::{counted, size};
+use crate::show::output::{Output, hex};
+use crate::show::text::{counted, size};
 
 /// Show the identity of a controller, and its namespaces
 ///

@@ -6,8 +6,8 @@ use qpair_pci::sysfs::{Function, Neighbour, Node, Root};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Result};
-use crate::output::Output;
-use crate::text::size;
+use crate::show::output::Output;
+use crate::show::text::size;
 
 /// List NVMe controllers: driver, IOMMU group and content
 ///

@@ -5,7 +5,7 @@ use qpair_pci::sysfs::{self, PciAddress, Root};
 
 use super::{controller_at, parse_address};
 use crate::failure::{Exit, Failure, Result};
-use crate::output::Output;
+use crate::show::output::Output;
 
 /// Give NVMe drives or SAS controllers back to the kernel's driver
 ///

@@ -4,8 +4,8 @@ use clap::Args;
 
 use super::disk::Disk;
 use crate::failure::{Exit, Result};
-use crate::output::Output;
-use crate::text::{count, size};
+use crate::show::output::Output;
+use crate::show::text::{count, size};
 
 /// Show the identity and the features of a disk
 #[derive(Args, Debug)]

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::command::nvme::list::controllers;
 use crate::failure::{Exit, Result};
-use crate::output::Output;
-use crate::text::size;
+use crate::show::output::Output;
+use crate::show::text::size;
 
 /// List SAS controllers, or the disks behind one
 ///

@@ -8,7 +8,7 @@ use super::disk::Disk;
 use crate::command::bench::parse_seconds;
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
+use crate::show::output::Output;
 
 /// Switch on the locate lamp at a disk's slot
 ///

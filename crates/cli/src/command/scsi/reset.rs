@@ -5,7 +5,7 @@ use qpair_block::BlockDevice;
 
 use super::disk::Disk;
 use crate::failure::{Exit, Result};
-use crate::output::Output;
+use crate::show::output::Output;
 
 /// Reset a disk, or its controller
 ///

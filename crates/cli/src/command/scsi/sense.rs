@@ -4,7 +4,7 @@ use clap::Args;
 use qpair_scsi_wire::Sense;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::Output;
+use crate::show::output::Output;
 
 /// Explain sense data from a log, in the fixed or the descriptor format
 #[derive(Args, Debug)]

@@ -19,7 +19,7 @@ use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use crate::command::bench::parse_seconds;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::store_args::parse_size;
+use crate::parse::store::parse_size;
 use model::Model;
 use report::Reporter;
 use sockets::Sockets;

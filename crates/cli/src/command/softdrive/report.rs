@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::model::Model;
 use crate::failure::Result;
-use crate::output::{Output, say};
-use crate::text::{count, size};
+use crate::show::output::{Output, say};
+use crate::show::text::{count, size};
 
 pub(super) struct Reporter {
     json: bool,

@@ -23,7 +23,7 @@ use qpair_serve::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info};
 
-use crate::command::bench_peak::parse_mode;
+use crate::command::bench::peak::parse_mode;
 use crate::events::{Events, Levels};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;

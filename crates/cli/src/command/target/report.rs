@@ -7,8 +7,8 @@ use qpair_serve::{Backend, Disk, DiskCounters, ExportInfo, MetricsAddress, Targe
 use serde_json::{Value, json};
 
 use crate::failure::Result;
-use crate::output::{Output, say};
-use crate::text::{count, size};
+use crate::show::output::{Output, say};
+use crate::show::text::{count, size};
 
 pub(super) struct Reporter {
     json: bool,

@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::published_at;
+use crate::parse::store::published_at;
+use crate::show::output::Output;
 use view::View;
 
 /// How long an answer may take.

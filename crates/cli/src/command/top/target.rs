@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::PATIENCE;
 use crate::failure::{Exit, Failure, Result};
-use crate::text::{count, size};
+use crate::show::text::{count, size};
 
 /// Rare things that befall disks.
 const INCIDENTS: [(&str, &str); 2] =

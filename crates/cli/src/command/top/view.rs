@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::text::{count, counted, escape, size};
+use crate::show::text::{count, counted, escape, size};
 
 /// Open for so long, a transaction may have been forgotten, seconds.
 const FORGOTTEN_S: f64 = 10.0;

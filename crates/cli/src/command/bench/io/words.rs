@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use qpair_workload::options::{Definition, Known, OPTIONS, Takes, Topic, UNSUPPORTED, find};
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::Output;
+use crate::show::output::Output;
 
 /// Options of fio's command that are not supported, and what there is instead.
 const OTHERS: &[(&str, &str)] = &[

@@ -7,14 +7,14 @@ use qpair_bench::commit::{
 };
 use qpair_bench::kv::Durability;
 
-use crate::bar::Bar;
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::text::{count, counted};
+use crate::show::bar::Bar;
+use crate::show::output::Output;
+use crate::show::text::{count, counted};
 
-use super::bench::{RECORDS_MAX, TASKS_MAX, parse_count, parse_seconds, to_json};
-use super::bench_store::{Full, Lines, RunArgs, parse_durability, parts};
+use super::store::{Full, Lines, RunArgs, parse_durability, parts};
+use super::{RECORDS_MAX, TASKS_MAX, parse_count, parse_seconds, to_json};
 
 /// Run small transactions: durable updates of single rows, or inserts in random order
 #[derive(Args, Debug)]

@@ -1,5 +1,13 @@
 //! `qpair bench lookup|update|scan|insert|tpcc|ycsb|commit|io|files|peak`.
 
+mod commit;
+mod files;
+mod io;
+pub(super) mod peak;
+mod store;
+mod tpcc;
+mod ycsb;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -7,21 +15,22 @@ use qpair::Mode;
 use qpair_bench::kv::Durability;
 use qpair_bench::{Report, RunOptions, Workload, run};
 
-use crate::bar::Bar;
-use crate::command::bench_commit::Commit;
-use crate::command::bench_files::Files;
-use crate::command::bench_io::Io;
-use crate::command::bench_peak::Peak;
-use crate::command::bench_store::{MeasuringArgs, of_warmed, parse_durability, parts};
-use crate::command::bench_tpcc::Tpcc;
-use crate::command::bench_ycsb::Ycsb;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::{
+use crate::parse::store::{
     LogDeviceArgs, memory_or_default, parse_mode, parse_size, tasks_or_default,
 };
-use crate::text::{count, counted};
+use crate::show::bar::Bar;
+use crate::show::output::Output;
+use crate::show::text::{count, counted};
+use commit::Commit;
+use files::Files;
+use io::Io;
+pub(crate) use io::as_fio_takes_them;
+use peak::Peak;
+use store::{MeasuringArgs, of_warmed, parse_durability, parts};
+use tpcc::Tpcc;
+use ycsb::Ycsb;
 
 /// Measure a store (lookups, updates, scans, inserts, TPC-C, YCSB, commits) or a device
 #[derive(Args, Debug)]

@@ -5,15 +5,15 @@ use qpair_bench::StoreKvReport;
 use qpair_bench::kv::Durability;
 use qpair_bench::ycsb::{YCSB_TABLES, YcsbOptions, YcsbReport, YcsbWorkload, run_ycsb};
 
-use crate::bar::Bar;
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::tasks_or_default;
-use crate::text::count;
+use crate::parse::store::tasks_or_default;
+use crate::show::bar::Bar;
+use crate::show::output::Output;
+use crate::show::text::count;
 
-use super::bench::{RECORDS_MAX, TASKS_MAX, parse_count, to_json};
-use super::bench_store::{Full, Lines, RunArgs, parse_durability, parts, table};
+use super::store::{Full, Lines, RunArgs, parse_durability, parts, table};
+use super::{RECORDS_MAX, TASKS_MAX, parse_count, to_json};
 
 /// Run YCSB's core workloads A to F
 #[derive(Args, Debug)]

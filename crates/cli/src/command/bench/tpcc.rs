@@ -7,15 +7,15 @@ use qpair_bench::tpcc::{
     CheckReport, Scale, TPCC_TABLES, TpccOptions, TpccReport, loaded_scale, run_tpcc,
 };
 
-use crate::bar::Bar;
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::tasks_or_default;
-use crate::text::{count, counted};
+use crate::parse::store::tasks_or_default;
+use crate::show::bar::Bar;
+use crate::show::output::Output;
+use crate::show::text::{count, counted};
 
-use super::bench::{TASKS_MAX, arrivals, parse_count, parse_rate, to_json};
-use super::bench_store::{Full, Lines, RunArgs, parse_durability, parts, table};
+use super::store::{Full, Lines, RunArgs, parse_durability, parts, table};
+use super::{TASKS_MAX, arrivals, parse_count, parse_rate, to_json};
 
 /// Bytes a warehouse takes in a store, about, with what a run adds.
 const WAREHOUSE_BYTES: u64 = 100 << 20;

@@ -8,7 +8,7 @@ use clap::Args;
 use qpair::{KeyBounds, Prefix};
 
 use crate::failure::{Failure, Result};
-use crate::text::decode_hex;
+use crate::show::text::decode_hex;
 
 /// The error of an empty key, which is more often a mistake than intended.
 pub(crate) const EMPTY_KEY: &str = "the key is empty (--empty-key takes it)";

@@ -22,8 +22,8 @@ use rustix::fs::{Access, AtFlags, CWD};
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::live::{Eta, LiveLine};
-use crate::output::Output;
+use crate::show::live::{Eta, LiveLine};
+use crate::show::output::Output;
 
 use status::States;
 pub(crate) use words::as_fio_takes_them;

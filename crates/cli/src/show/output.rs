@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use serde_json::{Map, Value};
 
 use crate::failure::{Exit, Failure, Result};
-use crate::text;
+use crate::show::text;
 
 /// Buffered standard output; all of it goes through here.
 pub(crate) struct Output {

@@ -9,12 +9,12 @@ use qpair_bench::kv::Durability;
 use qpair_bench::{PartReport, StoreKv, StoreKvOptions, StoreKvReport, Warmed, warm};
 use serde::Serialize;
 
-use crate::bar::Bar;
 use crate::failure::Result;
-use crate::store_args::{LogDeviceArgs, memory_or_default, parse_mode, parse_size};
-use crate::text::{count, counted, size};
+use crate::parse::store::{LogDeviceArgs, memory_or_default, parse_mode, parse_size};
+use crate::show::bar::Bar;
+use crate::show::text::{count, counted, size};
 
-use super::bench::{WORKERS_MAX, parse_count, parse_run_seconds, parse_seconds};
+use super::{WORKERS_MAX, parse_count, parse_run_seconds, parse_seconds};
 
 /// Additional measurements, and switches that are for measuring only.
 #[derive(Args, Clone, Copy, Debug)]

@@ -8,14 +8,14 @@ use qpair_kernel::Mode;
 use qpair_workload::{Live, Observer, PeakOptions, PeakReport, peak};
 use serde_json::json;
 
-use crate::bar::Bar;
-use crate::command::bench::{parse_seconds, to_json};
+use super::{parse_seconds, to_json};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::parse_size;
-use crate::study_lab::fill_unwritten;
-use crate::text::count;
+use crate::parse::store::parse_size;
+use crate::show::bar::Bar;
+use crate::show::output::Output;
+use crate::show::text::count;
+use crate::study::lab::fill_unwritten;
 use qpair_bench::Progress;
 
 /// Measure the most reads that one core can make, with a minimal loop

@@ -20,7 +20,7 @@ use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
 
 use crate::command::{WORKERS_MAX, parse_count};
 use crate::failure::{Exit, Failure, Result};
-use crate::text::{count, counted};
+use crate::show::text::{count, counted};
 
 /// Arguments that name a store and say with what to serve it.
 #[derive(Args, Debug)]

@@ -4,9 +4,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::load::Format;
-use crate::output::insert_bytes;
-use crate::text::escape_into;
+use super::format::Format;
+use crate::show::output::insert_bytes;
+use crate::show::text::escape_into;
 
 /// Writes a record, without an end of line; no value: the key alone.
 pub(crate) fn write_record(format: Format, line: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {

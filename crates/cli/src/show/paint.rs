@@ -2,7 +2,7 @@
 
 use std::env;
 
-use crate::output::Output;
+use crate::show::output::Output;
 
 /// A colour that marks something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

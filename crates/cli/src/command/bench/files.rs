@@ -7,12 +7,12 @@ use clap::Args;
 use qpair_workload::{FilesOptions, FilesReport, Live, Observer, OpReport, Profile, run_files};
 use serde_json::{Map, Value, json};
 
-use crate::command::bench::{parse_seconds, to_json};
+use super::{parse_seconds, to_json};
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::parse_size;
-use crate::text::{count, size};
+use crate::parse::store::parse_size;
+use crate::show::output::Output;
+use crate::show::text::{count, size};
 
 /// Run filebench's personalities over files in a directory
 #[derive(Args, Debug)]

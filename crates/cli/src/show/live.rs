@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use qpair_workload::{Direction, Live, Observer};
 
 use crate::interrupt::Interrupt;
-use crate::text::{count, counted, size};
+use crate::show::text::{count, counted, size};
 
 /// When there is a live line: fio's `--eta`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

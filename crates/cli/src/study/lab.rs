@@ -15,7 +15,7 @@ use qpair_workload::{Live, Observer, prefill};
 use crate::command::parse_spec;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::store_args::parse_size;
+use crate::parse::store::parse_size;
 
 /// The devices of a study.
 #[derive(Args, Debug)]

@@ -7,7 +7,7 @@ use qpair_workload::{
 };
 
 use crate::failure::{Exit, Result};
-use crate::output::Output;
+use crate::show::output::Output;
 
 /// Shows jobs in words, one block of lines for each.
 pub(super) fn show(plan: &Plan) -> Result<Exit> {

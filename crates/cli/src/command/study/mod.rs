@@ -10,13 +10,13 @@ use qpair_study::{
 };
 use serde::Serialize;
 
-use super::bench::{parse_seconds, to_json};
+use crate::command::bench::{parse_seconds, to_json};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::study_lab::{DeviceArgs, Watch};
-use crate::study_stores::Stores;
-use crate::text::{count, utc};
+use crate::show::output::Output;
+use crate::show::text::{count, utc};
+use crate::study::lab::{DeviceArgs, Watch};
+use crate::study::stores::Stores;
 
 /// Repeat the papers' experiments on this machine, and report the best interface and why
 ///
@@ -180,7 +180,7 @@ fn parse_experiment(name: &str) -> std::result::Result<&'static Experiment, Stri
 }
 
 /// Minutes of measuring are not lost to a folder that is not there, or to what is no file.
-pub(super) fn check_out_file(out: &Path) -> Result<()> {
+pub(in crate::command) fn check_out_file(out: &Path) -> Result<()> {
     let folder = match out.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),

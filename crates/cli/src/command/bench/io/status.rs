@@ -6,7 +6,7 @@ use std::time::Duration;
 use qpair_workload::{Live, Observer, RunReport};
 
 use crate::failure::{Failure, Result};
-use crate::live::LiveLine;
+use crate::show::live::LiveLine;
 
 /// Watches a run: the live line, and the states that are written meanwhile.
 pub(super) struct States<'a, F> {

@@ -1,0 +1,4 @@
+//! Arguments of several commands, and their values.
+
+pub(crate) mod key;
+pub(crate) mod store;

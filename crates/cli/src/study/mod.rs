@@ -1,0 +1,4 @@
+//! The environment of a study.
+
+pub(crate) mod lab;
+pub(crate) mod stores;
