@@ -46,7 +46,6 @@ pub(crate) struct Doctor {
     json: bool,
 }
 
-/// All that was found.
 struct Diagnosis {
     machine: Machine,
     devices: Vec<Device>,
@@ -146,7 +145,6 @@ const MARK: usize = 11;
 /// Columns of a state beside its reason; longer ones stand above it.
 const STATE: usize = 24;
 
-/// Text for people.
 struct Page<'a> {
     out: &'a mut Output,
     paint: Paint,

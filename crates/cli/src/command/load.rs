@@ -10,7 +10,7 @@ use qpair::report::OpenReport;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, interrupted};
 use crate::load::{
     Columns, Format, Gather, Input, Layout, Limits, Loaded, Progress, begin, load_sorted,
     parse_delimiter, put_all,
@@ -111,7 +111,6 @@ pub(crate) struct Load {
     create: CreateArgs,
 }
 
-/// The figures that are reported at the end.
 struct Summary<'a> {
     loaded: &'a Loaded,
     skipped: u64,
@@ -168,8 +167,7 @@ impl Load {
             Summary { loaded: &loaded, skipped: skipped.lines, seconds, bulk, opened: &opened };
         self.print(&summary)?;
         if interrupt.is_requested() {
-            eprintln!("qpair: interrupted; the store was closed cleanly");
-            return Ok(Exit::Interrupted);
+            return interrupted("the store was closed cleanly");
         }
         Ok(Exit::Done)
     }

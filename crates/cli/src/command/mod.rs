@@ -31,12 +31,11 @@ mod tables;
 mod target;
 mod top;
 
-use clap::{CommandFactory as _, Subcommand};
+use clap::Subcommand;
 
 use crate::failure::{Exit, Result};
 
-pub(crate) use bench::peak::parse_spec;
-pub(crate) use bench::{WORKERS_MAX, as_fio_takes_them, parse_count};
+pub(crate) use bench::as_fio_takes_them;
 
 /// A subcommand with its arguments.
 #[derive(Subcommand)]
@@ -75,7 +74,8 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    pub(crate) fn run(self) -> Result<Exit> {
+    /// Runs the command; `whole` describes all of them.
+    pub(crate) fn run(self, whole: fn() -> clap::Command) -> Result<Exit> {
         match self {
             Self::Demo(command) => command.run(),
             Self::Load(command) => command.run(),
@@ -105,8 +105,8 @@ impl Command {
             Self::Carve(command) => command.run(),
             Self::Target(command) => command.run(),
             Self::Rpc(command) => command.run(),
-            Self::Man(command) => command.run(crate::Arguments::command()),
-            Self::Completions(command) => command.run(crate::Arguments::command()),
+            Self::Man(command) => command.run(whole()),
+            Self::Completions(command) => command.run(whole()),
         }
     }
 }

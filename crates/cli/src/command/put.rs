@@ -63,8 +63,7 @@ impl Put {
         let value = match (self.value, self.value_file) {
             (_, Some(path)) => {
                 let name = path.display().to_string();
-                let file = File::open(&path)
-                    .map_err(|error| Failure::io(&error, format!("opening {name}")))?;
+                let file = File::open(&path).map_err(Failure::at("opening", &path))?;
                 read_value(file, &name)?
             }
             (Some(value), None) if value == "-" => {

@@ -75,7 +75,7 @@ impl Stat {
                 "log_bytes": report.log_pages * report.page_size as u64,
                 "free_bytes": report.free_pages * report.page_size as u64,
                 "memory_bytes": report.memory_bytes,
-                "memory_pages": backing_name(report.memory_backing),
+                "memory_pages": backing_names(report.memory_backing).0,
                 "key_len_max": key_len_max,
                 "members": report.members,
                 "stripe_unit_bytes": report.stripe_unit_bytes,
@@ -137,20 +137,14 @@ fn growth_name(growth: Growth) -> &'static str {
     }
 }
 
-/// The kind of pages that memory has, for programs.
-fn backing_name(backing: Backing) -> &'static str {
+/// The kind of pages that memory has, for programs and for people.
+fn backing_names(backing: Backing) -> (&'static str, &'static str) {
     match backing {
-        Backing::HugePages => "huge",
-        Backing::Transparent => "transparent_huge",
-        Backing::Small => "small",
-    }
-}
-
-fn backing_in_words(backing: Backing) -> &'static str {
-    match backing {
-        Backing::HugePages => "reserved huge pages",
-        Backing::Transparent => "transparent huge pages where the kernel gives them",
-        Backing::Small => "small pages",
+        Backing::HugePages => ("huge", "reserved huge pages"),
+        Backing::Transparent => {
+            ("transparent_huge", "transparent huge pages where the kernel gives them")
+        }
+        Backing::Small => ("small", "small pages"),
     }
 }
 
@@ -191,7 +185,7 @@ fn lines(
         lines.push(("log device", log.name.clone()));
     }
     let memory = size_exact(report.memory_bytes);
-    let memory = format!("{memory} for pages, of {}", backing_in_words(report.memory_backing));
+    let memory = format!("{memory} for pages, of {}", backing_names(report.memory_backing).1);
     lines.push(("memory", memory));
     lines.push(("interface", format!("{} ({})", opened.interface, opened.mode)));
     lines

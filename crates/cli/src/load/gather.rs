@@ -26,7 +26,6 @@ pub(crate) fn begin(reader: &mut dyn ReadRecord, input_name: &str) -> Result<()>
     reader.begin().map_err(|error| failure(error, input_name))
 }
 
-/// An error that ends a load.
 fn failure(error: ReadError, input_name: &str) -> Failure {
     match error {
         ReadError::Bad { lines: Range { start: line, .. }, why }
@@ -53,7 +52,6 @@ pub(crate) struct Limits {
     pub(crate) lanes: usize,
 }
 
-/// Bad lines that were left out.
 #[derive(Debug, Default)]
 pub(crate) struct Skipped {
     pub(crate) lines: u64,
@@ -68,7 +66,6 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    /// Starts the thread.
     pub(crate) fn start(
         reader: Box<dyn ReadRecord>,
         input_name: String,
@@ -109,13 +106,11 @@ impl Gather {
         }
     }
 
-    /// Returns the counts of bad lines.
     pub(crate) fn skipped(&self) -> Arc<Mutex<Skipped>> {
         self.skipped.clone()
     }
 }
 
-/// The thread's side.
 struct Gatherer {
     reader: Box<dyn ReadRecord>,
     input_name: String,

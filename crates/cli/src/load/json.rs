@@ -16,7 +16,6 @@ use super::lines::Lines;
 use super::record::{ReadError, ReadRecord, Record, only};
 use crate::show::text::decode_hex;
 
-/// Reads records from JSON lines.
 pub(crate) struct JsonReader<R> {
     lines: Lines<R>,
     key: String,
@@ -107,7 +106,6 @@ impl<'de> Deserialize<'de> for Object<'de> {
     }
 }
 
-/// A field that was asked for.
 struct Field<'a> {
     name: String,
     value: &'a RawValue,

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 
-use crate::show::bar::TEMPLATE;
+use crate::show::bar::{TEMPLATE, styled};
 use crate::show::text::{counted, size};
 
 /// How far a load has got. Cheap to clone; clones show the same bar.
@@ -24,9 +24,7 @@ impl Progress {
             None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
         };
         bar.set_draw_target(target);
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
+        let bar = styled(bar, template);
         if !bar.is_hidden() {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
@@ -53,7 +51,6 @@ impl Progress {
         self.bar.set_message(what);
     }
 
-    /// Takes the bar away.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }

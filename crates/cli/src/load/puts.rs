@@ -9,7 +9,6 @@ use super::round::{Lane, Round};
 use crate::failure::Failure;
 use crate::show::text::{count, counted, escape};
 
-/// The results of a load.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     /// Records put, keys and values.
@@ -25,7 +24,6 @@ pub(crate) struct Loaded {
     pub(crate) unfinished: Option<(u64, u64)>,
 }
 
-/// The results of one task.
 struct LaneOutcome {
     records: u64,
     replaced: u64,
@@ -61,7 +59,6 @@ pub(crate) fn put_all(
     loaded
 }
 
-/// Starts a round's tasks.
 fn start(store: &Store, table: &Table, round: Round) -> Vec<JoinHandle<LaneOutcome>> {
     let put = |lane: Lane| {
         let table = table.task();

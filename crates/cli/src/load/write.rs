@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value};
 
+use super::csv_reader::write_fields;
 use super::format::Format;
 use crate::show::output::insert_bytes;
 use crate::show::text::escape_into;
@@ -27,35 +28,6 @@ pub(crate) fn write_record(format: Format, line: &mut Vec<u8>, key: &[u8], value
             }
             line.extend_from_slice(Value::from(object).to_string().as_bytes());
         }
-    }
-}
-
-/// Writes the fields of a line of CSV (RFC 4180), without its end: any bytes, with quotes where
-/// they are needed.
-pub(crate) fn write_fields<'a>(
-    out: &mut Vec<u8>,
-    fields: impl Iterator<Item = &'a [u8]>,
-    delimiter: u8,
-) {
-    let start = out.len();
-    for (place, field) in fields.enumerate() {
-        if place > 0 {
-            out.push(delimiter);
-        }
-        if field.iter().any(|byte| *byte == delimiter || b"\"\r\n".contains(byte)) {
-            out.push(b'"');
-            for byte in field {
-                out.extend((*byte == b'"').then_some(b'"'));
-                out.push(*byte);
-            }
-            out.push(b'"');
-        } else {
-            out.extend_from_slice(field);
-        }
-    }
-    if out.len() == start {
-        // A line with nothing on it is none.
-        out.extend_from_slice(b"\"\"");
     }
 }
 

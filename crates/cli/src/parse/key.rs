@@ -13,10 +13,8 @@ use crate::show::text::decode_hex;
 /// The error of an empty key, which is more often a mistake than intended.
 pub(crate) const EMPTY_KEY: &str = "the key is empty (--empty-key takes it)";
 
-/// A bound of a range of keys.
 pub(crate) type KeyBound = Bound<Vec<u8>>;
 
-/// How keys are written.
 #[derive(Args, Debug)]
 pub(crate) struct KeyArgs {
     /// Keys on the command line are hexadecimal digits
@@ -25,7 +23,6 @@ pub(crate) struct KeyArgs {
 }
 
 impl KeyArgs {
-    /// The bytes of a key.
     pub(crate) fn decode(&self, key: &OsStr) -> Result<Vec<u8>> {
         let bytes = key.as_bytes();
         if !self.key_hex {

@@ -9,17 +9,18 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use qpair::published::publish_path;
 use qpair::report::{OpenReport, RecoveryProgress};
 use qpair::{Durability, ErrorKind, Mode, Options, Store, Table};
 use qpair_block::DeviceSpec;
 use qpair_drivers::Drivers;
 use qpair_kernel::Growth;
-use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
+use qpair_machine::STORE_MEMORY_BYTES;
 
-use crate::command::{WORKERS_MAX, parse_count};
+use super::number::{WORKERS_MAX, parse_count, parse_size};
 use crate::failure::{Exit, Failure, Result};
+use crate::show::bar::styled;
 use crate::show::text::{count, counted};
 
 /// Arguments that name a store and say with what to serve it.
@@ -44,7 +45,13 @@ pub(crate) struct StoreArgs {
 
     /// Interface to the kernel, such as io_uring+k or posix:threads=4; auto takes the first that
     /// works
-    #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode, help_heading = "Store")]
+    #[arg(
+        long = "interface",
+        alias = "io",
+        value_name = "MODE",
+        default_value = "auto",
+        help_heading = "Store"
+    )]
     io: Mode,
 
     /// Worker threads, one per core [default: as many as cores; 1 for single records]
@@ -62,7 +69,6 @@ pub(crate) struct StoreArgs {
     drivers: Drivers,
 }
 
-/// The place of the log.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogDeviceArgs {
     /// Log device: a file (created if missing, up to 1 GiB), block device or specifier [default: in
@@ -143,7 +149,6 @@ fn files_of(spec: &Path) -> Vec<PathBuf> {
     paths.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// The table.
 #[derive(Args, Debug)]
 pub(crate) struct TableArgs {
     /// Table
@@ -157,29 +162,9 @@ const RECOVERY_TOLD_EVERY: Duration = Duration::from_secs(5);
 /// Memory for pages of a command that handles single records, bytes.
 const SMALL_MEMORY_BYTES: u64 = 16 << 20;
 
-/// Memory that a task of a benchmark is worth where memory is little, bytes: a way down a tree, and
-/// what the task gathers.
-const TASK_BYTES_MIN: u64 = 128 << 10;
-
-/// Memory for pages of a benchmark: what was given, or what the limits of the process leave of the
-/// usual.
-pub(crate) fn memory_or_default(given: Option<u64>) -> u64 {
-    given.unwrap_or_else(|| Bounds::read().pages_bytes(STORE_MEMORY_BYTES))
-}
-
-/// Tasks of each worker of a benchmark: as many as were given, or the usual number if the memory is
-/// enough for it.
-pub(crate) fn tasks_or_default(given: Option<usize>, usual: usize, memory: Option<u64>) -> usize {
-    let worth = memory_or_default(memory) / TASK_BYTES_MIN;
-    given.unwrap_or_else(|| usual.min(usize::try_from(worth).unwrap_or(usize::MAX).max(1)))
-}
-
-/// How much a command does with the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// A few records.
     Small,
-    /// Many.
     Large,
 }
 
@@ -204,15 +189,26 @@ impl StoreArgs {
     }
 
     fn options(&self, effort: Effort) -> Options {
-        let small = effort == Effort::Small;
         let options = Options::striped(std::iter::once(&self.store).chain(&self.members));
-        let options = self
-            .with_memory(options, if small { SMALL_MEMORY_BYTES } else { STORE_MEMORY_BYTES })
-            .workers(self.workers.unwrap_or(usize::from(small)))
+        self.log.tell(self.served(options, effort))
+    }
+
+    /// How a store is served, wherever it is.
+    fn served(&self, options: Options, effort: Effort) -> Options {
+        let (usual_bytes, workers) = match effort {
+            Effort::Small => (SMALL_MEMORY_BYTES, 1),
+            Effort::Large => (STORE_MEMORY_BYTES, 0),
+        };
+        let options = match self.memory {
+            Some(bytes) => options.memory_bytes(bytes),
+            None => options.memory_bytes_up_to(usual_bytes),
+        };
+        options
+            .huge_pages(self.huge_pages)
+            .workers(self.workers.unwrap_or(workers))
             .io(self.io)
             .drivers(&self.drivers)
-            .buffered(self.buffered);
-        self.log.tell(options)
+            .buffered(self.buffered)
     }
 
     /// Opens the store to look at it. One that was not closed is recovered first, if it can be
@@ -267,22 +263,7 @@ impl StoreArgs {
     /// `stripe:unit=64KiB:A+B`.
     pub(crate) fn target(&self, target: &Path, force: bool) -> Result<Options> {
         self.refuse_own(target)?;
-        Ok(self
-            .with_memory(Options::new(target), STORE_MEMORY_BYTES)
-            .workers(self.workers.unwrap_or(0))
-            .io(self.io)
-            .drivers(&self.drivers)
-            .buffered(self.buffered)
-            .force(force))
-    }
-
-    /// The memory that was given, or up to `usual_bytes` of it.
-    fn with_memory(&self, options: Options, usual_bytes: u64) -> Options {
-        let options = options.huge_pages(self.huge_pages);
-        match self.memory {
-            Some(bytes) => options.memory_bytes(bytes),
-            None => options.memory_bytes_up_to(usual_bytes),
-        }
+        Ok(self.served(Options::new(target), Effort::Large).force(force))
     }
 
     /// Refuses a file of this store where another store is to be made.
@@ -357,12 +338,8 @@ impl TableArgs {
 
 /// Opens to write, and shows how far recovery is, on a terminal, and what it did.
 fn open_showing(options: Options) -> Result<(Store, OpenReport)> {
-    let bar = ProgressBar::new(0);
-    if let Ok(style) =
-        ProgressStyle::with_template("recovering {wide_bar} {percent:>3} %, {eta} left")
-    {
-        bar.set_style(style);
-    }
+    let template = "recovering {wide_bar} {percent:>3} %, {eta} left";
+    let bar = styled(ProgressBar::new(0), template);
     let shown = bar.clone();
     let is_terminal = std::io::stderr().is_terminal();
     let (began, told) = (Instant::now(), Mutex::new(Instant::now()));
@@ -432,14 +409,6 @@ fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
         "async" => Ok(Durability::Async),
         _ => Err("it is sync, group or async".to_owned()),
     }
-}
-
-pub(crate) fn parse_size(text: &str) -> std::result::Result<u64, String> {
-    qpair_block::parse_bytes(text).map_err(|error| error.to_string())
-}
-
-pub(crate) fn parse_mode(text: &str) -> std::result::Result<Mode, String> {
-    text.parse().map_err(|error: qpair_block::Error| error.to_string())
 }
 
 #[cfg(test)]

@@ -7,28 +7,27 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use qpair_workload::{Direction, Live, Observer};
 
+use super::bar::styled;
+use super::text::{count, counted, size};
 use crate::interrupt::Interrupt;
-use crate::show::text::{count, counted, size};
 
 /// When there is a live line: fio's `--eta`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Eta {
-    /// Shown if standard error is a terminal.
-    #[default]
+    // Where standard error is a terminal. A doc comment would be help.
     Auto,
-    /// There, and as lines of their own elsewhere.
+    // There, and as lines of their own elsewhere.
     Always,
-    /// Nowhere.
     Never,
 }
 
 /// How often there is a line where the last one cannot be drawn over.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// Watches a run.
 pub(crate) struct LiveLine {
     interrupt: Interrupt,
     eta: Eta,
@@ -41,7 +40,6 @@ pub(crate) struct LiveLine {
     state: Mutex<State>,
 }
 
-/// The state at the last output.
 #[derive(Default)]
 struct State {
     line_at: Option<Instant>,
@@ -54,11 +52,8 @@ impl LiveLine {
             Eta::Never => ProgressDrawTarget::hidden(),
             Eta::Auto | Eta::Always => ProgressDrawTarget::stderr(),
         };
-        let bar = ProgressBar::with_draw_target(None, target);
         // Cut off at the terminal's width.
-        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
-            bar.set_style(style);
-        }
+        let bar = styled(ProgressBar::with_draw_target(None, target), "{wide_msg}");
         Self {
             interrupt,
             eta,
@@ -69,19 +64,16 @@ impl LiveLine {
         }
     }
 
-    /// Tells notes at once.
     pub(crate) fn with_notes(mut self) -> Self {
         self.notes = true;
         self
     }
 
-    /// Prints throughput as often as this.
     pub(crate) fn with_samples(mut self, every: Duration) -> Self {
         self.samples = Some(every);
         self
     }
 
-    /// Takes the line away.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -130,7 +122,6 @@ impl Observer for LiveLine {
     }
 }
 
-/// How far it is, and how fast.
 fn line(live: &Live, stopping: bool) -> String {
     let mut words = vec![if stopping { "stopping".to_owned() } else { live.phase.clone() }];
     let (stage, stages) = live.stage;

@@ -2,10 +2,11 @@
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::text::push_hex;
 use crate::failure::{Exit, Failure, Result};
-use crate::show::text;
 
 /// Buffered standard output; all of it goes through here.
 pub(crate) struct Output {
@@ -41,9 +42,42 @@ impl Output {
 
 /// Prints one line at once.
 pub(crate) fn say(line: impl AsRef<[u8]>) -> Result<()> {
+    print([line])
+}
+
+/// Prints lines, and what is buffered at once.
+pub(crate) fn print<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<()> {
     let mut out = Output::new();
-    out.line(line)?;
+    lines.into_iter().try_for_each(|line| out.line(line))?;
     out.finish()
+}
+
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
+    let mut out = Output::new();
+    out.write(bytes)?;
+    out.finish()
+}
+
+/// Prints a report, for programs or people.
+pub(crate) fn print_report<L: AsRef<[u8]>>(
+    json: bool,
+    report: &impl Serialize,
+    lines: impl FnOnce() -> Vec<L>,
+) -> Result<()> {
+    if json { say(to_json(report)?) } else { print(lines()) }
+}
+
+/// Names and their values, aligned.
+pub(crate) fn aligned(
+    width: usize,
+    lines: impl IntoIterator<Item = (&'static str, String)>,
+) -> Vec<String> {
+    lines.into_iter().map(|(name, value)| format!("{name:<width$} {value}")).collect()
+}
+
+fn to_json(report: &impl Serialize) -> Result<String> {
+    serde_json::to_string_pretty(report)
+        .map_err(|error| Failure::new(Exit::Failed, format!("writing JSON: {error}")))
 }
 
 fn failure(error: &io::Error) -> Failure {
@@ -61,9 +95,8 @@ pub(crate) fn insert_bytes(object: &mut Map<String, Value>, name: &str, bytes: &
     };
 }
 
-/// Bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut digits = Vec::with_capacity(2 * bytes.len());
-    text::push_hex(&mut digits, bytes, "");
+    push_hex(&mut digits, bytes, "");
     String::from_utf8(digits).unwrap_or_default()
 }

@@ -2,9 +2,8 @@
 
 use std::env;
 
-use crate::show::output::Output;
+use super::output::Output;
 
-/// A colour that marks something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Color {
     Green,
@@ -32,7 +31,6 @@ impl Paint {
         Self { colored: Output::is_terminal() && !is_unwanted() }
     }
 
-    /// The text in a colour.
     pub(crate) fn paint(self, color: Color, text: &str) -> String {
         if !self.colored {
             return text.to_owned();

@@ -35,7 +35,6 @@ pub(crate) fn escape_into(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Bytes as one word of a line.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     escape_into(&mut out, bytes);

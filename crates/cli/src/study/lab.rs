@@ -2,26 +2,23 @@
 //! progress.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use qpair::inspect::holds_store;
 use qpair_block::DeviceSpec;
 use qpair_study::{Device, Effort, Lab, Mix, OwnFile, Watcher, cpus, interfaces};
 use qpair_workload::{Live, Observer, prefill};
 
-use crate::command::parse_spec;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::parse::store::parse_size;
+use crate::parse::number::parse_size;
+use crate::show::bar::{show, styled};
 
-/// The devices of a study.
 #[derive(Args, Debug)]
 pub(crate) struct DeviceArgs {
     /// A file, a block device or a device specifier; may be repeated
-    #[arg(long = "device", value_name = "DEVICE", value_parser = parse_spec)]
+    #[arg(long = "device", value_name = "DEVICE")]
     pub(crate) devices: Vec<DeviceSpec>,
 
     /// First fill the unwritten parts of given files, which read as zeros, with random bytes
@@ -38,12 +35,10 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// The folder of what the study makes for itself.
     pub(crate) fn folder(&self) -> &Path {
         &self.dir
     }
 
-    /// The devices that were given.
     pub(crate) fn given(&self, may_write: bool) -> Result<Vec<Device>> {
         let of = |spec: &DeviceSpec| Ok(Device::of(&spec.to_string(), may_write, false)?);
         self.devices.iter().map(of).collect()
@@ -88,43 +83,28 @@ pub(crate) fn fill_unwritten(spec: &DeviceSpec, observer: &dyn Observer) -> Resu
 /// Shows how a study goes, and passes on the wish to stop it.
 pub(crate) struct Watch {
     interrupt: Interrupt,
-    bar: Mutex<ProgressBar>,
+    bar: ProgressBar,
 }
 
 impl Watch {
     pub(crate) fn new(interrupt: Interrupt) -> Self {
         // Hidden by itself where standard error is no terminal.
-        let bar = ProgressBar::new(1000);
-        if let Ok(style) =
-            ProgressStyle::with_template("{wide_msg} {bar:20} {percent:>3} %  {elapsed:>4}")
-        {
-            bar.set_style(style);
-        }
-        Self { interrupt, bar: Mutex::new(bar) }
-    }
-
-    fn show(&self, done: u64, total: u64, what: &str) {
-        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
-        bar.set_length(total);
-        bar.set_position(done);
-        bar.set_message(what.to_owned());
+        let template = "{wide_msg} {bar:20} {percent:>3} %  {elapsed:>4}";
+        Self { interrupt, bar: styled(ProgressBar::new(1000), template) }
     }
 
     pub(crate) fn end(&self) {
-        self.bar.lock().unwrap_or_else(PoisonError::into_inner).finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 
 impl Watcher for Watch {
     fn at(&self, done: u64, total: u64, next: &str) {
-        self.show(done, total, next);
+        show(&self.bar, done, total, next.to_owned());
     }
 
     fn note(&self, text: &str) {
-        self.bar
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .suspend(|| eprintln!("qpair: note: {text}"));
+        self.bar.suspend(|| eprintln!("qpair: note: {text}"));
     }
 
     fn stop(&self) -> bool {
@@ -135,7 +115,8 @@ impl Watcher for Watch {
 /// While the study's own file is made.
 impl Observer for Watch {
     fn tick(&self, live: &Live) {
-        self.show((live.fraction.unwrap_or(0.0) * 1000.0) as u64, 1000, &live.phase);
+        let done = (live.fraction.unwrap_or(0.0) * 1000.0) as u64;
+        show(&self.bar, done, 1000, live.phase.clone());
     }
 
     fn stop(&self) -> bool {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use qpair_bench::tpcc::{Scale, TPCC_TABLES, TpccLatency, TpccOptions, run_tpcc};
-use qpair_bench::{PartReport, Progress, RunOptions, StoreKv, StoreKvOptions, Workload, run, warm};
+use qpair_bench::{PartReport, RunOptions, StoreKv, StoreKvOptions, Workload, run, warm};
 use qpair_block::{DeviceSpec, Error, ErrorKind, Result};
 use qpair_drivers::Drivers;
 use qpair_study::{Config, Effort, Lab, Measure, StoreFigures, StoreRunner, StoreUse, StoreWork};
@@ -21,7 +21,6 @@ const SHORTEST_S: (f64, f64) = (0.2, 0.3);
 /// Seconds in which a peak is found, before operations arrive at a part of it.
 const PEAK_S: f64 = 0.3;
 
-/// The stores of a study.
 pub(crate) struct Stores {
     folder: PathBuf,
     drivers: Drivers,
@@ -32,7 +31,6 @@ pub(crate) struct Stores {
     peaks: HashMap<Config, f64>,
 }
 
-/// A store that was filled.
 struct Made {
     path: PathBuf,
     used_bytes: u64,
@@ -42,21 +40,6 @@ impl Drop for Made {
     fn drop(&mut self) {
         // If it cannot be removed no caller is told; its name says whose it was.
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Passes on the wish to stop.
-struct Quiet<'a>(&'a Interrupt);
-
-impl Progress for Quiet<'_> {
-    fn begin(&self, _: &str, _: u64) {}
-
-    fn at(&self, _: u64) {}
-
-    fn end(&self) {}
-
-    fn stop(&self) -> bool {
-        self.0.is_requested()
     }
 }
 
@@ -153,7 +136,7 @@ impl Stores {
             parent_hints: !asked.store.parents_from_root,
             ..RunOptions::default()
         };
-        let found = run(Workload::Lookup, &options, &Quiet(&self.interrupt))?;
+        let found = run(Workload::Lookup, &options, &self.interrupt)?;
         let writes_per_op = found.device_writes_per_s / found.ops_per_s.max(1e-9);
         let figures = StoreFigures {
             mean_us: found.latency_us.mean,
@@ -189,9 +172,8 @@ impl Stores {
             ..StoreKvOptions::default()
         };
         let kv = StoreKv::open(&options, &TPCC_TABLES)?;
-        let quiet = Quiet(&self.interrupt);
         // Memory is as full as it will be; otherwise eviction begins in the midst of a short run.
-        warm(kv.store(), &quiet)?;
+        warm(kv.store(), &self.interrupt)?;
         let workers = kv.store().workers();
         let options = TpccOptions {
             scale: self.scale(),
@@ -201,7 +183,7 @@ impl Stores {
             rate_per_s: asked.rate_per_s,
             ..TpccOptions::default()
         };
-        let outcome = run_tpcc(&kv, &options, &quiet);
+        let outcome = run_tpcc(&kv, &options, &self.interrupt);
         kv.close()?;
         let found = outcome?;
         let count: u64 = found.types.values().map(|kind| kind.count).sum();

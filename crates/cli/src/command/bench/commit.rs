@@ -7,14 +7,12 @@ use qpair_bench::commit::{
 };
 use qpair_bench::kv::Durability;
 
+use super::store::{Lines, RunArgs};
 use crate::failure::{Exit, Result};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, interrupted};
+use crate::parse::number::{RECORDS_MAX, TASKS_MAX, parse_count, parse_seconds};
 use crate::show::bar::Bar;
-use crate::show::output::Output;
 use crate::show::text::{count, counted};
-
-use super::store::{Full, Lines, RunArgs, parse_durability, parts};
-use super::{RECORDS_MAX, TASKS_MAX, parse_count, parse_seconds, to_json};
 
 /// Run small transactions: durable updates of single rows, or inserts in random order
 #[derive(Args, Debug)]
@@ -52,7 +50,7 @@ pub(crate) struct Commit {
     insert: bool,
 
     /// Durability that commits wait for: sync, group or async
-    #[arg(long, value_name = "WHEN", default_value = "sync", value_parser = parse_durability)]
+    #[arg(long, value_name = "WHEN", default_value = "sync")]
     durability: Durability,
 
     /// Seconds to measure the device alone after the run; 0: none
@@ -73,7 +71,7 @@ impl Commit {
             rows_per_tx: self.rows,
             clients: self.clients,
             seconds: self.run.seconds,
-            warm_up_seconds: self.run.warm_up,
+            warm_up_seconds: self.run.warm.warm_up,
             durability: self.durability,
             seed: self.run.seed,
         };
@@ -85,27 +83,18 @@ impl Commit {
             report.set_baseline(baseline(
                 &BaselineOptions {
                     path: self.run.store.clone(),
-                    io: self.run.io,
-                    buffered: self.run.buffered,
+                    io: self.run.on.io,
+                    buffered: self.run.device.buffered,
                     seconds: self.baseline,
                 },
                 &progress,
             )?);
         }
         if interrupt.is_requested() {
-            eprintln!("qpair: interrupted; the store was closed");
-            return Ok(Exit::Interrupted);
+            return interrupted("the store was closed");
         }
         let report = outcome?;
-        let mut out = Output::new();
-        if self.run.json {
-            out.line(to_json(&Full { ran_on: &ran_on, report: &report })?)?;
-        } else {
-            for line in text(&report, &ran_on) {
-                out.line(line)?;
-            }
-        }
-        out.finish()?;
+        self.run.print(&report, &ran_on, text)?;
         Ok(Exit::Done)
     }
 }
@@ -147,7 +136,5 @@ fn text(report: &CommitReport, ran_on: &StoreKvReport) -> Vec<String> {
     if let Some(ratio) = report.slowest_second_over_median {
         lines.add("slowest second", format!("{ratio:.2} x the median second"));
     }
-    let mut text = lines.into_text();
-    text.extend(parts(&report.cycles, "commit"));
-    text
+    lines.with_parts(&report.cycles, "commit")
 }

@@ -4,14 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use qpair_workload::{FilesOptions, FilesReport, Live, Observer, OpReport, Profile, run_files};
+use qpair_workload::{FilesOptions, FilesReport, OpReport, Profile, run_files};
 use serde_json::{Map, Value, json};
 
-use super::{parse_seconds, to_json};
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
-use crate::parse::store::parse_size;
-use crate::show::output::Output;
+use crate::parse::number::{parse_seconds, parse_size};
+use crate::show::output::print_report;
 use crate::show::text::{count, size};
 
 /// Run filebench's personalities over files in a directory
@@ -70,16 +69,6 @@ fn parse_profile(name: &str) -> std::result::Result<Profile, String> {
     Profile::named(name).ok_or_else(|| format!("there are {}", Profile::NAMES.join(", ")))
 }
 
-struct Watch(Interrupt);
-
-impl Observer for Watch {
-    fn tick(&self, _: &Live) {}
-
-    fn stop(&self) -> bool {
-        self.0.is_requested()
-    }
-}
-
 impl Files {
     pub(crate) fn run(self) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
@@ -98,13 +87,8 @@ impl Files {
             drop_caches: self.drop_caches,
             seed: self.seed,
         };
-        let report = run_files(&options, &Watch(interrupt))?;
-        let mut out = Output::new();
-        match self.json {
-            true => out.line(to_json(&told(name, &report))?)?,
-            false => show(&mut out, name, &report)?,
-        }
-        out.finish()?;
+        let report = run_files(&options, &interrupt)?;
+        print_report(self.json, &told(name, &report), || lines(name, &report))?;
         Ok(Exit::Done)
     }
 }
@@ -138,29 +122,31 @@ fn told(name: &str, report: &FilesReport) -> Value {
     })
 }
 
-fn show(out: &mut Output, name: &str, report: &FilesReport) -> Result<()> {
+fn lines(name: &str, report: &FilesReport) -> Vec<String> {
     let seconds = report.elapsed.as_secs_f64().max(1e-9);
     let all: u64 = report.operations.values().map(|did| did.count).sum();
-    out.line(format!(
-        "{name}: {} files, {}, {} threads, {seconds:.1} s: {} operations a second",
-        count(report.files.into()),
-        size(report.bytes),
-        report.threads,
-        count((all as f64 / seconds) as u64)
-    ))?;
-    out.line(format!(
-        "{:<14} {:>10} {:>10} {:>12} {:>12} {:>12}",
-        "", "count", "bytes", "mean us", "p50 us", "p99 us"
-    ))?;
-    for (name, did) in &report.operations {
-        out.line(format!(
+    let mut lines = vec![
+        format!(
+            "{name}: {} files, {}, {} threads, {seconds:.1} s: {} operations a second",
+            count(report.files.into()),
+            size(report.bytes),
+            report.threads,
+            count((all as f64 / seconds) as u64)
+        ),
+        format!(
+            "{:<14} {:>10} {:>10} {:>12} {:>12} {:>12}",
+            "", "count", "bytes", "mean us", "p50 us", "p99 us"
+        ),
+    ];
+    lines.extend(report.operations.iter().map(|(name, did)| {
+        format!(
             "{name:<14} {:>10} {:>10} {:>12.1} {:>12.1} {:>12.1}",
             count(did.count),
             size(did.bytes),
             did.latency.mean() / 1e3,
             us(did.latency.value_at_quantile(0.5)),
             us(did.latency.value_at_quantile(0.99)),
-        ))?;
-    }
-    Ok(())
+        )
+    }));
+    lines
 }

@@ -5,15 +5,14 @@ use std::time::Duration;
 use clap::Args;
 use qpair_block::DeviceSpec;
 use qpair_kernel::Mode;
-use qpair_workload::{Live, Observer, PeakOptions, PeakReport, peak};
+use qpair_workload::{PeakOptions, PeakReport, peak};
 use serde_json::json;
 
-use super::{parse_seconds, to_json};
 use crate::failure::{Exit, Failure, Result};
-use crate::interrupt::Interrupt;
-use crate::parse::store::parse_size;
+use crate::interrupt::{Interrupt, interrupted};
+use crate::parse::number::{parse_seconds, parse_size};
 use crate::show::bar::Bar;
-use crate::show::output::Output;
+use crate::show::output::{aligned, print_report};
 use crate::show::text::count;
 use crate::study::lab::fill_unwritten;
 use qpair_bench::Progress;
@@ -30,12 +29,12 @@ Examples:
   qpair bench peak FILE --interface libaio --depth 64 --batch 16 --json")]
 pub(crate) struct Peak {
     /// A file, a block device or a device specifier
-    #[arg(default_value = "null:size=1TiB", value_parser = parse_spec)]
+    #[arg(default_value = "null:size=1TiB")]
     device: DeviceSpec,
 
     /// Interface and mode: io_uring, io_uring+p, io_uring+k, libaio, posix, io_uring_cmd, with
     /// switches after a colon
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
+    #[arg(long, value_name = "MODE", default_value = "auto")]
     interface: Mode,
 
     /// Bytes of a read
@@ -71,49 +70,24 @@ pub(crate) struct Peak {
     json: bool,
 }
 
-pub(crate) fn parse_spec(text: &str) -> std::result::Result<DeviceSpec, String> {
-    DeviceSpec::parse(text).map_err(|error| error.to_string())
-}
-
-pub(crate) fn parse_mode(text: &str) -> std::result::Result<Mode, String> {
-    text.parse().map_err(|error: qpair_block::Error| error.to_string())
-}
-
-/// Shows a running loop as a bar.
-struct Watch {
-    bar: Bar,
-    interrupt: Interrupt,
-}
-
-impl Observer for Watch {
-    fn tick(&self, live: &Live) {
-        self.bar.at((live.fraction.unwrap_or(0.0) * 100.0) as u64);
-    }
-
-    fn stop(&self) -> bool {
-        self.interrupt.is_requested()
-    }
-}
-
 impl Peak {
     pub(crate) fn run(self) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
-        let watch = Watch { bar: Bar::new(interrupt.clone()), interrupt };
+        let bar = Bar::new(interrupt.clone());
         if let DeviceSpec::File(path) = &self.device {
             if self.prefill {
-                watch.bar.begin("filling", 100);
-                let filled = fill_unwritten(&self.device, &watch);
-                watch.bar.end();
-                if watch.stop() {
-                    eprintln!("qpair: interrupted; {} is filled in part", path.display());
-                    return Ok(Exit::Interrupted);
+                bar.begin("filling", 100);
+                let filled = fill_unwritten(&self.device, &bar);
+                bar.end();
+                if interrupt.is_requested() {
+                    return interrupted(format_args!("{} is filled in part", path.display()));
                 }
                 filled?;
             } else if let Some(note) = qpair_machine::unwritten_note(path) {
                 eprintln!("qpair: note: {note}; --prefill fills it first");
             }
         }
-        watch.bar.begin("reading", 100);
+        bar.begin("reading", 100);
         let options = PeakOptions {
             spec: self.device,
             drivers: crate::interrupt::drivers(),
@@ -127,19 +101,12 @@ impl Peak {
             duration: Duration::from_secs_f64(self.seconds),
             seed: 1,
         };
-        let outcome = peak(&options, &watch);
-        watch.bar.end();
+        let outcome = peak(&options, &bar);
+        bar.end();
         let report = outcome?;
-        let mut out = Output::new();
-        if self.json {
-            out.line(to_json(&in_json(&options, &report))?)?;
-        } else {
-            for (name, value) in lines(&options, &report) {
-                out.line(format!("{name:<14} {value}"))?;
-            }
-        }
-        out.finish()?;
-        Ok(if watch.interrupt.is_requested() { Exit::Interrupted } else { Exit::Done })
+        let json = in_json(&options, &report);
+        print_report(self.json, &json, || aligned(14, lines(&options, &report)))?;
+        Ok(if interrupt.is_requested() { Exit::Interrupted } else { Exit::Done })
     }
 }
 
@@ -165,13 +132,13 @@ fn in_json(options: &PeakOptions, report: &PeakReport) -> serde_json::Value {
     })
 }
 
-fn lines(options: &PeakOptions, report: &PeakReport) -> Vec<(&'static str, String)> {
+fn lines(options: &PeakOptions, report: &PeakReport) -> [(&'static str, String); 4] {
     let ios = report.ios.max(1) as f64;
     let instructions =
         report.instructions.map_or("instructions not available".to_owned(), |count| {
             format!("{:.0} instructions", count as f64 / ios)
         });
-    vec![
+    [
         (
             "device",
             format!("{} by {} ({})", options.spec, report.device.interface, report.device.mode),

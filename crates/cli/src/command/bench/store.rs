@@ -1,24 +1,77 @@
-//! Common parts of `bench tpcc`, `ycsb` and `commit`: the store, how to open it, and the form of
-//! reports.
+//! Common parts of the benchmarks of stores: the store, how to open it, and the form of reports.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use qpair::{Isolation, Mode};
-use qpair_bench::kv::Durability;
 use qpair_bench::{PartReport, StoreKv, StoreKvOptions, StoreKvReport, Warmed, warm};
+use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
 use serde::Serialize;
 
 use crate::failure::Result;
-use crate::parse::store::{LogDeviceArgs, memory_or_default, parse_mode, parse_size};
+use crate::parse::number::{
+    WORKERS_MAX, parse_count, parse_run_seconds, parse_seconds, parse_size,
+};
+use crate::parse::store::LogDeviceArgs;
 use crate::show::bar::Bar;
+use crate::show::output::{aligned, print_report};
 use crate::show::text::{count, counted, size};
 
-use super::{WORKERS_MAX, parse_count, parse_run_seconds, parse_seconds};
+/// Memory that a task is worth where memory is little, bytes: a way down a tree, and what the task
+/// gathers.
+const TASK_BYTES_MIN: u64 = 128 << 10;
 
-/// Additional measurements, and switches that are for measuring only.
+// The help of a command would begin with what is said of a flattened group.
+#[derive(Args, Clone, Debug)]
+pub(super) struct WorkerArgs {
+    /// Memory for pages [default: 256MiB; less where limits of the process leave less]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
+
+    /// Allocate all memory at the start, not on first use
+    #[arg(long)]
+    pub(super) prefault: bool,
+
+    /// Interface to the kernel: auto, io_uring, io_uring+k, libaio, posix:threads=4, ...
+    #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto")]
+    pub(super) io: Mode,
+
+    /// Worker threads, one per core [default: as many as cores]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize, WORKERS_MAX>)]
+    pub(super) workers: Option<usize>,
+}
+
+impl WorkerArgs {
+    /// Memory for pages: what was given, or what the limits of the process leave of the usual.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.memory.unwrap_or_else(|| Bounds::read().pages_bytes(STORE_MEMORY_BYTES))
+    }
+
+    /// Tasks of each worker: as many as were given, or the usual number if the memory is enough
+    /// for it.
+    pub(super) fn tasks(&self, given: Option<usize>, usual: usize) -> usize {
+        let worth = self.memory_bytes() / TASK_BYTES_MIN;
+        given.unwrap_or_else(|| usual.min(usize::try_from(worth).unwrap_or(usize::MAX).max(1)))
+    }
+}
+
 #[derive(Args, Clone, Copy, Debug)]
-pub(super) struct MeasuringArgs {
+pub(super) struct WarmArgs {
+    /// Fill memory with pages before the run, in device order
+    #[arg(long)]
+    pub(super) warm: bool,
+
+    /// Seconds to run before the measurement
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
+    pub(super) warm_up: f64,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct DeviceArgs {
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long)]
+    pub(super) buffered: bool,
+
     /// Show the workers' time in each part of their loop
     #[arg(long)]
     pub(super) cycles: bool,
@@ -26,21 +79,23 @@ pub(super) struct MeasuringArgs {
     /// Find the parent of each evicted page from the root, to measure what stored parents save
     #[arg(long)]
     pub(super) no_parent_hints: bool,
+
+    #[command(flatten)]
+    log: LogDeviceArgs,
 }
 
-/// The parts of the workers' loop, as a table.
-pub(super) fn parts(parts: &[PartReport], of: &str) -> Vec<String> {
-    let mut lines: Vec<String> = parts
-        .iter()
-        .map(|part| {
-            let share = 100.0 * part.share;
-            format!("  {:<12} {share:>5.1} %  {:>8.3} us per {of}", part.part, part.us_per_op)
-        })
-        .collect();
-    if !lines.is_empty() {
-        lines.insert(0, "time of the workers".to_owned());
+impl DeviceArgs {
+    pub(super) fn log(&self) -> Option<PathBuf> {
+        self.log.device().map(Path::to_owned)
     }
-    lines
+}
+
+pub(crate) fn arrivals(rate_per_s: f64, done_per_s: f64) -> String {
+    let late = match done_per_s < 0.95 * rate_per_s {
+        true => "; the store does NOT keep up, and latency grows with the run",
+        false => "",
+    };
+    format!("{} /s at random times, latency from when each was due{late}", count(rate_per_s as u64))
 }
 
 /// Arguments of the workloads of transactions.
@@ -50,33 +105,15 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PATH")]
     pub(super) store: PathBuf,
 
-    /// Memory for pages [default: 256MiB; less where limits of the process leave less]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub(super) memory: Option<u64>,
-
-    /// Allocate all memory at the start, not on first use
-    #[arg(long)]
-    prefault: bool,
-
-    /// Interface to the kernel: auto, io_uring, io_uring+k, libaio, posix:threads=4, ...
-    #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
-    pub(super) io: Mode,
-
-    /// Worker threads, one per core [default: as many as cores]
-    #[arg(long, value_name = "N", value_parser = parse_count::<usize, WORKERS_MAX>)]
-    workers: Option<usize>,
+    #[command(flatten)]
+    pub(super) on: WorkerArgs,
 
     /// Seconds to measure
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_run_seconds)]
     pub(super) seconds: f64,
 
-    /// Fill memory with pages before the run, in device order
-    #[arg(long)]
-    warm: bool,
-
-    /// Seconds to run before the measurement
-    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
-    pub(super) warm_up: f64,
+    #[command(flatten)]
+    pub(super) warm: WarmArgs,
 
     /// Write no log: a crash loses all changes after the last checkpoint
     #[arg(long)]
@@ -90,15 +127,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
     page_size: u64,
 
-    /// Go through the page cache, for file systems without direct I/O
-    #[arg(long)]
-    pub(super) buffered: bool,
-
     #[command(flatten)]
-    measuring: MeasuringArgs,
-
-    #[command(flatten)]
-    log: LogDeviceArgs,
+    pub(super) device: DeviceArgs,
 
     /// Seed of the data and the inputs
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -109,27 +139,21 @@ pub(crate) struct RunArgs {
     pub(super) json: bool,
 }
 
-/// `--durability`.
-pub(super) fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
-    text.parse()
-}
-
 impl RunArgs {
-    /// Opens the store with a workload's tables.
     pub(super) fn open(&self, tables: &[&str]) -> Result<StoreKv> {
         let options = StoreKvOptions {
             store: self.store.clone(),
             drivers: crate::interrupt::drivers(),
-            memory_bytes: memory_or_default(self.memory),
-            prefault: self.prefault,
-            io: self.io,
-            workers: self.workers.unwrap_or(0),
+            memory_bytes: self.on.memory_bytes(),
+            prefault: self.on.prefault,
+            io: self.on.io,
+            workers: self.on.workers.unwrap_or(0),
             page_size: usize::try_from(self.page_size).unwrap_or(usize::MAX),
-            buffered: self.buffered,
+            buffered: self.device.buffered,
             log: !self.no_log,
-            cycles: self.measuring.cycles,
-            parent_hints: !self.measuring.no_parent_hints,
-            log_device: self.log.device().map(Path::to_owned),
+            cycles: self.device.cycles,
+            parent_hints: !self.device.no_parent_hints,
+            log_device: self.device.log(),
             isolation: if self.serializable {
                 Isolation::Serializable
             } else {
@@ -142,12 +166,20 @@ impl RunArgs {
     /// Reports the interface, workers and memory of an open store with `tasks` tasks for each
     /// worker. Reads the store into memory first, if requested.
     pub(super) fn begin(&self, kv: &StoreKv, tasks: usize, bar: &Bar) -> Result<StoreKvReport> {
-        let warmed = if self.warm { Some(warm(kv.store(), bar)?) } else { None };
+        let warmed = if self.warm.warm { Some(warm(kv.store(), bar)?) } else { None };
         Ok(StoreKvReport { warmed, ..kv.report(tasks) })
+    }
+
+    pub(super) fn print<R: Serialize>(
+        &self,
+        report: &R,
+        ran_on: &StoreKvReport,
+        text: fn(&R, &StoreKvReport) -> Vec<String>,
+    ) -> Result<()> {
+        print_report(self.json, &Full { ran_on, report }, || text(report, ran_on))
     }
 }
 
-/// Describes the result of reading a store into memory.
 pub(super) fn of_warmed(warmed: &Warmed) -> String {
     let mut words = format!(
         "{}, {} in {:.2} s: {}/s",
@@ -167,14 +199,15 @@ pub(super) fn of_warmed(warmed: &Warmed) -> String {
 
 /// A workload's report, and what the store ran on.
 #[derive(Serialize)]
-pub(super) struct Full<'a, R> {
+struct Full<'a, R> {
     #[serde(flatten)]
-    pub(super) ran_on: &'a StoreKvReport,
+    ran_on: &'a StoreKvReport,
     #[serde(flatten)]
-    pub(super) report: &'a R,
+    report: &'a R,
 }
 
 /// Lines of a name and a value, in the order in which they are added.
+#[derive(Default)]
 pub(super) struct Lines(Vec<(&'static str, String)>);
 
 impl Lines {
@@ -207,7 +240,6 @@ impl Lines {
         self.0.push((name, value.into()));
     }
 
-    /// Size of the store and of its memory.
     pub(super) fn add_store(&mut self, what: &str, bytes: Option<u64>, ran_on: &StoreKvReport) {
         let bytes = bytes.map_or(String::new(), |bytes| format!(", {}", size(bytes)));
         self.add("store", format!("{what}{bytes} over {} of memory", size(ran_on.memory_bytes)));
@@ -219,7 +251,6 @@ impl Lines {
         }
     }
 
-    /// Adds the figures of the log, if they are known.
     pub(super) fn add_log(&mut self, bytes_per_commit: Option<f64>, per_flush: Option<f64>) {
         let bytes = bytes_per_commit.map(|bytes| format!("{bytes:.0} bytes per transaction"));
         let per_flush = per_flush.map(|commits| format!("{commits:.1} commits per flush"));
@@ -229,7 +260,6 @@ impl Lines {
         }
     }
 
-    /// Requests to the device per operation.
     pub(super) fn add_device(&mut self, of: &str, reads: Option<f64>, writes: Option<f64>) {
         if let (Some(reads), Some(writes)) = (reads, writes) {
             self.add("device", format!("{reads:.3} reads and {writes:.3} writes per {of}"));
@@ -242,13 +272,22 @@ impl Lines {
         }
     }
 
-    /// The lines, aligned.
     pub(super) fn into_text(self) -> Vec<String> {
-        self.0.into_iter().map(|(name, value)| format!("{name:<14} {value}")).collect()
+        aligned(14, self.0)
+    }
+
+    /// The lines, and the parts of the workers' loop as a table.
+    pub(super) fn with_parts(self, parts: &[PartReport], of: &str) -> Vec<String> {
+        let mut lines = self.into_text();
+        lines.extend((!parts.is_empty()).then(|| "time of the workers".to_owned()));
+        lines.extend(parts.iter().map(|part| {
+            let share = 100.0 * part.share;
+            format!("  {:<12} {share:>5.1} %  {:>8.3} us per {of}", part.part, part.us_per_op)
+        }));
+        lines
     }
 }
 
-/// A table: names to the left, numbers to the right.
 pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column).map(String::len));

@@ -7,15 +7,12 @@ use qpair_bench::tpcc::{
     CheckReport, Scale, TPCC_TABLES, TpccOptions, TpccReport, loaded_scale, run_tpcc,
 };
 
+use super::store::{Lines, RunArgs, arrivals, table};
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
-use crate::parse::store::tasks_or_default;
+use crate::parse::number::{TASKS_MAX, parse_count, parse_rate};
 use crate::show::bar::Bar;
-use crate::show::output::Output;
 use crate::show::text::{count, counted};
-
-use super::store::{Full, Lines, RunArgs, parse_durability, parts, table};
-use super::{TASKS_MAX, arrivals, parse_count, parse_rate, to_json};
 
 /// Bytes a warehouse takes in a store, about, with what a run adds.
 const WAREHOUSE_BYTES: u64 = 100 << 20;
@@ -53,7 +50,7 @@ pub(crate) struct Tpcc {
     rate: Option<f64>,
 
     /// Durability that commits wait for: sync, group or async
-    #[arg(long, value_name = "WHEN", default_value = "group", value_parser = parse_durability)]
+    #[arg(long, value_name = "WHEN", default_value = "group")]
     durability: Durability,
 
     /// Check the standard's twelve consistency conditions after the run
@@ -78,7 +75,7 @@ impl Tpcc {
         let interrupt = Interrupt::install()?;
         let kv = self.run.open(&TPCC_TABLES)?;
         let bar = Bar::new(interrupt.clone());
-        let tasks = tasks_or_default(self.tasks, 64, self.run.memory);
+        let tasks = self.run.on.tasks(self.tasks, 64);
         let ran_on = self.run.begin(&kv, tasks, &bar)?;
         let asked = |warehouses| Scale { warehouses, items: self.items, customers: self.customers };
         let scale = match self.warehouses {
@@ -89,7 +86,7 @@ impl Tpcc {
             scale,
             terminals: ran_on.workers.saturating_mul(tasks),
             seconds: if self.load_only { 0.0 } else { self.run.seconds },
-            warm_up_seconds: self.run.warm_up,
+            warm_up_seconds: self.run.warm.warm_up,
             rate_per_s: self.rate,
             durability: self.durability,
             // Where it does not fit, memory fills as the run goes.
@@ -111,15 +108,7 @@ impl Tpcc {
             return Ok(Exit::Interrupted);
         }
         let report = outcome?;
-        let mut out = Output::new();
-        if self.run.json {
-            out.line(to_json(&Full { ran_on: &ran_on, report: &report })?)?;
-        } else {
-            for line in text(&report, &ran_on) {
-                out.line(line)?;
-            }
-        }
-        out.finish()?;
+        self.run.print(&report, &ran_on, text)?;
         let holds = report.check.as_ref().is_none_or(CheckReport::holds);
         Ok(if holds { Exit::Done } else { Exit::Negative })
     }
@@ -141,8 +130,7 @@ fn text(report: &TpccReport, ran_on: &StoreKvReport) -> Vec<String> {
         lines
             .add("CPU", format!("{:.2} us per transaction, user and system", report.cpu_us_per_tx));
         lines.add_seconds(&report.tx_by_second, "transactions");
-        let mut text = lines.into_text();
-        text.extend(parts(&report.cycles, "transaction"));
+        let mut text = lines.with_parts(&report.cycles, "transaction");
         text.push(String::new());
         text.extend(types(report));
         text

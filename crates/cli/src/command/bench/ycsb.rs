@@ -5,15 +5,12 @@ use qpair_bench::StoreKvReport;
 use qpair_bench::kv::Durability;
 use qpair_bench::ycsb::{YCSB_TABLES, YcsbOptions, YcsbReport, YcsbWorkload, run_ycsb};
 
+use super::store::{Lines, RunArgs, table};
 use crate::failure::{Exit, Result};
-use crate::interrupt::Interrupt;
-use crate::parse::store::tasks_or_default;
+use crate::interrupt::{Interrupt, interrupted};
+use crate::parse::number::{RECORDS_MAX, TASKS_MAX, parse_count};
 use crate::show::bar::Bar;
-use crate::show::output::Output;
 use crate::show::text::count;
-
-use super::store::{Full, Lines, RunArgs, parse_durability, parts, table};
-use super::{RECORDS_MAX, TASKS_MAX, parse_count, to_json};
 
 /// Run YCSB's core workloads A to F
 #[derive(Args, Debug)]
@@ -36,7 +33,7 @@ pub(crate) struct Ycsb {
     run: RunArgs,
 
     /// A, B, C, D, E or F
-    #[arg(long, value_name = "LETTER", value_parser = parse_workload)]
+    #[arg(long, value_name = "LETTER")]
     workload: YcsbWorkload,
 
     /// Records of a new store
@@ -60,7 +57,7 @@ pub(crate) struct Ycsb {
     tasks: Option<usize>,
 
     /// Durability that commits wait for: sync, group or async
-    #[arg(long, value_name = "WHEN", default_value = "group", value_parser = parse_durability)]
+    #[arg(long, value_name = "WHEN", default_value = "group")]
     durability: Durability,
 
     /// Load the store, and run nothing
@@ -68,16 +65,12 @@ pub(crate) struct Ycsb {
     load_only: bool,
 }
 
-fn parse_workload(text: &str) -> std::result::Result<YcsbWorkload, String> {
-    text.parse()
-}
-
 impl Ycsb {
     pub(crate) fn run(self) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
         let kv = self.run.open(&YCSB_TABLES)?;
         let bar = Bar::new(interrupt.clone());
-        let tasks = tasks_or_default(self.tasks, 64, self.run.memory);
+        let tasks = self.run.on.tasks(self.tasks, 64);
         let ran_on = self.run.begin(&kv, tasks, &bar)?;
         let options = YcsbOptions {
             workload: self.workload,
@@ -87,26 +80,17 @@ impl Ycsb {
             clients: ran_on.workers.saturating_mul(tasks),
             seconds: if self.load_only { 0.0 } else { self.run.seconds },
             operations: self.operations,
-            warm_up_seconds: self.run.warm_up,
+            warm_up_seconds: self.run.warm.warm_up,
             durability: self.durability,
             seed: self.run.seed,
         };
         let outcome = run_ycsb(&kv, &options, &bar);
         kv.close()?;
         if interrupt.is_requested() {
-            eprintln!("qpair: interrupted; the store was closed");
-            return Ok(Exit::Interrupted);
+            return interrupted("the store was closed");
         }
         let report = outcome?;
-        let mut out = Output::new();
-        if self.run.json {
-            out.line(to_json(&Full { ran_on: &ran_on, report: &report })?)?;
-        } else {
-            for line in text(&report, &ran_on) {
-                out.line(line)?;
-            }
-        }
-        out.finish()?;
+        self.run.print(&report, &ran_on, text)?;
         Ok(Exit::Done)
     }
 }
@@ -133,8 +117,7 @@ fn text(report: &YcsbReport, ran_on: &StoreKvReport) -> Vec<String> {
     lines.add_log(log_bytes, report.commits_per_flush);
     lines.add("CPU", format!("{:.2} us per operation, user and system", report.cpu_us_per_op));
     lines.add_seconds(&report.ops_by_second, "operations");
-    let mut text = lines.into_text();
-    text.extend(parts(&report.cycles, "operation"));
+    let mut text = lines.with_parts(&report.cycles, "operation");
     text.push(String::new());
     let header = ["kind", "count", "p50 us", "p99 us", "p99.9 us", "max us", "conflicts"];
     let rows: Vec<Vec<String>> = report

@@ -4,7 +4,7 @@ use clap::Args;
 use qpair_block::{BlockDevice, CarveMap, CarveSlot, examine_carving};
 use serde_json::json;
 
-use super::Target;
+use super::target::Target;
 use crate::failure::{Exit, Failure, Result};
 use crate::show::output::{Output, say};
 use crate::show::text::counted;
@@ -19,7 +19,6 @@ pub(super) struct Check {
     target: Target,
 }
 
-/// Returns the errors of a map for a device of this size.
 fn misplaced(map: &CarveMap, device: &dyn BlockDevice) -> Vec<String> {
     let (end, block) = (device.size_bytes(), u64::from(device.info().logical_block_bytes));
     let wrong = map.slices.iter().filter_map(|slice| {

@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use qpair_block::{BlockDevice, Carving, SerialChannel, SliceDevice};
 
-use super::{Target, in_json};
+use super::target::{Target, in_json};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::parse::store::parse_size;
+use crate::parse::number::parse_size;
 use crate::show::output::say;
 use crate::show::text::size;
 
-/// Bytes of an image that are copied at once.
 const COPY_BYTES: usize = 1 << 20;
 
 /// Make a slice

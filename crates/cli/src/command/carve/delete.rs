@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use super::Target;
+use super::target::Target;
 use crate::failure::{Exit, Result};
 use crate::show::output::say;
 

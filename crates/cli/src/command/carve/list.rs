@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Target, in_json};
+use super::target::{Target, in_json};
 use crate::failure::{Exit, Result};
 use crate::show::output::{Output, say};
 use crate::show::text::size;

@@ -88,7 +88,6 @@ fn object(controller: &Controller, namespace: &NamespaceInfo) -> Value {
     })
 }
 
-/// Formats that are there, by their numbers.
 fn there(namespace: &NamespaceInfo) -> impl Iterator<Item = (usize, LbaFormat)> {
     let all = namespace.identify.formats.iter().copied().enumerate();
     all.filter(|(_, format)| format.data_shift != 0)

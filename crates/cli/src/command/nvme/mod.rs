@@ -3,14 +3,13 @@
 mod bind;
 mod format_check;
 mod identify;
-pub(super) mod list;
+mod list;
 mod opened;
 mod unbind;
 
 use clap::{Args, Subcommand};
-use qpair_pci::sysfs::{Function, PciAddress, Root};
 
-use crate::failure::{Exit, Failure, Result};
+use crate::failure::{Exit, Result};
 
 /// Manage NVMe drives for this program's own driver
 ///
@@ -49,20 +48,4 @@ impl Nvme {
             What::FormatCheck(command) => command.run(),
         }
     }
-}
-
-/// An address as an argument.
-fn parse_address(text: &str) -> Result<PciAddress, String> {
-    text.parse().map_err(|error: qpair_block::Error| error.to_string())
-}
-
-/// The NVMe or SAS controller at an address.
-fn controller_at(root: &Root, address: PciAddress) -> Result<Function> {
-    let function = Function::read(root, address)?;
-    if function.is_nvme() || function.is_sas() {
-        return Ok(function);
-    }
-    let class = function.class;
-    Err(Failure::usage(format!("{address} is no NVMe and no SAS controller (class {class:06x})"))
-        .hint("qpair nvme list and qpair scsi list show those that are"))
 }

@@ -16,10 +16,9 @@ use qpair_vfio_user::{Host, Idle, Server, ServerOptions};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
-use crate::command::bench::parse_seconds;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::parse::store::parse_size;
+use crate::parse::number::{parse_seconds, parse_size};
 use model::Model;
 use report::Reporter;
 use sockets::Sockets;

@@ -8,7 +8,6 @@ use qpair_softdev::{SoftHba, SoftNvme};
 
 /// A device that the command serves, as far as it speaks of it.
 pub(super) trait Model: PciDevice {
-    /// The word for its parts.
     const PARTS: &'static str;
 
     fn serial(&self) -> &str;

@@ -20,9 +20,7 @@ impl Sockets {
                 (true, _) => {
                     let folder = path.join(number.to_string());
                     if !folder.exists() {
-                        std::fs::create_dir(&folder).map_err(|error| {
-                            Failure::io(&error, format_args!("making {}", folder.display()))
-                        })?;
+                        std::fs::create_dir(&folder).map_err(Failure::at("making", &folder))?;
                         sockets.made.push(folder.clone());
                     }
                     folder.join("cntrl")

@@ -1,20 +1,20 @@
 //! `qpair study`.
 
-use std::fs;
+mod diff;
+mod list;
+mod summary;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use qpair_study::{
-    Diff, EXPERIMENTS, Effort, Experiment, Lab, Lent, Mix, Need, Options, Outcome, Question, Row,
-    StudyReport, advise, catalogue, cpus, diff, interfaces, run, to_html,
-};
-use serde::Serialize;
+use qpair_study::{EXPERIMENTS, Effort, Experiment, Lent, Options, StudyReport, run, to_html};
 
-use crate::command::bench::{parse_seconds, to_json};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::show::output::Output;
-use crate::show::text::{count, utc};
+use crate::parse::number::{parse_seconds, parse_time};
+use crate::show::output::{print, say};
+use crate::show::text::utc;
+use crate::study::files::{check_out_file, read_study, same_file, write};
 use crate::study::lab::{DeviceArgs, Watch};
 use crate::study::stores::Stores;
 
@@ -105,71 +105,7 @@ pub(crate) struct Study {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    Diff(StudyDiff),
-}
-
-/// Show the differences between two studies: points outside both intervals, and verdicts
-#[derive(Args, Debug)]
-struct StudyDiff {
-    /// Numbers (.json) of the first study
-    #[arg(value_name = "A")]
-    before: PathBuf,
-
-    /// Numbers (.json) of the second study
-    #[arg(value_name = "B")]
-    after: PathBuf,
-
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-impl StudyDiff {
-    fn run(&self) -> Result<Exit> {
-        let found = diff(&read_study(&self.before)?, &read_study(&self.after)?);
-        let mut out = Output::new();
-        if self.json {
-            out.line(to_json(&found)?)?;
-        } else {
-            for line in diff_lines(&found) {
-                out.line(line)?;
-            }
-        }
-        out.finish()?;
-        Ok(Exit::Done)
-    }
-}
-
-fn diff_lines(found: &Diff) -> Vec<String> {
-    let mut lines: Vec<String> = found.notes.iter().map(|note| format!("note: {note}")).collect();
-    for one in &found.points {
-        lines.push(format!(
-            "{:>6.2} times  {}: {} IOPS, then {}",
-            one.times,
-            one.point,
-            count(one.before as u64),
-            count(one.after as u64)
-        ));
-    }
-    for one in &found.verdicts {
-        lines.push(format!("{}: {}, then {}", one.finding, one.before.words(), one.after.words()));
-    }
-    lines.push(format!(
-        "{} points differ beyond both intervals, {} do not, {} are in one study only; {} findings have another outcome",
-        found.points.len(),
-        found.alike,
-        found.alone,
-        found.verdicts.len()
-    ));
-    lines
-}
-
-/// Seconds, or minutes with an m.
-fn parse_time(text: &str) -> std::result::Result<f64, String> {
-    match text.strip_suffix('m') {
-        Some(minutes) => Ok(60.0 * parse_seconds(minutes)?),
-        None => parse_seconds(text.strip_suffix('s').unwrap_or(text)),
-    }
+    Diff(diff::StudyDiff),
 }
 
 fn parse_experiment(name: &str) -> std::result::Result<&'static Experiment, String> {
@@ -179,28 +115,15 @@ fn parse_experiment(name: &str) -> std::result::Result<&'static Experiment, Stri
     })
 }
 
-/// Minutes of measuring are not lost to a folder that is not there, or to what is no file.
-pub(in crate::command) fn check_out_file(out: &Path) -> Result<()> {
-    let folder = match out.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    if !folder.is_dir() {
-        return Err(Failure::usage(format!("--out {}: no such folder", out.display())));
-    }
-    if out.exists() && !out.is_file() {
-        return Err(Failure::usage(format!("--out: {} is there and no file", out.display())));
-    }
-    Ok(())
-}
-
 impl Study {
     pub(crate) fn run(self) -> Result<Exit> {
         if let Some(What::Diff(diff)) = &self.what {
             return diff.run();
         }
         if self.list {
-            return self.list();
+            let (effort, options) = (self.effort(), self.options());
+            list::list(&self.devices, self.allow_writes, effort, &options, self.json)?;
+            return Ok(Exit::Done);
         }
         let json_path = self.out.with_extension("json");
         self.check_out(&json_path)?;
@@ -219,16 +142,10 @@ impl Study {
             write(&json_path, &json)?;
             format!("report: {}, numbers: {}", self.out.display(), json_path.display())
         };
-        let mut out = Output::new();
-        if self.json {
-            out.line(&json)?;
-        } else {
-            for line in summary(&report) {
-                out.line(line)?;
-            }
-            out.line(told)?;
+        match self.json {
+            true => say(&json)?,
+            false => print(summary::lines(&report).into_iter().chain([told]))?,
         }
-        out.finish()?;
         Ok(Exit::Done)
     }
 
@@ -304,204 +221,4 @@ impl Study {
         }
         outcome.map(Some)
     }
-
-    fn list(&self) -> Result<Exit> {
-        let devices = match &self.devices.devices[..] {
-            // As if there were a file.
-            [] => vec![qpair_study::Device::of("null:size=1GiB", true, true)?],
-            _ => self.devices.given(self.allow_writes)?,
-        };
-        let mut interfaces = interfaces(&devices);
-        if self.devices.devices.is_empty() {
-            interfaces = qpair_study::INTERFACES[..5]
-                .iter()
-                .filter(|candidate| !candidate.name.contains("+p"))
-                .map(|candidate| qpair_study::InterfaceReport {
-                    name: candidate.name.to_owned(),
-                    about: candidate.about.to_owned(),
-                    ran_as: None,
-                    unavailable: None,
-                    way_out: None,
-                })
-                .collect();
-        }
-        let stores = self.devices.devices.is_empty();
-        let lab = Lab {
-            cpus: cpus()?,
-            drivers: crate::interrupt::drivers(),
-            devices,
-            interfaces,
-            effort: self.effort(),
-            stores,
-            mix: Mix::default(),
-        };
-        let settings = self.options().settings(lab.effort);
-        let experiments: Vec<Listed> = self
-            .options()
-            .experiments
-            .into_iter()
-            .map(|experiment| {
-                let plan = experiment.plan(&lab);
-                let points = plan.configs().count();
-                let seconds = if plan.over_time { None } else { Some(settings.estimate_s(points)) };
-                Listed {
-                    name: experiment.name,
-                    figure: experiment.figure,
-                    shows: experiment.shows,
-                    needs: experiment.needs,
-                    points,
-                    seconds,
-                    skipped: plan.skipped,
-                }
-            })
-            .collect();
-        let findings: Vec<ListedFinding> = catalogue().map(ListedFinding::of).collect();
-        let mut out = Output::new();
-        if self.json {
-            out.line(to_json(&List { experiments, findings })?)?;
-        } else {
-            for line in experiments.iter().flat_map(Listed::lines) {
-                out.line(line)?;
-            }
-            let tested = findings.iter().filter(|finding| finding.experiment.is_some()).count();
-            out.line("")?;
-            out.line(format!("findings of the papers: {}, tested: {tested}", findings.len()))?;
-            for finding in findings {
-                out.line(format!("{:<27} {}", finding.name, finding.source))?;
-                out.line(format!("    {}", finding.claim))?;
-                out.line(format!("    here: {}", finding.here))?;
-            }
-        }
-        out.finish()?;
-        Ok(Exit::Done)
-    }
-}
-
-/// The output of `--list`.
-#[derive(Serialize)]
-struct List {
-    experiments: Vec<Listed>,
-    findings: Vec<ListedFinding>,
-}
-
-/// An experiment.
-#[derive(Serialize)]
-struct Listed {
-    name: &'static str,
-    figure: &'static str,
-    shows: &'static str,
-    needs: &'static str,
-    points: usize,
-    /// None of an experiment that is one long run.
-    seconds: Option<f64>,
-    skipped: Vec<String>,
-}
-
-impl Listed {
-    fn lines(&self) -> Vec<String> {
-        let long = self
-            .seconds
-            .map_or_else(|| "one long run".to_owned(), |seconds| format!("about {seconds:.0} s"));
-        let here = match self.points {
-            0 => self.skipped.join("; "),
-            points => format!("{points} points, {long}"),
-        };
-        vec![
-            format!("{:<15} {}", self.name, self.figure),
-            format!("    {}", self.shows),
-            format!("    needs: {}", self.needs),
-            format!("    here: {here}"),
-        ]
-    }
-}
-
-/// A finding.
-#[derive(Serialize)]
-struct ListedFinding {
-    name: &'static str,
-    source: &'static str,
-    claim: &'static str,
-    /// The experiment that tests it.
-    experiment: Option<&'static str>,
-    /// The requirements of a test.
-    needs: &'static [Need],
-    here: String,
-}
-
-impl ListedFinding {
-    fn of(row: &'static Row) -> Self {
-        Self {
-            name: row.name(),
-            source: row.source(),
-            claim: row.claim(),
-            experiment: row.tested().map(|finding| finding.experiment),
-            needs: row.needs(),
-            here: row.here(),
-        }
-    }
-}
-
-/// Reads a stored study.
-pub(crate) fn read_study(path: &Path) -> Result<StudyReport> {
-    let name = path.display();
-    let text = fs::read_to_string(path)
-        .map_err(|error| Failure::io(&error, format_args!("reading {name}")))?;
-    StudyReport::from_json(&text).map_err(|error| Failure::from(error).context(name))
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text)
-        .map_err(|error| Failure::io(&error, format_args!("writing {}", path.display())))
-}
-
-fn same_file(a: &Path, b: &Path) -> bool {
-    match (fs::canonicalize(a), fs::canonicalize(b)) {
-        (Ok(a), Ok(b)) => a == b,
-        _ => false,
-    }
-}
-
-fn summary(report: &StudyReport) -> Vec<String> {
-    let runs: usize = report.points.iter().map(|point| point.runs.len()).sum();
-    let failed = report.points.iter().filter(|point| point.runs.is_empty()).count();
-    let mut lines = vec![format!(
-        "{} configurations, {} runs, {:.0} s; {}",
-        report.points.len(),
-        runs,
-        report.took_s,
-        report.machine.one_line()
-    )];
-    for device in &report.devices {
-        lines.push(format!("{}: {}", device.spec, device.about));
-    }
-    lines.extend(report.notes.iter().cloned());
-    lines.extend(report.resolution().map(|resolution| resolution.words()));
-    if failed > 0 {
-        lines.push(format!("{failed} configurations could not be run; the report says why"));
-    }
-    lines.push(String::new());
-    for outcome in [Outcome::Holds, Outcome::DoesNotHold, Outcome::Undecided] {
-        for verdict in report.verdicts.iter().filter(|verdict| verdict.outcome == outcome) {
-            lines.push(format!("{:<14} {}  ({})", outcome.words(), verdict.claim, verdict.source));
-        }
-    }
-    let not = report.verdicts.iter().filter(|verdict| verdict.outcome == Outcome::NotTestable);
-    lines.push(format!("{} more findings can't be tested here; the report says why", not.count()));
-    lines.push(String::new());
-    let drives = report.devices.len().max(1) as u32;
-    for (words, cores) in [("one core", drives), ("two cores", 2 * drives)] {
-        if cores > report.cores {
-            continue;
-        }
-        let question = Question { cores: Some(cores), ..Question::default() };
-        if let Some(choice) = advise(report, &question).choice {
-            lines.push(format!(
-                "with {words} for each drive: {}, {} IOPS at queue depth {}",
-                choice.interface,
-                count(choice.ios_per_s as u64),
-                choice.depth
-            ));
-        }
-    }
-    lines
 }

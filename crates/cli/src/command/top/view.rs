@@ -8,10 +8,8 @@ use crate::show::text::{count, counted, escape, size};
 
 /// Open for so long, a transaction may have been forgotten, seconds.
 const FORGOTTEN_S: f64 = 10.0;
-/// Transactions that are listed.
 const LISTED: usize = 20;
 
-/// The report of a published store.
 #[derive(Debug, Default)]
 pub(super) struct View {
     store: String,
@@ -108,7 +106,6 @@ impl View {
         0
     }
 
-    /// Formats the report for people, with rates since the report before.
     pub(super) fn text(&self, before: Option<&Self>) -> String {
         let mut lines = Vec::new();
         let rate = |name: &str| count(self.rate(before, name).round() as u64);
@@ -234,7 +231,6 @@ impl View {
     }
 }
 
-/// Processor time that a process has used, seconds.
 fn cpu_s(pid: u64) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may have spaces: the state, and from the twelfth on user and system

@@ -23,7 +23,7 @@ use rustix::fs::{Access, AtFlags, CWD};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::show::live::{Eta, LiveLine};
-use crate::show::output::Output;
+use crate::show::output::{Output, print_bytes};
 
 use status::States;
 pub(crate) use words::as_fio_takes_them;
@@ -99,7 +99,7 @@ struct Own {
 
     /// Show a live line while jobs run; auto: on a terminal only
     #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
-    eta: When,
+    eta: Eta,
 
     /// Report the state every TIME (seconds, or with a unit: 500ms, 1.5, 2m): all figures since the
     /// measurement began, not those of the last interval. Each state is a whole report in every
@@ -119,13 +119,6 @@ enum Format {
     #[value(name = "json+")]
     JsonPlus,
     Csv,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum When {
-    Auto,
-    Always,
-    Never,
 }
 
 impl Args for Io {
@@ -216,15 +209,10 @@ impl Io {
             true => vec![Format::Json],
             false => self.own.output_format.clone(),
         };
-        let eta = match self.own.eta {
-            When::Auto => Eta::Auto,
-            When::Always => Eta::Always,
-            When::Never => Eta::Never,
-        };
         self.check_output(&plan.jobs)?;
         stores::refuse(&plan.jobs)?;
         let interrupt = Interrupt::install()?;
-        let mut line = LiveLine::new(interrupt.clone(), eta);
+        let mut line = LiveLine::new(interrupt.clone(), self.own.eta);
         if !formats.contains(&Format::Normal) || self.own.output.is_some() {
             line = line.with_notes();
         }
@@ -279,7 +267,7 @@ impl Io {
             .create(true)
             .open(path)
             .map(drop)
-            .map_err(|error| Failure::io(&error, format_args!("writing {}", path.display())))
+            .map_err(Failure::at("writing", path))
     }
 
     /// The report in all formats, one after the other.
@@ -300,17 +288,14 @@ impl Io {
     /// there.
     fn put(&self, text: &str, behind: bool) -> Result<()> {
         let Some(path) = &self.own.output else {
-            let mut out = Output::new();
-            out.write(text.as_bytes())?;
-            return out.finish();
+            return print_bytes(text.as_bytes());
         };
         let mut options = std::fs::OpenOptions::new();
         options.create(true).write(true).append(behind).truncate(!behind);
         let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(|error| Failure::io(&error, format_args!("writing {}", path.display())))
+        written.map_err(Failure::at("writing", path))
     }
 
-    /// Writes logs and distributions.
     fn files(&self, report: &RunReport) -> Result<()> {
         write_logs(report)?;
         if let Some(prefix) = &self.own.hgrm {
@@ -343,7 +328,6 @@ fn check_file(path: &Path, what: impl std::fmt::Display) -> Result<()> {
     may(folder, Access::WRITE_OK | Access::EXEC_OK)
 }
 
-/// The value of `--status-interval`.
 fn interval(text: &str) -> std::result::Result<Duration, String> {
     seconds(text).map_err(|error| format!("\"{text}\" {error}"))
 }
@@ -363,11 +347,10 @@ fn exit(report: &RunReport, interrupted: bool) -> Exit {
     }
 }
 
-/// Removes the files that the run made.
 fn remove(files: &[PathBuf]) -> Result<()> {
     let gone = |path: &Path| match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Failure::io(&error, format_args!("removing {}", path.display())))
+            Err(Failure::at("removing", path)(error))
         }
         _ => Ok(()),
     };

@@ -101,7 +101,6 @@ pub(crate) fn as_fio_takes_them(words: impl Iterator<Item = OsString>) -> Vec<Os
     words
 }
 
-/// The options in the order in which they stand on the command line.
 pub(super) fn in_order(matches: &ArgMatches) -> Vec<(&'static str, String)> {
     let mut found: Vec<(usize, &'static str, String)> = Vec::new();
     let names = OPTIONS.iter().map(|option| option.name);
@@ -130,7 +129,6 @@ pub(super) fn refuse_others(words: &[(&'static str, String)]) -> Result<()> {
     Err(if instead.is_empty() { failure } else { failure.hint(*instead) })
 }
 
-/// Explains an option.
 pub(super) fn explain(name: &str) -> Result<Exit> {
     let mut out = Output::new();
     match find(name) {
