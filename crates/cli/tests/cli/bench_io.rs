@@ -101,7 +101,7 @@ fn a_job_file_runs_with_options_for_all() {
     assert_eq!((ios(0, "read"), ios(1, "write"), ios(2, "read")), (32, 64, 2));
     let only = directory.run("bench io a.fio --section=two --output-format=csv --output=r.csv");
     assert_eq!(only.done(), "");
-    let csv = std::fs::read_to_string(directory.path("r.csv")).unwrap();
+    let csv = directory.text("r.csv");
     assert!(csv.contains("two") && !csv.contains("one"), "{csv}");
 }
 
@@ -158,7 +158,7 @@ fn files_of_the_run_are_removed_on_request() {
     directory.file("mine", vec![7; 8192]);
     directory.run("bench io --name=a --rw=write --size=64k --unlink=1 --name=b --filename=mine --size=8k --unlink=1").done();
     assert!(!directory.path("a.0.0").exists());
-    assert_eq!(std::fs::read(directory.path("mine")).unwrap(), vec![7; 8192]);
+    assert_eq!(directory.read("mine"), vec![7; 8192]);
 }
 
 #[test]
@@ -196,12 +196,12 @@ fn a_report_that_cannot_be_written_is_told_before_the_run() {
         let failed =
             directory.run(&format!("bench io --filename=data --rw=write {option} --force"));
         assert_eq!(failed.code, Some(3), "{option}: {}", failed.err);
-        assert_eq!(std::fs::read(directory.path("data")).unwrap(), vec![1; 1 << 20], "{option}");
+        assert_eq!(directory.read("data"), vec![1; 1 << 20], "{option}");
     }
     let refused = directory.run("bench io --filename=data --output=./data");
     assert_eq!(refused.code, Some(2));
     assert!(refused.err.contains("overwrite"), "{}", refused.err);
-    assert_eq!(std::fs::read(directory.path("data")).unwrap(), vec![1; 1 << 20]);
+    assert_eq!(directory.read("data"), vec![1; 1 << 20]);
 }
 
 #[test]
@@ -218,10 +218,7 @@ fn a_map_that_memory_cannot_hold_is_an_error() {
 fn stores_are_not_written_over() {
     let directory = Directory::new();
     directory.run("put s k v --log-device s.log").done();
-    let before = [
-        std::fs::read(directory.path("s")).unwrap(),
-        std::fs::read(directory.path("s.log")).unwrap(),
-    ];
+    let before = [directory.read("s"), directory.read("s.log")];
     // One superblock that is left says it as well.
     patch(&directory.path("s"), |bytes| bytes[..4096].fill(0));
     let mut one_label = before.clone();
@@ -238,10 +235,7 @@ fn stores_are_not_written_over() {
     ] {
         let run = directory.run(&format!("bench io {words}"));
         run.failed(3, &["job w writes to s", "a qpair store is there", "--force"]);
-        let now = [
-            std::fs::read(directory.path("s")).unwrap(),
-            std::fs::read(directory.path("s.log")).unwrap(),
-        ];
+        let now = [directory.read("s"), directory.read("s.log")];
         assert!(now == one_label, "{words}");
         assert!(!directory.path("new").exists(), "{words}");
     }

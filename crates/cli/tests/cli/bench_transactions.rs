@@ -1,9 +1,6 @@
 //! `qpair bench tpcc`, `ycsb` and `commit` on small stores.
 
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-use crate::harness::{Directory, Run};
+use crate::harness::{Directory, Run, interrupted, wait_until};
 
 const SMALL: &str = "--memory 16MiB --workers 2 --warm-up 0";
 
@@ -105,18 +102,12 @@ fn tpcc_is_interrupted() {
     let directory = Directory::new();
     let words =
         format!("bench tpcc {SMALL} --store t --items 300 --customers 40 --tasks 4 --seconds 60");
-    let mut command = directory.command(&words);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = directory.spawn(&words);
     // Signals are taken over before the store is made.
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !directory.path("t").exists() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(killed.is_ok_and(|status| status.success()));
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.stdout.is_empty());
+    wait_until(|| directory.path("t").exists());
+    let run = interrupted(child);
+    assert!(run.out.is_empty());
+    run.failed(130, &[]);
     assert!(directory.run("check t").done().contains("no damage found"));
 }
 
