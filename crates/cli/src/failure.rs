@@ -7,10 +7,8 @@ use std::process::ExitCode;
 use qpair::{ErrorKind, Remedy};
 use qpair_block as block;
 
-/// The advice where only zeroes are.
 const RESTORE: &str = "if it was one, restore it from a backup, or salvage it with `qpair repair`";
 
-/// The exit code of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done = 0,
@@ -103,7 +101,6 @@ impl Failure {
         }
     }
 
-    /// Returns the kind of the error, if it is an error of a store.
     pub(crate) fn kind(&self) -> Option<ErrorKind> {
         self.kind
     }

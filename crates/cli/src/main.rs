@@ -37,7 +37,6 @@ use clap::{CommandFactory as _, Parser};
 use command::Command;
 use interrupt::Interrupt;
 
-/// Exit codes, for every command's help.
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done

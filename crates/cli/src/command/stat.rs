@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::failure::{Exit, Result};
 use crate::parse::store::{Effort, StoreArgs};
-use crate::show::output::Output;
+use crate::show::output::{Output, aligned, print_bytes};
 use crate::show::text::{count, counted, escape, size, size_exact, utc};
 
 /// Show a store's sizes, members and tables
@@ -54,12 +54,11 @@ impl Stat {
         };
         store.close()?;
         let growth = self.store.growth();
-        let mut out = Output::new();
         if self.prometheus {
-            out.write(metrics.to_prometheus().as_bytes())?;
-            out.finish()?;
+            print_bytes(metrics.to_prometheus().as_bytes())?;
             return Ok(Exit::Done);
         }
+        let mut out = Output::new();
         if self.json {
             let object = json!({
                 "id": report.id,
@@ -94,12 +93,9 @@ impl Stat {
             });
             out.line(object.to_string())?;
         } else {
-            for (name, value) in lines(&report, &opened, key_len_max) {
-                out.line(format!("{name:<12} {value}"))?;
-            }
-            if growth == Some(Growth::Zeroed) {
-                out.line(format!("{:<12} {ZEROED}", "growth"))?;
-            }
+            let mut facts = lines(&report, &opened, key_len_max);
+            facts.extend((growth == Some(Growth::Zeroed)).then(|| ("growth", ZEROED.to_owned())));
+            aligned(12, facts).into_iter().try_for_each(|line| out.line(line))?;
             for (index, (table, estimate)) in tables.iter().zip(&estimates).enumerate() {
                 let name = if index == 0 { "tables" } else { "" };
                 let estimate = estimate.as_ref().map_or_else(String::new, in_words);
@@ -129,7 +125,6 @@ fn in_words(table: &TableStatistics) -> String {
 const ZEROED: &str = "by writing zeros, as the file system cannot reserve space (fallocate): each byte that the store grows by is written \
     once more, and workers wait for that";
 
-/// The way in which the store's files grow, for programs.
 fn growth_name(growth: Growth) -> &'static str {
     match growth {
         Growth::Reserved => "reserved",

@@ -12,7 +12,6 @@ pub(crate) struct Columns {
     pub(crate) values: Vec<String>,
 }
 
-/// A column by place or name.
 #[derive(Clone, Debug)]
 pub(crate) enum Column {
     /// From 0.
@@ -30,7 +29,6 @@ impl Column {
     }
 }
 
-/// The columns wanted of lines with columns.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(super) key: Column,

@@ -21,7 +21,6 @@ const ROUND_BYTES: u64 = 8 << 20;
 /// How often an idle wait looks for an interrupt.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Reads what comes before the first record.
 pub(crate) fn begin(reader: &mut dyn ReadRecord, input_name: &str) -> Result<()> {
     reader.begin().map_err(|error| failure(error, input_name))
 }
@@ -39,7 +38,6 @@ fn failure(error: ReadError, input_name: &str) -> Failure {
     }
 }
 
-/// Limits on records and their order.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pub(crate) key_len_max: usize,
@@ -48,7 +46,6 @@ pub(crate) struct Limits {
     pub(crate) skip_bad: bool,
     /// Keys must ascend; of equal ones the last is taken.
     pub(crate) sorted: bool,
-    /// Lanes of a round.
     pub(crate) lanes: usize,
 }
 
@@ -58,7 +55,6 @@ pub(crate) struct Skipped {
     pub(crate) first: Option<String>,
 }
 
-/// Rounds as they come.
 pub(crate) struct Gather {
     rounds: Receiver<Result<Round>>,
     skipped: Arc<Mutex<Skipped>>,

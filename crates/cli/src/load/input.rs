@@ -14,7 +14,6 @@ pub(crate) struct Input {
     pub(crate) name: String,
     /// The size in bytes, if it is known before reading.
     pub(crate) size_bytes: Option<u64>,
-    /// Bytes read so far.
     pub(crate) read_bytes: Arc<AtomicU64>,
     source: Box<dyn Read + Send>,
 }

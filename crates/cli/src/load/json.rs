@@ -46,7 +46,6 @@ impl<R: BufRead + Send> ReadRecord for JsonReader<R> {
     }
 }
 
-/// Makes a record of a line, or says what is wrong with it.
 fn parse(text: &[u8], key: &str, values: &[String], record: &mut Record) -> Result<(), String> {
     let text = std::str::from_utf8(text)
         .map_err(|error| format!("no UTF-8 at byte {}", error.valid_up_to() + 1))?;
@@ -150,7 +149,6 @@ impl<'a> Object<'a> {
     }
 }
 
-/// A member of an object, or an element of an array.
 fn inner<'a>(outer: &'a RawValue, name: &str) -> Result<Option<&'a RawValue>, String> {
     match outer.get().as_bytes() {
         [b'{', ..] => {

@@ -45,7 +45,6 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Drops what is left of a line that is too long.
     fn skip_rest(&mut self) -> io::Result<()> {
         loop {
             let buffer = self.input.fill_buf()?;

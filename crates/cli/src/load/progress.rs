@@ -31,7 +31,6 @@ impl Progress {
         Self { bar, start: Instant::now() }
     }
 
-    /// Shows what was done since the start.
     pub(crate) fn update(&self, records: u64, bytes: u64, input_bytes: u64) {
         self.bar.set_position(input_bytes);
         if self.bar.is_hidden() {
@@ -46,7 +45,6 @@ impl Progress {
         ));
     }
 
-    /// Says what takes time at the end.
     pub(crate) fn say(&self, what: &'static str) {
         self.bar.set_message(what);
     }

@@ -11,13 +11,10 @@ use crate::show::text::{count, counted, escape};
 
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// Records put, keys and values.
     pub(crate) records: u64,
     /// Those that took the place of another.
     pub(crate) replaced: u64,
-    /// Bytes of keys and values.
     pub(crate) bytes: u64,
-    /// Why it ended early.
     pub(crate) failure: Option<Failure>,
     /// Records put of the round in which a put failed, and all that it has: which ones, only their
     /// keys tell.
@@ -31,7 +28,6 @@ struct LaneOutcome {
     failure: Option<Failure>,
 }
 
-/// Puts all records into the table, round by round.
 pub(crate) fn put_all(
     store: &Store,
     table: &Table,

@@ -3,7 +3,6 @@
 pub(crate) const RECORDS_MAX: u64 = u32::MAX as u64;
 /// Workers at most: each takes a core.
 pub(crate) const WORKERS_MAX: u64 = 1024;
-/// Clients of a worker at most.
 pub(crate) const TASKS_MAX: u64 = 65_536;
 
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {

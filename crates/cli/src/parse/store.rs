@@ -23,7 +23,6 @@ use crate::failure::{Exit, Failure, Result};
 use crate::show::bar::styled;
 use crate::show::text::{count, counted};
 
-/// Arguments that name a store and say with what to serve it.
 #[derive(Args, Debug)]
 pub(crate) struct StoreArgs {
     /// The store: a file, a block device, or a device specifier
@@ -79,7 +78,6 @@ pub(crate) struct LogDeviceArgs {
 }
 
 impl LogDeviceArgs {
-    /// Tells a store's options where its log is.
     pub(crate) fn tell(&self, options: Options) -> Options {
         match &self.device {
             None => options,
@@ -92,7 +90,6 @@ impl LogDeviceArgs {
     }
 }
 
-/// How a new store is made.
 #[derive(Args, Debug)]
 pub(crate) struct CreateArgs {
     /// Page size of a new store: 4KiB for records read one by one, 16KiB for long scans
@@ -113,7 +110,6 @@ pub(crate) struct CreateArgs {
     init_force: bool,
 }
 
-/// How changes are made durable.
 #[derive(Args, Debug)]
 pub(crate) struct LogArgs {
     /// Write no log: a crash loses all changes after the last checkpoint

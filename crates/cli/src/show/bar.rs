@@ -24,7 +24,6 @@ pub(crate) fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     }
 }
 
-/// Shows how far a bar is.
 pub(crate) fn show(
     bar: &ProgressBar,
     done: u64,

@@ -32,9 +32,9 @@ pub(crate) struct LiveLine {
     interrupt: Interrupt,
     eta: Eta,
     /// Tell notes at once: where the report on standard output does not have them in words.
-    notes: bool,
+    pub(crate) notes: bool,
     /// Print throughput as often as this: S4's *stress*.
-    samples: Option<Duration>,
+    pub(crate) samples: Option<Duration>,
     /// Hidden where standard error is no terminal.
     bar: ProgressBar,
     state: Mutex<State>,
@@ -62,16 +62,6 @@ impl LiveLine {
             bar,
             state: Mutex::new(State::default()),
         }
-    }
-
-    pub(crate) fn with_notes(mut self) -> Self {
-        self.notes = true;
-        self
-    }
-
-    pub(crate) fn with_samples(mut self, every: Duration) -> Self {
-        self.samples = Some(every);
-        self
     }
 
     pub(crate) fn finish(&self) {
@@ -162,7 +152,6 @@ fn clock(seconds: f64) -> String {
     }
 }
 
-/// The directions in which something moves.
 fn speeds(ios_per_s: &[f64; 3], bytes_per_s: &[f64; 3]) -> Vec<String> {
     Direction::ALL
         .into_iter()

@@ -40,7 +40,6 @@ impl Output {
     }
 }
 
-/// Prints one line at once.
 pub(crate) fn say(line: impl AsRef<[u8]>) -> Result<()> {
     print([line])
 }
@@ -58,7 +57,6 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
     out.finish()
 }
 
-/// Prints a report, for programs or people.
 pub(crate) fn print_report<L: AsRef<[u8]>>(
     json: bool,
     report: &impl Serialize,
@@ -67,7 +65,6 @@ pub(crate) fn print_report<L: AsRef<[u8]>>(
     if json { say(to_json(report)?) } else { print(lines()) }
 }
 
-/// Names and their values, aligned.
 pub(crate) fn aligned(
     width: usize,
     lines: impl IntoIterator<Item = (&'static str, String)>,

@@ -9,11 +9,8 @@ use crate::failure::{Failure, Result};
 
 /// Refuses a folder that is not there, and what is no file, before anything is measured.
 pub(crate) fn check_out_file(out: &Path) -> Result<()> {
-    let folder = match out.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    if !folder.is_dir() {
+    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if !folder.unwrap_or(Path::new(".")).is_dir() {
         return Err(Failure::usage(format!("--out {}: no such folder", out.display())));
     }
     if out.exists() && !out.is_file() {

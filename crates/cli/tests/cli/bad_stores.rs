@@ -4,12 +4,11 @@ use std::os::unix::fs::PermissionsExt;
 
 use qpair::Options;
 
-use crate::harness::{Directory, LABEL_BYTES, patch};
+use crate::harness::{Directory, LABEL_BYTES, patch, records};
 
 fn store() -> Directory {
     let directory = Directory::new();
-    let input: String = (0..2_000).map(|i| format!("key {i:06}\tvalue of {i}\n")).collect();
-    directory.run_on(input, "load s - --format tsv --value 2").done();
+    directory.run_on(records(2000), "load s - --format tsv --value 2").done();
     directory
 }
 

@@ -2,24 +2,16 @@
 
 use serde_json::Value;
 
-use crate::harness::Directory;
+use crate::harness::{Directory, number};
 
 /// The documents of an output, one after the other.
 fn documents(text: &str) -> Vec<Value> {
     serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>().unwrap()
 }
 
-fn number(json: &Value, path: &str) -> f64 {
-    let value = json.pointer(path).and_then(Value::as_f64);
-    value.unwrap_or_else(|| panic!("no number at {path}: {json}"))
-}
-
 /// The one document of a run.
 fn json(directory: &Directory, words: &str) -> Value {
-    let out = directory.run(&format!("bench io --json --eta=never {words}")).done();
-    let mut all = documents(&out);
-    assert_eq!(all.len(), 1);
-    all.remove(0)
+    directory.json(&format!("bench io --json --eta=never {words}"))
 }
 
 /// Each state is a whole document with what was found so far; the last is the report.

@@ -133,6 +133,13 @@ impl Run {
     }
 }
 
+/// A number of a JSON document, by its path.
+#[track_caller]
+pub(crate) fn number(json: &Value, path: &str) -> f64 {
+    let value = json.pointer(path).and_then(Value::as_f64);
+    value.unwrap_or_else(|| panic!("no number at {path}: {json}"))
+}
+
 /// Interrupts a run where it is, not where it would be when the signal is seen; its output. It may
 /// be over already.
 pub(crate) fn interrupted(child: Child) -> Run {

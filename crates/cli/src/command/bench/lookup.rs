@@ -30,7 +30,7 @@ Examples:
   qpair bench lookup --store b.qpair --records 24000000 --memory 8GiB --workers 1 --tasks 64
   qpair bench lookup --store b.qpair --records 24000000 --memory 320MiB --rate 50000
   qpair bench update --store b.qpair --records 24000000 --memory 320MiB --interface libaio --json")]
-pub(super) struct Lookups {
+pub(crate) struct Lookups {
     /// The store; created and filled if it is missing
     #[arg(long, value_name = "PATH")]
     store: PathBuf,

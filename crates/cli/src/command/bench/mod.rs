@@ -9,7 +9,7 @@ mod store;
 mod tpcc;
 mod ycsb;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use qpair_bench::Workload;
 
 use crate::failure::{Exit, Result};
@@ -23,14 +23,8 @@ use tpcc::Tpcc;
 use ycsb::Ycsb;
 
 /// Measure a store (lookups, updates, scans, inserts, TPC-C, YCSB, commits) or a device
-#[derive(Args, Debug)]
-pub(crate) struct Bench {
-    #[command(subcommand)]
-    what: What,
-}
-
 #[derive(Subcommand, Debug)]
-enum What {
+pub(crate) enum Bench {
     /// Look up records uniformly at random; a missing store is created and filled first
     Lookup(Lookups),
     /// Replace records uniformly at random
@@ -50,17 +44,17 @@ enum What {
 
 impl Bench {
     pub(crate) fn run(self) -> Result<Exit> {
-        match self.what {
-            What::Lookup(args) => args.run(Workload::Lookup),
-            What::Update(args) => args.run(Workload::Update),
-            What::Scan(args) => args.run(Workload::Scan),
-            What::Insert(args) => args.run(Workload::Insert),
-            What::Tpcc(tpcc) => tpcc.run(),
-            What::Ycsb(ycsb) => ycsb.run(),
-            What::Commit(commit) => commit.run(),
-            What::Io(io) => io.run(),
-            What::Files(files) => files.run(),
-            What::Peak(peak) => peak.run(),
+        match self {
+            Self::Lookup(args) => args.run(Workload::Lookup),
+            Self::Update(args) => args.run(Workload::Update),
+            Self::Scan(args) => args.run(Workload::Scan),
+            Self::Insert(args) => args.run(Workload::Insert),
+            Self::Tpcc(tpcc) => tpcc.run(),
+            Self::Ycsb(ycsb) => ycsb.run(),
+            Self::Commit(commit) => commit.run(),
+            Self::Io(io) => io.run(),
+            Self::Files(files) => files.run(),
+            Self::Peak(peak) => peak.run(),
         }
     }
 }

@@ -98,7 +98,6 @@ pub(crate) fn arrivals(rate_per_s: f64, done_per_s: f64) -> String {
     format!("{} /s at random times, latency from when each was due{late}", count(rate_per_s as u64))
 }
 
-/// Arguments of the workloads of transactions.
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     /// The store; created and loaded if it is missing
@@ -211,7 +210,6 @@ struct Full<'a, R> {
 pub(super) struct Lines(Vec<(&'static str, String)>);
 
 impl Lines {
-    /// Begins with what the store runs on.
     pub(super) fn of(ran_on: &StoreKvReport, durability: &str) -> Self {
         let log = match (&ran_on.log_device, ran_on.log) {
             (_, false) => ", no log".to_owned(),

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::target::Target;
 use crate::failure::{Exit, Failure, Result};
-use crate::show::output::{Output, say};
+use crate::show::output::{print, say};
 use crate::show::text::counted;
 
 /// Check the map of a device: both slots, and that all slices lie on the device
@@ -14,7 +14,7 @@ use crate::show::text::counted;
 #[command(after_help = "\
 The exit code is 1 if there is no map or a slot is damaged, even if the other slot is intact. The next change of the \
 map repairs a damaged slot.")]
-pub(super) struct Check {
+pub(crate) struct Check {
     #[command(flatten)]
     target: Target,
 }
@@ -68,11 +68,8 @@ impl Check {
             say(json!({"device": name, "sound": sound, "slots": slots, "faults": faults})
                 .to_string())?;
         } else {
-            let mut out = Output::new();
-            for (number, slot) in slots.iter().enumerate() {
-                out.line(format!("slot {number}: {}", about(slot)))?;
-            }
-            out.finish()?;
+            let slots = slots.iter().enumerate();
+            print(slots.map(|(number, slot)| format!("slot {number}: {}", about(slot))))?;
         }
         if faults.is_empty() {
             return match newest {

@@ -26,7 +26,7 @@ const COPY_BYTES: usize = 1 << 20;
 Examples:
   qpair carve create disk.img root --from debian.raw
   qpair carve create /dev/sdb data --size 400GiB --offset 1GiB")]
-pub(super) struct Create {
+pub(crate) struct Create {
     #[command(flatten)]
     target: Target,
 

@@ -9,7 +9,7 @@ use crate::show::output::say;
 
 /// Delete a slice; its bytes stay until they are overwritten
 #[derive(Args, Debug)]
-pub(super) struct Delete {
+pub(crate) struct Delete {
     #[command(flatten)]
     target: Target,
 

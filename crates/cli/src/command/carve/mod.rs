@@ -6,7 +6,7 @@ mod delete;
 mod list;
 mod target;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
 use crate::failure::{Exit, Result};
 
@@ -14,20 +14,14 @@ use crate::failure::{Exit, Result};
 ///
 /// Write carve:name=NAME:DEVICE in place of a device to use a slice. If a target has the device
 /// open, let it create the slices: `qpair rpc bdev_scsi_create`.
-#[derive(Args, Debug)]
+#[derive(Subcommand, Debug)]
 #[command(after_help = "\
 Examples:
   qpair carve create /dev/nvme0n1 root --size 20GiB --from debian.raw
   qpair carve create /dev/nvme0n1 data --size 400GiB
   qpair carve list /dev/nvme0n1
   qpair target --disk root=carve:name=root:/dev/nvme0n1 --disk data=carve:name=data:/dev/nvme0n1")]
-pub(crate) struct Carve {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Subcommand, Debug)]
-enum What {
+pub(crate) enum Carve {
     List(list::List),
     Check(check::Check),
     Create(create::Create),
@@ -36,11 +30,11 @@ enum What {
 
 impl Carve {
     pub(crate) fn run(self) -> Result<Exit> {
-        match self.what {
-            What::List(command) => command.run(),
-            What::Check(command) => command.run(),
-            What::Create(command) => command.run(),
-            What::Delete(command) => command.run(),
+        match self {
+            Self::List(command) => command.run(),
+            Self::Check(command) => command.run(),
+            Self::Create(command) => command.run(),
+            Self::Delete(command) => command.run(),
         }
     }
 }

@@ -76,7 +76,6 @@ impl Reporter {
         out.finish()
     }
 
-    /// Tells what has changed since the last look.
     pub(super) fn look<D: Model>(&mut self, host: &mut Host<D>, now: Instant) -> Result<()> {
         let is_one = host.drives().len() == 1;
         for (number, (drive, server)) in host.drives().iter_mut().enumerate() {

@@ -11,7 +11,6 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Chooses the paths, and makes the folders that they take.
     pub(super) fn prepare(path: &Path, drives: u16) -> Result<Self> {
         let mut sockets = Self { paths: Vec::new(), made: Vec::new() };
         for number in 1..=drives {

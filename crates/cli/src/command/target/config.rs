@@ -162,7 +162,6 @@ impl Reader<'_> {
     }
 }
 
-/// Stores a value, and returns whether there was one.
 fn put<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     *place = value;
     place.is_some()

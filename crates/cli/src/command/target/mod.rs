@@ -151,9 +151,6 @@ fn parse_disk(text: &str) -> std::result::Result<(String, DeviceSpec), String> {
     Ok((name.to_owned(), spec))
 }
 
-/// The same, whether the file or the command line says it.
-const FOLDER: &str = "/run/qpair";
-
 impl TargetCommand {
     pub(crate) fn run(mut self) -> Result<Exit> {
         let hang_up = Arc::new(AtomicBool::new(false));
@@ -177,7 +174,7 @@ impl TargetCommand {
         let options = TargetOptions { workers, poll: self.poll };
         let target = Arc::new(Target::new(options)?);
         target.pin(&self.cpus)?;
-        let folder = self.folder.clone().unwrap_or_else(|| FOLDER.into());
+        let folder = self.folder.clone().unwrap_or_else(|| "/run/qpair".into());
         std::fs::create_dir_all(&folder).map_err(|error| Failure::io(&error, folder.display()))?;
         let manager = self.manager(folder, &target, &events)?;
         if let Some(file) = &self.config {
@@ -338,17 +335,13 @@ fn tell_of_faults(file: &Path, faults: &[ConfigFault]) {
 }
 
 /// `FILE:LINE: WHAT`, a line for each.
-fn lines(file: &Path, faults: &[ConfigFault]) -> String {
+fn refused(file: &Path, faults: &[ConfigFault]) -> Failure {
     let file = file.display();
     let text = |fault: &ConfigFault| match fault.line {
         Some(line) => format!("{file}:{line}: {}", fault.what),
         None => format!("{file}: {}", fault.what),
     };
-    faults.iter().map(text).collect::<Vec<_>>().join("\n")
-}
-
-fn refused(file: &Path, faults: &[ConfigFault]) -> Failure {
-    Failure::new(Exit::Failed, lines(file, faults))
+    Failure::new(Exit::Failed, faults.iter().map(text).collect::<Vec<_>>().join("\n"))
 }
 
 #[cfg(test)]

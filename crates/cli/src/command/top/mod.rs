@@ -19,7 +19,6 @@ use crate::parse::store::published_at;
 use crate::show::output::Output;
 use view::View;
 
-/// How often a wish to stop is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Show the activity of a running store or target

@@ -12,9 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::{Exit, Failure, Result};
 use crate::show::text::{count, size};
 
-/// How long an answer may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Rare things that befall disks.
 const INCIDENTS: [(&str, &str); 2] =
     [("resets", "resets of the device"), ("timeouts", "requests that it did not answer in time")];
 

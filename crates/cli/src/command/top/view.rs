@@ -39,7 +39,7 @@ impl View {
     /// Whatever is missing is zero: another version may tell more, or less.
     pub(super) fn read(told: &Value) -> Self {
         let number = |value: &Value| value.as_f64().unwrap_or_default();
-        let metrics = told["metrics"].as_object();
+        let metrics = || told["metrics"].as_object().into_iter().flatten();
         let buckets = |value: &Value| {
             let counts = value["buckets"].as_array()?.iter();
             Some(counts.map(|count| count.as_u64().unwrap_or_default()).collect())
@@ -50,14 +50,8 @@ impl View {
             pid,
             cpu_s: cpu_s(pid),
             uptime_s: number(&told["uptime_s"]),
-            numbers: metrics
-                .into_iter()
-                .flatten()
-                .map(|(name, value)| (name.clone(), number(value)))
-                .collect(),
-            histograms: metrics
-                .into_iter()
-                .flatten()
+            numbers: metrics().map(|(name, value)| (name.clone(), number(value))).collect(),
+            histograms: metrics()
                 .filter_map(|(name, value)| Some((name.clone(), buckets(value)?)))
                 .collect(),
             transactions: told["transactions"]

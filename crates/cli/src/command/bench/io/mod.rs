@@ -168,7 +168,6 @@ impl Io {
         self.measure(&plan)
     }
 
-    /// The jobs of the command line, then those of the files.
     fn sections(&self) -> Result<Vec<Section>> {
         let words = self.words.iter().map(|(name, value)| (*name, Some(value.as_str())));
         let (global, mut sections) = command_line(words)?;
@@ -214,11 +213,11 @@ impl Io {
         let interrupt = Interrupt::install()?;
         let mut line = LiveLine::new(interrupt.clone(), self.own.eta);
         if !formats.contains(&Format::Normal) || self.own.output.is_some() {
-            line = line.with_notes();
+            line.notes = true;
         }
         let stress = plan.jobs.iter().find(|job| job.form == Form::Stress);
         if let Some(job) = stress {
-            line = line.with_samples(job.sample.unwrap_or(Duration::from_secs(1)));
+            line.samples = Some(job.sample.unwrap_or(Duration::from_secs(1)));
         }
         let states = States::new(&line, self.own.status_interval, |report, number| {
             self.put(&self.text(report, &formats), number > 0)
@@ -270,7 +269,6 @@ impl Io {
             .map_err(Failure::at("writing", path))
     }
 
-    /// The report in all formats, one after the other.
     fn text(&self, report: &RunReport, formats: &[Format]) -> String {
         let colour = self.own.output.is_none()
             && Output::is_terminal()
@@ -318,10 +316,8 @@ fn check_file(path: &Path, what: impl std::fmt::Display) -> Result<()> {
     if path.exists() {
         return may(path, Access::WRITE_OK);
     }
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
     if !std::fs::metadata(folder).map_err(failed)?.is_dir() {
         return Err(failed(std::io::ErrorKind::NotADirectory.into()));
     }

@@ -9,7 +9,6 @@ use qpair_workload::{
 use crate::failure::{Exit, Result};
 use crate::show::output::Output;
 
-/// Shows jobs in words, one block of lines for each.
 pub(super) fn show(plan: &Plan) -> Result<Exit> {
     let mut out = Output::new();
     for job in &plan.jobs {

@@ -41,7 +41,6 @@ const OTHERS: &[(&str, &str)] = &[
     ("cpuclock-test", ""),
 ];
 
-/// The identity of an argument, apart from those of the command's own.
 fn id(name: &str) -> String {
     format!("job:{name}")
 }
@@ -118,7 +117,6 @@ pub(super) fn in_order(matches: &ArgMatches) -> Vec<(&'static str, String)> {
     found.into_iter().map(|(_, name, value)| (name, value)).collect()
 }
 
-/// Options of fio's command that are not supported.
 pub(super) fn refuse_others(words: &[(&'static str, String)]) -> Result<()> {
     let Some((name, instead)) =
         words.iter().find_map(|(name, _)| OTHERS.iter().find(|other| other.0 == *name))
