@@ -122,10 +122,8 @@ const JOBS_MAX: u64 = 1024;
 const ROUNDS_MAX: u64 = 10_000;
 
 fn parse_workload(name: &str) -> std::result::Result<Workload, String> {
-    Workload::named(name).ok_or_else(|| {
-        let names: Vec<&str> = Workload::ALL.iter().map(|(name, _)| *name).collect();
-        format!("known: {}", names.join(", "))
-    })
+    let names = || Workload::ALL.map(|(name, _)| name).join(", ");
+    Workload::named(name).ok_or_else(|| format!("known: {}", names()))
 }
 
 fn parse_paper(name: &str) -> std::result::Result<&'static str, String> {

@@ -1,4 +1,4 @@
-//! Which columns of the input are key and value.
+//! The columns of the input that are key and value.
 
 use super::record::ReadError;
 use crate::failure::{Failure, Result};

@@ -8,7 +8,6 @@ use qpair_block::{BlockDevice, DeviceSpec, Result};
 use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Mode};
 
-// The help of a command would begin with what is said of a flattened group.
 #[derive(Args, Debug)]
 pub(crate) struct FileArgs {
     /// Interface and mode for files and block devices: auto, io_uring, libaio, posix, with switches

@@ -1,4 +1,4 @@
-//! What a command that makes a store, or changes a whole one, prints.
+//! The output of a command that makes a store, or changes a whole one.
 
 use clap::Args;
 use indicatif::ProgressBar;
@@ -8,7 +8,6 @@ use crate::failure::Result;
 use crate::show::bar::progress_bar;
 use crate::show::output::{print, say};
 
-// The help of a command would begin with what is said of a flattened group.
 #[derive(Args, Debug)]
 pub(crate) struct ShowArgs {
     /// Print one JSON object

@@ -4,21 +4,16 @@ use qpair_drivers::{reasons, uses};
 use qpair_pci::sysfs::{Function, Neighbour, Node};
 use serde_json::{Value, json};
 
-use super::output::Output;
+use super::output::{print, say};
 use super::text::size;
 use crate::failure::{Exit, Result};
 
 pub(crate) fn controllers(all: &[Function], none: &str, json: bool) -> Result<Exit> {
-    let mut out = Output::new();
-    if json {
-        out.line(Value::from_iter(all.iter().map(object)).to_string())?;
-    } else {
-        if all.is_empty() {
-            out.line(none)?;
-        }
-        all.iter().try_for_each(|function| print(&mut out, function))?;
+    match (json, all.is_empty()) {
+        (true, _) => say(Value::from_iter(all.iter().map(object)).to_string())?,
+        (false, true) => say(none)?,
+        (false, false) => print(all.iter().flat_map(lines))?,
     }
-    out.finish()?;
     Ok(Exit::Done)
 }
 
@@ -31,7 +26,7 @@ fn state(function: &Function) -> &'static str {
     }
 }
 
-fn print(out: &mut Output, function: &Function) -> Result<()> {
+fn lines(function: &Function) -> Vec<String> {
     let mut words = vec![
         format!("{}  {:8}", function.address, state(function)),
         format!("driver {}", function.driver.as_deref().unwrap_or("none")),
@@ -40,23 +35,23 @@ fn print(out: &mut Output, function: &Function) -> Result<()> {
     words.extend(function.model.clone());
     words.extend(function.iommu_group.map(|group| format!("IOMMU group {group}")));
     words.extend(function.numa_node.map(|node| format!("NUMA node {node}")));
-    out.line(words.join("  "))?;
+    let mut lines = vec![words.join("  ")];
     for node in &function.nodes {
         let mut words = vec![format!("    {}  {}", node.name, size(node.size_bytes))];
         words.extend(uses(node));
         if !node.partitions.is_empty() {
             words.push(format!("partitions {}", node.partitions.join(", ")));
         }
-        out.line(words.join("  "))?;
+        lines.push(words.join("  "));
     }
     for other in function.in_the_way() {
         let driver = other.driver.as_deref().unwrap_or("none");
-        out.line(format!(
+        lines.push(format!(
             "    shares its group with {} (driver {driver}), which would have to leave its driver too",
             other.address
-        ))?;
+        ));
     }
-    Ok(())
+    lines
 }
 
 fn object(function: &Function) -> Value {

@@ -44,7 +44,6 @@ pub(crate) fn say(line: impl AsRef<[u8]>) -> Result<()> {
     print([line])
 }
 
-/// Prints lines, and what is buffered at once.
 pub(crate) fn print<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<()> {
     let mut out = Output::new();
     lines.into_iter().try_for_each(|line| out.line(line))?;

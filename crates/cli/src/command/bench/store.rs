@@ -21,7 +21,6 @@ use crate::show::text::{count, counted, size};
 /// gathers.
 const TASK_BYTES_MIN: u64 = 128 << 10;
 
-// The help of a command would begin with what is said of a flattened group.
 #[derive(Args, Clone, Debug)]
 pub(super) struct WorkerArgs {
     /// Memory for pages [default: 256MiB; less where limits of the process leave less]

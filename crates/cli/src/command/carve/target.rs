@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::failure::{Exit, Failure, Result};
 use crate::parse::file::FileArgs;
 
-// The help of a command would begin with what is said of a flattened group.
 #[derive(Args, Debug)]
 pub(super) struct Target {
     /// A file, a block device, or any device specifier

@@ -1,4 +1,4 @@
-//! What people are told of a study at its end.
+//! The summary of a study for people.
 
 use qpair_study::{Outcome, Question, StudyReport, advise};
 

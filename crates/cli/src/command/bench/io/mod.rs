@@ -24,6 +24,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::show::live::{Eta, LiveLine};
 use crate::show::output::{Output, print_bytes};
+use crate::study::files::same_file;
 
 use status::States;
 pub(crate) use words::as_fio_takes_them;
@@ -247,11 +248,7 @@ impl Io {
             check_file(path, path.display())?;
         }
         let Some(path) = &self.own.output else { return Ok(()) };
-        let same = |other: &Path| match (std::fs::canonicalize(path), std::fs::canonicalize(other))
-        {
-            (Ok(one), Ok(other)) => one == other,
-            _ => path == other,
-        };
+        let same = |other: &Path| path == other || same_file(path, other);
         let measured = jobs.iter().flat_map(|job| &job.targets).flat_map(|one| one.spec.paths());
         let is_device = std::fs::metadata(path).is_ok_and(|metadata| {
             std::os::unix::fs::FileTypeExt::is_block_device(&metadata.file_type())
