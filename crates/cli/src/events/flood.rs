@@ -24,7 +24,6 @@ struct Span {
     events: u64,
 }
 
-/// The names of crate and event, and the peer's.
 type About = (&'static str, &'static str, String);
 
 #[derive(Clone, Default)]

@@ -14,9 +14,8 @@ use serde_json::value::RawValue;
 
 use super::lines::Lines;
 use super::record::{ReadError, ReadRecord, Record, only};
-use crate::text::decode_hex;
+use crate::show::text::decode_hex;
 
-/// Reads records from JSON lines.
 pub(crate) struct JsonReader<R> {
     lines: Lines<R>,
     key: String,
@@ -47,7 +46,6 @@ impl<R: BufRead + Send> ReadRecord for JsonReader<R> {
     }
 }
 
-/// Makes a record of a line, or says what is wrong with it.
 fn parse(text: &[u8], key: &str, values: &[String], record: &mut Record) -> Result<(), String> {
     let text = std::str::from_utf8(text)
         .map_err(|error| format!("no UTF-8 at byte {}", error.valid_up_to() + 1))?;
@@ -107,7 +105,6 @@ impl<'de> Deserialize<'de> for Object<'de> {
     }
 }
 
-/// A field that was asked for.
 struct Field<'a> {
     name: String,
     value: &'a RawValue,
@@ -152,7 +149,6 @@ impl<'a> Object<'a> {
     }
 }
 
-/// A member of an object, or an element of an array.
 fn inner<'a>(outer: &'a RawValue, name: &str) -> Result<Option<&'a RawValue>, String> {
     match outer.get().as_bytes() {
         [b'{', ..] => {

@@ -10,6 +10,7 @@
 //! the other: so of records with the same key the last one of the input wins, whatever runs in
 //! parallel.
 
+mod columns;
 mod csv_reader;
 mod delimited;
 mod format;
@@ -22,8 +23,10 @@ mod puts;
 mod record;
 mod round;
 mod sorted;
+mod write;
 
-pub(crate) use format::{Columns, Format, Layout, parse_delimiter};
+pub(crate) use columns::Columns;
+pub(crate) use format::{Format, Layout, parse_delimiter};
 pub(crate) use gather::{Gather, Limits, begin};
 pub(crate) use input::Input;
 pub(crate) use progress::Progress;
@@ -31,3 +34,4 @@ pub(crate) use puts::{Loaded, put_all};
 #[cfg(test)]
 pub(crate) use record::Record;
 pub(crate) use sorted::load_sorted;
+pub(crate) use write::write_record;

@@ -7,25 +7,20 @@ use super::gather::Gather;
 use super::progress::Progress;
 use super::round::{Lane, Round};
 use crate::failure::Failure;
-use crate::text::{count, counted, escape};
+use crate::show::text::{count, counted, escape};
 
-/// The results of a load.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// Records put, keys and values.
     pub(crate) records: u64,
     /// Those that took the place of another.
     pub(crate) replaced: u64,
-    /// Bytes of keys and values.
     pub(crate) bytes: u64,
-    /// Why it ended early.
     pub(crate) failure: Option<Failure>,
     /// Records put of the round in which a put failed, and all that it has: which ones, only their
     /// keys tell.
     pub(crate) unfinished: Option<(u64, u64)>,
 }
 
-/// The results of one task.
 struct LaneOutcome {
     records: u64,
     replaced: u64,
@@ -33,7 +28,6 @@ struct LaneOutcome {
     failure: Option<Failure>,
 }
 
-/// Puts all records into the table, round by round.
 pub(crate) fn put_all(
     store: &Store,
     table: &Table,
@@ -61,7 +55,6 @@ pub(crate) fn put_all(
     loaded
 }
 
-/// Starts a round's tasks.
 fn start(store: &Store, table: &Table, round: Round) -> Vec<JoinHandle<LaneOutcome>> {
     let put = |lane: Lane| {
         let table = table.task();

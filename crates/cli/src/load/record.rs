@@ -29,7 +29,6 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// Reads records of one format.
 pub(crate) trait ReadRecord: Send {
     /// Reads what comes before the first record, and finds the columns asked for. Once, before all
     /// else.

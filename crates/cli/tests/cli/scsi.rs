@@ -1,16 +1,13 @@
 //! `qpair scsi`, and the workload tool on a disk behind a controller made of software.
 
-use serde_json::Value;
-
 use crate::harness::Directory;
 
 #[test]
 fn disks_are_listed_and_say_what_they_are() {
     let directory = Directory::new();
     let host = "soft:disks=2,size=64MiB,block=4096,serial=T1";
-    let out = directory.run(&format!("scsi list {host} --json")).done();
-    let all: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(all.as_array().unwrap().len(), 2, "{out}");
+    let all = directory.json(&format!("scsi list {host} --json"));
+    assert_eq!(all.as_array().unwrap().len(), 2, "{all}");
     assert_eq!(all[1]["device"], format!("scsi:{host}/1"));
     assert_eq!(all[1]["size_bytes"], 64 << 20);
     assert_ne!(all[0]["name"], all[1]["name"]);

@@ -8,7 +8,6 @@ use qpair_softdev::{SoftHba, SoftNvme};
 
 /// A device that the command serves, as far as it speaks of it.
 pub(super) trait Model: PciDevice {
-    /// The word for its parts.
     const PARTS: &'static str;
 
     fn serial(&self) -> &str;
@@ -16,7 +15,6 @@ pub(super) trait Model: PciDevice {
     /// Bytes of each of its parts, and of their blocks.
     fn parts(&self) -> Vec<(u64, u32)>;
 
-    /// The power fails, and comes back.
     fn power_cut(&self, seed: u64);
 
     /// The last of its disks is pulled, or plugged in again. `None`: it has none that can be.

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::text::{count, counted, escape, size};
+use crate::show::text::{count, counted, escape, size};
 
 /// Open for so long, a transaction may have been forgotten, seconds.
 const FORGOTTEN_S: f64 = 10.0;
-/// Transactions that are listed.
 const LISTED: usize = 20;
 
-/// The report of a published store.
 #[derive(Debug, Default)]
 pub(super) struct View {
     store: String,
@@ -41,7 +39,7 @@ impl View {
     /// Whatever is missing is zero: another version may tell more, or less.
     pub(super) fn read(told: &Value) -> Self {
         let number = |value: &Value| value.as_f64().unwrap_or_default();
-        let metrics = told["metrics"].as_object();
+        let metrics = || told["metrics"].as_object().into_iter().flatten();
         let buckets = |value: &Value| {
             let counts = value["buckets"].as_array()?.iter();
             Some(counts.map(|count| count.as_u64().unwrap_or_default()).collect())
@@ -52,14 +50,8 @@ impl View {
             pid,
             cpu_s: cpu_s(pid),
             uptime_s: number(&told["uptime_s"]),
-            numbers: metrics
-                .into_iter()
-                .flatten()
-                .map(|(name, value)| (name.clone(), number(value)))
-                .collect(),
-            histograms: metrics
-                .into_iter()
-                .flatten()
+            numbers: metrics().map(|(name, value)| (name.clone(), number(value))).collect(),
+            histograms: metrics()
                 .filter_map(|(name, value)| Some((name.clone(), buckets(value)?)))
                 .collect(),
             transactions: told["transactions"]
@@ -108,7 +100,6 @@ impl View {
         0
     }
 
-    /// Formats the report for people, with rates since the report before.
     pub(super) fn text(&self, before: Option<&Self>) -> String {
         let mut lines = Vec::new();
         let rate = |name: &str| count(self.rate(before, name).round() as u64);
@@ -234,7 +225,6 @@ impl View {
     }
 }
 
-/// Processor time that a process has used, seconds.
 fn cpu_s(pid: u64) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may have spaces: the state, and from the twelfth on user and system
