@@ -5,6 +5,9 @@
 
 use std::fmt::Write as _;
 
+use qpair_workload::output::words;
+pub(crate) use qpair_workload::output::words::{count, counted};
+
 /// Bytes as one word of a line: what is printable UTF-8 as it is, the rest and backslashes escaped.
 pub(crate) fn escape_into(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut rest = bytes;
@@ -84,38 +87,12 @@ pub(crate) fn push_hex(out: &mut Vec<u8>, bytes: &[u8], before: &str) {
     }
 }
 
-/// A number with its thousands apart.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// "1 record", "2,000 records".
-pub(crate) fn counted(number: u64, thing: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {thing}{plural}", count(number))
-}
-
-/// A size rounded for reading: "3.2 GiB".
+/// A size with three digits that matter: "3.20 GiB".
 pub(crate) fn size(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let power = (u64::BITS - bytes.leading_zeros()).saturating_sub(1) / 10;
-    if power == 0 {
-        return format!("{bytes} B");
-    }
-    let scaled = bytes as f64 / 1024_f64.powi(power as i32);
-    let decimals = usize::from(scaled < 99.95);
-    format!("{scaled:.decimals$} {}", units[power as usize])
+    words::bytes(bytes as f64)
 }
 
-/// Bytes to be read by people and programs alike: "1073741824 (1.0 GiB)".
+/// A size for people and programs alike: "1.00 GiB (1073741824 bytes)".
 pub(crate) fn size_exact(bytes: u64) -> String {
     format!("{} ({bytes} bytes)", size(bytes))
 }
@@ -168,19 +145,6 @@ mod tests {
         assert_eq!(decode_hex(b""), Some(vec![]));
         assert_eq!(decode_hex(b"0"), None);
         assert_eq!(decode_hex(b"0g"), None);
-    }
-
-    #[test]
-    fn numbers() {
-        assert_eq!(
-            (count(0), count(999), count(1_234_567)),
-            ("0".into(), "999".into(), "1,234,567".into())
-        );
-        assert_eq!(
-            (size(0), size(1023), size(1536)),
-            ("0 B".into(), "1023 B".into(), "1.5 KiB".into())
-        );
-        assert_eq!(size(u64::MAX), "16.0 EiB");
     }
 
     #[test]

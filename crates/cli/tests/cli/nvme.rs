@@ -47,7 +47,7 @@ fn a_soft_drive_says_what_it_is() {
     let drive = "softnvme:size=1MiB+2MiB,block=512+4096,serial=abc";
     let text = directory.run(&format!("nvme identify {drive}")).done();
     for word in
-        ["in-process", "serial      abc", "namespace 2: 2.0 MiB, blocks of 4096 bytes", "mapped"]
+        ["in-process", "serial      abc", "namespace 2: 2.00 MiB, blocks of 4096 bytes", "mapped"]
     {
         assert!(text.contains(word), "no \"{word}\" in: {text}");
     }

@@ -15,7 +15,7 @@ fn disks_are_listed_and_say_what_they_are() {
     assert!(text.contains("QPAIR") && text.lines().count() == 2, "{text}");
     let name = all[1]["name"].as_str().unwrap();
     let text = directory.run(&format!("scsi info scsi:{host}/{name}")).done();
-    assert!(text.contains(name) && text.contains("4.0 KiB logical"), "{text}");
+    assert!(text.contains(name) && text.contains("4.00 KiB logical"), "{text}");
     for (options, words) in [
         ("", "takes no write"),
         (",cache=on", "from a reset by its timestamp"),

@@ -308,12 +308,12 @@ mod tests {
         for line in [
             "s.qpair  process 0, published for 12.0 s, commit 0, READ-ONLY",
             "commits     20/s, half of them below 512 us, 99 % below 4,096 us; conflicts 0/s, rollbacks 0/s",
-            "log         0 B/s in 5 writes/s, half of them below 256 us, 4.0 commits each; 3.0 MiB since the last of 4 checkpoints",
+            "log         0 B/s in 5 writes/s, half of them below 256 us, 4.0 commits each; 3.00 MiB since the last of 4 checkpoints",
             "device      250 reads/s, 0 B/s, half of them below 128 us, 99 % below 512 us, at most 64 in flight; 0 writes/s, 0 B/s; 0 flushes/s",
             "operations  1,000/s by the workers, 800 gets/s among them, 75.0 % without a read of the device",
             "stalls      99 % of the workers' turns below 4 us, all below 32 us; the commit barrier closed for less than 1,024 us; processor 50 %",
             "1 open transaction",
-            "#7                            1 waits           12.0      1,500          3       2    4.0 KiB  forgotten?",
+            "#7                            1 waits           12.0      1,500          3       2   4.00 KiB  forgotten?",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
