@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use super::history::Bounds;
+use super::bounds::Bounds;
 use crate::tree::Direction;
 
 /// The number of entries in a node, at most. Small in tests, so that few keys make a deep tree.
@@ -335,6 +335,7 @@ impl Search<'_> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::bounds::{is_within, slices_of};
     use super::*;
 
     type Model = BTreeMap<(u32, Vec<u8>), Span>;
@@ -351,7 +352,7 @@ mod tests {
     ) -> (Vec<Vec<u8>>, usize) {
         let (mut all, mut looked) = (Vec::new(), 0);
         loop {
-            let bounds = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+            let bounds = slices_of(&low, &high);
             let found = Found::default();
             let mut search = Search { tree, bounds, direction, wanted, most, looked: 0, found };
             search.visit(&gone.root);
@@ -468,10 +469,9 @@ mod tests {
         let bounds = (bound(ends[0]), bound(ends[1]));
         let snapshot = random.u64(0..=step);
         for wanted in [Wanted::seen_at(snapshot), Wanted::deleted_after(snapshot)] {
-            let slices =
-                (bounds.0.as_ref().map(Vec::as_slice), bounds.1.as_ref().map(Vec::as_slice));
+            let slices = slices_of(&bounds.0, &bounds.1);
             let is_in = |(of, key): &(u32, Vec<u8>), span: &Span| {
-                *of == tree && crate::tx::history::is_within(slices, key) && wanted.has(*span)
+                *of == tree && is_within(slices, key) && wanted.has(*span)
             };
             let expected = model.iter().filter(|(place, span)| is_in(place, span));
             let mut expected: Vec<_> = expected.map(|((_, key), _)| key.clone()).collect();

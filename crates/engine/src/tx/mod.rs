@@ -4,6 +4,7 @@
 //! values before them are in the row table as long as a snapshot needs them. A transaction keeps
 //! its writes to itself until it commits, and holds the lock of each row that it will write.
 
+mod bounds;
 mod buffers;
 mod collect;
 mod commit;

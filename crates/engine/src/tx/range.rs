@@ -8,8 +8,9 @@ use qpair_format::Result;
 use qpair_format::large::Descriptor;
 
 use super::Tx;
+use super::bounds::{Bounds, is_within};
 use super::deleted_keys::Wanted;
-use super::history::{Bounds, Part, Reader, is_within};
+use super::history::{Part, Reader};
 use super::reading::read_large;
 use super::row::BeforeImage;
 use super::snapshot::SnapshotCore;

@@ -129,21 +129,6 @@ impl Drop for Validating {
     }
 }
 
-/// Whether a key is within bounds.
-pub(super) fn is_within((from, to): &(Bound<Vec<u8>>, Bound<Vec<u8>>), key: &[u8]) -> bool {
-    let above = match from {
-        Bound::Included(from) => key >= from.as_slice(),
-        Bound::Excluded(from) => key > from.as_slice(),
-        Bound::Unbounded => true,
-    };
-    let below = match to {
-        Bound::Included(to) => key <= to.as_slice(),
-        Bound::Excluded(to) => key < to.as_slice(),
-        Bound::Unbounded => true,
-    };
-    above && below
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,8 +14,8 @@ use std::task::Waker;
 use qpair_format::head::head_u64;
 use qpair_format::page::LeafValue;
 
+use super::bounds::Bounds;
 use super::deleted_keys::{DeletedKeys, Found, Span, Wanted};
-use super::history::Bounds;
 use super::row::{BeforeImage, FREE, Place, Row, Version};
 use super::shard::Shard;
 use crate::canary::{Canary, Planted};

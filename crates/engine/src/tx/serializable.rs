@@ -9,15 +9,15 @@ use std::sync::Arc;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::Tx;
+use super::bounds::{Bounds, is_within, slices_of};
 use super::deleted_keys::Wanted;
-use super::history::{self, Reader};
+use super::history::Reader;
 use super::key_list::KeyList;
-use super::recent::is_within;
 use crate::shared::Shared;
 use crate::task::run;
 use crate::tree::{Batch, Direction, Scan, Tree};
 
-type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+type OwnBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// The number of deleted keys that are looked up between two looks at their list.
 const GONE_AT_ONCE: usize = 256;
@@ -26,7 +26,7 @@ const GONE_AT_ONCE: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct ReadSet {
     keys: KeyList<Tree>,
-    ranges: Vec<(Tree, Bounds)>,
+    ranges: Vec<(Tree, OwnBounds)>,
     range_bytes: usize,
 }
 
@@ -89,7 +89,7 @@ impl ReadSet {
             Bound::Included(key) | Bound::Excluded(key) => key.len(),
             Bound::Unbounded => 0,
         };
-        let more = size_of::<(Tree, Bounds)>() + len(&from) + len(&to);
+        let more = size_of::<(Tree, OwnBounds)>() + len(&from) + len(&to);
         self.check(more, bytes_max)?;
         self.range_bytes += more;
         self.ranges.push((tree, (own(from), own(to))));
@@ -141,8 +141,10 @@ impl ReadSet {
             keys.sort_unstable();
         }
         for (tree, key) in changed.iter().flat_map(|one| one.iter()) {
-            let range = || self.ranges.iter().find(|(of, at)| of.id == tree && is_within(at, key));
-            if (keys.binary_search(&(tree, key)).is_ok() || range().is_some())
+            let has = |(of, (low, high)): &(Tree, OwnBounds)| {
+                of.id == tree && is_within(slices_of(low, high), key)
+            };
+            if (keys.binary_search(&(tree, key)).is_ok() || self.ranges.iter().any(has))
                 // A commit that deleted a missing key has changed nothing.
                 && (tx.rows.changed(tree, key, after, before)
                     || tx.history.is_behind(after))
@@ -185,10 +187,9 @@ async fn validate_range(
         }
         next = batch.next.take();
     }
-    let high = to.as_ref().map(Vec::as_slice);
     let mut low = from.clone();
     loop {
-        let bounds = (low.as_ref().map(Vec::as_slice), high);
+        let bounds = slices_of(&low, to);
         let wanted = Wanted::deleted_after(after);
         let gone = rows.deleted(tree.id, bounds, Direction::Forward, wanted, GONE_AT_ONCE);
         if let Some(key) = gone.keys.iter().find(|key| rows.changed(tree.id, key, after, before)) {
@@ -197,15 +198,14 @@ async fn validate_range(
         let Some(upto) = gone.upto else { break };
         low = Bound::Excluded(upto.to_vec());
     }
-    let bounds = (from.as_ref().map(Vec::as_slice), high);
-    validate_history(tx, tree, bounds, after, before).await
+    validate_history(tx, tree, slices_of(from, to), after, before).await
 }
 
 /// Validates a range against the undo versions that have moved from the row table to the device.
 async fn validate_history(
     tx: &Tx,
     tree: Tree,
-    (low, high): history::Bounds<'_>,
+    (low, high): Bounds<'_>,
     after: u64,
     before: u64,
 ) -> Result<()> {

@@ -384,17 +384,10 @@ impl WriteSet {
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::bounds::is_within;
     use super::*;
 
     type Model = BTreeMap<(u32, Vec<u8>), Option<Vec<u8>>>;
-
-    fn is_within(key: &[u8], from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
-        (match from {
-            Bound::Included(from) => key >= from,
-            Bound::Excluded(from) => key > from,
-            Bound::Unbounded => true,
-        }) && crate::tx::history::is_within((Bound::Unbounded, to), key)
-    }
 
     fn owned(item: &Item<'_>) -> ((u32, Vec<u8>), Option<Vec<u8>>) {
         let value = match item.write {
@@ -460,7 +453,7 @@ mod tests {
             let to = bound(ends[1].as_slice(), &mut random);
             let found: Model = set.range(tree, from, to).map(|item| owned(&item)).collect();
             let mut expected = model.clone();
-            expected.retain(|(of, key), _| *of == tree && is_within(key, from, to));
+            expected.retain(|(of, key), _| *of == tree && is_within((from, to), key));
             assert_eq!(found, expected, "{from:?} to {to:?}");
             for ((tree, key), value) in &model {
                 assert_eq!(set.get(*tree, key).map(|item| owned(&item).1).as_ref(), Some(value));

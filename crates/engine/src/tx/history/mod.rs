@@ -15,7 +15,7 @@ mod run;
 mod spill;
 mod writer;
 
-pub(super) use part::{Bounds, Part, Reader, is_within};
+pub(super) use part::{Part, Reader};
 pub(super) use spill::spill;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
