@@ -10,8 +10,7 @@ use super::run::SortedRun;
 use super::{History, pages};
 use crate::shared::Shared;
 use crate::tree::Direction;
-use crate::tx::bounds::{Bounds, is_within};
-use crate::tx::row::Version;
+use crate::tx::versions::{Bounds, Version, is_within};
 
 /// The number of pages that are read for a part, unless there are more runs.
 const PAGES_MAX: usize = 64;

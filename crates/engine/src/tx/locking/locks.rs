@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use qpair_format::{Error, ErrorKind, Result};
 
+use super::enclosing;
 use super::registry::Info;
-use super::row::{FREE, Place};
-use super::rows::{Locking, RowRef};
-use super::{Tx, enclosing};
 use crate::task::{Deadline, Worker, current};
+use crate::tx::Tx;
+use crate::tx::versions::{FREE, Locking, Place, RowRef};
 
 /// Limit on the transactions in a cycle; waiting does not lead to longer ones.
 const CIRCLE_MAX: usize = 1000;

@@ -4,12 +4,11 @@
 use std::hint::spin_loop;
 
 use super::reach::Reach;
-use super::state::{TxState, written};
-use super::write_set::Item;
 use crate::shared::Shared;
 use crate::space::Reservation;
 use crate::task::{Context, Need, Operation};
 use crate::tree::{Beside, CursorHint, Prepare, Prepared, Tree};
+use crate::tx::transaction::{Item, TxState, written};
 
 /// The number of attempts to get a latch before others may run.
 const SPINS: u32 = 64;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use qpair_format::Result;
 use qpair_format::page::key_len_max;
 
-use super::Tx;
-use super::commit::Committing;
-use super::options::TransactionOptions;
-use super::state::TxState;
+use super::committing::Committing;
 use crate::tree::Tree;
+use crate::tx::Tx;
+use crate::tx::transaction::{TransactionOptions, TxState};
 
 /// Puts a record; returns whether one was replaced.
 pub(crate) async fn put(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {

@@ -8,10 +8,10 @@ use std::sync::{MutexGuard, PoisonError};
 
 use qpair_format::large::Descriptor;
 
-use super::rows::RowRef;
-use super::{Slot, Tx, history};
 use crate::shared::Shared;
 use crate::task::{Worker, current, yield_now};
+use crate::tx::versions::RowRef;
+use crate::tx::{Slot, Tx, slot_here};
 
 /// A commit whose before-images are kept.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ const SPARE_ROWS_MAX: usize = 1024;
 
 /// The commits of one worker, in the order in which they ended.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(in crate::tx) struct Queue {
     commits: VecDeque<Old>,
     spare: Vec<Vec<RowRef>>,
 }
@@ -56,7 +56,7 @@ impl Slot {
 impl Tx {
     /// Queues a commit whose before-images will have to be dropped; leaves an empty list in place
     /// of its rows.
-    pub(super) fn enqueue_old(
+    pub(in crate::tx) fn enqueue_old(
         &self,
         slot: usize,
         timestamp: u64,
@@ -188,7 +188,7 @@ impl Tx {
 
     /// Whether older values take more than three quarters of the memory for them, and the slot more
     /// than its share of that. The rest is for commits under way.
-    pub(super) fn is_history_behind(&self, slot: usize) -> bool {
+    pub(in crate::tx) fn is_history_behind(&self, slot: usize) -> bool {
         let most = self.versions_bytes_max / 4 * 3;
         // The slot's own counter is read first, since every commit asks.
         self.slots[slot].bytes.load(Ordering::Relaxed) > most / self.slots.len() as u64
@@ -198,7 +198,7 @@ impl Tx {
     /// Waits, on a worker, until a slot's oldest images are on the device if all images take too
     /// much memory. Otherwise commits that are faster than the device would cost a snapshot that
     /// has room there. The commit has no timestamp yet, and has changed nothing.
-    pub(super) async fn let_history_pass(self: &Arc<Self>, slot: usize) {
+    pub(in crate::tx) async fn let_history_pass(self: &Arc<Self>, slot: usize) {
         // Wait only as long as the spill can continue.
         let is_open =
             || self.shared.lifecycle.failure().is_none() && !self.shared.oracle.is_closed();
@@ -304,7 +304,7 @@ impl Tx {
 
     /// Drops the before-images of a slot's commits, for up to `budget` rows; returns whether there
     /// were any.
-    pub(super) fn collect_slot(&self, slot: usize, mut budget: usize) -> bool {
+    pub(in crate::tx) fn collect_slot(&self, slot: usize, mut budget: usize) -> bool {
         if self.slots[slot].bytes.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -415,7 +415,7 @@ fn large_bytes(shared: &Shared, descriptor: &[u8]) -> u64 {
 /// [`spill`].
 pub(crate) fn collect(tx: &Tx, budget: usize) -> Option<usize> {
     let shared = &tx.shared;
-    let slot = super::slot_here(shared);
+    let slot = slot_here(shared);
     // The first worker also drops the images of commits of other threads.
     let others = (slot == 0).then_some(shared.worker_handles.len());
     // Runs in each turn of each worker, so it looks at its own slot, not at all.
@@ -444,7 +444,7 @@ impl Tx {
 
 /// Moves the oldest images of a slot to the device, as a task of the worker that found it due.
 pub(crate) async fn spill(tx: Arc<Tx>, slot: usize) {
-    history::spill(&tx, slot).await;
+    super::spill::spill(&tx, slot).await;
     tx.slots[slot].spills.store(false, Ordering::Release);
     tx.moved.wake_all();
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::rows::RowRef;
+use crate::tx::versions::RowRef;
 
 /// The activity of an open transaction.
 ///
@@ -94,7 +94,7 @@ impl Info {
 }
 
 /// Describes a transaction for an error message.
-pub(super) fn describe(id: u64, name: Option<&str>) -> String {
+pub(in crate::tx) fn describe(id: u64, name: Option<&str>) -> String {
     name.map_or_else(|| format!("transaction {id}"), |name| format!("the transaction {name}"))
 }
 

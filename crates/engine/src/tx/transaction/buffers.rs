@@ -2,9 +2,9 @@
 //! nothing.
 
 use super::prefetch_set::PrefetchSet;
-use super::rows::RowRef;
 use super::write_set::WriteSet;
 use crate::tree::{Batch, CursorHint};
+use crate::tx::versions::RowRef;
 
 /// The number of buffers that a worker keeps.
 const KEPT: usize = 64;
@@ -42,7 +42,7 @@ impl Buffers {
 
 /// Unused buffers of one worker's transactions.
 #[derive(Default)]
-pub(super) struct Spare(Vec<Buffers>);
+pub(in crate::tx) struct Spare(Vec<Buffers>);
 
 impl Spare {
     pub(super) fn take(&mut self) -> Buffers {

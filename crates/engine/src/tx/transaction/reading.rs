@@ -3,14 +3,14 @@
 use qpair_format::large::Descriptor;
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::Tx;
-use super::row::BeforeImage;
 use crate::canary::Canary;
 use crate::overflow;
 use crate::panics::guarded;
 use crate::shared::Shared;
 use crate::task::run_as;
 use crate::tree::{CursorHint, Found, Get, Seen, Tree};
+use crate::tx::Tx;
+use crate::tx::versions::BeforeImage;
 
 /// Replaces the contents of `value` from `start` on by a before-image.
 fn put_older(image: &BeforeImage, start: usize, value: &mut Vec<u8>) -> Found {

@@ -10,7 +10,7 @@ pub(crate) const FREE: u64 = 0;
 /// The number of older values, beyond the first, for which a reused row keeps memory.
 const VERSIONS_KEPT: usize = 8;
 /// The length of the longest key that lies in its row, in bytes.
-pub(super) const INLINE_KEY_BYTES: usize = 30;
+pub(in crate::tx) const INLINE_KEY_BYTES: usize = 30;
 
 /// The contents of a row before a commit changed it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::Tx;
 use super::locks::owners;
-use super::rows::RowRef;
+use crate::tx::Tx;
+use crate::tx::versions::RowRef;
 
 /// The store and the id of a transaction.
 type Outer = (usize, u64);

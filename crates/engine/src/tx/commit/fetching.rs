@@ -4,10 +4,10 @@
 
 use std::cell::Cell;
 
-use super::state::TxState;
 use crate::shared::Shared;
 use crate::task::run_all;
 use crate::tree::Reach;
+use crate::tx::transaction::TxState;
 
 /// A position in a write set, and the number of writes before it.
 pub(super) type Place = ((usize, usize), usize);

@@ -8,8 +8,8 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::key_list::KeyList;
 use crate::oracle::TimestampOracle;
+use crate::tx::transaction::KeyList;
 
 /// Limit on the keys that are kept, in bytes; beyond it all are dropped.
 const BYTES_MAX: usize = 16 << 20;
@@ -50,7 +50,7 @@ impl State {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(in crate::tx) struct Recent {
     validating: AtomicU32,
     state: Mutex<State>,
 }

@@ -7,18 +7,16 @@ use std::sync::Arc;
 use qpair_format::Result;
 use qpair_format::large::Descriptor;
 
-use super::Tx;
-use super::bounds::{Bounds, is_within};
-use super::deleted_keys::Wanted;
-use super::history::{Part, Reader};
 use super::reading::read_large;
-use super::row::BeforeImage;
 use super::snapshot::SnapshotCore;
 use super::state::{TxState, written};
 use crate::panics::guarded;
 use crate::shared::Shared;
 use crate::task::{run_as, run_inline};
 use crate::tree::{Batch, Direction, RangeEnd, ReadAhead, Scan, Tree};
+use crate::tx::Tx;
+use crate::tx::history::{Part, Reader};
+use crate::tx::versions::{BeforeImage, Bounds, Wanted, is_within};
 
 /// Records of the first batch at most: many ranges are read at their beginning only.
 const FIRST_RECORDS: usize = 16;

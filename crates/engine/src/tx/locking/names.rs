@@ -21,7 +21,7 @@ impl Names {
     }
 
     /// Describes a key of a table for an error message.
-    pub(super) fn place(&self, tree: u32, key: &[u8]) -> String {
+    pub(in crate::tx) fn place(&self, tree: u32, key: &[u8]) -> String {
         let key = key.escape_ascii();
         match self.lock().get(&tree) {
             Some(name) => format!("key {key} of table {name}"),

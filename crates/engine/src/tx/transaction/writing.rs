@@ -7,11 +7,11 @@ use qpair_format::Result;
 use super::large::LargeValue;
 use super::range::{RangeCursor, View, next_into};
 use super::reading::find_at;
-use super::rows::RowRef;
 use super::state::TxState;
 use super::write_set::Write;
 use crate::overflow::{self, needs_overflow};
 use crate::tree::{Found, Tree};
+use crate::tx::versions::RowRef;
 
 impl TxState {
     pub(crate) async fn put(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<()> {
@@ -134,7 +134,7 @@ impl TxState {
     }
 
     /// Deletes a key without checking whether it has a record.
-    pub(super) async fn delete_blindly(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
+    pub(in crate::tx) async fn delete_blindly(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
         self.check_write(tree, key, &[])?;
         let row = self.lock_row(tree, key).await?;
         self.enter(tree, key, row, Write::Delete)

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use qpair_format::large::Extents;
 use qpair_format::{Error, Result};
 
-use super::Tx;
 use crate::shared::Shared;
 use crate::task::Reserved;
+use crate::tx::Tx;
 
 /// The pages of all uncommitted large values, so that a close can free those of transactions that
 /// never end.
@@ -27,7 +27,7 @@ struct Values {
 
 impl UncommittedLarge {
     /// Frees the pages of all values, when the store is being closed.
-    pub(super) fn free_all(&self, shared: &Shared) {
+    pub(in crate::tx) fn free_all(&self, shared: &Shared) {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         values.closed = true;
         std::mem::take(&mut values.by_start).values().for_each(|of| shared.free_extents(of));
@@ -58,7 +58,7 @@ impl LargeValue {
     }
 
     /// Returns the first page of the value's descriptor.
-    pub(super) fn page_id(&self) -> u64 {
+    pub(in crate::tx) fn page_id(&self) -> u64 {
         self.extents.first_page()
     }
 
@@ -69,7 +69,7 @@ impl LargeValue {
     }
 
     /// Keeps the pages, since a leaf will refer to them.
-    pub(super) fn keep(self) {
+    pub(in crate::tx) fn keep(self) {
         self.tx.shared.link_extents(&self.extents);
         self.remove();
     }

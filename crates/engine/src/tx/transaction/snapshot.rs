@@ -5,9 +5,9 @@ use std::sync::Arc;
 use qpair_format::{Error, Result};
 
 use super::reading::{older_now, read_at};
-use super::{Tx, slot_here};
 use crate::task::run_inline;
 use crate::tree::{Found, Get, Tree};
+use crate::tx::{Tx, slot_here};
 
 /// A snapshot in use. Dropping the last clone ends the use.
 #[derive(Clone)]

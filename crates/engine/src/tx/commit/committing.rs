@@ -14,14 +14,10 @@ use qpair_format::large::Descriptor;
 use qpair_format::log::Operation;
 use qpair_format::{ErrorKind, Result};
 
-use super::Tx;
 use super::fetching::{Fetching, Place, fetch_outside};
-use super::options::Isolation;
 use super::prepare::{Preparing, Stop, step};
 use super::recent::Validating;
-use super::state::{TxState, written};
 use super::undo::Keep;
-use super::write_set::{Item, Write};
 use crate::canary::Canary;
 use crate::checkpoint::SpaceRetry;
 use crate::log::Durability;
@@ -35,6 +31,8 @@ use crate::tree::{
     Change, CursorHint, Lack, Leaf, Put, PutOutcome, Remove, Removed, Sparse, make_reserved_room,
     make_room, merge_later,
 };
+use crate::tx::Tx;
+use crate::tx::transaction::{Isolation, Item, TxState, Write, written};
 
 /// The number of rows whose older values a commit drops, beyond twice the number of its own rows.
 const COLLECT_MORE: usize = 16;
@@ -643,7 +641,7 @@ impl Committing {
         self.phase = Phase::Over;
         if let Some(core) = &mut self.core {
             // A leaf may refer to the pages of the large values.
-            core.large.drain(..).for_each(super::large::LargeValue::keep);
+            core.large.drain(..).for_each(crate::tx::transaction::LargeValue::keep);
         }
         error
     }
@@ -669,7 +667,7 @@ impl Drop for Committing {
         let tx = core.tx.clone();
         if tx.shared.lifecycle.panicked().is_some() {
             // No task continues after a panic. A leaf may refer to the pages of the large values.
-            core.large.drain(..).for_each(super::large::LargeValue::keep);
+            core.large.drain(..).for_each(crate::tx::transaction::LargeValue::keep);
             return;
         }
         let mut rest = Self {

@@ -8,14 +8,13 @@ use std::sync::Arc;
 
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::Tx;
-use super::bounds::{Bounds, is_within, slices_of};
-use super::deleted_keys::Wanted;
-use super::history::Reader;
 use super::key_list::KeyList;
 use crate::shared::Shared;
 use crate::task::run;
 use crate::tree::{Batch, Direction, Scan, Tree};
+use crate::tx::Tx;
+use crate::tx::history::Reader;
+use crate::tx::versions::{Bounds, Wanted, is_within, slices_of};
 
 type OwnBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
@@ -101,7 +100,7 @@ impl ReadSet {
     ///
     /// # Errors
     /// `Conflict` if there is such a commit; errors of the device.
-    pub(super) async fn validate(&self, tx: &Tx, after: u64, before: u64) -> Result<()> {
+    pub(in crate::tx) async fn validate(&self, tx: &Tx, after: u64, before: u64) -> Result<()> {
         let shared = &tx.shared;
         let rows = &tx.rows;
         for (tree, key) in self.keys.iter() {
@@ -127,7 +126,7 @@ impl ReadSet {
     ///
     /// # Errors
     /// As [`ReadSet::validate`].
-    pub(super) fn validate_with(
+    pub(in crate::tx) fn validate_with(
         &self,
         tx: &Tx,
         changed: &[Arc<KeyList<u32>>],

@@ -11,8 +11,8 @@ use qpair_format::head::head_u64;
 use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::FrameIndex;
 
-use super::rows::RowRef;
 use crate::tree::{CursorHint, Tree};
+use crate::tx::versions::RowRef;
 
 /// The number of entries in one piece of the order, at most. Small in tests, so that few keys make
 /// many pieces.
@@ -384,8 +384,8 @@ impl WriteSet {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::bounds::is_within;
     use super::*;
+    use crate::tx::versions::is_within;
 
     type Model = BTreeMap<(u32, Vec<u8>), Option<Vec<u8>>>;
 

@@ -2,10 +2,10 @@
 
 use qpair_format::page::LeafValue;
 
-use super::Tx;
-use super::rows::RowRef;
 use crate::shared::Shared;
 use crate::tree::{UndoSink, descriptor};
+use crate::tx::Tx;
+use crate::tx::versions::RowRef;
 
 /// Keeps a before-image in the row that the transaction has locked.
 #[derive(Clone, Copy)]

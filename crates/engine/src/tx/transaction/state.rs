@@ -13,18 +13,12 @@ use std::time::Duration;
 use qpair_format::large::Descriptor;
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::Tx;
 use super::buffers::Buffers;
 use super::large::LargeValue;
-use super::locks;
 use super::options::{Isolation, TransactionOptions};
 use super::prefetch_set::PrefetchSet;
 use super::reading::{find_at, older_now, read_large, resolve};
-use super::registry::{Info, describe};
-use super::row::{INLINE_KEY_BYTES, Row};
-use super::rows::{Locking, RowRef};
 use super::serializable::ReadSet;
-use super::slot_here;
 use super::write_set::{Item, Write, WriteMark, WriteSet};
 use crate::canary::Canary;
 use crate::log::Durability;
@@ -33,6 +27,9 @@ use crate::panics::{guarded, guarded_future};
 use crate::shared::Shared;
 use crate::task::{check_here, current, run_inline, take_turn};
 use crate::tree::{Batch, CursorHint, Found, Get, Seen, Tree};
+use crate::tx::locking::{self, Info};
+use crate::tx::versions::{INLINE_KEY_BYTES, Locking, Row, RowRef};
+use crate::tx::{Tx, slot_here};
 
 /// A row on which a transaction met a conflict.
 pub(crate) type Contended = (Tree, Vec<u8>);
@@ -95,33 +92,33 @@ pub struct Savepoint {
 /// A transaction, wherever it is used.
 pub(crate) struct TxState {
     pub(crate) tx: Arc<Tx>,
-    pub(super) isolation: Isolation,
-    pub(super) durability: Durability,
+    pub(in crate::tx) isolation: Isolation,
+    pub(in crate::tx) durability: Durability,
     read_only: bool,
     bytes_max: usize,
     lock_timeout: Option<Duration>,
     name: Option<String>,
-    pub(super) slot: usize,
+    pub(in crate::tx) slot: usize,
     pub(crate) id: u64,
-    pub(super) info: Arc<Info>,
-    pub(super) snapshot: Option<u64>,
+    pub(in crate::tx) info: Arc<Info>,
+    pub(in crate::tx) snapshot: Option<u64>,
     /// Whether the transaction has read rows that it has not locked, and so needs the snapshot that
     /// it has.
     needs_snapshot: bool,
     /// The greatest timestamp that the transaction has read at.
     seen: u64,
-    pub(super) writes: WriteSet,
-    pub(super) reads: ReadSet,
-    pub(super) locks: Vec<RowRef>,
+    pub(in crate::tx) writes: WriteSet,
+    pub(in crate::tx) reads: ReadSet,
+    pub(in crate::tx) locks: Vec<RowRef>,
     /// The size of the locked keys that are too long to lie in their rows, in bytes.
     long_keys_bytes: usize,
     /// Room for a commit to note where its writes go.
-    pub(super) cursor_hints: Vec<CursorHint>,
+    pub(in crate::tx) cursor_hints: Vec<CursorHint>,
     /// Room for a range.
     pub(crate) batches: (Batch, Batch),
     ahead: PrefetchSet,
-    pub(super) large: Vec<LargeValue>,
-    pub(super) doomed: Option<Error>,
+    pub(in crate::tx) large: Vec<LargeValue>,
+    pub(in crate::tx) doomed: Option<Error>,
     /// The row on which the transaction met a conflict.
     pub(crate) contended: Option<Contended>,
     recent: Recent,
@@ -170,7 +167,7 @@ impl TxState {
         }
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(in crate::tx) fn shared(&self) -> &Arc<Shared> {
         &self.tx.shared
     }
 
@@ -184,7 +181,7 @@ impl TxState {
 
     /// Describes the transaction for an error message.
     pub(super) fn describe(&self) -> String {
-        describe(self.id, self.name.as_deref())
+        locking::describe(self.id, self.name.as_deref())
     }
 
     pub(crate) fn check(&self, tree: Tree) -> Result<()> {
@@ -195,7 +192,7 @@ impl TxState {
     }
 
     /// Returns an error if a table with writes of this transaction was dropped since.
-    pub(super) fn check_tables(&self) -> Result<()> {
+    pub(in crate::tx) fn check_tables(&self) -> Result<()> {
         if !self.shared().forest.has_dropped() {
             return Ok(());
         }
@@ -227,7 +224,7 @@ impl TxState {
         }
     }
 
-    pub(super) fn check_snapshot(&mut self, snapshot: u64) -> Result<()> {
+    pub(in crate::tx) fn check_snapshot(&mut self, snapshot: u64) -> Result<()> {
         let lost = self.tx.check_snapshot(snapshot, || self.describe());
         lost.inspect_err(|error| self.doomed = Some(error.clone()))
     }
@@ -379,7 +376,8 @@ impl TxState {
         let outcome = {
             let shared = self.tx.shared.clone();
             check_here(&shared)?;
-            let lock = locks::lock(&self.tx, &self.info, tree.id, key, self.id, self.lock_timeout);
+            let lock =
+                locking::lock(&self.tx, &self.info, tree.id, key, self.id, self.lock_timeout);
             guarded_future(&shared, lock).await
         };
         match outcome {
@@ -624,7 +622,7 @@ impl TxState {
 
     /// Ends the transaction: releases its snapshot and its locks, and removes it from the list of
     /// open transactions.
-    pub(super) fn end(&mut self) {
+    pub(in crate::tx) fn end(&mut self) {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
@@ -668,7 +666,7 @@ impl Drop for TxState {
 }
 
 /// Returns the bytes of a write, and whether they are a descriptor; `None` for a deletion.
-pub(super) fn written<'a>(item: &Item<'a>) -> Option<(&'a [u8], bool)> {
+pub(in crate::tx) fn written<'a>(item: &Item<'a>) -> Option<(&'a [u8], bool)> {
     match item.write {
         Write::Inline(value) => Some((value, false)),
         Write::Large(descriptor) => Some((descriptor, true)),

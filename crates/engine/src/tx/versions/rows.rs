@@ -74,7 +74,7 @@ pub(crate) struct Rows {
 }
 
 /// Returns a hash of a key that is the same in every run.
-pub(super) fn hash_of(tree: u32, key: &[u8]) -> u64 {
+pub(in crate::tx) fn hash_of(tree: u32, key: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     // Keys may differ in their upper bits only, and the lower half of a product depends on lower
     // bits only. Folding the upper half in lets every bit reach the lowest ones, which select the
