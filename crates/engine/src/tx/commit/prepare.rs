@@ -25,16 +25,20 @@ pub(super) fn step<O: Operation>(operation: &mut O, context: Context<'_>) -> Opt
     None
 }
 
-/// The reason why a step over a commit's writes stopped.
+/// The reason why a step of a commit stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// All writes are prepared.
+    /// Everything is done.
     Over,
     /// Other tasks should run, or the next write's leaf has no room: the commit continues write by
     /// write.
     Turn,
     /// The next write's leaf is not in memory, or is being changed.
     Away,
+    /// Another commit of the worker has its timestamp, and no record yet.
+    Order,
+    /// Commits with earlier timestamps are not applied yet.
+    Earlier,
 }
 
 /// The progress of preparing a commit's writes, in the order of their keys.

@@ -14,9 +14,7 @@ use crate::tx::transaction::{TransactionOptions, TxState};
 pub(crate) async fn put(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
     let mut core = begin(tx);
     core.put(tree, key, value).await?;
-    let mut committing = Committing::new(core)?;
-    committing.complete().await?;
-    Ok(committing.found)
+    Ok(Committing::new(core)?.complete().await?.found)
 }
 
 /// Removes a record; returns whether there was one.
@@ -26,9 +24,7 @@ pub(crate) async fn delete(tx: &Arc<Tx>, tree: Tree, key: &[u8]) -> Result<bool>
     }
     let mut core = begin(tx);
     core.delete_blindly(tree, key).await?;
-    let mut committing = Committing::new(core)?;
-    committing.complete().await?;
-    Ok(committing.found)
+    Ok(Committing::new(core)?.complete().await?.found)
 }
 
 /// The progress of [`put_inline`].
@@ -54,10 +50,9 @@ pub(crate) fn put_inline(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> 
         return Ok(Inline::Nothing);
     }
     let mut committing = Committing::new(core)?;
-    Ok(if committing.inline()? {
-        Inline::Done(committing.found)
-    } else {
-        Inline::Begun(Box::new(committing))
+    Ok(match committing.inline()? {
+        Some(done) => Inline::Done(done.found),
+        None => Inline::Begun(Box::new(committing)),
     })
 }
 
