@@ -383,9 +383,8 @@ impl Tx {
         self.shared.free_large_once_durable(large);
     }
 
-    /// Drops all before-images when the store is being closed and no commit is under way. Snapshots
-    /// are lost.
-    pub(crate) fn collect_all(&self) {
+    /// Drops all before-images when no commit is under way. Snapshots are lost.
+    pub(in crate::tx) fn drop_images(&self) {
         self.lost_below.store(u64::MAX, Ordering::Release);
         self.history.forget(u64::MAX);
         let mut large = Vec::new();
@@ -400,7 +399,6 @@ impl Tx {
         if !self.shared.wal.options.is_unflushed() {
             large.iter().for_each(|descriptor| self.shared.free_large(descriptor));
         }
-        self.large.free_all(&self.shared);
     }
 }
 

@@ -8,10 +8,9 @@ use qpair_format::Result;
 use qpair_format::large::Descriptor;
 
 use super::reading::read_large;
-use super::snapshot::SnapshotCore;
 use super::state::{TxState, written};
+use super::view::View;
 use crate::panics::guarded;
-use crate::shared::Shared;
 use crate::task::{run_as, run_inline};
 use crate::tree::{Batch, Direction, RangeEnd, ReadAhead, Scan, Tree};
 use crate::tx::Tx;
@@ -249,82 +248,6 @@ fn bounds_of<'a>(
     match direction {
         Direction::Forward => (near, far),
         Direction::Reverse => (far, near),
-    }
-}
-
-/// The view that a range reads.
-pub(crate) enum View<'a> {
-    Transaction(&'a mut TxState),
-    Snapshot(&'a SnapshotCore),
-}
-
-impl View<'_> {
-    /// Must be called before a leaf is read, so that the leaf is never older than the snapshot.
-    fn enter(&mut self) {
-        if let Self::Transaction(core) = self {
-            core.needs_snapshot();
-        }
-        let _ = self.snapshot();
-    }
-
-    fn snapshot(&mut self) -> u64 {
-        match self {
-            Self::Transaction(core) => core.snapshot(),
-            Self::Snapshot(core) => core.timestamp(),
-        }
-    }
-
-    fn core(&self) -> Option<&TxState> {
-        match self {
-            Self::Transaction(core) => Some(core),
-            Self::Snapshot(_) => None,
-        }
-    }
-
-    /// Whether the program may see the contents of a leaf with this timestamp. For a transaction
-    /// always, since its commit waits.
-    fn may_give(&mut self, shared: &Shared, timestamp: u64) -> bool {
-        match self {
-            Self::Transaction(core) => {
-                core.note_timestamp(timestamp);
-                true
-            }
-            Self::Snapshot(core) => {
-                shared.wal.may_give(shared.wal.options.reads_wait, timestamp.min(core.timestamp()))
-            }
-        }
-    }
-
-    /// Waits until the program may see the contents of a leaf with this timestamp.
-    async fn wait_to_give(&mut self, shared: &Shared, timestamp: u64) -> Result<()> {
-        if self.may_give(shared, timestamp) {
-            return Ok(());
-        }
-        shared.wait_to_give(true, timestamp.min(self.snapshot())).await
-    }
-
-    fn note(&mut self, tree: Tree, low: Bound<&[u8]>, high: Bound<&[u8]>) -> Result<()> {
-        match self {
-            Self::Transaction(core) => core.note_range(tree, low, high),
-            Self::Snapshot(_) => Ok(()),
-        }
-    }
-
-    fn check(&mut self) -> Result<()> {
-        match self {
-            Self::Transaction(core) => {
-                let snapshot = core.snapshot();
-                core.check_snapshot(snapshot)
-            }
-            Self::Snapshot(core) => core.check(),
-        }
-    }
-
-    fn doomed(&self) -> Result<()> {
-        match self {
-            Self::Transaction(core) => core.doomed.clone().map_or(Ok(()), Err),
-            Self::Snapshot(_) => Ok(()),
-        }
     }
 }
 

@@ -5,30 +5,32 @@
 //! row has a commit newer than the snapshot. If a row has, the transaction takes a newer snapshot,
 //! provided that everything it has read is locked; otherwise it is doomed and can only roll back.
 
-use std::ops::Bound;
+mod lookup;
+mod row_locks;
+mod savepoint;
+
+pub use savepoint::Savepoint;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use qpair_format::large::Descriptor;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::buffers::Buffers;
 use super::large::LargeValue;
 use super::options::{Isolation, TransactionOptions};
 use super::prefetch_set::PrefetchSet;
-use super::reading::{find_at, older_now, read_large, resolve};
 use super::serializable::ReadSet;
-use super::write_set::{Item, Write, WriteMark, WriteSet};
-use crate::canary::Canary;
+use super::write_set::{Item, Write, WriteSet};
 use crate::log::Durability;
 use crate::overflow::check_sizes;
-use crate::panics::{guarded, guarded_future};
+use crate::panics::guarded;
 use crate::shared::Shared;
-use crate::task::{check_here, current, run_inline, take_turn};
-use crate::tree::{Batch, CursorHint, Found, Get, Seen, Tree};
+use crate::task::take_turn;
+use crate::tree::{Batch, CursorHint, Tree};
 use crate::tx::locking::{self, Info};
-use crate::tx::versions::{INLINE_KEY_BYTES, Locking, Row, RowRef};
+use crate::tx::versions::RowRef;
 use crate::tx::{Tx, slot_here};
 
 /// A row on which a transaction met a conflict.
@@ -59,34 +61,6 @@ impl Recent {
         }
         self
     }
-}
-
-/// A point in a transaction to which it can be rolled back.
-///
-/// ```
-/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
-/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
-/// # let store = qpair_engine::Store::open(vec![device], &options)?;
-/// # let table = store.table("t")?;
-/// let mut tx = store.begin();
-/// tx.put(&table, b"kept", b"1")?;
-/// let savepoint = tx.savepoint()?;
-/// tx.put(&table, b"not kept", b"2")?;
-/// tx.rollback_to(&savepoint)?;
-/// tx.commit()?;
-/// assert!(table.contains_key(b"kept")? && !table.contains_key(b"not kept")?);
-/// # drop(table);
-/// # store.close()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Savepoint {
-    /// The store, and the transaction in it, that the savepoint belongs to.
-    store: usize,
-    owner: u64,
-    writes: WriteMark,
-    /// The number of large values that were written before the savepoint.
-    large: u32,
 }
 
 /// A transaction, wherever it is used.
@@ -229,353 +203,6 @@ impl TxState {
         lost.inspect_err(|error| self.doomed = Some(error.clone()))
     }
 
-    /// Takes a row's lock if that needs no waiting.
-    pub(super) fn try_lock(&mut self, tree: Tree, key: &[u8]) -> Result<Option<RowRef>> {
-        if self.recent.is(tree.id, key)
-            && let Some(row) = self.recent.row
-        {
-            return Ok(Some(row));
-        }
-        let shared = &self.tx.shared;
-        let locking = guarded(shared, || {
-            shared.planted.strike(Canary::PanicInLock);
-            self.tx.rows.lock(tree.id, key, self.id)
-        });
-        match locking {
-            Locking::Had(row) => Ok(Some(row)),
-            Locking::Taken(row, newest) => self.locked(tree, key, row, newest).map(Some),
-            Locking::Busy(_) => Ok(None),
-        }
-    }
-
-    /// Notes that a row's lock was taken.
-    fn locked(&mut self, tree: Tree, key: &[u8], row: RowRef, newest: u64) -> Result<RowRef> {
-        self.locks.push(row);
-        self.long_keys_bytes += if key.len() > INLINE_KEY_BYTES { key.len() } else { 0 };
-        self.info.locks.store(self.locks.len() as u32, Ordering::Relaxed);
-        self.recent.of(tree.id, key).row = Some(row);
-        self.check_locks()?;
-        let Some(mut snapshot) = self.snapshot else { return Ok(row) };
-        if newest > snapshot && !self.tx.shared.planted.is(Canary::LostUpdate) {
-            match self.renew_snapshot(newest) {
-                Some(renewed) => snapshot = renewed,
-                None => return Err(self.conflict(tree, key, newest, snapshot)),
-            }
-        }
-        // Undo versions that a lost snapshot needs may be gone.
-        self.check_snapshot(snapshot)?;
-        Ok(row)
-    }
-
-    /// Returns the memory of the locked rows without writes, except the row that is about to be
-    /// written, in bytes.
-    fn locks_bytes(&self) -> usize {
-        let idle = self.locks.len().saturating_sub(self.writes.len() + 1);
-        idle * (size_of::<Row>() + size_of::<RowRef>()) + self.long_keys_bytes
-    }
-
-    /// Returns an error if the transaction's locks, reads and writes exceed its limit.
-    fn check_locks(&self) -> Result<()> {
-        let bytes = self.locks_bytes() + self.writes.size_bytes() + self.reads.size_bytes();
-        if bytes <= self.bytes_max {
-            return Ok(());
-        }
-        Err(Error::with_hint(
-            ErrorKind::TooLarge,
-            format!(
-                "a transaction with {} locked rows and {} writes exceeds its limit of {} bytes",
-                self.locks.len(),
-                self.writes.len(),
-                self.bytes_max
-            ),
-            "split the transaction, or raise the limit: write_set_bytes_max of its options, transaction_bytes_max of the store's",
-        ))
-    }
-
-    /// Takes a newer snapshot that sees a commit, if everything that the transaction has read is
-    /// locked, since no commit can have changed that. So a transaction that locks each row before
-    /// it reads it never meets a conflict.
-    fn renew_snapshot(&mut self, commit: u64) -> Option<u64> {
-        let snapshot = self.snapshot.filter(|_| !self.needs_snapshot)?;
-        // A lock is released when all commits up to its own are applied.
-        if self.tx.shared.oracle.applied() < commit {
-            return None;
-        }
-        // The new snapshot is entered before the old one is left, so that the versions that the
-        // transaction needs are kept throughout.
-        self.snapshot = None;
-        let renewed = self.snapshot();
-        self.tx.leave_snapshot(self.slot, snapshot);
-        Some(renewed)
-    }
-
-    /// Notes that the transaction reads rows that it has not locked.
-    pub(super) fn needs_snapshot(&mut self) {
-        self.needs_snapshot = true;
-    }
-
-    /// Notes a read of a key. Its row is locked if it was locked just before; otherwise it counts
-    /// as not locked.
-    fn note_unlocked(&mut self, tree: Tree, key: &[u8]) {
-        if !(self.recent.is(tree.id, key) && self.recent.row.is_some()) {
-            self.needs_snapshot();
-        }
-    }
-
-    /// Returns the error for a locked row that was changed by a commit that the snapshot does not
-    /// see. The transaction can then only roll back.
-    fn conflict(&mut self, tree: Tree, key: &[u8], commit: u64, snapshot: u64) -> Error {
-        let conflict = Error::with_hint(
-            ErrorKind::Conflict,
-            format!(
-                "commit {commit} changed {}; {} reads snapshot {snapshot}, which is older",
-                self.tx.names.place(tree.id, key),
-                self.describe()
-            ),
-            "roll back and try again, as Store::transact does; to avoid this, lock the row before the first read",
-        );
-        self.doomed = Some(conflict.clone());
-        self.contended = Some((tree, key.to_vec()));
-        conflict
-    }
-
-    /// Whether the runs on the device may have commits that the snapshot does not see and memory no
-    /// longer knows.
-    pub(super) fn is_behind_history(&self) -> bool {
-        self.snapshot.is_some_and(|snapshot| self.tx.history.is_behind(snapshot))
-    }
-
-    /// Takes a row's lock, and waits for it.
-    pub(super) async fn lock_row(&mut self, tree: Tree, key: &[u8]) -> Result<RowRef> {
-        let row = self.lock_newest(tree, key).await?;
-        // Checked after the row: a version that is gone from there is in the runs.
-        let Some(snapshot) = self.snapshot.filter(|_| self.is_behind_history()) else {
-            return Ok(row);
-        };
-        let shared = self.tx.shared.clone();
-        if shared.planted.is(Canary::LostUpdate) {
-            return Ok(row);
-        }
-        let changed = self.tx.history.find(&shared, tree.id, key, snapshot).await?;
-        // The version may be gone from memory meanwhile, if the snapshot was given up.
-        self.check_snapshot(snapshot)?;
-        match changed {
-            Some(version) if self.renew_snapshot(version.timestamp).is_none() => {
-                Err(self.conflict(tree, key, version.timestamp, snapshot))
-            }
-            _ => Ok(row),
-        }
-    }
-
-    /// Like [`TxState::lock_row`], but checks the versions of the row table only.
-    async fn lock_newest(&mut self, tree: Tree, key: &[u8]) -> Result<RowRef> {
-        self.begin_turn().await;
-        if let Some(row) = self.try_lock(tree, key)? {
-            return Ok(row);
-        }
-        let outcome = {
-            let shared = self.tx.shared.clone();
-            check_here(&shared)?;
-            let lock =
-                locking::lock(&self.tx, &self.info, tree.id, key, self.id, self.lock_timeout);
-            guarded_future(&shared, lock).await
-        };
-        match outcome {
-            Ok((row, newest)) => self.locked(tree, key, row, newest),
-            Err(error) => {
-                if error.kind() == ErrorKind::Conflict {
-                    self.doomed = Some(error.clone());
-                    self.contended = Some((tree, key.to_vec()));
-                }
-                Err(error)
-            }
-        }
-    }
-
-    pub(crate) async fn lock(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
-        self.check_write(tree, key, &[])?;
-        self.lock_row(tree, key).await.map(|_| ())
-    }
-
-    /// Like [`TxState::lock`], as far as possible without waiting; returns `false` if it would have
-    /// to wait.
-    pub(crate) fn lock_inline(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
-        self.check_write(tree, key, &[])?;
-        Ok(self.try_lock(tree, key)?.is_some() && !self.is_behind_history())
-    }
-
-    /// Locks the rows on which earlier attempts met conflicts, in the given order.
-    pub(crate) async fn lock_contended(&mut self, rows: &[Contended]) -> Result<()> {
-        for (tree, key) in rows {
-            self.lock_row(*tree, key).await?;
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn get_into(
-        &mut self,
-        tree: Tree,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> Result<bool> {
-        self.check(tree)?;
-        if let Some(own) = self.writes.get(tree.id, key) {
-            return match own.write {
-                Write::Delete => Ok(false),
-                Write::Inline(bytes) => {
-                    value.extend_from_slice(bytes);
-                    Ok(true)
-                }
-                Write::Large(descriptor) => {
-                    let descriptor = Descriptor::decode(descriptor, self.shared().page_size)?;
-                    read_large(self.shared(), descriptor, value).await
-                }
-            };
-        }
-        self.begin_turn().await;
-        self.note_unlocked(tree, key);
-        let snapshot = self.snapshot();
-        self.note_read(tree, key)?;
-        let start = value.len();
-        let cursor_hint = self.ahead.take(tree.id, key);
-        let seen = find_at(&self.tx, tree, key, snapshot, value, cursor_hint, false).await?;
-        self.note_seen(tree, key, &seen);
-        let found = resolve(&self.tx.shared, seen.found, start, value).await;
-        self.check_snapshot(snapshot)?;
-        self.shared().check_table(tree)?;
-        found
-    }
-
-    /// Prefetches the memory that lookups of these keys will touch into the processor's caches, all
-    /// at the same time.
-    pub(crate) fn prefetch_cached<'k>(
-        &mut self,
-        keys: impl IntoIterator<Item = Result<(Tree, &'k [u8])>>,
-    ) -> Result<()> {
-        self.ahead.clear();
-        for key in keys {
-            let (tree, key) = key?;
-            self.check(tree)?;
-            self.ahead.push(tree, key);
-        }
-        let (ahead, shared) = (&mut self.ahead, &self.tx.shared);
-        current(|worker| {
-            // Another store's frames are not these.
-            if std::ptr::eq(worker.shared(), &**shared) {
-                ahead.fetch(worker.context());
-            }
-        });
-        Ok(())
-    }
-
-    /// Like [`TxState::prefetch_cached`], but first reads pages that are not in memory from the
-    /// device.
-    pub(crate) async fn prefetch<'k>(
-        &mut self,
-        keys: impl IntoIterator<Item = Result<(Tree, &'k [u8])>>,
-    ) -> Result<()> {
-        check_here(self.shared())?;
-        self.prefetch_cached(keys)?;
-        if self.ahead.is_complete() {
-            return Ok(());
-        }
-        self.ahead.read_missing(&self.tx.shared).await?;
-        current(|worker| {
-            // The records that were found first have left the caches while the other pages were
-            // read.
-            self.ahead.fetch_again(worker.context());
-            self.ahead.fetch(worker.context());
-        });
-        Ok(())
-    }
-
-    /// Like [`TxState::get_into`], as far as possible without waiting; returns `None`, and appends
-    /// nothing, if it would have to wait.
-    pub(crate) fn get_inline(
-        &mut self,
-        tree: Tree,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> Result<Option<bool>> {
-        self.check(tree)?;
-        if let Some(own) = self.writes.get(tree.id, key) {
-            return Ok(match own.write {
-                Write::Delete => Some(false),
-                Write::Inline(bytes) => {
-                    value.extend_from_slice(bytes);
-                    Some(true)
-                }
-                Write::Large(_) => None,
-            });
-        }
-        self.note_unlocked(tree, key);
-        self.note_read(tree, key)?;
-        let start = value.len();
-        match self.find_inline(tree, key, value)? {
-            None | Some(Found::Overflow) => {
-                value.truncate(start);
-                Ok(None)
-            }
-            Some(found) => Ok(Some(found == Found::Value)),
-        }
-    }
-
-    /// Looks up a key at the transaction's snapshot, without its own writes, and appends the value;
-    /// returns `None` if that would have to wait.
-    pub(super) fn find_inline(
-        &mut self,
-        tree: Tree,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> Result<Option<Found>> {
-        let (snapshot, start) = (self.snapshot(), value.len());
-        let Some(seen) = run_inline(self.shared(), &mut Get::new(tree, key, value)) else {
-            return Ok(None);
-        };
-        self.note_seen(tree, key, &seen);
-        let found = older_now(&self.tx, tree, key, snapshot, seen, start, value);
-        self.check_snapshot(snapshot)?;
-        self.shared().check_table(tree)?;
-        Ok(found)
-    }
-
-    pub(super) fn note_seen(&mut self, tree: Tree, key: &[u8], seen: &Seen) {
-        self.recent.of(tree.id, key).cursor_hint = Some(seen.cursor_hint);
-        self.note_timestamp(seen.timestamp);
-    }
-
-    /// Notes the timestamp of a leaf that was read. The data at the snapshot is not newer than
-    /// that, nor than the snapshot.
-    pub(super) fn note_timestamp(&mut self, timestamp: u64) {
-        self.seen = self.seen.max(timestamp.min(self.snapshot.unwrap_or(u64::MAX)));
-    }
-
-    /// Returns the greatest timestamp that the transaction has read at, and whether that must be
-    /// durable before the program may see the data.
-    pub(crate) fn seen(&self) -> (bool, u64) {
-        (self.durability != Durability::Async, self.seen)
-    }
-
-    fn note_read(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
-        if self.isolation == Isolation::Serializable && !self.read_only {
-            self.reads.key(tree, key, self.bytes_max.saturating_sub(self.writes.size_bytes()))?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn note_range(
-        &mut self,
-        tree: Tree,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-    ) -> Result<()> {
-        if self.isolation == Isolation::Serializable && !self.read_only {
-            let room = self.bytes_max.saturating_sub(self.writes.size_bytes());
-            self.reads.range(tree, from, to, room)?;
-        }
-        Ok(())
-    }
-
     pub(super) fn enter(
         &mut self,
         tree: Tree,
@@ -587,35 +214,6 @@ impl TxState {
         let bytes_max = self.bytes_max.saturating_sub(others);
         let cursor_hint = self.recent.cursor_hint.filter(|_| self.recent.is(tree.id, key));
         self.writes.put(tree, key, (row, cursor_hint), write, bytes_max)?;
-        self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-
-    pub(crate) fn savepoint(&mut self) -> Savepoint {
-        let (store, large) = (self.store_number(), self.large.len() as u32);
-        Savepoint { store, owner: self.id, writes: self.writes.mark(), large }
-    }
-
-    /// Returns a number that identifies the store, since ids of transactions are unique only within
-    /// a store.
-    fn store_number(&self) -> usize {
-        Arc::as_ptr(&self.tx).addr()
-    }
-
-    pub(crate) fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
-        if let Some(doomed) = &self.doomed {
-            return Err(doomed.clone());
-        }
-        if (savepoint.store, savepoint.owner) != (self.store_number(), self.id)
-            || !self.writes.rollback_to(&savepoint.writes)
-        {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "the transaction has no such savepoint, or has dropped it",
-            ));
-        }
-        // Earlier writes refer only to large values that were written before the savepoint.
-        self.large.truncate(savepoint.large as usize);
         self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
         Ok(())
     }

@@ -5,9 +5,10 @@ use std::ops::Bound;
 use qpair_format::Result;
 
 use super::large::LargeValue;
-use super::range::{RangeCursor, View, next_into};
+use super::range::{RangeCursor, next_into};
 use super::reading::find_at;
 use super::state::TxState;
+use super::view::View;
 use super::write_set::Write;
 use crate::overflow::{self, needs_overflow};
 use crate::tree::{Found, Tree};
