@@ -8,12 +8,12 @@ use qpair_drivers::Drivers;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
-use crate::ceiling::{Ceiling, CeilingOptions, ceiling};
-use crate::dataset::STORE_BYTES_PER_RECORD;
+use crate::device::ceiling::{Ceiling, CeilingOptions, ceiling};
 use crate::progress::Progress;
+use crate::records::dataset::STORE_BYTES_PER_RECORD;
 use crate::report::{Report, kernel_release};
-use crate::run::{RunOptions, run};
-use crate::workload::Workload;
+use crate::workload::kind::Workload;
+use crate::workload::run::{RunOptions, run};
 
 /// Options of the demo.
 #[derive(Clone, Debug, Serialize)]
@@ -295,7 +295,7 @@ fn user_space(options: &RunOptions, progress: &dyn Progress) -> Result<DemoRow> 
 
 fn fill(options: &RunOptions, progress: &dyn Progress) -> Result<f64> {
     let store = options.open()?;
-    let speed = crate::run::fill(&store, options, progress)?;
+    let speed = crate::workload::run::fill(&store, options, progress)?;
     progress.begin("closing", 1);
     store.close()?;
     progress.end();
@@ -367,7 +367,7 @@ fn find_ceiling(
             best = Some(Best { options, ceiling: found });
         }
     }
-    best.ok_or_else(crate::run::interrupted)
+    best.ok_or_else(crate::workload::run::interrupted)
 }
 
 /// Recommends an interface, with the reason, in a sentence. Among the interfaces within 5 % of the

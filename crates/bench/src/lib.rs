@@ -11,31 +11,27 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
-mod arrivals;
-mod ceiling;
-mod clock;
 pub mod commit;
-mod dataset;
 mod demo;
-mod drive;
+mod device;
+mod harness;
 pub mod kv;
-mod loops;
 mod measure;
 mod progress;
+mod records;
 mod report;
-mod run;
-mod span;
 mod store_kv;
+#[cfg(test)]
+mod tests;
 pub mod tpcc;
-mod warm;
 mod workload;
 pub mod ycsb;
 
-pub use ceiling::{Ceiling, CeilingOptions, ceiling};
 pub use demo::{DemoOptions, DemoReport, DemoRow, demo};
+pub use device::ceiling::{Ceiling, CeilingOptions, ceiling};
 pub use progress::{Progress, Silent};
 pub use report::{LatencyReport, PartReport, Report};
-pub use run::{RunOptions, run};
+pub use store_kv::warm::{Warmed, warm};
 pub use store_kv::{StoreKv, StoreKvOptions, StoreKvReport, StoreLoader, StoreSession};
-pub use warm::{Warmed, warm};
-pub use workload::Workload;
+pub use workload::kind::Workload;
+pub use workload::run::{RunOptions, run};

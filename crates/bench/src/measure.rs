@@ -11,12 +11,12 @@ use qpair::task::{JoinHandle, TaskTable};
 use qpair::unstable::WorkerCycles;
 use qpair::{Error, ErrorKind, Result, Store};
 
-use crate::clock::Stretch;
-use crate::loops;
+use crate::harness::clock::Stretch;
+use crate::harness::window::Span;
 use crate::progress::Progress;
-use crate::run::{RunOptions, interrupted, watch};
-use crate::span::Span;
-use crate::workload::Workload;
+use crate::workload::client as loops;
+use crate::workload::kind::Workload;
+use crate::workload::run::{RunOptions, interrupted, watch};
 
 /// The results of a run.
 pub(crate) struct Measured {

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use qpair::unstable::WorkerCycles;
 use serde::Serialize;
 
-use crate::warm::Warmed;
+use crate::store_kv::warm::Warmed;
 
 /// Latencies of operations in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]

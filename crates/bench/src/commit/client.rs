@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 
-use crate::dataset::{self, Shuffle, VALUE_BYTES};
-use crate::drive::{Done, Operate};
+use crate::harness::{Done, Operate};
 use crate::kv::{Begin, Durability, KvError, KvResult, KvSession};
+use crate::records::dataset::{self, Shuffle, VALUE_BYTES};
 
 use super::{CommitWork, ROWS};
 

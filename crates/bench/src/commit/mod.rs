@@ -4,7 +4,6 @@
 //! Always holds: each client is a closed loop; it begins its next transaction when the last one is
 //! committed. Rows are those of the lookup benchmark: keys of 8 bytes, values of 120.
 
-mod baseline;
 mod client;
 mod report;
 mod run;
@@ -12,7 +11,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-pub use baseline::{Baseline, BaselineOptions, baseline};
+pub use crate::device::baseline::{Baseline, BaselineOptions, baseline};
 pub use report::CommitReport;
 pub use run::{CommitOptions, CommitWork, run_commit};
 

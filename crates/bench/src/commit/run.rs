@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use qpair::{Error, ErrorKind, Result};
 
-use crate::dataset::{self, Shuffle, VALUE_BYTES};
-use crate::drive::{Errand, Plan, check_plan, drive, run_errand};
+use crate::harness::{Errand, Plan, check_plan, drive, run_errand};
 use crate::kv::{Begin, Direction, Durability, KeyRange, Kv, KvLoader, KvResult, KvSession};
 use crate::progress::Progress;
+use crate::records::dataset::{self, Shuffle, VALUE_BYTES};
 use crate::report::{LatencyReport, PartReport, kernel_release};
 
 use super::ROWS;

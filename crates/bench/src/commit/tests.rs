@@ -4,9 +4,9 @@ use qpair::{ErrorKind, Mode};
 
 use super::report::slowest_over_median;
 use super::*;
-use crate::dataset;
 use crate::kv::{Begin, Durability, KvSession, MemoryKv, block_on};
 use crate::progress::Silent;
+use crate::records::dataset;
 
 fn options(work: CommitWork) -> CommitOptions {
     CommitOptions {

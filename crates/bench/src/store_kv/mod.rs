@@ -7,8 +7,7 @@
 mod loader;
 mod options;
 mod session;
-#[cfg(test)]
-mod tests;
+pub(crate) mod warm;
 
 use std::future::Future;
 use std::path::Path;
@@ -100,7 +99,7 @@ impl StoreKv {
         }
     }
 
-    fn session(&self, number: usize) -> StoreSession {
+    pub(crate) fn session(&self, number: usize) -> StoreSession {
         let worker = number % self.commits.len();
         let report = self.store.report();
         let used_bytes = (report.pages - report.free_pages) * report.page_size as u64;

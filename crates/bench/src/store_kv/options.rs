@@ -6,7 +6,7 @@ use qpair::{Isolation, Mode, Options, Result, Store};
 use qpair_drivers::Drivers;
 use serde::Serialize;
 
-use crate::warm::Warmed;
+use crate::store_kv::warm::Warmed;
 
 /// Options of a store.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use qpair::{Error, ErrorKind, Result};
 
-use crate::drive::{Driven, Plan, check_plan, drive, run_errand};
+use crate::harness::{Driven, Plan, check_plan, drive, run_errand};
 use crate::kv::{Begin, Direction, Durability, KeyRange, Kv, KvSession, TableId};
 use crate::progress::Progress;
 use crate::report::{PartReport, kernel_release};

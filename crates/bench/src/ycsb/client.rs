@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 
-use crate::drive::{Done, Operate};
+use crate::harness::{Done, Operate};
 use crate::kv::{Begin, Direction, Durability, KeyRange, KvError, KvResult, KvSession};
 
 use super::USERS;

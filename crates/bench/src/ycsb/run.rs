@@ -7,7 +7,7 @@ use std::time::Instant;
 use fastrand::Rng;
 use qpair::{Error, ErrorKind, Result};
 
-use crate::drive::{Errand, Plan, check_plan, drive, run_errand};
+use crate::harness::{Errand, Plan, check_plan, drive, run_errand};
 use crate::kv::{Begin, Durability, Kv, KvError, KvLoader, KvResult, KvSession};
 use crate::progress::Progress;
 use crate::report::{LatencyReport, PartReport, kernel_release};

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use qpair::{Error, ErrorKind, Result};
 
-use crate::drive::{Errand, run_errand};
+use crate::harness::{Errand, run_errand};
 use crate::kv::{Begin, KeyRange, Kv, KvResult, KvSession};
 use crate::progress::Progress;
 

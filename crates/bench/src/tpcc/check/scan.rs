@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::drive::Errand;
+use crate::harness::Errand;
 use crate::kv::{Direction, KeyRange, KvError, KvResult, KvSession, TableId};
 use crate::tpcc::TPCC_TABLES;
 

@@ -2,7 +2,6 @@
 //!
 //! The record that describes the load is written last, so that an interrupted load can be detected.
 
-mod sink;
 mod tables;
 
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use std::time::Instant;
 
 use qpair::{Error, ErrorKind, Result};
 
-use crate::drive::{Errand, run_errand};
+use crate::harness::{Errand, run_errand};
 use crate::kv::{Begin, Direction, KeyRange, Kv, KvResult, KvSession, TableId};
 use crate::progress::Progress;
 
@@ -19,7 +18,7 @@ use super::{
     CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, HISTORY, ITEM, NEW_ORDER, ORDER_LINE, ORDERS,
     ORDERS_BY_CUSTOMER, STOCK, TPCC_TABLES, WAREHOUSE,
 };
-use sink::Sink;
+use crate::harness::filler::Sink;
 
 /// The most tables that are filled at the same time.
 const AT_ONCE: usize = 4;

@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 use crate::kv::{KvLoader, KvResult};
 
-use super::sink::Sink;
+use crate::harness::filler::Sink;
 use crate::tpcc::scale::{DISTRICTS, Scale};
 use crate::tpcc::{keys, random, rows};
 

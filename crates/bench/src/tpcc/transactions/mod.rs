@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
 
-use crate::drive::{Done, Operate};
+use crate::harness::{Done, Operate};
 use crate::kv::{Begin, Direction, Durability, KeyRange, KvError, KvResult, KvSession, TableId};
 
 use super::inputs::{Delivery, NewOrder, OrderStatus, Payment, StockLevel, Type, Who};

@@ -9,7 +9,7 @@ use qpair::Result;
 
 use crate::kv::{Kv, KvResult};
 use crate::progress::Progress;
-use crate::run::{interrupted, watch};
+use crate::workload::run::{interrupted, watch};
 
 /// The state that the clients share with the thread that watches them.
 #[derive(Debug, Default)]

@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use crate::drive::Errand;
+use crate::harness::Errand;
 use crate::kv::{KvLoader, KvResult};
 
 /// Rows between two checks whether to stop.
 const ROWS: u64 = 1024;
 
-pub(super) struct Sink<L> {
+pub(crate) struct Sink<L> {
     loader: L,
     pushed: u64,
     errand: Arc<Errand>,
 }
 
 impl<L: KvLoader> Sink<L> {
-    pub(super) fn new(loader: L, errand: Arc<Errand>) -> Self {
+    pub(crate) fn new(loader: L, errand: Arc<Errand>) -> Self {
         Self { loader, pushed: 0, errand }
     }
 
-    pub(super) async fn push(&mut self, key: &[u8], row: &[u8]) -> KvResult<()> {
+    pub(crate) async fn push(&mut self, key: &[u8], row: &[u8]) -> KvResult<()> {
         self.loader.push(key, row).await?;
         self.pushed += 1;
         if self.pushed.is_multiple_of(ROWS) {
@@ -31,12 +31,12 @@ impl<L: KvLoader> Sink<L> {
     }
 
     /// Ends the load, and returns the number of rows.
-    pub(super) async fn finish(self) -> KvResult<u64> {
+    pub(crate) async fn finish(self) -> KvResult<u64> {
         self.loader.finish().await?;
         Ok(self.pushed)
     }
 
-    pub(super) async fn abandon(self) {
+    pub(crate) async fn abandon(self) {
         self.loader.abandon().await;
     }
 }

@@ -7,8 +7,12 @@
 //! - The clients of a thread count into one tally without locks.
 //! - The first error of a client stops all clients, and the run returns it.
 
-mod errand;
+pub(crate) mod arrivals;
+pub(crate) mod clock;
+pub(crate) mod filler;
+mod job;
 mod tally;
+pub(crate) mod window;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,12 +20,12 @@ use std::time::Duration;
 
 use qpair::{Error, ErrorKind, Result};
 
-use crate::clock::Stretch;
+use crate::harness::clock::Stretch;
+use crate::harness::window::Span;
 use crate::kv::{Clients, Kv, KvResult, KvStatistics};
 use crate::progress::Progress;
-use crate::run::interrupted;
-use crate::span::Span;
-pub(crate) use errand::{Errand, run_errand};
+use crate::workload::run::interrupted;
+pub(crate) use job::{Errand, run_errand};
 pub(crate) use tally::{KindTally, Tally};
 
 /// The operations of one client.

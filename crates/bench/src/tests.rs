@@ -1,10 +1,12 @@
 //! The workloads over real stores in memory: transactions of many tasks on two workers, with
 //! evictions.
 
-use super::*;
 use crate::commit::{COMMIT_TABLES, CommitOptions, CommitWork, run_commit};
-use crate::kv::{Begin, Direction, Durability, KeyRange, KvError, KvSession, TableId, block_on};
+use crate::kv::{
+    Begin, Direction, Durability, KeyRange, Kv, KvError, KvSession, TableId, block_on,
+};
 use crate::progress::Silent;
+use crate::store_kv::*;
 use crate::tpcc::{CheckReport, Scale, TPCC_TABLES, TpccOptions, run_tpcc};
 use crate::ycsb::{YCSB_TABLES, YcsbOptions, YcsbWorkload, run_ycsb};
 

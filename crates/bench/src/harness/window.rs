@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use qpair::Result;
 
-use crate::arrivals::Arrivals;
+use crate::harness::arrivals::Arrivals;
 
 /// The measured time, in nanoseconds since its base. Clients check it at every operation.
 pub(crate) struct Span {

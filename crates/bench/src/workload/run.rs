@@ -9,15 +9,15 @@ use qpair::{Error, ErrorKind, Mode, Options, Result, Store};
 use qpair_drivers::Drivers;
 use serde::Serialize;
 
-use crate::ceiling::{CeilingOptions, ceiling};
-use crate::dataset::{self, VALUE_BYTES};
+use crate::device::ceiling::{CeilingOptions, ceiling};
 use crate::kv::Durability;
 use crate::measure::{Measured, measure};
 use crate::progress::Progress;
+use crate::records::dataset::{self, VALUE_BYTES};
 use crate::report::{LatencyReport, PartReport, Report, kernel_release};
 use crate::store_kv::check_tables;
-use crate::warm::warm;
-use crate::workload::Workload;
+use crate::store_kv::warm::warm;
+use crate::workload::kind::Workload;
 
 /// The table of the records.
 const TABLE: &str = "bench";

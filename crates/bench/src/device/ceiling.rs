@@ -10,7 +10,7 @@ use qpair_block::{Arena, BlockDevice, ChannelOptions, DeviceSpec, IoError, Reque
 use qpair_drivers::Drivers;
 use qpair_kernel::FileOptions;
 
-use crate::clock::Stretch;
+use crate::harness::clock::Stretch;
 use crate::progress::Progress;
 
 /// The device and the combinations to measure.

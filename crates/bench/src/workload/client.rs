@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use qpair::task::TaskTable;
 use qpair::{Error, ErrorKind, Result};
 
-use crate::dataset::{self, Shuffle, VALUE_BYTES};
 use crate::measure::{Tally, Window};
-use crate::workload::SCAN_RECORDS;
+use crate::records::dataset::{self, Shuffle, VALUE_BYTES};
+use crate::workload::kind::SCAN_RECORDS;
 
 fn wrong(record: u64) -> Error {
     Error::new(ErrorKind::Corrupt, format!("record {record} is not what was written"))

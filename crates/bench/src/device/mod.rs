@@ -1,0 +1,4 @@
+//! A device without any store above it, measured.
+
+pub(crate) mod baseline;
+pub(crate) mod ceiling;

@@ -1,0 +1,3 @@
+//! The table of the simple benchmarks, and its records.
+
+pub(crate) mod dataset;
