@@ -8,12 +8,11 @@ use qpair_drivers::Drivers;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
-use crate::device::ceiling::{Ceiling, CeilingOptions, ceiling};
-use crate::progress::Progress;
-use crate::records::dataset::STORE_BYTES_PER_RECORD;
-use crate::report::{Report, kernel_release};
-use crate::workload::kind::Workload;
-use crate::workload::run::{RunOptions, run};
+use crate::device::{Ceiling, CeilingOptions, ceiling};
+use crate::progress::{Progress, interrupted};
+use crate::records::STORE_BYTES_PER_RECORD;
+use crate::report::kernel_release;
+use crate::workload::{Report, RunOptions, Workload, open_filled, run};
 
 /// Options of the demo.
 #[derive(Clone, Debug, Serialize)]
@@ -294,10 +293,9 @@ fn user_space(options: &RunOptions, progress: &dyn Progress) -> Result<DemoRow> 
 }
 
 fn fill(options: &RunOptions, progress: &dyn Progress) -> Result<f64> {
-    let store = options.open()?;
-    let speed = crate::workload::run::fill(&store, options, progress)?;
+    let (kv, speed) = open_filled(Workload::Lookup, options, progress)?;
     progress.begin("closing", 1);
-    store.close()?;
+    kv.close()?;
     progress.end();
     Ok(speed.unwrap_or_default())
 }
@@ -311,11 +309,8 @@ struct Best {
 impl Best {
     /// Measures the configuration again, so that every interface has its own pair of measurements.
     fn again(&self, seconds: f64, progress: &dyn Progress) -> Result<f64> {
-        progress.begin("the device alone", 1);
         let options = CeilingOptions { seconds: (seconds / 6.0).min(2.0), ..self.options.clone() };
-        let again = ceiling(&options, progress)?;
-        progress.end();
-        Ok(again.reads_per_s)
+        Ok(ceiling(&options, progress)?.reads_per_s)
     }
 
     fn describe(&self) -> String {
@@ -345,7 +340,6 @@ fn find_ceiling(
         if outcome.is_err() || (some && !asynchronous(interface)) {
             continue;
         }
-        progress.begin(&format!("the device alone, {interface}"), 6);
         let options = CeilingOptions {
             path: path.to_owned(),
             drivers: Drivers::new(),
@@ -357,7 +351,6 @@ fn find_ceiling(
             depths: vec![32, 128, 256],
         };
         let found = ceiling(&options, progress)?;
-        progress.end();
         if best.as_ref().is_none_or(|best| best.ceiling.reads_per_s < found.reads_per_s) {
             let options = CeilingOptions {
                 threads: vec![found.threads],
@@ -367,7 +360,7 @@ fn find_ceiling(
             best = Some(Best { options, ceiling: found });
         }
     }
-    best.ok_or_else(crate::workload::run::interrupted)
+    best.ok_or_else(interrupted)
 }
 
 /// Recommends an interface, with the reason, in a sentence. Among the interfaces within 5 % of the

@@ -16,22 +16,22 @@ mod demo;
 mod device;
 mod harness;
 pub mod kv;
-mod measure;
 mod progress;
 mod records;
 mod report;
 mod store_kv;
-#[cfg(test)]
-mod tests;
 pub mod tpcc;
 mod workload;
 pub mod ycsb;
 
+#[cfg(test)]
+mod tests;
+
 pub use demo::{DemoOptions, DemoReport, DemoRow, demo};
-pub use device::ceiling::{Ceiling, CeilingOptions, ceiling};
+pub use device::{Ceiling, CeilingOptions, ceiling};
 pub use progress::{Progress, Silent};
-pub use report::{LatencyReport, PartReport, Report};
-pub use store_kv::warm::{Warmed, warm};
-pub use store_kv::{StoreKv, StoreKvOptions, StoreKvReport, StoreLoader, StoreSession};
-pub use workload::kind::Workload;
-pub use workload::run::{RunOptions, run};
+pub use report::{LatencyReport, PartReport};
+pub use store_kv::{
+    StoreKv, StoreKvOptions, StoreKvReport, StoreLoader, StoreSession, Warmed, warm,
+};
+pub use workload::{Report, RunOptions, Workload, run};

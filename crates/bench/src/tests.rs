@@ -3,7 +3,7 @@
 
 use crate::commit::{COMMIT_TABLES, CommitOptions, CommitWork, run_commit};
 use crate::kv::{
-    Begin, Direction, Durability, KeyRange, Kv, KvError, KvSession, TableId, block_on,
+    Begin, Direction, Durability, KeyRange, KvError, KvSession, System, TableId, block_on,
 };
 use crate::progress::Silent;
 use crate::store_kv::*;

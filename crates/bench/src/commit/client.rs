@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 
-use crate::harness::{Done, Operate};
-use crate::kv::{Begin, Durability, KvError, KvResult, KvSession};
-use crate::records::dataset::{self, Shuffle, VALUE_BYTES};
-
-use super::{CommitWork, ROWS};
+use super::options::CommitWork;
+use crate::harness::{Client, Done};
+use crate::kv::{Begin, Durability, KvResult, KvSession};
+use crate::records::{self, RECORDS, Shuffle, VALUE_BYTES};
 
 /// The state that the clients of a run share.
 pub(crate) struct Common {
@@ -23,7 +22,7 @@ pub(crate) struct Common {
     pub(crate) next: AtomicU64,
 }
 
-pub(crate) struct Client<S> {
+pub(crate) struct CommitClient<S> {
     session: S,
     common: Arc<Common>,
     random: Rng,
@@ -31,7 +30,7 @@ pub(crate) struct Client<S> {
     records: Vec<u64>,
 }
 
-impl<S: KvSession> Client<S> {
+impl<S: KvSession> CommitClient<S> {
     pub(crate) fn new(session: S, number: usize, common: Arc<Common>) -> Self {
         let seed = (common.seed ^ (number as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let records = Vec::with_capacity(common.rows as usize);
@@ -55,47 +54,33 @@ impl<S: KvSession> Client<S> {
             }
         }
     }
+}
 
-    async fn attempt(&mut self, round: u64) -> KvResult<()> {
+impl<S: KvSession> Client for CommitClient<S> {
+    /// The round of the values; the records are the client's.
+    type Request = u64;
+
+    fn draw(&mut self) -> Option<u64> {
+        self.choose();
+        (!self.records.is_empty()).then(|| self.random.u64(..))
+    }
+
+    async fn attempt(&mut self, &round: &u64) -> KvResult<Done> {
         let mut value = [0; VALUE_BYTES];
         self.session.begin(Begin::read_write(self.common.durability)).await?;
         for &record in &self.records {
-            dataset::value(record, round, &mut value);
-            let key = dataset::key(record);
+            records::value(record, round, &mut value);
+            let key = records::key(record);
             match self.common.work {
-                CommitWork::Update => self.session.put(ROWS, &key, &value).await?,
-                CommitWork::Insert => self.session.insert(ROWS, &key, &value).await?,
+                CommitWork::Update => self.session.put(RECORDS, &key, &value).await?,
+                CommitWork::Insert => self.session.insert(RECORDS, &key, &value).await?,
             }
         }
-        self.session.commit().await
+        self.session.commit().await?;
+        Ok(Done::new(0, self.records.len() as u32))
     }
-}
 
-impl<S: KvSession> Operate for Client<S> {
-    async fn operate(&mut self) -> KvResult<Option<Done>> {
-        self.choose();
-        if self.records.is_empty() {
-            return Ok(None);
-        }
-        let round = self.random.u64(..);
-        let mut conflicts = 0;
-        loop {
-            match self.attempt(round).await {
-                Ok(()) => {
-                    let (weight, rolled_back) = (self.records.len() as u32, false);
-                    return Ok(Some(Done { kind: 0, weight, conflicts, rolled_back }));
-                }
-                Err(KvError::Conflict) if conflicts < 10_000 => {
-                    self.session.rollback().await?;
-                    conflicts += 1;
-                    qpair::task::yield_now().await;
-                }
-                Err(error) => {
-                    // The first error is the one to tell.
-                    let _ = self.session.rollback().await;
-                    return Err(error);
-                }
-            }
-        }
+    async fn rollback(&mut self) -> KvResult<()> {
+        self.session.rollback().await
     }
 }

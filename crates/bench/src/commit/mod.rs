@@ -5,19 +5,17 @@
 //! committed. Rows are those of the lookup benchmark: keys of 8 bytes, values of 120.
 
 mod client;
+mod options;
 mod report;
 mod run;
 
 #[cfg(test)]
 mod tests;
 
-pub use crate::device::baseline::{Baseline, BaselineOptions, baseline};
+pub use crate::device::{Baseline, BaselineOptions, baseline};
+/// Names of the tables, in the order of their [`TableId`](crate::kv::TableId)s. The store must be
+/// opened with them.
+pub use crate::records::TABLES as COMMIT_TABLES;
+pub use options::{CommitOptions, CommitWork};
 pub use report::CommitReport;
-pub use run::{CommitOptions, CommitWork, run_commit};
-
-use crate::kv::TableId;
-
-/// Names of the tables, in the order of their [`TableId`]s. The store must be opened with them.
-pub const COMMIT_TABLES: [&str; 1] = ["bench"];
-
-pub(crate) const ROWS: TableId = TableId(0);
+pub use run::run_commit;

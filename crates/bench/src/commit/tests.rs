@@ -6,7 +6,7 @@ use super::report::slowest_over_median;
 use super::*;
 use crate::kv::{Begin, Durability, KvSession, MemoryKv, block_on};
 use crate::progress::Silent;
-use crate::records::dataset;
+use crate::records::{self, RECORDS};
 
 fn options(work: CommitWork) -> CommitOptions {
     CommitOptions {
@@ -27,8 +27,8 @@ fn records_with_their_values(kv: &MemoryKv) -> usize {
         let mut found = 0;
         session.begin(Begin::read_only()).await.unwrap();
         for record in 0..1001 {
-            let there = session.get_into(ROWS, &dataset::key(record), &mut value).await.unwrap();
-            found += usize::from(there && dataset::is_value_of(record, &value));
+            let there = session.get_into(RECORDS, &records::key(record), &mut value).await.unwrap();
+            found += usize::from(there && records::is_value_of(record, &value));
         }
         found
     })

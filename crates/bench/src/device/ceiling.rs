@@ -2,15 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use qpair::{Error, ErrorKind, Mode, Result};
-use qpair_block::{Arena, BlockDevice, ChannelOptions, DeviceSpec, IoError, Request, WaitOptions};
+use qpair_block::{BlockDevice, DeviceSpec, WaitOptions};
 use qpair_drivers::Drivers;
 use qpair_kernel::FileOptions;
 
-use crate::harness::clock::Stretch;
+use super::lane::{DOING, Lane, Lanes};
+use crate::harness::{Client, Done, Plan, measure};
+use crate::kv::KvResult;
 use crate::progress::Progress;
 
 /// The device and the combinations to measure.
@@ -47,10 +48,29 @@ pub struct Ceiling {
     pub depth: u32,
 }
 
+/// A client that keeps its lane full of reads.
+struct Reads {
+    lane: Lane,
+    wait: WaitOptions,
+}
+
+impl Client for Reads {
+    type Request = ();
+
+    fn draw(&mut self) -> Option<()> {
+        Some(())
+    }
+
+    async fn attempt(&mut self, (): &()) -> KvResult<Done> {
+        self.lane.read_all();
+        Ok(Done::new(0, self.lane.wait(self.wait)?))
+    }
+}
+
 /// Tries every combination of threads and depths, and returns the best.
 ///
 /// # Errors
-/// Errors of opening the file or reading from it.
+/// Errors of opening the file or reading from it; `Closed` if the measurement was interrupted.
 pub fn ceiling(options: &CeilingOptions, progress: &dyn Progress) -> Result<Ceiling> {
     let files = |path: &Path| -> qpair_block::Result<Arc<dyn BlockDevice>> {
         let file =
@@ -62,18 +82,11 @@ pub fn ceiling(options: &CeilingOptions, progress: &dyn Progress) -> Result<Ceil
         Some(name) => open(name),
         None => files(&options.path),
     }
-    .map_err(|error| Error::block(error, "measuring the device"))?;
-    let device = device.as_ref();
+    .map_err(|error| Error::block(error, DOING))?;
     let mut best: Option<Ceiling> = None;
-    let mut done = 0;
     for threads in &options.threads {
         for depth in &options.depths {
-            if progress.stop() {
-                break;
-            }
-            progress.at(done);
-            let one = measure(device, options, *threads, *depth)?;
-            done += 1;
+            let one = reads(device.clone(), options, *threads, *depth, progress)?;
             if best.is_none_or(|best| best.reads_per_s < one.reads_per_s) {
                 best = Some(one);
             }
@@ -82,87 +95,25 @@ pub fn ceiling(options: &CeilingOptions, progress: &dyn Progress) -> Result<Ceil
     best.ok_or_else(|| Error::new(ErrorKind::Invalid, "nothing was measured"))
 }
 
-fn measure(
-    device: &dyn BlockDevice,
+fn reads(
+    device: Arc<dyn BlockDevice>,
     options: &CeilingOptions,
     threads: usize,
     depth: u32,
+    progress: &dyn Progress,
 ) -> Result<Ceiling> {
-    let stop = AtomicBool::new(false);
-    let stretch = Stretch::begin();
-    let reads = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads)
-            .map(|_| {
-                std::thread::Builder::new()
-                    .spawn_scoped(scope, || read_randomly(device, options, depth, &stop))
-            })
-            .collect();
-        let end = Instant::now() + Duration::from_secs_f64(options.seconds);
-        while Instant::now() < end
-            && running.iter().all(|one| one.as_ref().is_ok_and(|one| !one.is_finished()))
-        {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        stop.store(true, Ordering::Relaxed);
-        running
-            .into_iter()
-            .map(|thread| {
-                let thread = thread.map_err(|cause| Error::thread(&cause, "reading"))?;
-                thread.join().map_err(|_| Error::new(ErrorKind::Io, "a reading thread panicked"))?
-            })
-            .sum::<Result<u64>>()
-    })?;
-    let (wall, cpu) = stretch.end();
-    Ok(Ceiling {
-        reads_per_s: reads as f64 / wall.as_secs_f64(),
-        cpu_us_per_read: cpu.as_secs_f64() * 1e6 / reads.max(1) as f64,
-        threads,
-        depth,
-    })
-}
-
-fn read_randomly(
-    device: &dyn BlockDevice,
-    options: &CeilingOptions,
-    depth: u32,
-    stop: &AtomicBool,
-) -> Result<u64> {
-    let block = u64::from(options.block_bytes);
-    let blocks = device.size_bytes() / block;
-    let no_memory = |error: std::io::Error| {
-        Error::new(ErrorKind::NoMemory, format!("mapping memory to read into: {error}"))
+    let lanes = Lanes::new(device, options.block_bytes, depth)?;
+    let plan = Plan {
+        clients: threads,
+        kinds: 1,
+        seconds: Some(options.seconds),
+        phase: format!("the device alone, {}", options.io),
+        ..Plan::default()
     };
-    let arena = Arena::new(options.block_bytes as usize, depth, device.info().arena_options())
-        .map_err(no_memory)?;
-    let channel_options = ChannelOptions { depth, arenas: vec![arena.clone()], wake: None };
-    let mut channel = device
-        .open_channel(&channel_options)
-        .map_err(|error| Error::block(error, "measuring the device"))?;
-    let failed = |error: IoError| Error::io(error, "measuring the device");
-    let mut random = fastrand::Rng::new();
-    let mut free: Vec<_> = std::iter::from_fn(|| arena.lease()).collect();
-    let mut completions = Vec::with_capacity(depth as usize);
-    let mut reads = 0;
-    let wait = WaitOptions {
-        want: (depth / 4).clamp(1, 32),
-        linger: Duration::from_micros(100),
-        timeout: None,
-    };
-    while !stop.load(Ordering::Relaxed) {
-        while let Some(buffer) = free.pop() {
-            let request =
-                Request::read(random.u64(0..blocks) * block, options.block_bytes, buffer, 0);
-            if let Err(request) = channel.submit(request) {
-                free.extend(request.buffer);
-                break;
-            }
-        }
-        channel.wait(&mut completions, wait);
-        for completion in completions.drain(..) {
-            completion.result.map_err(failed)?;
-            reads += 1;
-            free.extend(completion.buffer);
-        }
-    }
-    Ok(reads)
+    let (want, linger) = ((depth / 4).clamp(1, 32), Duration::from_micros(100));
+    let wait = WaitOptions { want, linger, timeout: None };
+    let measured = measure(&lanes, &plan, move |_, lane| Reads { lane, wait }, progress)?;
+    let reads = measured.weight();
+    let (reads_per_s, cpu_us_per_read) = (measured.per_s(reads), measured.cpu_us_per(reads));
+    Ok(Ceiling { reads_per_s, cpu_us_per_read, threads, depth })
 }

@@ -1,4 +1,8 @@
 //! A device without any store above it, measured.
 
-pub(crate) mod baseline;
-pub(crate) mod ceiling;
+mod baseline;
+mod ceiling;
+mod lane;
+
+pub use baseline::{Baseline, BaselineOptions, baseline};
+pub use ceiling::{Ceiling, CeilingOptions, ceiling};

@@ -1,42 +1,51 @@
-//! The sink of the rows of a load: a table's loader that reports progress and can be stopped.
+//! The loader of a table that reports progress and can be stopped.
 
 use std::sync::Arc;
 
-use crate::harness::Errand;
-use crate::kv::{KvLoader, KvResult};
+use super::job::Job;
+use crate::kv::{KvLoader, KvResult, KvSession, TableId};
 
 /// Rows between two checks whether to stop.
 const ROWS: u64 = 1024;
 
-pub(crate) struct Sink<L> {
+pub(crate) struct Filler<L> {
     loader: L,
     pushed: u64,
-    errand: Arc<Errand>,
+    job: Arc<Job>,
 }
 
-impl<L: KvLoader> Sink<L> {
-    pub(crate) fn new(loader: L, errand: Arc<Errand>) -> Self {
-        Self { loader, pushed: 0, errand }
+impl<L: KvLoader> Filler<L> {
+    pub(crate) async fn begin<'session, S>(
+        session: &'session mut S,
+        table: TableId,
+        job: &Arc<Job>,
+    ) -> KvResult<Self>
+    where
+        S: KvSession<Loader<'session> = L>,
+    {
+        Ok(Self { loader: session.loader(table).await?, pushed: 0, job: job.clone() })
     }
 
     pub(crate) async fn push(&mut self, key: &[u8], row: &[u8]) -> KvResult<()> {
         self.loader.push(key, row).await?;
         self.pushed += 1;
         if self.pushed.is_multiple_of(ROWS) {
-            self.errand.advance(ROWS)?;
+            self.job.advance(ROWS)?;
             // Making rows is computing; a worker has others to serve, its device among them.
             qpair::task::yield_now().await;
         }
         Ok(())
     }
 
-    /// Ends the load, and returns the number of rows.
-    pub(crate) async fn finish(self) -> KvResult<u64> {
-        self.loader.finish().await?;
+    /// Ends the load, or abandons it after an error. Returns the number of rows.
+    pub(crate) async fn end(self, outcome: KvResult<()>) -> KvResult<u64> {
+        match outcome {
+            Ok(()) => self.loader.finish().await?,
+            Err(error) => {
+                self.loader.abandon().await;
+                return Err(error);
+            }
+        }
         Ok(self.pushed)
-    }
-
-    pub(crate) async fn abandon(self) {
-        self.loader.abandon().await;
     }
 }

@@ -3,35 +3,32 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use qpair::Result;
 
-use crate::kv::{Kv, KvResult};
-use crate::progress::Progress;
-use crate::workload::run::{interrupted, watch};
+use super::control::Control;
+use crate::kv::{KvResult, System};
+use crate::progress::{Progress, interrupted};
 
 /// The state that the clients share with the thread that watches them.
-#[derive(Debug, Default)]
-pub(crate) struct Errand {
+#[derive(Debug)]
+pub(crate) struct Job {
+    control: Control,
     done: AtomicU64,
-    stop: AtomicBool,
-    running: AtomicUsize,
     /// The next piece of the work.
     next: AtomicUsize,
 }
 
-impl Errand {
+impl Job {
     /// Adds to the finished records.
     ///
     /// # Errors
     /// An error if the work is to stop.
     pub(crate) fn advance(&self, records: u64) -> KvResult<()> {
         self.done.fetch_add(records, Ordering::Relaxed);
-        match self.stop.load(Ordering::Relaxed) {
-            true => Err(interrupted().into()),
-            false => Ok(()),
-        }
+        if self.control.is_stopped() { Err(interrupted().into()) } else { Ok(()) }
     }
 
     /// Takes the next piece of the work and returns its number, from 0.
@@ -40,51 +37,46 @@ impl Errand {
     }
 }
 
-struct Running<'a>(&'a AtomicUsize);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Runs `work` on `clients` clients and returns their results; the first error stops the others.
 /// `total` is the approximate number of records.
-pub(crate) fn run_errand<K, F, Fut, T>(
-    kv: &K,
+pub(crate) fn run_job<S, F, Fut, T>(
+    system: &S,
     clients: usize,
     (phase, total): (&str, u64),
     progress: &dyn Progress,
     work: F,
 ) -> Result<Vec<T>>
 where
-    K: Kv,
-    F: Fn(K::Session, Arc<Errand>) -> Fut + Send + Sync + 'static,
+    S: System,
+    F: Fn(S::Session, Arc<Job>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = KvResult<T>> + 'static,
     T: Send + 'static,
 {
-    let errand = Arc::new(Errand { running: AtomicUsize::new(clients), ..Errand::default() });
+    let (control, done, next) = (Control::new(clients), AtomicU64::new(0), AtomicUsize::new(0));
+    let job = Arc::new(Job { control, done, next });
     progress.begin(phase, total);
-    let handles = {
-        let errand = errand.clone();
-        kv.start(clients, move |_, session| {
-            let (errand, work) = (errand.clone(), work(session, errand.clone()));
-            async move {
-                let _running = Running(&errand.running);
-                let outcome = work.await;
-                if outcome.is_err() {
-                    errand.stop.store(true, Ordering::Relaxed);
-                }
-                outcome
-            }
+    let clients = {
+        let job = job.clone();
+        system.start(clients, move |_, session| {
+            let (job, work) = (job.clone(), work(session, job.clone()));
+            async move { job.control.run(work).await }
         })?
     };
-    let over = || errand.running.load(Ordering::Relaxed) == 0;
-    watch(progress, &errand.done, &errand.stop, &over);
-    let outcome = handles.join();
-    progress.end();
-    if progress.stop() {
-        return Err(interrupted());
+    while !job.control.is_over(progress) {
+        progress.at(job.done.load(Ordering::Relaxed));
+        std::thread::sleep(Duration::from_millis(20));
     }
-    Ok(outcome?)
+    job.control.finish(clients, progress)
+}
+
+/// Runs short work on one client, and returns its result.
+pub(crate) fn once<S, F, Fut, T>(system: &S, work: F) -> Result<T>
+where
+    S: System,
+    F: Fn(S::Session) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = KvResult<T>> + 'static,
+    T: Send + 'static,
+{
+    let results = system.start(1, move |_, session| work(session))?.join()?;
+    results.into_iter().next().ok_or_else(interrupted)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use super::{KvError, KvResult};
+use super::error::{KvError, KvResult};
 
 type Join<T> = Box<dyn FnOnce() -> KvResult<T> + Send>;
 

@@ -1,6 +1,8 @@
 //! Loading by transactions, for stores without a sorted load of their own.
 
-use super::{Begin, Durability, KvLoader, KvResult, KvSession, TableId};
+use super::error::KvResult;
+use super::session::{KvLoader, KvSession};
+use super::transaction::{Begin, Durability, TableId};
 
 /// Records of one transaction of a load.
 const BATCH: usize = 1000;

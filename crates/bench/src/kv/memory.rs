@@ -8,10 +8,12 @@ use std::future::Future;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::{
-    Begin, Clients, Direction, KeyRange, Kv, KvError, KvResult, KvSession, KvStatistics, TableId,
-    TransactionLoader, start_threads,
-};
+use super::clients::{Clients, start_threads};
+use super::error::{KvError, KvResult};
+use super::loader::TransactionLoader;
+use super::session::{Kv, KvSession};
+use super::system::{KvStatistics, System};
+use super::transaction::{Begin, Direction, KeyRange, TableId};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -72,11 +74,13 @@ impl Inner {
 }
 
 impl Kv for MemoryKv {
-    type Session = MemorySession;
-
     fn describe(&self) -> String {
         "maps in memory".to_owned()
     }
+}
+
+impl System for MemoryKv {
+    type Session = MemorySession;
 
     fn start<F, Fut, T>(&self, clients: usize, client: F) -> KvResult<Clients<T>>
     where

@@ -2,14 +2,19 @@
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use qpair::task::{TaskStore, TaskTransaction};
+use qpair::task::{TaskStore, TaskTable, TaskTransaction};
 use qpair::{Error, ErrorKind, Isolation, Table, TransactionOptions};
 
 use crate::kv::{Begin, Direction, KeyRange, KvError, KvResult, KvSession, TableId};
 
-use super::{Commits, StoreLoader};
+use super::loader::StoreLoader;
+
+/// The number of commits of a worker's clients, in a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Commits(pub(super) AtomicU64);
 
 /// A client of a [`StoreKv`](super::StoreKv).
 pub struct StoreSession {
@@ -49,6 +54,11 @@ impl StoreSession {
         let options = TransactionOptions { isolation, ..TransactionOptions::default() };
         let (key, value) = (Vec::new(), Vec::new());
         Self { store, tables, open: None, options, commits, worker, fetches, key, value }
+    }
+
+    /// Returns a table, for operations outside transactions.
+    pub(crate) fn table(&self, table: TableId) -> TaskTable {
+        self.tables[table.index()].task()
     }
 
     #[inline]
@@ -176,6 +186,6 @@ impl KvSession for StoreSession {
 
     async fn loader(&mut self, table: TableId) -> KvResult<StoreLoader> {
         self.open = None;
-        Ok(StoreLoader::new(self.tables[table.index()].task().bulk_loader().await?))
+        Ok(StoreLoader::new(self.table(table).bulk_loader().await?))
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::CheckReport;
+use super::check::CheckReport;
+use crate::harness::KindTally;
 use crate::report::PartReport;
 
 /// Latencies of a type of transaction, with all attempts, in microseconds.
@@ -48,6 +49,13 @@ pub struct TpccType {
     pub conflicts: u64,
     /// Transactions that needed more than one attempt.
     pub retried: u64,
+}
+
+impl TpccType {
+    pub(crate) fn of(tally: &KindTally) -> Self {
+        let &KindTally { rolled_back, conflicts, retried, .. } = tally;
+        Self { count: tally.count(), rolled_back, conflicts, retried }
+    }
 }
 
 /// The results of one run.

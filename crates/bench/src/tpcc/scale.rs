@@ -1,8 +1,7 @@
 //! The size of the database, and the record in the store that states it.
 
-use crate::kv::{Begin, Durability, KvError, KvResult, KvSession};
-
-use super::META;
+use super::schema::META;
+use crate::kv::{KvError, KvResult, KvSession, read_record, write_record};
 
 /// The key of the record that describes the load.
 const LOADED: &[u8] = b"loaded";
@@ -30,6 +29,11 @@ impl Scale {
     #[must_use]
     pub fn standard(warehouses: u32) -> Self {
         Self { warehouses, items: 100_000, customers: 3000 }
+    }
+
+    /// Returns the districts of all warehouses in the order of their keys.
+    pub(crate) fn districts(&self) -> impl Iterator<Item = (u32, u8)> + use<> {
+        (1..=self.warehouses).flat_map(|w| (1..=DISTRICTS).map(move |d| (w, d)))
     }
 
     /// Returns the number of orders of a district that are delivered when it is loaded: 7 of 10, as
@@ -87,18 +91,13 @@ impl Loaded {
 
     /// Reads the description; `None` unless the store was loaded completely.
     pub(crate) async fn read<S: KvSession>(session: &mut S) -> KvResult<Option<Self>> {
-        let mut record = Vec::new();
-        session.begin(Begin::read_only()).await?;
-        let found = session.get_into(META, LOADED, &mut record).await?;
-        session.commit().await?;
-        found.then(|| Self::decode(&record)).transpose()
+        let record = read_record(session, META, LOADED).await?;
+        record.map(|record| Self::decode(&record)).transpose()
     }
 
     /// Writes the description.
     pub(crate) async fn write<S: KvSession>(&self, session: &mut S) -> KvResult<()> {
-        session.begin(Begin::read_write(Durability::Sync)).await?;
-        session.put(META, LOADED, &self.encode()).await?;
-        session.commit().await
+        write_record(session, META, LOADED, &self.encode()).await
     }
 }
 

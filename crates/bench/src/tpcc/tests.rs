@@ -7,11 +7,14 @@ use qpair::ErrorKind;
 
 use super::inputs::Type;
 use super::rows::{customer, district, history, order, order_line, warehouse};
-use super::scale::{Loaded, Scale};
+use super::scale::Loaded;
+use super::schema::*;
 use super::transactions::{Common, Terminal};
 use super::*;
+use crate::harness::{Done, complete};
 use crate::kv::{
-    Begin, Direction, Durability, KeyRange, Kv, KvSession, MemoryKv, MemorySession, block_on,
+    Begin, Direction, Durability, KeyRange, KvSession, MemoryKv, MemorySession, System, TableId,
+    block_on,
 };
 use crate::progress::Silent;
 
@@ -27,6 +30,12 @@ fn loaded_store() -> MemoryKv {
     kv
 }
 
+/// Runs one transaction, and returns also its attempts that ended with a conflict.
+async fn run(terminal: &mut Terminal<MemorySession>, kind: Type) -> (Done, u32) {
+    let inputs = terminal.inputs(kind);
+    complete(terminal, &inputs).await.unwrap()
+}
+
 /// Runs some hundred transactions of random types on each of four terminals.
 fn run_some(kv: &MemoryKv, transactions: usize) -> Vec<[u64; 3]> {
     let common = Common { scale: SMALL, durability: Durability::Async, run: 1, seed: 9 };
@@ -35,10 +44,10 @@ fn run_some(kv: &MemoryKv, transactions: usize) -> Vec<[u64; 3]> {
         let mut terminal = Terminal::new(session, number, common);
         let mut sums = [0; 3];
         for _ in 0..transactions / 4 {
-            let done = terminal.run(Type::random(&mut random)).await?;
+            let (done, conflicts) = run(&mut terminal, Type::random(&mut random)).await;
             sums[0] += 1;
             sums[1] += u64::from(done.rolled_back);
-            sums[2] += u64::from(done.conflicts);
+            sums[2] += u64::from(conflicts);
         }
         Ok(sums)
     })
@@ -143,114 +152,78 @@ fn thousands_of_transactions_keep_all_conditions() {
 fn every_type_does_what_it_is_for() {
     let kv = loaded_store();
     let common = Common { scale: SMALL, durability: Durability::Async, run: 1, seed: 1 };
-    let mut terminal = Terminal::new(kv.session(), 0, common);
-    block_on(async {
-        for _ in 0..12 {
-            terminal.run(Type::Delivery).await.unwrap();
-        }
-    });
-    drop(terminal);
+    // Runs transactions of these types in turn, and returns the number of those rolled back.
+    let run_all = |number, times, kinds: &[Type]| {
+        let mut terminal = Terminal::new(kv.session(), number, common);
+        block_on(async {
+            let mut rolled_back = 0;
+            for kind in kinds.repeat(times) {
+                rolled_back += usize::from(run(&mut terminal, kind).await.0.rolled_back);
+            }
+            rolled_back
+        })
+    };
+    run_all(0, 12, &[Type::Delivery]);
     assert!(count(&kv, NEW_ORDER) <= 20 * 12 - 12 * 10);
     let before = (count(&kv, ORDERS), count(&kv, HISTORY));
-    let mut terminal = Terminal::new(kv.session(), 1, common);
-    let rolled_back = block_on(async {
-        let mut rolled_back = 0;
-        for _ in 0..200 {
-            let done = terminal.run(Type::NewOrder).await.unwrap();
-            rolled_back += usize::from(done.rolled_back);
-            terminal.run(Type::Payment).await.unwrap();
-            terminal.run(Type::OrderStatus).await.unwrap();
-            terminal.run(Type::StockLevel).await.unwrap();
-        }
-        rolled_back
-    });
-    drop(terminal);
+    let others = [Type::NewOrder, Type::Payment, Type::OrderStatus, Type::StockLevel];
+    let rolled_back = run_all(1, 200, &others);
     assert_eq!(count(&kv, ORDERS), before.0 + 200 - rolled_back);
     assert_eq!(count(&kv, HISTORY), before.1 + 200);
     // When all is delivered there is nothing to deliver, which is no error.
-    let mut terminal = Terminal::new(kv.session(), 2, common);
-    block_on(async {
-        for _ in 0..200 {
-            terminal.run(Type::Delivery).await.unwrap();
-        }
-    });
-    drop(terminal);
+    run_all(2, 200, &[Type::Delivery]);
     assert_eq!(count(&kv, NEW_ORDER), 0);
     assert!(broken(&kv).is_empty());
 }
 
 #[test]
 fn each_condition_sees_what_breaks_it() {
-    let broken_by = |break_it: &dyn Fn(&MemoryKv)| {
+    type Break = fn(&MemoryKv);
+    let customer = keys::customer(2, 2, 2);
+    let in_row: [(TableId, &[u8], fn(&mut [u8]), &[usize]); 10] = [
+        (WAREHOUSE, &keys::warehouse(1), |row| warehouse::YTD.add(row, 1), &[1, 8]),
+        (DISTRICT, &keys::district(2, 10), |row| district::YTD.add(row, 1), &[1, 9]),
+        (DISTRICT, &keys::district(1, 1), |row| district::NEXT_O_ID.add(row, 1), &[2]),
+        (ORDERS, &keys::order(1, 1, 7), |row| order::OL_CNT.add(row, 1), &[4, 6]),
+        (ORDERS, &keys::order(1, 1, 7), |row| order::CARRIER_ID.set(row, 0), &[5, 7]),
+        // Lines of the load that are delivered cost nothing, so that no sum changes.
+        (ORDER_LINE, &keys::order_line(1, 1, 7, 2), |row| order_line::DELIVERY_D.set(row, 0), &[7]),
+        (HISTORY, &keys::history(0, 1, 0), |row| history::C_ID.set(row, 2), &[10]),
+        (CUSTOMER, &customer, |row| customer::BALANCE.add(row, 1), &[10, 12]),
+        (CUSTOMER, &customer, |row| customer::DELIVERY_CNT.add(row, 1), &[11]),
+        (CUSTOMER, &customer, |row| customer::YTD_PAYMENT.add(row, 1), &[12]),
+    ];
+    for (table, key, with, expected) in in_row {
         let kv = loaded_store();
-        break_it(&kv);
-        broken(&kv)
-    };
-    let warehouse_takes = |kv: &MemoryKv| {
-        change_row(kv, WAREHOUSE, &keys::warehouse(1), |row| warehouse::YTD.add(row, 1));
-    };
-    assert_eq!(broken_by(&warehouse_takes), [1, 8]);
-    let district_takes = |kv: &MemoryKv| {
-        change_row(kv, DISTRICT, &keys::district(2, 10), |row| district::YTD.add(row, 1));
-    };
-    assert_eq!(broken_by(&district_takes), [1, 9]);
-    let next_is_wrong = |kv: &MemoryKv| {
-        change_row(kv, DISTRICT, &keys::district(1, 1), |row| district::NEXT_O_ID.add(row, 1));
-    };
-    assert_eq!(broken_by(&next_is_wrong), [2]);
-    let new_order_is_lost = |kv: &MemoryKv| {
+        change_row(&kv, table, key, with);
+        assert_eq!(broken(&kv), expected, "{}", TPCC_TABLES[table.index()]);
+    }
+    let new_order_is_lost: Break = |kv| {
         change(kv, async |session| {
             assert!(session.delete(NEW_ORDER, &keys::order(1, 3, 35)).await.unwrap());
         });
     };
-    assert_eq!(broken_by(&new_order_is_lost), [3, 5, 11]);
-    let count_is_wrong = |kv: &MemoryKv| {
-        change_row(kv, ORDERS, &keys::order(1, 1, 7), |row| order::OL_CNT.add(row, 1));
-    };
-    assert_eq!(broken_by(&count_is_wrong), [4, 6]);
-    let carrier_is_lost = |kv: &MemoryKv| {
-        change_row(kv, ORDERS, &keys::order(1, 1, 7), |row| order::CARRIER_ID.set(row, 0));
-    };
-    assert_eq!(broken_by(&carrier_is_lost), [5, 7]);
-    let date_is_lost = |kv: &MemoryKv| {
-        let key = keys::order_line(1, 1, 7, 2);
-        change_row(kv, ORDER_LINE, &key, |row| order_line::DELIVERY_D.set(row, 0));
-    };
-    // Lines of the load that are delivered cost nothing, so that no sum changes.
-    assert_eq!(broken_by(&date_is_lost), [7]);
-    let payment_is_lost = |kv: &MemoryKv| {
+    let payment_is_lost: Break = |kv| {
         change(kv, async |session| {
             assert!(session.delete(HISTORY, &keys::history(0, 1, 0)).await.unwrap());
         });
     };
-    assert_eq!(broken_by(&payment_is_lost), [8, 9, 10]);
-    let payment_moves = |kv: &MemoryKv| {
-        change_row(kv, HISTORY, &keys::history(0, 1, 0), |row| history::C_ID.set(row, 2));
-    };
-    assert_eq!(broken_by(&payment_moves), [10]);
-    let balance_is_wrong = |kv: &MemoryKv| {
-        change_row(kv, CUSTOMER, &keys::customer(2, 2, 2), |row| customer::BALANCE.add(row, 1));
-    };
-    assert_eq!(broken_by(&balance_is_wrong), [10, 12]);
-    let delivery_is_not_counted = |kv: &MemoryKv| {
-        change_row(kv, CUSTOMER, &keys::customer(2, 2, 2), |row| {
-            customer::DELIVERY_CNT.add(row, 1);
-        });
-    };
-    assert_eq!(broken_by(&delivery_is_not_counted), [11]);
-    let payments_are_wrong = |kv: &MemoryKv| {
-        change_row(kv, CUSTOMER, &keys::customer(2, 2, 2), |row| {
-            customer::YTD_PAYMENT.add(row, 1);
-        });
-    };
-    assert_eq!(broken_by(&payments_are_wrong), [12]);
-    let line_is_an_orphan = |kv: &MemoryKv| {
+    let line_is_an_orphan: Break = |kv| {
         change(kv, async |session| {
             let row = [0; order_line::BYTES];
             session.put(ORDER_LINE, &keys::order_line(1, 1, 99, 1), &row).await.unwrap();
         });
     };
-    assert_eq!(broken_by(&line_is_an_orphan), [4, 6]);
+    let of_rows: [(Break, &[usize]); 3] = [
+        (new_order_is_lost, &[3, 5, 11]),
+        (payment_is_lost, &[8, 9, 10]),
+        (line_is_an_orphan, &[4, 6]),
+    ];
+    for (break_it, expected) in of_rows {
+        let kv = loaded_store();
+        break_it(&kv);
+        assert_eq!(broken(&kv), expected);
+    }
 }
 
 #[test]

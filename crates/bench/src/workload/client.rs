@@ -1,112 +1,106 @@
-//! The loops of the tasks of a workload.
+//! A client whose requests are single operations outside transactions.
 
-use std::cell::RefCell;
 use std::ops::Bound;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair::task::TaskTable;
-use qpair::{Error, ErrorKind, Result};
+use qpair::{Error, ErrorKind};
 
-use crate::measure::{Tally, Window};
-use crate::records::dataset::{self, Shuffle, VALUE_BYTES};
-use crate::workload::kind::SCAN_RECORDS;
+use super::kind::Workload;
+use crate::harness::{Client, Done};
+use crate::kv::{KvError, KvResult};
+use crate::records::{self, RECORDS, Shuffle, VALUE_BYTES};
+use crate::store_kv::StoreSession;
 
-fn wrong(record: u64) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("record {record} is not what was written"))
+/// The number of records of a scan.
+const SCAN_RECORDS: u64 = 100;
+
+/// The state that the clients of a run share.
+pub(super) struct Common {
+    pub(super) workload: Workload,
+    pub(super) records: u64,
+    pub(super) shuffle: Shuffle,
+    /// The number of records inserted, or about to be inserted.
+    pub(super) next: AtomicU64,
 }
 
-pub(crate) async fn lookups(
-    table: &TaskTable,
-    window: &Window,
-    records: u64,
-    seed: u64,
-    tally: &RefCell<Tally>,
-) -> Result<()> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut value = Vec::with_capacity(2 * VALUE_BYTES);
-    let mut began = window.span.now_ns();
-    while window.span.begin(&mut began).await {
-        let record = random.u64(0..records);
-        value.clear();
-        if !table.get_into(&dataset::key(record), &mut value).await?
-            || !dataset::is_value_of(record, &value)
-        {
-            return Err(wrong(record));
-        }
-        if !window.count(tally, &mut began, 1) {
-            break;
-        }
+pub(super) struct Task {
+    table: TaskTable,
+    common: Arc<Common>,
+    random: fastrand::Rng,
+    value: Vec<u8>,
+}
+
+#[cold]
+fn wrong(record: u64) -> KvError {
+    Error::new(ErrorKind::Corrupt, format!("record {record} is not what was written")).into()
+}
+
+impl Task {
+    pub(super) fn new(session: &StoreSession, common: Arc<Common>, seed: u64) -> Self {
+        let value = Vec::with_capacity(2 * VALUE_BYTES);
+        let (table, random) = (session.table(RECORDS), fastrand::Rng::with_seed(seed));
+        Self { table, common, random, value }
     }
-    Ok(())
-}
 
-pub(crate) async fn updates(
-    table: &TaskTable,
-    window: &Window,
-    records: u64,
-    seed: u64,
-    tally: &RefCell<Tally>,
-) -> Result<()> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut value = [0; VALUE_BYTES];
-    let mut began = window.span.now_ns();
-    while window.span.begin(&mut began).await {
-        let record = random.u64(0..records);
-        dataset::value(record, random.u64(..), &mut value);
-        table.put(&dataset::key(record), &value).await?;
-        if !window.count(tally, &mut began, 1) {
-            break;
-        }
+    async fn put(&mut self, record: u64, round: u64) -> KvResult<()> {
+        let mut value = [0; VALUE_BYTES];
+        records::value(record, round, &mut value);
+        self.table.put(&records::key(record), &value).await?;
+        Ok(())
     }
-    Ok(())
-}
 
-pub(crate) async fn scans(
-    table: &TaskTable,
-    window: &Window,
-    records: u64,
-    seed: u64,
-    tally: &RefCell<Tally>,
-) -> Result<()> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut began = window.span.now_ns();
-    loop {
-        let first = random.u64(0..records);
-        let mut range =
-            table.range((Bound::Included(&dataset::key(first)[..]), Bound::Unbounded))?;
+    /// Reads the records from `first`, and returns their number.
+    async fn scan(&self, first: u64) -> KvResult<u32> {
+        let from = records::key(first);
+        let mut range = self.table.range((Bound::Included(&from[..]), Bound::Unbounded))?;
         let mut expected = first;
         while expected < first + SCAN_RECORDS {
             let Some((key, value)) = range.next().await? else { break };
-            if key != dataset::key(expected) || !dataset::is_value_of(expected, &value) {
+            if key != records::key(expected) || !records::is_value_of(expected, &value) {
                 return Err(wrong(expected));
             }
             expected += 1;
         }
-        if !window.count(tally, &mut began, expected - first) {
-            return Ok(());
-        }
+        Ok((expected - first) as u32)
     }
 }
 
-pub(crate) async fn inserts(
-    table: &TaskTable,
-    window: &Window,
-    records: u64,
-    tally: &RefCell<Tally>,
-) -> Result<()> {
-    let shuffle = Shuffle::new(records);
-    let mut value = [0; VALUE_BYTES];
-    let mut began = window.span.now_ns();
-    loop {
-        let index = window.next.fetch_add(1, Ordering::Relaxed);
-        if index >= records {
-            return Ok(());
+impl Client for Task {
+    /// The first record of the operation.
+    type Request = u64;
+
+    #[inline]
+    fn draw(&mut self) -> Option<u64> {
+        let common = &self.common;
+        match common.workload {
+            Workload::Insert => {
+                let index = common.next.fetch_add(1, Ordering::Relaxed);
+                (index < common.records).then(|| common.shuffle.at(index))
+            }
+            _ => Some(self.random.u64(0..common.records)),
         }
-        let record = shuffle.at(index);
-        dataset::value(record, 0, &mut value);
-        table.put(&dataset::key(record), &value).await?;
-        if !window.count(tally, &mut began, 1) {
-            return Ok(());
+    }
+
+    #[inline]
+    async fn attempt(&mut self, &record: &u64) -> KvResult<Done> {
+        match self.common.workload {
+            Workload::Lookup => {
+                self.value.clear();
+                if !self.table.get_into(&records::key(record), &mut self.value).await?
+                    || !records::is_value_of(record, &self.value)
+                {
+                    return Err(wrong(record));
+                }
+            }
+            Workload::Update => {
+                let round = self.random.u64(..);
+                self.put(record, round).await?;
+            }
+            Workload::Insert => self.put(record, 0).await?,
+            Workload::Scan => return Ok(Done::new(0, self.scan(record).await?)),
         }
+        Ok(Done::new(0, 1))
     }
 }

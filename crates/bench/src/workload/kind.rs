@@ -1,7 +1,6 @@
-//! The workloads.
+//! The kinds of operations.
 
 use std::fmt;
-use std::str::FromStr;
 
 /// The kind of operations of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,9 +22,6 @@ impl Workload {
     }
 }
 
-/// Records of one scan.
-pub(crate) const SCAN_RECORDS: u64 = 100;
-
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -34,16 +30,5 @@ impl fmt::Display for Workload {
             Self::Scan => "scan",
             Self::Insert => "insert",
         })
-    }
-}
-
-impl FromStr for Workload {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        [Self::Lookup, Self::Update, Self::Scan, Self::Insert]
-            .into_iter()
-            .find(|workload| workload.to_string() == text)
-            .ok_or_else(|| format!("'{text}' is no workload: lookup, update, scan, insert"))
     }
 }

@@ -1,5 +1,13 @@
 //! One workload of single operations over one store.
 
-pub(crate) mod client;
-pub(crate) mod kind;
-pub(crate) mod run;
+mod client;
+mod kind;
+mod options;
+mod report;
+mod run;
+
+pub use kind::Workload;
+pub use options::RunOptions;
+pub use report::Report;
+pub(crate) use run::open_filled;
+pub use run::run;

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 
-use crate::harness::{Done, Operate};
-use crate::kv::{Begin, Direction, Durability, KeyRange, KvError, KvResult, KvSession};
+use crate::harness::{Client, Done};
+use crate::kv::{Begin, Direction, Durability, KeyRange, KvResult, KvSession};
 
-use super::USERS;
-use super::keys::{key, noise};
+use super::keys::{USERS, key, mixed, noise};
 use super::mix::{Kind, YcsbWorkload};
 use super::zipfian::{Scrambled, Zipfian};
 
@@ -33,7 +32,7 @@ pub(crate) struct Common {
     pub(crate) missed: AtomicU64,
 }
 
-pub(crate) struct Client<S> {
+pub(crate) struct YcsbClient<S> {
     session: S,
     common: Arc<Common>,
     random: Rng,
@@ -44,7 +43,7 @@ pub(crate) struct Client<S> {
     value: Vec<u8>,
 }
 
-impl<S: KvSession> Client<S> {
+impl<S: KvSession> YcsbClient<S> {
     /// Makes a client. `latest`: the distribution over all records, for the workload that reads the
     /// newest records.
     pub(crate) fn new(
@@ -53,7 +52,7 @@ impl<S: KvSession> Client<S> {
         common: Arc<Common>,
         latest: Option<Zipfian>,
     ) -> Self {
-        let random = Rng::with_seed(super::keys::mixed(common.seed ^ (number as u64) << 32));
+        let random = Rng::with_seed(mixed(common.seed ^ (number as u64) << 32));
         let (scrambled, left) = (Scrambled::new(), common.operations);
         let value = Vec::with_capacity(2 * common.fields * common.field_bytes);
         Self { session, common, random, scrambled, latest, left, value }
@@ -77,8 +76,37 @@ impl<S: KvSession> Client<S> {
         self.value.resize(self.common.fields * self.common.field_bytes, 0);
         noise(&mut self.random, &mut self.value);
     }
+}
 
-    async fn attempt(&mut self, kind: Kind, record: u64, len: usize) -> KvResult<()> {
+/// An operation.
+pub(crate) struct Operation {
+    kind: Kind,
+    record: u64,
+    /// The number of records to scan.
+    len: usize,
+}
+
+impl<S: KvSession> Client for YcsbClient<S> {
+    type Request = Operation;
+
+    fn draw(&mut self) -> Option<Operation> {
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(1)?;
+        }
+        let kind = self.common.workload.draw(&mut self.random);
+        let record = match kind {
+            Kind::Insert => self.common.next.fetch_add(1, Ordering::Relaxed),
+            _ => self.record(),
+        };
+        let len = if kind == Kind::Scan { self.random.usize(1..=SCAN_MAX) } else { 0 };
+        if matches!(kind, Kind::Update | Kind::Insert) {
+            self.new_value();
+        }
+        Some(Operation { kind, record, len })
+    }
+
+    async fn attempt(&mut self, operation: &Operation) -> KvResult<Done> {
+        let &Operation { kind, record, len } = operation;
         let key = key(record);
         let writing = Begin::read_write(self.common.durability);
         match kind {
@@ -118,43 +146,11 @@ impl<S: KvSession> Client<S> {
                 }
             }
         }
-        self.session.commit().await
+        self.session.commit().await?;
+        Ok(Done::new(kind as usize, 1))
     }
-}
 
-impl<S: KvSession> Operate for Client<S> {
-    async fn operate(&mut self) -> KvResult<Option<Done>> {
-        if let Some(left) = &mut self.left {
-            let Some(less) = left.checked_sub(1) else { return Ok(None) };
-            *left = less;
-        }
-        let kind = self.common.workload.draw(&mut self.random);
-        let record = match kind {
-            Kind::Insert => self.common.next.fetch_add(1, Ordering::Relaxed),
-            _ => self.record(),
-        };
-        let len = if kind == Kind::Scan { self.random.usize(1..=SCAN_MAX) } else { 0 };
-        if matches!(kind, Kind::Update | Kind::Insert) {
-            self.new_value();
-        }
-        let mut conflicts = 0;
-        loop {
-            match self.attempt(kind, record, len).await {
-                Ok(()) => {
-                    let (weight, rolled_back) = (1, false);
-                    return Ok(Some(Done { kind: kind as usize, weight, conflicts, rolled_back }));
-                }
-                Err(KvError::Conflict) if conflicts < 10_000 => {
-                    self.session.rollback().await?;
-                    conflicts += 1;
-                    qpair::task::yield_now().await;
-                }
-                Err(error) => {
-                    // The first error is the one to tell.
-                    let _ = self.session.rollback().await;
-                    return Err(error);
-                }
-            }
-        }
+    async fn rollback(&mut self) -> KvResult<()> {
+        self.session.rollback().await
     }
 }

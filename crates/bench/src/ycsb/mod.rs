@@ -10,7 +10,9 @@
 
 mod client;
 mod keys;
+mod loading;
 mod mix;
+mod options;
 mod report;
 mod run;
 mod zipfian;
@@ -18,15 +20,8 @@ mod zipfian;
 #[cfg(test)]
 mod tests;
 
+pub use keys::YCSB_TABLES;
 pub use mix::YcsbWorkload;
+pub use options::YcsbOptions;
 pub use report::{YcsbKind, YcsbReport};
-pub use run::{YcsbOptions, run_ycsb};
-
-use crate::kv::TableId;
-
-/// Names of the tables, in the order of their [`TableId`]s. The store must be opened with them.
-pub const YCSB_TABLES: [&str; 2] = ["usertable", "ycsb"];
-
-pub(crate) const USERS: TableId = TableId(0);
-/// The table of the one record that describes the load.
-pub(crate) const META: TableId = TableId(1);
+pub use run::run_ycsb;

@@ -2,6 +2,7 @@
 
 use qpair::ErrorKind;
 
+use super::keys::USERS;
 use super::*;
 use crate::kv::{Begin, KvSession, MemoryKv, block_on};
 use crate::progress::Silent;

@@ -1,10 +1,13 @@
 //! The conditions of one district: its orders with their lines, and its customers.
 
+use super::checker::{Checker, District, Paid};
 use crate::kv::{KeyRange, KvResult, KvSession};
+use crate::tpcc::keys;
 use crate::tpcc::rows::{customer, order, order_line};
-use crate::tpcc::{CUSTOMER, NEW_ORDER, ORDER_LINE, ORDERS, keys};
+use crate::tpcc::schema::{CUSTOMER, NEW_ORDER, ORDER_LINE, ORDERS};
 
-use super::{Checker, District, ORDERS_AT_ONCE, Paid};
+/// The number of orders that are checked together.
+const ORDERS_AT_ONCE: usize = 4096;
 
 /// An order, with the counts of its lines.
 struct Order {

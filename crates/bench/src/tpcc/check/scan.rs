@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::harness::Errand;
+use crate::harness::Job;
 use crate::kv::{Direction, KeyRange, KvError, KvResult, KvSession, TableId};
-use crate::tpcc::TPCC_TABLES;
+use crate::tpcc::schema::TPCC_TABLES;
 
 /// Rows between two checks whether to stop.
 const ROWS: usize = 4096;
@@ -13,12 +13,12 @@ const ROWS: usize = 4096;
 /// A session with a read-only transaction.
 pub(super) struct Scanner<S> {
     session: S,
-    errand: Arc<Errand>,
+    job: Arc<Job>,
 }
 
 impl<S: KvSession> Scanner<S> {
-    pub(super) fn new(session: S, errand: Arc<Errand>) -> Self {
-        Self { session, errand }
+    pub(super) fn new(session: S, job: Arc<Job>) -> Self {
+        Self { session, job }
     }
 
     pub(super) async fn finish(&mut self) -> KvResult<()> {
@@ -77,7 +77,7 @@ impl<S: KvSession> Scanner<S> {
                     "{name}: the row of key {key:02x?} has {len} bytes, not {bytes}"
                 )));
             }
-            self.errand.advance(seen as u64)?;
+            self.job.advance(seen as u64)?;
             left -= seen;
             if seen < wanted || left == 0 {
                 return Ok(());

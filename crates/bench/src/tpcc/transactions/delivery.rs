@@ -2,16 +2,18 @@
 
 use std::ops::ControlFlow;
 
+use crate::harness::Done;
 use crate::kv::{Direction, KeyRange, KvResult, KvSession};
 
-use super::{Outcome, Terminal, missing, now_us, read, read_for_update};
-use crate::tpcc::inputs::Delivery;
+use super::terminal::{Terminal, missing, now_us, read, read_for_update};
+use crate::tpcc::inputs::{Delivery, Type};
+use crate::tpcc::keys;
 use crate::tpcc::rows::{customer, order, order_line};
 use crate::tpcc::scale::DISTRICTS;
-use crate::tpcc::{CUSTOMER, NEW_ORDER, ORDER_LINE, ORDERS, keys};
+use crate::tpcc::schema::{CUSTOMER, NEW_ORDER, ORDER_LINE, ORDERS};
 
 impl<S: KvSession> Terminal<S> {
-    pub(super) async fn delivery(&mut self, input: &Delivery) -> KvResult<Outcome> {
+    pub(super) async fn delivery(&mut self, input: &Delivery) -> KvResult<Done> {
         let &Delivery { w, carrier } = input;
         self.begin().await?;
         // Two deliveries of a warehouse want the same orders. There is no district 0: its key
@@ -27,7 +29,7 @@ impl<S: KvSession> Terminal<S> {
             self.deliver(w, d, o, carrier, now).await?;
         }
         self.session.commit().await?;
-        Ok(Outcome::Committed)
+        Ok(Done::new(Type::Delivery as usize, 1))
     }
 
     /// Returns the oldest undelivered order of each district. A district without new orders is

@@ -2,14 +2,15 @@
 
 use std::hint::black_box;
 
+use crate::harness::Done;
 use crate::kv::{KvError, KvResult, KvSession};
 
-use super::{Outcome, Terminal, missing, now_us, read, read_for_update};
-use crate::tpcc::inputs::{LINES_MAX, NewOrder};
+use super::terminal::{Terminal, missing, now_us, read, read_for_update};
+use crate::tpcc::inputs::{LINES_MAX, NewOrder, Type};
+use crate::tpcc::keys;
 use crate::tpcc::rows::{customer, district, item, order, order_line, stock, warehouse};
-use crate::tpcc::{
+use crate::tpcc::schema::{
     CUSTOMER, DISTRICT, ITEM, NEW_ORDER, ORDER_LINE, ORDERS, ORDERS_BY_CUSTOMER, STOCK, WAREHOUSE,
-    keys,
 };
 
 /// Whether data marks a product as an original. If both item and stock do so, the line's brand is
@@ -38,7 +39,7 @@ impl<S: KvSession> Terminal<S> {
         self.session.fetch(&reads[..=count]).await
     }
 
-    pub(super) async fn new_order(&mut self, input: &NewOrder) -> KvResult<Outcome> {
+    pub(super) async fn new_order(&mut self, input: &NewOrder) -> KvResult<Done> {
         let &NewOrder { w, d, c, .. } = input;
         self.begin().await?;
         self.announce(input).await?;
@@ -77,7 +78,8 @@ impl<S: KvSession> Terminal<S> {
             let key = keys::item(line.item);
             if !session.get_into(ITEM, &key, other).await? && input.rolled_back {
                 session.rollback().await?;
-                return Ok(Outcome::RolledBack);
+                let done = Done::new(Type::NewOrder as usize, 1);
+                return Ok(Done { rolled_back: true, ..done });
             }
             if other.len() != item::BYTES {
                 return Err(missing(ITEM, &key));
@@ -109,6 +111,6 @@ impl<S: KvSession> Terminal<S> {
         let taxed = 10_000 + i64::from(warehouse_tax) + i64::from(district_tax);
         black_box(total * (10_000 - i64::from(discount)) / 10_000 * taxed / 10_000);
         session.commit().await?;
-        Ok(Outcome::Committed)
+        Ok(Done::new(Type::NewOrder as usize, 1))
     }
 }
