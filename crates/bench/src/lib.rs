@@ -31,7 +31,5 @@ pub use demo::{DemoOptions, DemoReport, DemoRow, demo};
 pub use device::{Ceiling, CeilingOptions, ceiling};
 pub use progress::{Progress, Silent};
 pub use report::{LatencyReport, PartReport};
-pub use store_kv::{
-    StoreKv, StoreKvOptions, StoreKvReport, StoreLoader, StoreSession, Warmed, warm,
-};
+pub use store_kv::{StoreKv, StoreKvOptions, StoreKvReport, StoreSession, Warmed, warm};
 pub use workload::{Report, RunOptions, Workload, run};

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 
+use qpair::Result;
+
 use super::options::CommitWork;
 use crate::harness::{Client, Done};
-use crate::kv::{Begin, Durability, KvResult, KvSession};
+use crate::kv::{Begin, Durability, KvSession};
 use crate::records::{self, RECORDS, Shuffle, VALUE_BYTES};
 
 /// The state that the clients of a run share.
@@ -65,7 +67,7 @@ impl<S: KvSession> Client for CommitClient<S> {
         (!self.records.is_empty()).then(|| self.random.u64(..))
     }
 
-    async fn attempt(&mut self, &round: &u64) -> KvResult<Done> {
+    async fn attempt(&mut self, &round: &u64) -> Result<Done> {
         let mut value = [0; VALUE_BYTES];
         self.session.begin(Begin::read_write(self.common.durability)).await?;
         for &record in &self.records {
@@ -80,7 +82,7 @@ impl<S: KvSession> Client for CommitClient<S> {
         Ok(Done::new(0, self.records.len() as u32))
     }
 
-    async fn rollback(&mut self) -> KvResult<()> {
+    async fn rollback(&mut self) -> Result<()> {
         self.session.rollback().await
     }
 }

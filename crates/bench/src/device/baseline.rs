@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use super::lane::{DOING, Lane, Lanes};
 use crate::harness::{Client, Done, Plan, measure};
-use crate::kv::KvResult;
 use crate::progress::Progress;
 use crate::report::LatencyReport;
 
@@ -58,7 +57,7 @@ impl Client for Rewrites {
         Some(!self.writes)
     }
 
-    async fn attempt(&mut self, writes: &bool) -> KvResult<Done> {
+    async fn attempt(&mut self, writes: &bool) -> Result<Done> {
         let Self { lane, at, .. } = self;
         if *writes {
             lane.run(|buffer, len| Request::write(*at, len, buffer, 0))?;

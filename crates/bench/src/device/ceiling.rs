@@ -11,7 +11,6 @@ use qpair_kernel::FileOptions;
 
 use super::lane::{DOING, Lane, Lanes};
 use crate::harness::{Client, Done, Plan, measure};
-use crate::kv::KvResult;
 use crate::progress::Progress;
 
 /// The device and the combinations to measure.
@@ -61,7 +60,7 @@ impl Client for Reads {
         Some(())
     }
 
-    async fn attempt(&mut self, (): &()) -> KvResult<Done> {
+    async fn attempt(&mut self, (): &()) -> Result<Done> {
         self.lane.read_all();
         Ok(Done::new(0, self.lane.wait(self.wait)?))
     }

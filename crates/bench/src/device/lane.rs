@@ -8,7 +8,7 @@ use qpair_block::{
     Arena, BlockDevice, Buffer, ChannelOptions, Completion, IoChannel, Request, WaitOptions,
 };
 
-use crate::kv::{Clients, KvResult, KvStatistics, System, start_threads};
+use crate::kv::{Clients, KvStatistics, System, start_threads};
 
 /// The context of errors.
 pub(super) const DOING: &str = "measuring the device";
@@ -63,17 +63,17 @@ impl Lanes {
 impl System for Lanes {
     type Session = Lane;
 
-    fn start<F, Fut, T>(&self, clients: usize, client: F) -> KvResult<Clients<T>>
+    fn start<F, Fut, T>(&self, clients: usize, client: F) -> Result<Clients<T>>
     where
         F: Fn(usize, Lane) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = KvResult<T>> + 'static,
+        Fut: Future<Output = Result<T>> + 'static,
         T: Send + 'static,
     {
         let lanes = self.clone();
         start_threads(clients, move || Ok(lanes.open()?), client)
     }
 
-    fn statistics(&self) -> KvResult<KvStatistics> {
+    fn statistics(&self) -> Result<KvStatistics> {
         Ok(KvStatistics::default())
     }
 }

@@ -1,6 +1,6 @@
 //! A client, its requests, and the attempts at each.
 
-use crate::kv::{KvError, KvResult};
+use qpair::{ErrorKind, Result};
 
 /// The number of attempts after which a request fails, since the system's conflicts must then be
 /// wrong.
@@ -15,10 +15,10 @@ pub(crate) trait Client {
     fn draw(&mut self) -> Option<Self::Request>;
 
     /// Makes one attempt at a request.
-    async fn attempt(&mut self, request: &Self::Request) -> KvResult<Done>;
+    async fn attempt(&mut self, request: &Self::Request) -> Result<Done>;
 
     /// Rolls back an attempt that failed.
-    async fn rollback(&mut self) -> KvResult<()> {
+    async fn rollback(&mut self) -> Result<()> {
         Ok(())
     }
 }
@@ -46,12 +46,12 @@ impl Done {
 pub(crate) async fn complete<C: Client>(
     client: &mut C,
     request: &C::Request,
-) -> KvResult<(Done, u32)> {
+) -> Result<(Done, u32)> {
     let mut conflicts = 0;
     loop {
         match client.attempt(request).await {
             Ok(done) => return Ok((done, conflicts)),
-            Err(KvError::Conflict) if conflicts < ATTEMPTS_MAX => {
+            Err(error) if error.kind() == ErrorKind::Conflict && conflicts < ATTEMPTS_MAX => {
                 client.rollback().await?;
                 conflicts += 1;
                 qpair::task::yield_now().await;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use qpair::Result;
 
-use crate::kv::{Clients, KvResult};
+use crate::kv::Clients;
 use crate::progress::{Progress, interrupted};
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Control {
     }
 
     /// Runs a client. Its error stops all clients.
-    pub(super) async fn run<T>(&self, client: impl Future<Output = KvResult<T>>) -> KvResult<T> {
+    pub(super) async fn run<T>(&self, client: impl Future<Output = Result<T>>) -> Result<T> {
         let _running = Running(&self.running);
         let outcome = client.await;
         if outcome.is_err() {

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use qpair::Result;
+
 use super::job::Job;
-use crate::kv::{KvLoader, KvResult, KvSession, TableId};
+use crate::kv::{KvLoader, KvSession, TableId};
 
 /// Rows between two checks whether to stop.
 const ROWS: u64 = 1024;
@@ -19,14 +21,14 @@ impl<L: KvLoader> Filler<L> {
         session: &'session mut S,
         table: TableId,
         job: &Arc<Job>,
-    ) -> KvResult<Self>
+    ) -> Result<Self>
     where
         S: KvSession<Loader<'session> = L>,
     {
         Ok(Self { loader: session.loader(table).await?, pushed: 0, job: job.clone() })
     }
 
-    pub(crate) async fn push(&mut self, key: &[u8], row: &[u8]) -> KvResult<()> {
+    pub(crate) async fn push(&mut self, key: &[u8], row: &[u8]) -> Result<()> {
         self.loader.push(key, row).await?;
         self.pushed += 1;
         if self.pushed.is_multiple_of(ROWS) {
@@ -38,7 +40,7 @@ impl<L: KvLoader> Filler<L> {
     }
 
     /// Ends the load, or abandons it after an error. Returns the number of rows.
-    pub(crate) async fn end(self, outcome: KvResult<()>) -> KvResult<u64> {
+    pub(crate) async fn end(self, outcome: Result<()>) -> Result<u64> {
         match outcome {
             Ok(()) => self.loader.finish().await?,
             Err(error) => {

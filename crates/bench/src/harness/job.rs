@@ -9,7 +9,7 @@ use std::time::Duration;
 use qpair::Result;
 
 use super::control::Control;
-use crate::kv::{KvResult, System};
+use crate::kv::System;
 use crate::progress::{Progress, interrupted};
 
 /// The state that the clients share with the thread that watches them.
@@ -26,7 +26,7 @@ impl Job {
     ///
     /// # Errors
     /// An error if the work is to stop.
-    pub(crate) fn advance(&self, records: u64) -> KvResult<()> {
+    pub(crate) fn advance(&self, records: u64) -> Result<()> {
         self.done.fetch_add(records, Ordering::Relaxed);
         if self.control.is_stopped() { Err(interrupted().into()) } else { Ok(()) }
     }
@@ -49,7 +49,7 @@ pub(crate) fn run_job<S, F, Fut, T>(
 where
     S: System,
     F: Fn(S::Session, Arc<Job>) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = KvResult<T>> + 'static,
+    Fut: Future<Output = Result<T>> + 'static,
     T: Send + 'static,
 {
     let (control, done, next) = (Control::new(clients), AtomicU64::new(0), AtomicUsize::new(0));
@@ -74,7 +74,7 @@ pub(crate) fn once<S, F, Fut, T>(system: &S, work: F) -> Result<T>
 where
     S: System,
     F: Fn(S::Session) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = KvResult<T>> + 'static,
+    Fut: Future<Output = Result<T>> + 'static,
     T: Send + 'static,
 {
     let results = system.start(1, move |_, session| work(session))?.join()?;

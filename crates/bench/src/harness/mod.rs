@@ -27,6 +27,8 @@ mod measured;
 mod plan;
 mod runner;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod window;
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::measured::Measured;
 use super::plan::Plan;
 use super::tally::{self, Tally};
 use super::window::Window;
-use crate::kv::{KvResult, KvStatistics, System};
+use crate::kv::{KvStatistics, System};
 use crate::progress::Progress;
 
 /// Nanoseconds of a tick of the progress of a run with a time limit.
@@ -58,7 +58,7 @@ where
 }
 
 /// Runs one client. The last client of a thread returns the thread's tally.
-async fn run_client<C: Client>(mut client: C, window: &Window) -> KvResult<Option<Tally>> {
+async fn run_client<C: Client>(mut client: C, window: &Window) -> Result<Option<Tally>> {
     let tally = tally::of_this_thread(window)?;
     let mut began_ns = window.now_ns();
     while window.begin(&mut began_ns).await {
@@ -82,7 +82,7 @@ struct End {
 }
 
 impl End {
-    fn now<S: System>(system: &S, stretch: &Stretch) -> KvResult<Self> {
+    fn now<S: System>(system: &S, stretch: &Stretch) -> Result<Self> {
         let (wall, cpu) = stretch.end();
         Ok(Self { wall, cpu, after: system.statistics()? })
     }
@@ -101,7 +101,7 @@ fn watch<S: System>(
     plan: &Plan,
     window: &Window,
     progress: &dyn Progress,
-) -> KvResult<Watched> {
+) -> Result<Watched> {
     let goes_on_until = |ns: u64| window.now_ns() < ns && !window.control.is_over(progress);
     let nap = |until_ns: u64| {
         let left = until_ns.saturating_sub(window.now_ns());

@@ -1,6 +1,7 @@
 //! Loading by transactions, for stores without a sorted load of their own.
 
-use super::error::KvResult;
+use qpair::Result;
+
 use super::session::{KvLoader, KvSession};
 use super::transaction::{Begin, Durability, TableId};
 
@@ -29,7 +30,7 @@ impl<'session, S: KvSession> TransactionLoader<'session, S> {
 }
 
 impl<S: KvSession> KvLoader for TransactionLoader<'_, S> {
-    async fn push(&mut self, key: &[u8], value: &[u8]) -> KvResult<()> {
+    async fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         if self.pending == 0 {
             self.session.begin(Begin::read_write(Durability::Async)).await?;
         }
@@ -42,7 +43,7 @@ impl<S: KvSession> KvLoader for TransactionLoader<'_, S> {
         Ok(())
     }
 
-    async fn finish(self) -> KvResult<()> {
+    async fn finish(self) -> Result<()> {
         if self.pending > 0 { self.session.commit().await } else { Ok(()) }
     }
 

@@ -12,18 +12,14 @@
 //! - An operation neither boxes a future nor calls through `dyn`.
 
 mod clients;
-mod error;
+
 mod loader;
-mod memory;
 mod session;
 mod system;
 mod transaction;
 
 pub use clients::{Clients, block_on, start_threads};
-pub use error::{KvError, KvResult};
 pub use loader::TransactionLoader;
-pub use memory::{MemoryKv, MemorySession};
 pub use session::{Kv, KvLoader, KvSession};
-pub(crate) use session::{read_record, write_record};
 pub use system::{KvStatistics, System};
 pub use transaction::{Begin, Direction, Durability, KeyRange, TableId};

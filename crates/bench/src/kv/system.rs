@@ -4,8 +4,9 @@ use std::future::Future;
 
 use qpair::unstable::WorkerCycles;
 
+use qpair::Result;
+
 use super::clients::Clients;
-use super::error::KvResult;
 
 /// The counts of a system since it was opened. `None`: the system does not count this.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,15 +72,15 @@ pub trait System: Send + Sync + 'static {
     ///
     /// # Errors
     /// An error if threads or sessions cannot be created.
-    fn start<F, Fut, T>(&self, clients: usize, client: F) -> KvResult<Clients<T>>
+    fn start<F, Fut, T>(&self, clients: usize, client: F) -> Result<Clients<T>>
     where
         F: Fn(usize, Self::Session) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = KvResult<T>> + 'static,
+        Fut: Future<Output = Result<T>> + 'static,
         T: Send + 'static;
 
     /// Returns the counts since the system was opened.
     ///
     /// # Errors
     /// Errors of the system.
-    fn statistics(&self) -> KvResult<KvStatistics>;
+    fn statistics(&self) -> Result<KvStatistics>;
 }

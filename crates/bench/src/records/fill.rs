@@ -7,7 +7,7 @@ use qpair::{Error, ErrorKind, Result};
 
 use super::dataset::{RECORDS, VALUE_BYTES, key, value};
 use crate::harness::{Filler, once, run_job};
-use crate::kv::{Begin, Direction, KeyRange, Kv, KvLoader, KvResult, KvSession};
+use crate::kv::{Begin, Direction, KeyRange, Kv, KvLoader, KvSession};
 use crate::progress::Progress;
 
 /// Fills the table with this number of records if it is empty, and returns the records per second.
@@ -39,7 +39,7 @@ pub(crate) fn prepare<K: Kv>(
 }
 
 /// Returns the number of records in the table, computed from its last key.
-async fn count<S: KvSession>(mut session: S) -> KvResult<u64> {
+async fn count<S: KvSession>(mut session: S) -> Result<u64> {
     let mut there = 0;
     session.begin(Begin::read_only()).await?;
     session
@@ -64,7 +64,7 @@ fn fill<K: Kv>(kv: &K, records: u64, progress: &dyn Progress) -> Result<f64> {
     Ok(records as f64 / began.elapsed().as_secs_f64())
 }
 
-async fn load<L: KvLoader>(filler: &mut Filler<L>, records: u64) -> KvResult<()> {
+async fn load<L: KvLoader>(filler: &mut Filler<L>, records: u64) -> Result<()> {
     let mut row = [0; VALUE_BYTES];
     for record in 0..records {
         value(record, 0, &mut row);

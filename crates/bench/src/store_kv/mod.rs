@@ -10,7 +10,6 @@ mod session;
 mod store;
 mod warm;
 
-pub use loader::StoreLoader;
 pub use options::{StoreKvOptions, StoreKvReport};
 pub use session::StoreSession;
 pub use store::StoreKv;

@@ -9,7 +9,7 @@ use qpair::{Error, ErrorKind, Isolation, Options, Result, Store, Table};
 
 use super::options::{StoreKvOptions, StoreKvReport};
 use super::session::{Commits, StoreSession};
-use crate::kv::{Clients, Kv, KvResult, KvStatistics, System};
+use crate::kv::{Clients, Kv, KvStatistics, System};
 
 /// A qpair store with the tables of a workload.
 #[derive(Clone, Debug)]
@@ -124,16 +124,16 @@ impl Kv for StoreKv {
 impl System for StoreKv {
     type Session = StoreSession;
 
-    fn start<F, Fut, T>(&self, clients: usize, client: F) -> KvResult<Clients<T>>
+    fn start<F, Fut, T>(&self, clients: usize, client: F) -> Result<Clients<T>>
     where
         F: Fn(usize, StoreSession) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = KvResult<T>> + 'static,
+        Fut: Future<Output = Result<T>> + 'static,
         T: Send + 'static,
     {
         let client = Arc::new(client);
         let workers = self.store.workers();
         let joins = (0..clients)
-            .map(|number| -> Box<dyn FnOnce() -> KvResult<T> + Send> {
+            .map(|number| -> Box<dyn FnOnce() -> Result<T> + Send> {
                 let (client, kv) = (client.clone(), self.clone());
                 let handle = self
                     .store
@@ -144,7 +144,7 @@ impl System for StoreKv {
         Ok(Clients::new(joins))
     }
 
-    fn statistics(&self) -> KvResult<KvStatistics> {
+    fn statistics(&self) -> Result<KvStatistics> {
         let (statistics, report) = (self.store.statistics()?, self.store.report());
         let reads = self.store.metrics()?.device_read_us;
         Ok(KvStatistics {

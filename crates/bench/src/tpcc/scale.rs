@@ -1,7 +1,9 @@
 //! The size of the database, and the record in the store that states it.
 
+use qpair::{Error, ErrorKind, Result};
+
 use super::schema::META;
-use crate::kv::{KvError, KvResult, KvSession, read_record, write_record};
+use crate::kv::{Begin, Durability, KvSession};
 
 /// The key of the record that describes the load.
 const LOADED: &[u8] = b"loaded";
@@ -71,9 +73,12 @@ impl Loaded {
         record
     }
 
-    fn decode(record: &[u8]) -> KvResult<Self> {
+    fn decode(record: &[u8]) -> Result<Self> {
         let unknown = || {
-            KvError::Other("the store's TPC-C data is not of a kind that is known here".to_owned())
+            Error::new(
+                ErrorKind::Invalid,
+                "the store's TPC-C data is not of a kind that is known here".to_owned(),
+            )
         };
         let record: &[u8; RECORD_BYTES] = record.try_into().map_err(|_| unknown())?;
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| record[at + byte]));
@@ -90,14 +95,19 @@ impl Loaded {
     }
 
     /// Reads the description; `None` unless the store was loaded completely.
-    pub(crate) async fn read<S: KvSession>(session: &mut S) -> KvResult<Option<Self>> {
-        let record = read_record(session, META, LOADED).await?;
-        record.map(|record| Self::decode(&record)).transpose()
+    pub(crate) async fn read<S: KvSession>(session: &mut S) -> Result<Option<Self>> {
+        let mut record = Vec::new();
+        session.begin(Begin::read_only()).await?;
+        let found = session.get_into(META, LOADED, &mut record).await?;
+        session.commit().await?;
+        found.then(|| Self::decode(&record)).transpose()
     }
 
     /// Writes the description.
-    pub(crate) async fn write<S: KvSession>(&self, session: &mut S) -> KvResult<()> {
-        write_record(session, META, LOADED, &self.encode()).await
+    pub(crate) async fn write<S: KvSession>(&self, session: &mut S) -> Result<()> {
+        session.begin(Begin::read_write(Durability::Sync)).await?;
+        session.put(META, LOADED, &self.encode()).await?;
+        session.commit().await
     }
 }
 

@@ -1,9 +1,7 @@
-//! The workload over the in-memory store: the load is complete, the transactions keep the twelve
+//! The workload over a store in memory: the load is complete, the transactions keep the twelve
 //! conditions, and each condition detects a database that violates it.
 
-use std::ops::ControlFlow;
-
-use qpair::ErrorKind;
+use qpair::{ErrorKind, Table};
 
 use super::inputs::Type;
 use super::rows::{customer, district, history, order, order_line, warehouse};
@@ -11,12 +9,11 @@ use super::scale::Loaded;
 use super::schema::*;
 use super::transactions::{Common, Terminal};
 use super::*;
-use crate::harness::{Done, complete};
-use crate::kv::{
-    Begin, Direction, Durability, KeyRange, KvSession, MemoryKv, MemorySession, System, TableId,
-    block_on,
-};
+use crate::harness::{complete, once};
+use crate::kv::{Durability, TableId};
 use crate::progress::Silent;
+use crate::store_kv::StoreKv;
+use crate::tests::store;
 
 const SMALL: Scale = Scale { warehouses: 2, items: 300, customers: 40 };
 
@@ -24,73 +21,48 @@ fn options() -> TpccOptions {
     TpccOptions { scale: SMALL, seconds: 0.0, warm_up_seconds: 0.0, ..TpccOptions::default() }
 }
 
-fn loaded_store() -> MemoryKv {
-    let kv = MemoryKv::new(TPCC_TABLES.len());
+fn loaded_store() -> StoreKv {
+    let kv = store(&TPCC_TABLES, 16 << 20);
     run_tpcc(&kv, &options(), &Silent).unwrap();
     kv
 }
 
-/// Runs one transaction, and returns also its attempts that ended with a conflict.
-async fn run(terminal: &mut Terminal<MemorySession>, kind: Type) -> (Done, u32) {
-    let inputs = terminal.inputs(kind);
-    complete(terminal, &inputs).await.unwrap()
-}
-
-/// Runs some hundred transactions of random types on each of four terminals.
-fn run_some(kv: &MemoryKv, transactions: usize) -> Vec<[u64; 3]> {
+/// Runs transactions of these types in turn on one terminal; returns the number of those that were
+/// rolled back.
+fn run(kv: &StoreKv, number: usize, kinds: Vec<Type>) -> usize {
     let common = Common { scale: SMALL, durability: Durability::Async, run: 1, seed: 9 };
-    kv.start(4, move |number, session| async move {
-        let mut random = fastrand::Rng::with_seed(number as u64);
-        let mut terminal = Terminal::new(session, number, common);
-        let mut sums = [0; 3];
-        for _ in 0..transactions / 4 {
-            let (done, conflicts) = run(&mut terminal, Type::random(&mut random)).await;
-            sums[0] += 1;
-            sums[1] += u64::from(done.rolled_back);
-            sums[2] += u64::from(conflicts);
+    let work = move |session| {
+        let (mut terminal, kinds) = (Terminal::new(session, number, common), kinds.clone());
+        async move {
+            let mut rolled_back = 0;
+            for kind in kinds {
+                let inputs = terminal.inputs(kind);
+                rolled_back += usize::from(complete(&mut terminal, &inputs).await?.0.rolled_back);
+            }
+            Ok(rolled_back)
         }
-        Ok(sums)
-    })
-    .unwrap()
-    .join()
-    .unwrap()
+    };
+    once(kv, work).unwrap()
 }
 
-/// Changes a store by hand.
-fn change<T>(kv: &MemoryKv, change: impl AsyncFnOnce(&mut MemorySession) -> T) -> T {
-    let mut session = kv.session();
-    block_on(async {
-        session.begin(Begin::default()).await.unwrap();
-        let value = change(&mut session).await;
-        session.commit().await.unwrap();
-        value
-    })
+fn table(kv: &StoreKv, table: TableId) -> Table {
+    kv.store().table(TPCC_TABLES[table.index()]).unwrap()
 }
 
 /// Changes one row in its bytes.
-fn change_row(kv: &MemoryKv, table: TableId, key: &[u8], with: impl FnOnce(&mut [u8])) {
-    change(kv, async |session| {
-        let mut row = Vec::new();
-        assert!(session.get_into(table, key, &mut row).await.unwrap());
-        with(&mut row);
-        session.put(table, key, &row).await.unwrap();
-    });
+fn change_row(kv: &StoreKv, of: TableId, key: &[u8], with: impl FnOnce(&mut [u8])) {
+    let table = table(kv, of);
+    let mut row = table.get(key).unwrap().unwrap();
+    with(&mut row);
+    table.put(key, &row).unwrap();
 }
 
-fn broken(kv: &MemoryKv) -> Vec<usize> {
+fn broken(kv: &StoreKv) -> Vec<usize> {
     check(kv, &Silent).unwrap().broken()
 }
 
-fn count(kv: &MemoryKv, table: TableId) -> usize {
-    change(kv, async |session| {
-        let mut count = 0;
-        let scan = session.scan(table, KeyRange::ALL, Direction::Forward, usize::MAX, |_, _| {
-            count += 1;
-            ControlFlow::Continue(())
-        });
-        scan.await.unwrap();
-        count
-    })
+fn count(kv: &StoreKv, of: TableId) -> usize {
+    table(kv, of).range(..).unwrap().map(Result::unwrap).count()
 }
 
 #[test]
@@ -114,21 +86,10 @@ fn a_load_has_the_cardinalities_of_its_scale() {
 
 #[test]
 fn the_same_seed_loads_the_same_bytes() {
-    let content = |kv: &MemoryKv| {
-        change(kv, async |session| {
-            let mut bytes = Vec::new();
-            for table in 0..TPCC_TABLES.len() {
-                let each = |key: &[u8], row: &[u8]| {
-                    bytes.extend_from_slice(key);
-                    bytes.extend_from_slice(row);
-                    ControlFlow::Continue(())
-                };
-                let table = TableId(table as u8);
-                let scan = session.scan(table, KeyRange::ALL, Direction::Forward, usize::MAX, each);
-                scan.await.unwrap();
-            }
-            bytes
-        })
+    let content = |kv: &StoreKv| {
+        let tables = (0..TPCC_TABLES.len()).map(|number| table(kv, TableId(number as u8)));
+        let rows = tables.flat_map(|table| table.range(..).unwrap().map(Result::unwrap));
+        rows.collect::<Vec<_>>()
     };
     assert!(content(&loaded_store()) == content(&loaded_store()));
 }
@@ -136,12 +97,16 @@ fn the_same_seed_loads_the_same_bytes() {
 #[test]
 fn thousands_of_transactions_keep_all_conditions() {
     let kv = loaded_store();
-    kv.conflict_every(17);
-    let sums = run_some(&kv, 4000);
-    kv.conflict_every(0);
-    let sum = |at: usize| sums.iter().map(|sums| sums[at]).sum::<u64>();
-    assert_eq!(sum(0), 4000);
-    assert!(sum(1) > 0 && sum(2) > 0, "rolled back {}, conflicts {}", sum(1), sum(2));
+    let rolled_back: usize = std::thread::scope(|scope| {
+        let terminals = [0, 1, 2, 3].map(|number| {
+            let mut random = fastrand::Rng::with_seed(number as u64);
+            let kinds = (0..1000).map(|_| Type::random(&mut random)).collect();
+            let kv = &kv;
+            scope.spawn(move || run(kv, number, kinds))
+        });
+        terminals.into_iter().map(|terminal| terminal.join().unwrap()).sum()
+    });
+    assert!(rolled_back > 0);
     let report = check(&kv, &Silent).unwrap();
     assert!(report.holds(), "{report:#?}");
     assert!(count(&kv, ORDERS) > 20 * 40 && count(&kv, HISTORY) > 20 * 40);
@@ -151,34 +116,21 @@ fn thousands_of_transactions_keep_all_conditions() {
 #[test]
 fn every_type_does_what_it_is_for() {
     let kv = loaded_store();
-    let common = Common { scale: SMALL, durability: Durability::Async, run: 1, seed: 1 };
-    // Runs transactions of these types in turn, and returns the number of those rolled back.
-    let run_all = |number, times, kinds: &[Type]| {
-        let mut terminal = Terminal::new(kv.session(), number, common);
-        block_on(async {
-            let mut rolled_back = 0;
-            for kind in kinds.repeat(times) {
-                rolled_back += usize::from(run(&mut terminal, kind).await.0.rolled_back);
-            }
-            rolled_back
-        })
-    };
-    run_all(0, 12, &[Type::Delivery]);
+    run(&kv, 0, [Type::Delivery].repeat(12));
     assert!(count(&kv, NEW_ORDER) <= 20 * 12 - 12 * 10);
     let before = (count(&kv, ORDERS), count(&kv, HISTORY));
     let others = [Type::NewOrder, Type::Payment, Type::OrderStatus, Type::StockLevel];
-    let rolled_back = run_all(1, 200, &others);
+    let rolled_back = run(&kv, 1, others.repeat(200));
     assert_eq!(count(&kv, ORDERS), before.0 + 200 - rolled_back);
     assert_eq!(count(&kv, HISTORY), before.1 + 200);
     // When all is delivered there is nothing to deliver, which is no error.
-    run_all(2, 200, &[Type::Delivery]);
+    run(&kv, 2, [Type::Delivery].repeat(200));
     assert_eq!(count(&kv, NEW_ORDER), 0);
     assert!(broken(&kv).is_empty());
 }
 
 #[test]
 fn each_condition_sees_what_breaks_it() {
-    type Break = fn(&MemoryKv);
     let customer = keys::customer(2, 2, 2);
     let in_row: [(TableId, &[u8], fn(&mut [u8]), &[usize]); 10] = [
         (WAREHOUSE, &keys::warehouse(1), |row| warehouse::YTD.add(row, 1), &[1, 8]),
@@ -198,26 +150,17 @@ fn each_condition_sees_what_breaks_it() {
         change_row(&kv, table, key, with);
         assert_eq!(broken(&kv), expected, "{}", TPCC_TABLES[table.index()]);
     }
-    let new_order_is_lost: Break = |kv| {
-        change(kv, async |session| {
-            assert!(session.delete(NEW_ORDER, &keys::order(1, 3, 35)).await.unwrap());
-        });
-    };
-    let payment_is_lost: Break = |kv| {
-        change(kv, async |session| {
-            assert!(session.delete(HISTORY, &keys::history(0, 1, 0)).await.unwrap());
-        });
-    };
-    let line_is_an_orphan: Break = |kv| {
-        change(kv, async |session| {
-            let row = [0; order_line::BYTES];
-            session.put(ORDER_LINE, &keys::order_line(1, 1, 99, 1), &row).await.unwrap();
-        });
-    };
-    let of_rows: [(Break, &[usize]); 3] = [
-        (new_order_is_lost, &[3, 5, 11]),
-        (payment_is_lost, &[8, 9, 10]),
-        (line_is_an_orphan, &[4, 6]),
+    let of_rows: [(fn(&StoreKv), &[usize]); 3] = [
+        (|kv| assert!(table(kv, NEW_ORDER).delete(&keys::order(1, 3, 35)).unwrap()), &[3, 5, 11]),
+        (|kv| assert!(table(kv, HISTORY).delete(&keys::history(0, 1, 0)).unwrap()), &[8, 9, 10]),
+        // A line without an order.
+        (
+            |kv| {
+                let key = keys::order_line(1, 1, 99, 1);
+                table(kv, ORDER_LINE).put(&key, &[0; order_line::BYTES]).unwrap();
+            },
+            &[4, 6],
+        ),
     ];
     for (break_it, expected) in of_rows {
         let kv = loaded_store();
@@ -236,7 +179,7 @@ fn what_is_broken_is_named() {
         ["customer 2/2/2: C_BALANCE + C_YTD_PAYMENT is 5, the sum of delivered lines is 0"]
     );
     // A row of another width is no row of this table.
-    change(&kv, async |session| session.put(ORDERS, &keys::order(1, 1, 1), b"x").await.unwrap());
+    table(&kv, ORDERS).put(&keys::order(1, 1, 1), b"x").unwrap();
     let error = check(&kv, &Silent).unwrap_err();
     assert!(error.to_string().contains("orders"), "{error}");
 }
@@ -281,13 +224,11 @@ fn a_store_of_another_size_is_refused() {
 
 #[test]
 fn a_load_that_did_not_end_is_refused() {
-    let kv = MemoryKv::new(TPCC_TABLES.len());
-    change(&kv, async |session| {
-        session.put(STOCK, &keys::stock(1, 1), b"").await.unwrap();
-    });
+    let kv = store(&TPCC_TABLES, 16 << 20);
+    table(&kv, STOCK).put(&keys::stock(1, 1), b"").unwrap();
     let error = run_tpcc(&kv, &options(), &Silent).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Exists);
-    let empty = MemoryKv::new(TPCC_TABLES.len());
+    let empty = store(&TPCC_TABLES, 16 << 20);
     assert_eq!(check(&empty, &Silent).unwrap_err().kind(), ErrorKind::NotFound);
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair::task::TaskTable;
-use qpair::{Error, ErrorKind};
+use qpair::{Error, ErrorKind, Result};
 
 use super::kind::Workload;
 use crate::harness::{Client, Done};
-use crate::kv::{KvError, KvResult};
+
 use crate::records::{self, RECORDS, Shuffle, VALUE_BYTES};
 use crate::store_kv::StoreSession;
 
@@ -33,7 +33,7 @@ pub(super) struct Task {
 }
 
 #[cold]
-fn wrong(record: u64) -> KvError {
+fn wrong(record: u64) -> Error {
     Error::new(ErrorKind::Corrupt, format!("record {record} is not what was written")).into()
 }
 
@@ -44,7 +44,7 @@ impl Task {
         Self { table, common, random, value }
     }
 
-    async fn put(&mut self, record: u64, round: u64) -> KvResult<()> {
+    async fn put(&mut self, record: u64, round: u64) -> Result<()> {
         let mut value = [0; VALUE_BYTES];
         records::value(record, round, &mut value);
         self.table.put(&records::key(record), &value).await?;
@@ -52,7 +52,7 @@ impl Task {
     }
 
     /// Reads the records from `first`, and returns their number.
-    async fn scan(&self, first: u64) -> KvResult<u32> {
+    async fn scan(&self, first: u64) -> Result<u32> {
         let from = records::key(first);
         let mut range = self.table.range((Bound::Included(&from[..]), Bound::Unbounded))?;
         let mut expected = first;
@@ -84,7 +84,7 @@ impl Client for Task {
     }
 
     #[inline]
-    async fn attempt(&mut self, &record: &u64) -> KvResult<Done> {
+    async fn attempt(&mut self, &record: &u64) -> Result<Done> {
         match self.common.workload {
             Workload::Lookup => {
                 self.value.clear();

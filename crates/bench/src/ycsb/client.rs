@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 
+use qpair::Result;
+
 use crate::harness::{Client, Done};
-use crate::kv::{Begin, Direction, Durability, KeyRange, KvResult, KvSession};
+use crate::kv::{Begin, Direction, Durability, KeyRange, KvSession};
 
 use super::keys::{USERS, key, mixed, noise};
 use super::mix::{Kind, YcsbWorkload};
@@ -105,7 +107,7 @@ impl<S: KvSession> Client for YcsbClient<S> {
         Some(Operation { kind, record, len })
     }
 
-    async fn attempt(&mut self, operation: &Operation) -> KvResult<Done> {
+    async fn attempt(&mut self, operation: &Operation) -> Result<Done> {
         let &Operation { kind, record, len } = operation;
         let key = key(record);
         let writing = Begin::read_write(self.common.durability);
@@ -150,7 +152,7 @@ impl<S: KvSession> Client for YcsbClient<S> {
         Ok(Done::new(kind as usize, 1))
     }
 
-    async fn rollback(&mut self) -> KvResult<()> {
+    async fn rollback(&mut self) -> Result<()> {
         self.session.rollback().await
     }
 }

@@ -9,7 +9,7 @@ use qpair::{Error, ErrorKind, Result};
 use super::keys::{META, USERS, key_of_mixed, mixed, noise};
 use super::options::YcsbOptions;
 use crate::harness::{Filler, Job, once, run_job};
-use crate::kv::{Kv, KvError, KvLoader, KvResult, KvSession, read_record, write_record};
+use crate::kv::{Begin, Durability, Kv, KvLoader, KvSession};
 use crate::progress::Progress;
 
 const LOADED: &[u8] = b"loaded";
@@ -24,19 +24,27 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    async fn read<S: KvSession>(mut session: S) -> KvResult<Option<Self>> {
-        let Some(record) = read_record(&mut session, META, LOADED).await? else { return Ok(None) };
-        let word = |at: usize| -> KvResult<u64> {
+    async fn read<S: KvSession>(mut session: S) -> Result<Option<Self>> {
+        let mut record = Vec::new();
+        session.begin(Begin::read_only()).await?;
+        if !session.get_into(META, LOADED, &mut record).await? {
+            return Ok(None);
+        }
+        let word = |at: usize| -> Result<u64> {
             let bytes = record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-            let unknown = || KvError::Other("the store's YCSB data is not known here".to_owned());
+            let unknown = || {
+                Error::new(ErrorKind::Invalid, "the store's YCSB data is not known here".to_owned())
+            };
             bytes.map(u64::from_le_bytes).ok_or_else(unknown)
         };
         Ok(Some(Self { records: word(0)?, value_bytes: word(8)?, inserted: word(16)? }))
     }
 
-    pub(super) async fn write<S: KvSession>(&self, session: &mut S) -> KvResult<()> {
+    pub(super) async fn write<S: KvSession>(&self, session: &mut S) -> Result<()> {
         let words = [self.records, self.value_bytes, self.inserted];
-        write_record(session, META, LOADED, words.map(u64::to_le_bytes).as_flattened()).await
+        session.begin(Begin::read_write(Durability::Sync)).await?;
+        session.put(META, LOADED, words.map(u64::to_le_bytes).as_flattened()).await?;
+        session.commit().await
     }
 }
 
@@ -77,11 +85,14 @@ async fn load<S: KvSession>(
     job: Arc<Job>,
     loaded: Loaded,
     seed: u64,
-) -> KvResult<()> {
+) -> Result<()> {
     // 8 bytes of memory a record, so that keys come in order.
     let mut order = Vec::new();
     order.try_reserve_exact(loaded.records as usize).map_err(|error| {
-        KvError::Other(format!("memory to put {} records in order: {error}", loaded.records))
+        Error::new(
+            ErrorKind::Invalid,
+            format!("memory to put {} records in order: {error}", loaded.records),
+        )
     })?;
     order.extend((0..loaded.records).map(mixed));
     order.sort_unstable();
@@ -96,7 +107,7 @@ async fn fill<L: KvLoader>(
     order: &[u64],
     value_bytes: usize,
     seed: u64,
-) -> KvResult<()> {
+) -> Result<()> {
     let mut random = Rng::with_seed(seed);
     let mut value = vec![0; value_bytes];
     for mixed in order {

@@ -1,7 +1,9 @@
 //! The conditions of one district: its orders with their lines, and its customers.
 
+use qpair::Result;
+
 use super::checker::{Checker, District, Paid};
-use crate::kv::{KeyRange, KvResult, KvSession};
+use crate::kv::{KeyRange, KvSession};
 use crate::tpcc::keys;
 use crate::tpcc::rows::{customer, order, order_line};
 use crate::tpcc::schema::{CUSTOMER, NEW_ORDER, ORDER_LINE, ORDERS};
@@ -54,7 +56,7 @@ impl<S: KvSession> Checker<S> {
         d: u8,
         district: District,
         paid: &Paid,
-    ) -> KvResult<()> {
+    ) -> Result<()> {
         let sums = self.orders(w, d).await?;
         let name = || format!("district {w}/{d}");
         let report = &mut self.report;
@@ -84,7 +86,7 @@ impl<S: KvSession> Checker<S> {
     }
 
     /// Reads the orders of a district together with their new orders and lines.
-    async fn orders(&mut self, w: u32, d: u8) -> KvResult<Sums> {
+    async fn orders(&mut self, w: u32, d: u8) -> Result<Sums> {
         let delivered = vec![0; usize::from(self.scale.customers) + 1];
         let mut sums = Sums { delivered, ..Sums::default() };
         let end = keys::order(w, d + 1, 0);
@@ -123,7 +125,7 @@ impl<S: KvSession> Checker<S> {
         range: KeyRange<'_>,
         orders: &mut [Order],
         sums: &mut Sums,
-    ) -> KvResult<()> {
+    ) -> Result<()> {
         let mut pointer = Pointer(0);
         let report = &mut self.report;
         self.scanner
@@ -147,7 +149,7 @@ impl<S: KvSession> Checker<S> {
         range: KeyRange<'_>,
         orders: &mut [Order],
         sums: &mut Sums,
-    ) -> KvResult<()> {
+    ) -> Result<()> {
         let mut pointer = Pointer(0);
         let report = &mut self.report;
         self.scanner
@@ -195,7 +197,7 @@ impl<S: KvSession> Checker<S> {
 
     /// Checks the conditions of the customers of a district, and returns the sum of their
     /// `C_DELIVERY_CNT`.
-    async fn customers(&mut self, w: u32, d: u8, sums: &Sums, paid: &Paid) -> KvResult<u64> {
+    async fn customers(&mut self, w: u32, d: u8, sums: &Sums, paid: &Paid) -> Result<u64> {
         let mut deliveries = 0;
         let (from, to) = (keys::customer(w, d, 0), keys::customer(w, d + 1, 0));
         let range = KeyRange { from: &from, to: &to };

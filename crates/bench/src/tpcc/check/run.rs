@@ -9,7 +9,7 @@ use super::checker::{Checker, District, Paid};
 use super::conditions::CheckReport;
 use super::scan::Scanner;
 use crate::harness::{Job, run_job};
-use crate::kv::{Begin, KeyRange, Kv, KvResult, KvSession};
+use crate::kv::{Begin, KeyRange, Kv, KvSession};
 use crate::progress::Progress;
 use crate::tpcc::keys;
 use crate::tpcc::load::{loaded, records};
@@ -43,7 +43,7 @@ async fn check_all<S: KvSession>(
     mut session: S,
     job: Arc<Job>,
     loaded: Loaded,
-) -> KvResult<CheckReport> {
+) -> Result<CheckReport> {
     session.begin(Begin::read_only()).await?;
     let mut checker = Checker {
         scanner: Scanner::new(session, job),
@@ -56,7 +56,7 @@ async fn check_all<S: KvSession>(
 }
 
 impl<S: KvSession> Checker<S> {
-    async fn run(&mut self) -> KvResult<()> {
+    async fn run(&mut self) -> Result<()> {
         let warehouses = self.warehouses().await?;
         let districts = self.districts().await?;
         // Condition 1: a warehouse has taken what its districts have.
@@ -102,7 +102,7 @@ impl<S: KvSession> Checker<S> {
     }
 
     /// Returns `W_YTD` by warehouse.
-    async fn warehouses(&mut self) -> KvResult<HashMap<u32, i64>> {
+    async fn warehouses(&mut self) -> Result<HashMap<u32, i64>> {
         let mut warehouses = HashMap::new();
         self.scanner
             .rows(WAREHOUSE, KeyRange::ALL, warehouse::BYTES, |key, row| {
@@ -114,7 +114,7 @@ impl<S: KvSession> Checker<S> {
         Ok(warehouses)
     }
 
-    async fn districts(&mut self) -> KvResult<HashMap<(u32, u8), District>> {
+    async fn districts(&mut self) -> Result<HashMap<(u32, u8), District>> {
         let mut districts = HashMap::new();
         self.scanner
             .rows(DISTRICT, KeyRange::ALL, district_row::BYTES, |key, row| {
@@ -129,7 +129,7 @@ impl<S: KvSession> Checker<S> {
     }
 
     /// Returns the payments in history to these warehouses and by their customers.
-    async fn paid(&mut self, first: u32, last: u32) -> KvResult<Paid> {
+    async fn paid(&mut self, first: u32, last: u32) -> Result<Paid> {
         let mut paid = Paid::new(first, last - first + 1, self.scale.customers);
         self.scanner
             .rows(HISTORY, KeyRange::ALL, history::BYTES, |_, row| {

@@ -3,8 +3,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use qpair::{Error, ErrorKind, Result};
+
 use crate::harness::Job;
-use crate::kv::{Direction, KeyRange, KvError, KvResult, KvSession, TableId};
+use crate::kv::{Direction, KeyRange, KvSession, TableId};
 use crate::tpcc::schema::TPCC_TABLES;
 
 /// Rows between two checks whether to stop.
@@ -21,7 +23,7 @@ impl<S: KvSession> Scanner<S> {
         Self { session, job }
     }
 
-    pub(super) async fn finish(&mut self) -> KvResult<()> {
+    pub(super) async fn finish(&mut self) -> Result<()> {
         self.session.commit().await
     }
 
@@ -32,7 +34,7 @@ impl<S: KvSession> Scanner<S> {
         range: KeyRange<'_>,
         bytes: usize,
         each: impl FnMut(&[u8], &[u8]),
-    ) -> KvResult<()> {
+    ) -> Result<()> {
         self.some_rows(table, range, bytes, usize::MAX, each).await
     }
 
@@ -44,7 +46,7 @@ impl<S: KvSession> Scanner<S> {
         bytes: usize,
         limit: usize,
         mut each: impl FnMut(&[u8], &[u8]),
-    ) -> KvResult<()> {
+    ) -> Result<()> {
         let mut from = range.from.to_vec();
         let mut left = limit;
         loop {
@@ -73,9 +75,10 @@ impl<S: KvSession> Scanner<S> {
                 .await?;
             if let Some((key, len)) = wrong {
                 let name = TPCC_TABLES[table.index()];
-                return Err(KvError::Other(format!(
-                    "{name}: the row of key {key:02x?} has {len} bytes, not {bytes}"
-                )));
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!("{name}: the row of key {key:02x?} has {len} bytes, not {bytes}"),
+                ));
             }
             self.job.advance(seen as u64)?;
             left -= seen;

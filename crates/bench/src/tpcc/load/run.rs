@@ -7,7 +7,7 @@ use qpair::{Error, ErrorKind, Result};
 
 use super::tables::Rows;
 use crate::harness::{Filler, Job, once, run_job};
-use crate::kv::{Begin, Direction, KeyRange, Kv, KvResult, KvSession, TableId};
+use crate::kv::{Begin, Direction, KeyRange, Kv, KvSession, TableId};
 use crate::progress::Progress;
 use crate::tpcc::scale::{DISTRICTS, Loaded, Scale};
 use crate::tpcc::schema::{
@@ -61,7 +61,7 @@ pub(crate) fn loaded<K: Kv>(kv: &K) -> Result<Option<Loaded>> {
 }
 
 /// Returns an error if the store has data of an incomplete load.
-async fn refuse_leftovers<S: KvSession>(session: &mut S) -> KvResult<()> {
+async fn refuse_leftovers<S: KvSession>(session: &mut S) -> Result<()> {
     session.begin(Begin::read_only()).await?;
     let mut left = None;
     for (index, name) in TPCC_TABLES.iter().enumerate() {
@@ -99,7 +99,7 @@ pub(crate) fn load<K: Kv>(kv: &K, loaded: Loaded, progress: &dyn Progress) -> Re
 }
 
 /// Fills tables until none is left, and returns the number of their records.
-async fn work<S: KvSession>(loaded: &Loaded, job: &Arc<Job>, session: &mut S) -> KvResult<u64> {
+async fn work<S: KvSession>(loaded: &Loaded, job: &Arc<Job>, session: &mut S) -> Result<u64> {
     let mut records = 0;
     while let Some(&table) = JOBS.get(job.take()) {
         let mut filler = Filler::begin(session, table, job).await?;

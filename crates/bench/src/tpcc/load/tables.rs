@@ -2,8 +2,10 @@
 
 use fastrand::Rng;
 
+use qpair::Result;
+
 use crate::harness::Filler;
-use crate::kv::{KvLoader, KvResult, TableId};
+use crate::kv::{KvLoader, TableId};
 use crate::tpcc::scale::{DISTRICTS, Loaded, Scale};
 use crate::tpcc::schema::{
     CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, HISTORY, ITEM, NEW_ORDER, ORDER_LINE, ORDERS,
@@ -74,7 +76,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
     }
 
     /// Makes the rows of a table.
-    pub(super) async fn fill(&mut self, table: TableId) -> KvResult<()> {
+    pub(super) async fn fill(&mut self, table: TableId) -> Result<()> {
         match table {
             ORDER_LINE => self.order_lines().await,
             STOCK => self.stock().await,
@@ -90,7 +92,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
         }
     }
 
-    async fn warehouses(&mut self) -> KvResult<()> {
+    async fn warehouses(&mut self) -> Result<()> {
         use rows::warehouse as column;
         let mut row = [0; column::BYTES];
         for w in 1..=self.scale.warehouses {
@@ -105,7 +107,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
         Ok(())
     }
 
-    async fn districts(&mut self) -> KvResult<()> {
+    async fn districts(&mut self) -> Result<()> {
         use rows::district as column;
         let mut row = [0; column::BYTES];
         for (w, d) in self.scale.districts() {
@@ -120,7 +122,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
         Ok(())
     }
 
-    async fn customers(&mut self) -> KvResult<()> {
+    async fn customers(&mut self) -> Result<()> {
         use rows::customer as column;
         let mut row = vec![0; column::BYTES];
         for (w, d) in self.scale.districts() {
@@ -148,7 +150,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
         Ok(())
     }
 
-    async fn customers_by_name(&mut self) -> KvResult<()> {
+    async fn customers_by_name(&mut self) -> Result<()> {
         let mut district = Vec::with_capacity(self.scale.customers.into());
         for (w, d) in self.scale.districts() {
             district.clear();
@@ -165,7 +167,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
         Ok(())
     }
 
-    async fn history(&mut self) -> KvResult<()> {
+    async fn history(&mut self) -> Result<()> {
         use rows::history as column;
         let mut row = [0; column::BYTES];
         for (w, d) in self.scale.districts() {
@@ -187,7 +189,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
         Ok(())
     }
 
-    async fn orders(&mut self) -> KvResult<()> {
+    async fn orders(&mut self) -> Result<()> {
         use rows::order as column;
         let mut row = [0; column::BYTES];
         let mut customers = Vec::new();
@@ -207,7 +209,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
         Ok(())
     }
 
-    async fn orders_by_customer(&mut self) -> KvResult<()> {
+    async fn orders_by_customer(&mut self) -> Result<()> {
         let mut customers = Vec::new();
         let mut district = Vec::with_capacity(self.scale.customers.into());
         for (w, d) in self.scale.districts() {
@@ -223,7 +225,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
         Ok(())
     }
 
-    async fn new_orders(&mut self) -> KvResult<()> {
+    async fn new_orders(&mut self) -> Result<()> {
         for (w, d) in self.scale.districts() {
             for o in self.scale.delivered_orders() + 1..=u32::from(self.scale.customers) {
                 self.filler.push(&keys::order(w, d, o), &[]).await?;
@@ -232,7 +234,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
         Ok(())
     }
 
-    async fn order_lines(&mut self) -> KvResult<()> {
+    async fn order_lines(&mut self) -> Result<()> {
         use rows::order_line as column;
         let mut row = [0; column::BYTES];
         for (w, d) in self.scale.districts() {
@@ -255,7 +257,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
         Ok(())
     }
 
-    async fn items(&mut self) -> KvResult<()> {
+    async fn items(&mut self) -> Result<()> {
         use rows::item as column;
         let mut row = [0; column::BYTES];
         for i in 1..=self.scale.items {
@@ -269,7 +271,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
         Ok(())
     }
 
-    async fn stock(&mut self) -> KvResult<()> {
+    async fn stock(&mut self) -> Result<()> {
         use rows::stock as column;
         let mut row = [0; column::BYTES];
         for w in 1..=self.scale.warehouses {

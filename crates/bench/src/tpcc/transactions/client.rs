@@ -1,8 +1,10 @@
 //! A terminal as a client: its transactions in the standard's mix.
 
+use qpair::Result;
+
 use super::terminal::Terminal;
 use crate::harness::{Client, Done};
-use crate::kv::{KvResult, KvSession};
+use crate::kv::KvSession;
 use crate::tpcc::inputs::{Delivery, NewOrder, OrderStatus, Payment, StockLevel, Type};
 
 /// A transaction and its inputs.
@@ -37,7 +39,7 @@ impl<S: KvSession> Client for Terminal<S> {
         Some(self.inputs(kind))
     }
 
-    async fn attempt(&mut self, inputs: &Inputs) -> KvResult<Done> {
+    async fn attempt(&mut self, inputs: &Inputs) -> Result<Done> {
         match inputs {
             Inputs::NewOrder(inputs) => self.new_order(inputs).await,
             Inputs::Payment(inputs) => self.payment(inputs).await,
@@ -47,7 +49,7 @@ impl<S: KvSession> Client for Terminal<S> {
         }
     }
 
-    async fn rollback(&mut self) -> KvResult<()> {
+    async fn rollback(&mut self) -> Result<()> {
         self.session.rollback().await
     }
 }

@@ -2,8 +2,10 @@
 
 use std::hint::black_box;
 
+use qpair::{Error, ErrorKind, Result};
+
 use crate::harness::Done;
-use crate::kv::{KvError, KvResult, KvSession};
+use crate::kv::KvSession;
 
 use super::terminal::{Terminal, missing, now_us, read, read_for_update};
 use crate::tpcc::inputs::{LINES_MAX, NewOrder, Type};
@@ -21,7 +23,7 @@ fn is_original(data: &[u8]) -> bool {
 
 impl<S: KvSession> Terminal<S> {
     /// Announces the keys that the transaction will read.
-    async fn announce(&mut self, input: &NewOrder) -> KvResult<()> {
+    async fn announce(&mut self, input: &NewOrder) -> Result<()> {
         let &NewOrder { w, d, c, .. } = input;
         let customer = keys::customer(w, d, c);
         let by_customer = keys::order_by_customer(w, d, c, keys::NUMBER_MAX);
@@ -39,7 +41,7 @@ impl<S: KvSession> Terminal<S> {
         self.session.fetch(&reads[..=count]).await
     }
 
-    pub(super) async fn new_order(&mut self, input: &NewOrder) -> KvResult<Done> {
+    pub(super) async fn new_order(&mut self, input: &NewOrder) -> Result<Done> {
         let &NewOrder { w, d, c, .. } = input;
         self.begin().await?;
         self.announce(input).await?;
@@ -50,7 +52,10 @@ impl<S: KvSession> Terminal<S> {
         read_for_update(session, DISTRICT, &key, row, district::BYTES).await?;
         let o = district::NEXT_O_ID.get(row);
         if o > keys::NUMBER_MAX {
-            return Err(KvError::Other(format!("TPC-C: district {w}/{d} has no number left")));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("TPC-C: district {w}/{d} has no number left"),
+            ));
         }
         district::NEXT_O_ID.set(row, o + 1);
         let district_tax = district::TAX.get(row);

@@ -3,8 +3,10 @@
 use std::hint::black_box;
 use std::ops::ControlFlow;
 
+use qpair::Result;
+
 use crate::harness::Done;
-use crate::kv::{Begin, Direction, KeyRange, KvResult, KvSession};
+use crate::kv::{Begin, Direction, KeyRange, KvSession};
 
 use super::terminal::{Terminal, read};
 use crate::tpcc::inputs::{OrderStatus, Type};
@@ -13,7 +15,7 @@ use crate::tpcc::rows::{customer, order, order_line};
 use crate::tpcc::schema::{CUSTOMER, ORDER_LINE, ORDERS, ORDERS_BY_CUSTOMER};
 
 impl<S: KvSession> Terminal<S> {
-    pub(super) async fn order_status(&mut self, input: &OrderStatus) -> KvResult<Done> {
+    pub(super) async fn order_status(&mut self, input: &OrderStatus) -> Result<Done> {
         let &OrderStatus { w, d, who } = input;
         self.session.begin(Begin::read_only()).await?;
         let c = self.customer(w, d, who).await?;

@@ -2,8 +2,10 @@
 
 use std::io::Write;
 
+use qpair::Result;
+
 use crate::harness::Done;
-use crate::kv::{Begin, KvResult, KvSession};
+use crate::kv::{Begin, KvSession};
 
 use super::terminal::{Terminal, now_us, read_for_update};
 use crate::tpcc::inputs::{Payment, Type, Who};
@@ -12,7 +14,7 @@ use crate::tpcc::rows::{customer, district, history, warehouse};
 use crate::tpcc::schema::{CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, HISTORY, WAREHOUSE};
 
 impl<S: KvSession> Terminal<S> {
-    pub(super) async fn payment(&mut self, input: &Payment) -> KvResult<Done> {
+    pub(super) async fn payment(&mut self, input: &Payment) -> Result<Done> {
         let &Payment { w, d, customer_w, customer_d, who, amount } = input;
         let known = match self.session.fetches() {
             true => Some(self.customer_before(customer_w, customer_d, who).await?),
@@ -75,7 +77,7 @@ impl<S: KvSession> Terminal<S> {
     }
 
     /// Looks up the selected customer before the transaction begins.
-    async fn customer_before(&mut self, w: u32, d: u8, who: Who) -> KvResult<u16> {
+    async fn customer_before(&mut self, w: u32, d: u8, who: Who) -> Result<u16> {
         let name = match who {
             Who::Id(c) => return Ok(c),
             Who::Name(name) => name,

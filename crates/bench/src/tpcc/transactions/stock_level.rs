@@ -4,8 +4,10 @@
 use std::hint::black_box;
 use std::ops::ControlFlow;
 
+use qpair::Result;
+
 use crate::harness::Done;
-use crate::kv::{Begin, Direction, KeyRange, KvResult, KvSession};
+use crate::kv::{Begin, Direction, KeyRange, KvSession};
 
 use super::terminal::{Terminal, read};
 use crate::tpcc::inputs::{StockLevel, Type};
@@ -19,7 +21,7 @@ const AT_ONCE: usize = 16;
 const ORDERS: u32 = 20;
 
 impl<S: KvSession> Terminal<S> {
-    pub(super) async fn stock_level(&mut self, input: &StockLevel) -> KvResult<Done> {
+    pub(super) async fn stock_level(&mut self, input: &StockLevel) -> Result<Done> {
         let &StockLevel { w, d, threshold } = input;
         self.session.begin(Begin::read_only()).await?;
         let Self { session, row, ids, .. } = self;

@@ -4,7 +4,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
 
-use crate::kv::{Begin, Direction, Durability, KeyRange, KvError, KvResult, KvSession, TableId};
+use qpair::{Error, ErrorKind, Result};
+
+use crate::kv::{Begin, Direction, Durability, KeyRange, KvSession, TableId};
 use crate::tpcc::inputs::Who;
 use crate::tpcc::keys;
 use crate::tpcc::random;
@@ -52,12 +54,12 @@ impl<S: KvSession> Terminal<S> {
         }
     }
 
-    pub(super) async fn begin(&mut self) -> KvResult<()> {
+    pub(super) async fn begin(&mut self) -> Result<()> {
         self.session.begin(Begin::read_write(self.common.durability)).await
     }
 
     /// Returns the selected customer.
-    pub(super) async fn customer(&mut self, w: u32, d: u8, who: Who) -> KvResult<u16> {
+    pub(super) async fn customer(&mut self, w: u32, d: u8, who: Who) -> Result<u16> {
         let name = match who {
             Who::Id(id) => return Ok(id),
             Who::Name(name) => name,
@@ -88,7 +90,7 @@ pub(super) async fn read<S: KvSession>(
     key: &[u8],
     row: &mut Vec<u8>,
     bytes: usize,
-) -> KvResult<()> {
+) -> Result<()> {
     if session.get_into(table, key, row).await? && row.len() == bytes {
         return Ok(());
     }
@@ -103,7 +105,7 @@ pub(super) async fn read_for_update<S: KvSession>(
     key: &[u8],
     row: &mut Vec<u8>,
     bytes: usize,
-) -> KvResult<()> {
+) -> Result<()> {
     if session.get_for_update(table, key, row).await? && row.len() == bytes {
         return Ok(());
     }
@@ -111,9 +113,12 @@ pub(super) async fn read_for_update<S: KvSession>(
 }
 
 #[cold]
-pub(super) fn missing(table: TableId, key: &[u8]) -> KvError {
+pub(super) fn missing(table: TableId, key: &[u8]) -> Error {
     let name = TPCC_TABLES[table.index()];
-    KvError::Other(format!("TPC-C: {name} has no row of key {key:02x?}, or one of another width"))
+    Error::new(
+        ErrorKind::Invalid,
+        format!("TPC-C: {name} has no row of key {key:02x?}, or one of another width"),
+    )
 }
 
 pub(super) fn now_us() -> u64 {
