@@ -63,6 +63,15 @@ pub struct DemoRow {
 }
 
 impl DemoRow {
+    fn of(interface: &str, outcome: std::result::Result<Report, String>) -> Self {
+        let interface = interface.to_owned();
+        let (report, unavailable) = match outcome {
+            Ok(report) => (Some(report), None),
+            Err(why) => (None, Some(why)),
+        };
+        Self { interface, unavailable, report, ceiling_reads_per_s: None }
+    }
+
     /// Returns the store's reads per second as a share of those of the device alone.
     #[must_use]
     pub fn share_of_ceiling(&self) -> Option<f64> {
@@ -220,27 +229,16 @@ pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport
     let best = find_ceiling(&path, &available, options.seconds, progress)?;
     let mut rows = Vec::new();
     for (interface, outcome) in &available {
-        let row = DemoRow {
-            interface: interface.to_string(),
-            unavailable: None,
-            report: None,
-            ceiling_reads_per_s: None,
-        };
+        let name = interface.to_string();
         rows.push(match outcome {
-            Err(error) => DemoRow { unavailable: Some(error.to_string()), ..row },
+            Err(error) => DemoRow::of(&name, Err(error.to_string())),
             Ok(()) => {
+                let options = RunOptions { io: (*interface).into(), ..run_options.clone() };
                 let before = best.again(options.seconds, progress)?;
-                let report = run(
-                    Workload::Lookup,
-                    &RunOptions { io: (*interface).into(), ..run_options.clone() },
-                    progress,
-                )?;
+                let report = run(Workload::Lookup, &options, progress)?;
                 let after = best.again(options.seconds, progress)?;
-                DemoRow {
-                    report: Some(report),
-                    ceiling_reads_per_s: Some((before + after) / 2.0),
-                    ..row
-                }
+                let ceiling_reads_per_s = Some((before + after) / 2.0);
+                DemoRow { ceiling_reads_per_s, ..DemoRow::of(&name, Ok(report)) }
             }
         });
     }
@@ -276,17 +274,11 @@ fn user_space(options: &RunOptions, progress: &dyn Progress) -> Result<DemoRow> 
         memory_bytes: (options.memory_bytes as f64 * share) as u64,
         ..options.clone()
     };
-    let row = DemoRow {
-        interface: "nvme".to_owned(),
-        unavailable: None,
-        report: None,
-        ceiling_reads_per_s: None,
-    };
     match run(Workload::Lookup, &options, progress) {
-        Ok(report) => Ok(DemoRow { report: Some(report), ..row }),
+        Ok(report) => Ok(DemoRow::of("nvme", Ok(report))),
         // A machine with little memory has no soft drive.
         Err(error) if error.kind() == ErrorKind::NoSpace => {
-            Ok(DemoRow { unavailable: Some(error.to_string()), ..row })
+            Ok(DemoRow::of("nvme", Err(error.to_string())))
         }
         Err(error) => Err(error),
     }

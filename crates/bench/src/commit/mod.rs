@@ -5,7 +5,6 @@
 //! committed. Rows are those of the lookup benchmark: keys of 8 bytes, values of 120.
 
 mod client;
-mod options;
 mod report;
 mod run;
 
@@ -16,6 +15,6 @@ pub use crate::device::{Baseline, BaselineOptions, baseline};
 /// Names of the tables, in the order of their [`TableId`](crate::kv::TableId)s. The store must be
 /// opened with them.
 pub use crate::records::TABLES as COMMIT_TABLES;
-pub use options::{CommitOptions, CommitWork};
+pub use client::{CommitOptions, CommitWork};
 pub use report::CommitReport;
 pub use run::run_commit;

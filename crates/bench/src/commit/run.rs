@@ -5,11 +5,10 @@ use std::sync::atomic::AtomicU64;
 
 use qpair::{Error, ErrorKind, Result};
 
-use super::client::{CommitClient, Common};
-use super::options::{CommitOptions, CommitWork};
+use super::client::{CommitClient, CommitOptions, CommitWork, Common};
 use super::report::{CommitReport, slowest_over_median};
-use crate::harness::{Plan, check_plan, measure, per};
-use crate::kv::Kv;
+use crate::harness::{Plan, measure, per};
+use crate::kv::{Kv, durability_name};
 use crate::progress::Progress;
 use crate::records::{Shuffle, prepare};
 use crate::report::{LatencyReport, kernel_release};
@@ -25,24 +24,14 @@ pub fn run_commit<K: Kv>(
     options: &CommitOptions,
     progress: &dyn Progress,
 ) -> Result<CommitReport> {
-    check_plan(options.clients, options.seconds)?;
-    if options.records == 0 || options.rows_per_tx == 0 {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            "records, and rows of a transaction, are at least 1",
-        ));
+    if options.records == 0 || options.rows_per_tx == 0 || options.clients == 0 {
+        let context = "records, rows of a transaction, and clients are at least 1";
+        return Err(Error::new(ErrorKind::Invalid, context));
     }
     let inserts = options.work == CommitWork::Insert;
     let load_records_per_s = prepare(kv, "the store", options.records, inserts, progress)?;
-    let common = Arc::new(Common {
-        work: options.work,
-        durability: options.durability,
-        records: options.records,
-        rows: options.rows_per_tx,
-        seed: options.seed,
-        shuffle: Shuffle::new(options.records),
-        next: AtomicU64::new(0),
-    });
+    let (shuffle, next) = (Shuffle::new(options.records), AtomicU64::new(0));
+    let common = Arc::new(Common { options: *options, shuffle, next });
     let plan = Plan {
         clients: options.clients,
         kinds: 1,
@@ -67,7 +56,7 @@ pub fn run_commit<K: Kv>(
         records: options.records,
         rows_per_tx: options.rows_per_tx,
         clients: options.clients,
-        durability: options.durability.to_string(),
+        durability: durability_name(options.durability).to_owned(),
         seconds: measured.wall_s,
         commits,
         commits_per_s: measured.per_s(commits),

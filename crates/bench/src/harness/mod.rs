@@ -1,15 +1,6 @@
 //! The harness of all benchmarks: clients of a system that make one request after the other, for a
 //! given time, and what they did.
 //!
-//! ```text
-//!  runner          job            measured clients | work that is not measured: loading, checking
-//!    │ ╲            │ ╲
-//!  tally  measured  │  filler     the counts of a thread | the results | a table's loader
-//!    │              │
-//!  window           │             the measured time, arrivals, progress
-//!    └── control ───┘             the wish to stop, and the clients that are running
-//! ```
-//!
 //! Always holds:
 //! - A request counts if it ends while the run measures. Its latency is the time from its
 //!   beginning, or from the time it was due, to its end, with all its attempts.
@@ -19,7 +10,6 @@
 
 mod arrivals;
 mod client;
-mod clock;
 mod control;
 mod filler;
 mod job;
@@ -37,5 +27,5 @@ pub(crate) use client::{Client, Done};
 pub(crate) use filler::Filler;
 pub(crate) use job::{Job, once, run_job};
 pub(crate) use measured::{KindTally, Measured, per};
-pub(crate) use plan::{Plan, check_plan};
+pub(crate) use plan::Plan;
 pub(crate) use runner::measure;

@@ -21,13 +21,13 @@ pub(crate) struct Plan {
     pub(crate) phase: String,
 }
 
-/// Returns an error if a plan has no clients or no time.
-pub(crate) fn check_plan(clients: usize, seconds: f64) -> Result<()> {
-    if clients == 0 || seconds <= 0.0 {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            "a run needs at least one client, and more than 0 seconds",
-        ));
+impl Plan {
+    /// Returns an error if there are no clients or no time.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.clients > 0 && self.seconds.is_none_or(|seconds| seconds > 0.0) {
+            return Ok(());
+        }
+        let context = "a run needs at least one client, and more than 0 seconds";
+        Err(Error::new(ErrorKind::Invalid, context))
     }
-    Ok(())
 }

@@ -1,17 +1,17 @@
 //! Runs clients for a given time, and collects their counts.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qpair::Result;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::client::{Client, complete};
-use super::clock::Stretch;
 use super::measured::Measured;
 use super::plan::Plan;
 use super::tally::{self, Tally};
 use super::window::Window;
-use crate::kv::{KvStatistics, System};
+use crate::kv::System;
 use crate::progress::Progress;
 
 /// Nanoseconds of a tick of the progress of a run with a time limit.
@@ -29,6 +29,7 @@ where
     C: Client + 'static,
     M: Fn(usize, S::Session) -> C + Send + Sync + 'static,
 {
+    plan.check()?;
     let window = Arc::new(Window::begin_now(plan)?);
     let clients = {
         let window = window.clone();
@@ -39,22 +40,11 @@ where
     };
     let watched = watch(system, plan, &window, progress);
     let tallies = window.control.finish(clients, progress)?;
-    let Watched { stretch, before, at_end } = watched?;
-    let End { wall, cpu, after } = match at_end {
-        Some(end) => end,
-        None => End::now(system, &stretch)?,
-    };
     let mut total = Tally::new(&window)?;
     for tally in tallies.into_iter().flatten() {
         total.add(&tally)?;
     }
-    Ok(Measured {
-        wall_s: wall.as_secs_f64(),
-        cpu_s: cpu.as_secs_f64(),
-        kinds: total.kinds,
-        by_second: total.by_second,
-        system: after.since(&before),
-    })
+    Ok(Measured { kinds: total.kinds, by_second: total.by_second, ..watched? })
 }
 
 /// Runs one client. The last client of a thread returns the thread's tally.
@@ -74,34 +64,20 @@ async fn run_client<C: Client>(mut client: C, window: &Window) -> Result<Option<
     Ok(tally::taken_by_the_last(tally))
 }
 
-/// The time and counts at the end of the measured time.
-struct End {
-    wall: Duration,
-    cpu: Duration,
-    after: KvStatistics,
+/// Returns the processor time of all threads of the process, user and system.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-impl End {
-    fn now<S: System>(system: &S, stretch: &Stretch) -> Result<Self> {
-        let (wall, cpu) = stretch.end();
-        Ok(Self { wall, cpu, after: system.statistics()? })
-    }
-}
-
-/// The measurements at the ends of the measured time.
-struct Watched {
-    stretch: Stretch,
-    before: KvStatistics,
-    /// `None`: the run ends with its last request.
-    at_end: Option<End>,
-}
-
+/// Waits until the run is over, and returns its times and the counts of the system. A run without a
+/// time limit is over when its last client has ended.
 fn watch<S: System>(
     system: &S,
     plan: &Plan,
     window: &Window,
     progress: &dyn Progress,
-) -> Result<Watched> {
+) -> Result<Measured> {
     let goes_on_until = |ns: u64| window.now_ns() < ns && !window.control.is_over(progress);
     let nap = |until_ns: u64| {
         let left = until_ns.saturating_sub(window.now_ns());
@@ -116,7 +92,7 @@ fn watch<S: System>(
         progress.end();
     }
     let before = system.statistics()?;
-    let stretch = Stretch::begin();
+    let (began, cpu_before) = (Instant::now(), cpu_time());
     let total = plan.seconds.map_or(plan.total, |seconds| (seconds * 10.0).ceil() as u64);
     progress.begin(&plan.phase, total);
     let (mut told_ns, mut told) = (window.now_ns(), window.done());
@@ -133,11 +109,13 @@ fn watch<S: System>(
         }
         nap(window.to_ns);
     }
-    let at_end = match plan.seconds {
-        Some(_) => Some(End::now(system, &stretch)?),
-        None => None,
-    };
-    Ok(Watched { stretch, before, at_end })
+    let (wall, cpu) = (began.elapsed(), cpu_time().saturating_sub(cpu_before));
+    Ok(Measured {
+        wall_s: wall.as_secs_f64(),
+        cpu_s: cpu.as_secs_f64(),
+        system: system.statistics()?.since(&before),
+        ..Measured::default()
+    })
 }
 
 fn rounded(rate: f64) -> String {

@@ -13,13 +13,12 @@
 
 mod clients;
 
-mod loader;
 mod session;
 mod system;
 mod transaction;
 
 pub use clients::{Clients, block_on, start_threads};
-pub use loader::TransactionLoader;
 pub use session::{Kv, KvLoader, KvSession};
 pub use system::{KvStatistics, System};
+pub(crate) use transaction::durability_name;
 pub use transaction::{Begin, Direction, Durability, KeyRange, TableId};

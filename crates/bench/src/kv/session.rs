@@ -109,8 +109,7 @@ pub trait KvSession {
     /// Rolls the open transaction back. Without an open transaction this does nothing.
     fn rollback(&mut self) -> impl Future<Output = Result<()>>;
 
-    /// Begins to fill an empty table with ascending keys. No transaction may be open. A store
-    /// without a sorted load of its own uses [`TransactionLoader`](super::TransactionLoader).
+    /// Begins to fill an empty table with ascending keys. No transaction may be open.
     fn loader(&mut self, table: TableId) -> impl Future<Output = Result<Self::Loader<'_>>>;
 }
 

@@ -1,7 +1,6 @@
 //! Tables and ranges of keys, and the options of transactions.
 
-use std::fmt;
-use std::str::FromStr;
+pub use qpair::Durability;
 
 /// A table: its position in the list of names that the store was opened with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,47 +14,12 @@ impl TableId {
     }
 }
 
-/// The durability that a commit waits for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// A commit returns when it survives a loss of power.
-    #[default]
-    Sync,
-    /// As [`Durability::Sync`], awaited together with other commits. A store without group commit
-    /// treats it as [`Durability::Sync`].
-    Group,
-    /// A commit returns when other transactions see it, and is durable some time later.
-    Async,
-}
-
-impl fmt::Display for Durability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Sync => "sync",
-            Self::Group => "group",
-            Self::Async => "async",
-        })
-    }
-}
-
-impl From<Durability> for qpair::Durability {
-    fn from(durability: Durability) -> Self {
-        match durability {
-            Durability::Sync => Self::Sync,
-            Durability::Group => Self::Group,
-            Durability::Async => Self::Async,
-        }
-    }
-}
-
-impl FromStr for Durability {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        [Self::Sync, Self::Group, Self::Async]
-            .into_iter()
-            .find(|durability| durability.to_string() == text)
-            .ok_or_else(|| format!("'{text}' is no durability: sync, group, async"))
+/// Returns the name of a durability, for reports.
+pub(crate) fn durability_name(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Sync => "sync",
+        Durability::Group => "group",
+        Durability::Async => "async",
     }
 }
 
@@ -64,7 +28,8 @@ impl FromStr for Durability {
 pub struct Begin {
     /// Whether the transaction only reads. It reads a snapshot and never conflicts.
     pub read_only: bool,
-    /// The durability that the commit waits for.
+    /// The durability that the commit waits for. A store without group commit treats
+    /// [`Durability::Group`] as [`Durability::Sync`].
     pub durability: Durability,
 }
 

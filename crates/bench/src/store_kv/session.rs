@@ -91,7 +91,7 @@ impl KvSession for StoreSession {
         // What is open is rolled back by its drop, before the next one begins.
         self.open = None;
         self.options.read_only = begin.read_only;
-        self.options.durability = begin.durability.into();
+        self.options.durability = begin.durability;
         self.open = Some(self.store.begin_with(&self.options));
         Ok(())
     }

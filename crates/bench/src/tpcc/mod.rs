@@ -14,12 +14,12 @@ mod check;
 mod inputs;
 mod keys;
 mod load;
-mod options;
 mod random;
 mod report;
 mod rows;
 mod run;
 mod scale;
+mod scan;
 mod schema;
 mod transactions;
 
@@ -27,8 +27,7 @@ mod transactions;
 mod tests;
 
 pub use check::{CheckReport, Condition, check};
-pub use options::TpccOptions;
 pub use report::{TpccLatency, TpccReport, TpccType};
-pub use run::{loaded_scale, run_tpcc};
+pub use run::{TpccOptions, loaded_scale, run_tpcc};
 pub use scale::Scale;
 pub use schema::TPCC_TABLES;

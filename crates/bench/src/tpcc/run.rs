@@ -6,18 +6,58 @@ use super::check::{CheckReport, check};
 use super::inputs::Type;
 use super::keys;
 use super::load::{self, LoadFigures};
-use super::options::TpccOptions;
 use super::report::{TpccLatency, TpccReport, TpccType};
 use super::scale::{Loaded, Scale};
+use super::scan::Scanner;
 use super::schema::TPCC_TABLES;
 use super::transactions::{Common, Terminal};
-use crate::harness::{Measured, Plan, check_plan, measure, once, per, run_job};
-use crate::kv::{Begin, Direction, KeyRange, Kv, KvSession, TableId};
+use crate::harness::{Measured, Plan, measure, once, per, run_job};
+use crate::kv::{Durability, KeyRange, Kv, TableId, durability_name};
 use crate::progress::Progress;
 use crate::report::kernel_release;
 
 /// The reservation that is shown wherever `tpmc` is shown.
 pub(crate) const TPMC_NOTE: &str = "no think time, not audited";
+
+/// Options of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct TpccOptions {
+    /// The size of the database.
+    pub scale: Scale,
+    /// The number of terminals.
+    pub terminals: usize,
+    /// Seconds to measure; 0: load only.
+    pub seconds: f64,
+    /// Seconds to run before the measurement.
+    pub warm_up_seconds: f64,
+    /// The mean number of transactions that arrive a second, at random times; `None`: each terminal
+    /// runs one transaction after the other.
+    pub rate_per_s: Option<f64>,
+    /// The durability that commits wait for.
+    pub durability: Durability,
+    /// Whether all tables are read once before the run, for a store that fits into memory.
+    pub read_first: bool,
+    /// Whether the twelve conditions are checked afterwards.
+    pub check: bool,
+    /// The seed of the data and the inputs.
+    pub seed: u64,
+}
+
+impl Default for TpccOptions {
+    fn default() -> Self {
+        Self {
+            scale: Scale::standard(1),
+            terminals: 64,
+            seconds: 10.0,
+            warm_up_seconds: 2.0,
+            rate_per_s: None,
+            durability: Durability::Group,
+            read_first: false,
+            check: false,
+            seed: 1,
+        }
+    }
+}
 
 /// Returns the size of the database that the store was loaded with; `None` if it was not loaded.
 ///
@@ -52,16 +92,13 @@ pub fn run_tpcc<K: Kv>(
     }
     let (loaded, load) = prepare(kv, options, progress)?;
     if options.read_first && options.seconds > 0.0 {
-        read_all(kv, progress)?;
+        read_all(kv, &loaded.scale, progress)?;
     }
     let measured = match options.seconds > 0.0 {
         true => run(kv, options, loaded, progress)?,
         false => Measured::default(),
     };
-    let check = match options.check {
-        true => Some(check(kv, progress)?),
-        false => None,
-    };
+    let check = options.check.then(|| check(kv, progress)).transpose()?;
     report(kv, options, measured, load, check)
 }
 
@@ -103,41 +140,14 @@ fn other_scale(loaded: &Loaded, options: &TpccOptions) -> Error {
 }
 
 /// Reads all tables into memory.
-fn read_all<K: Kv>(kv: &K, progress: &dyn Progress) -> Result<()> {
-    /// Rows between two checks whether to stop.
-    const ROWS: usize = 4096;
-    let phase = ("reading the store into memory", TPCC_TABLES.len() as u64);
-    run_job(kv, 4, phase, progress, |mut session, job| async move {
-        loop {
-            let table = job.take();
-            if table >= TPCC_TABLES.len() {
-                return Ok(());
-            }
-            let table = TableId(table as u8);
-            let mut from = Vec::new();
-            let mut rows = ROWS;
-            while rows == ROWS {
-                rows = 0;
-                let mut last = Vec::new();
-                session.begin(Begin::read_only()).await?;
-                let range = KeyRange { from: &from, to: &[] };
-                session
-                    .scan(table, range, Direction::Forward, ROWS, |key, _| {
-                        rows += 1;
-                        if rows == ROWS {
-                            last.extend_from_slice(key);
-                            last.push(0);
-                        }
-                        std::ops::ControlFlow::Continue(())
-                    })
-                    .await?;
-                session.commit().await?;
-                job.advance(0)?;
-                from = last;
-                qpair::task::yield_now().await;
-            }
-            job.advance(1)?;
+fn read_all<K: Kv>(kv: &K, scale: &Scale, progress: &dyn Progress) -> Result<()> {
+    let phase = ("reading the store into memory", load::records(scale));
+    run_job(kv, 4, phase, progress, |session, job| async move {
+        let mut scanner = Scanner::begin(session, job.clone()).await?;
+        while let Some(table) = (0..TPCC_TABLES.len() as u8).nth(job.take()) {
+            scanner.rows(TableId(table), KeyRange::ALL, None, |_, _| ()).await?;
         }
+        scanner.finish().await
     })?;
     Ok(())
 }
@@ -148,7 +158,6 @@ fn run<K: Kv>(
     loaded: Loaded,
     progress: &dyn Progress,
 ) -> Result<Measured> {
-    check_plan(options.terminals, options.seconds)?;
     let common = Common {
         scale: loaded.scale,
         durability: options.durability,
@@ -185,7 +194,7 @@ fn report<K: Kv>(
         store: kv.describe(),
         warehouses: options.scale.warehouses,
         terminals: options.terminals,
-        durability: options.durability.to_string(),
+        durability: durability_name(options.durability).to_owned(),
         seconds: measured.wall_s,
         rate_per_s: options.rate_per_s,
         tx_per_s: per_s(transactions),

@@ -7,7 +7,7 @@ use qpair_drivers::Drivers;
 use serde::Serialize;
 
 use super::kind::Workload;
-use crate::kv::Durability;
+use crate::kv::{Durability, durability_name};
 use crate::records::TABLES;
 use crate::store_kv::{StoreKv, StoreKvOptions};
 
@@ -68,7 +68,7 @@ pub struct RunOptions {
     pub log_device: Option<PathBuf>,
     /// The durability that the commit of an update or insert waits for. Each is a transaction of
     /// its own.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "as_name")]
     pub durability: Durability,
 }
 
@@ -77,6 +77,13 @@ fn as_text<S: serde::Serializer>(
     serializer: S,
 ) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_str(value)
+}
+
+fn as_name<S: serde::Serializer>(
+    value: &Durability,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(durability_name(*value))
 }
 
 impl Default for RunOptions {
@@ -131,7 +138,7 @@ impl RunOptions {
             .depth(self.depth)
             .reads(self.reads)
             .batch(self.batch, self.linger_us)
-            .durability(self.durability.into());
+            .durability(self.durability);
         StoreKv::open_as(options, &self.store, &TABLES, true)
     }
 

@@ -11,6 +11,7 @@ use super::options::RunOptions;
 use super::report::Report;
 use crate::device::{CeilingOptions, ceiling};
 use crate::harness::{Measured, Plan, measure, per};
+use crate::kv::durability_name;
 use crate::progress::Progress;
 use crate::records::{Shuffle, prepare};
 use crate::report::{LatencyReport, kernel_release};
@@ -48,20 +49,17 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
     let store = kv.store();
     let pages = store.report();
     let fits = pages.pages * pages.page_size as u64 <= options.memory_bytes;
-    let warmed = match workload != Workload::Insert && (fits || options.warm) {
-        true => Some(warm(store, progress)?),
-        false => None,
-    };
+    let warms = workload != Workload::Insert && (fits || options.warm);
+    let warmed = warms.then(|| warm(store, progress)).transpose()?;
     let measured = measured(workload, &kv, options, progress)?;
     let info = store.device_info();
     let report = store.report();
     let workers = store.workers();
     let reads_in_flight_max = store.metrics()?.reads_in_flight_max;
     kv.close()?;
-    let ceiling_reads_per_s = match options.ceiling_seconds > 0.0 {
-        true => Some(ceiling_of(options, progress)?),
-        false => None,
-    };
+    let measures_ceiling = options.ceiling_seconds > 0.0;
+    let ceiling_reads_per_s =
+        measures_ceiling.then(|| ceiling_of(options, progress)).transpose()?;
     let ops = measured.weight();
     let device = measured.system;
     let (reads, writes) = (device.device_reads.unwrap_or(0), device.device_writes.unwrap_or(0));
@@ -71,7 +69,7 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
         io_mode: info.mode,
         workers,
         tasks: options.tasks,
-        durability: workload.writes().then(|| options.durability.to_string()),
+        durability: workload.writes().then(|| durability_name(options.durability).to_owned()),
         records: options.records,
         memory_bytes: options.memory_bytes,
         store_bytes: report.pages * report.page_size as u64,

@@ -1,4 +1,4 @@
-//! One client: operations of a workload, each a transaction.
+//! The options of a run, and a client: operations of a workload, each a transaction.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,14 +18,51 @@ use super::zipfian::{Scrambled, Zipfian};
 /// The most records of a scan.
 const SCAN_MAX: usize = 100;
 
+/// Options of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct YcsbOptions {
+    /// The workload.
+    pub workload: YcsbWorkload,
+    /// The number of records to load.
+    pub records: u64,
+    /// The number of fields of a record.
+    pub fields: usize,
+    /// The size of a field in bytes.
+    pub field_bytes: usize,
+    /// The number of clients.
+    pub clients: usize,
+    /// Seconds to measure; 0: load only.
+    pub seconds: f64,
+    /// The number of operations of all clients together, which replaces the time limit.
+    pub operations: Option<u64>,
+    /// Seconds to run before measuring; not used with a number of operations.
+    pub warm_up_seconds: f64,
+    /// The durability that commits wait for.
+    pub durability: Durability,
+    /// The seed of the inputs.
+    pub seed: u64,
+}
+
+impl Default for YcsbOptions {
+    fn default() -> Self {
+        Self {
+            workload: YcsbWorkload::A,
+            records: 1_000_000,
+            fields: 10,
+            field_bytes: 100,
+            clients: 64,
+            seconds: 10.0,
+            operations: None,
+            warm_up_seconds: 2.0,
+            durability: Durability::Group,
+            seed: 1,
+        }
+    }
+}
+
 /// The state that the clients of a run share.
 pub(crate) struct Common {
-    pub(crate) workload: YcsbWorkload,
-    pub(crate) durability: Durability,
-    pub(crate) fields: usize,
-    pub(crate) field_bytes: usize,
-    pub(crate) clients: usize,
-    pub(crate) seed: u64,
+    pub(crate) options: YcsbOptions,
     /// The number of operations of each client; `None`: unlimited.
     pub(crate) operations: Option<u64>,
     /// The number of the next record that is inserted.
@@ -54,9 +91,9 @@ impl<S: KvSession> YcsbClient<S> {
         common: Arc<Common>,
         latest: Option<Zipfian>,
     ) -> Self {
-        let random = Rng::with_seed(mixed(common.seed ^ (number as u64) << 32));
+        let random = Rng::with_seed(mixed(common.options.seed ^ (number as u64) << 32));
         let (scrambled, left) = (Scrambled::new(), common.operations);
-        let value = Vec::with_capacity(2 * common.fields * common.field_bytes);
+        let value = Vec::with_capacity(2 * common.options.fields * common.options.field_bytes);
         Self { session, common, random, scrambled, latest, left, value }
     }
 
@@ -67,7 +104,7 @@ impl<S: KvSession> YcsbClient<S> {
         match &mut self.latest {
             None => self.scrambled.draw(&mut self.random, inserted),
             Some(latest) => {
-                let sure = inserted.saturating_sub(self.common.clients as u64).max(1);
+                let sure = inserted.saturating_sub(self.common.options.clients as u64).max(1);
                 latest.grow(sure);
                 sure - 1 - latest.draw(&mut self.random).min(sure - 1)
             }
@@ -75,7 +112,7 @@ impl<S: KvSession> YcsbClient<S> {
     }
 
     fn new_value(&mut self) {
-        self.value.resize(self.common.fields * self.common.field_bytes, 0);
+        self.value.resize(self.common.options.fields * self.common.options.field_bytes, 0);
         noise(&mut self.random, &mut self.value);
     }
 }
@@ -95,7 +132,7 @@ impl<S: KvSession> Client for YcsbClient<S> {
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(1)?;
         }
-        let kind = self.common.workload.draw(&mut self.random);
+        let kind = self.common.options.workload.draw(&mut self.random);
         let record = match kind {
             Kind::Insert => self.common.next.fetch_add(1, Ordering::Relaxed),
             _ => self.record(),
@@ -110,7 +147,7 @@ impl<S: KvSession> Client for YcsbClient<S> {
     async fn attempt(&mut self, operation: &Operation) -> Result<Done> {
         let &Operation { kind, record, len } = operation;
         let key = key(record);
-        let writing = Begin::read_write(self.common.durability);
+        let writing = Begin::read_write(self.common.options.durability);
         match kind {
             Kind::Read => {
                 self.session.begin(Begin::read_only()).await?;
@@ -137,8 +174,8 @@ impl<S: KvSession> Client for YcsbClient<S> {
             Kind::ReadModifyWrite => {
                 self.session.begin(writing).await?;
                 if self.session.get_for_update(USERS, &key, &mut self.value).await? {
-                    let bytes = self.common.field_bytes;
-                    let at = self.random.usize(0..self.common.fields) * bytes;
+                    let bytes = self.common.options.field_bytes;
+                    let at = self.random.usize(0..self.common.options.fields) * bytes;
                     if let Some(field) = self.value.get_mut(at..at + bytes) {
                         noise(&mut self.random, field);
                     }

@@ -7,7 +7,6 @@ use fastrand::Rng;
 use qpair::{Error, ErrorKind, Result};
 
 use super::keys::{META, USERS, key_of_mixed, mixed, noise};
-use super::options::YcsbOptions;
 use crate::harness::{Filler, Job, once, run_job};
 use crate::kv::{Begin, Durability, Kv, KvLoader, KvSession};
 use crate::progress::Progress;
@@ -32,9 +31,8 @@ impl Loaded {
         }
         let word = |at: usize| -> Result<u64> {
             let bytes = record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-            let unknown = || {
-                Error::new(ErrorKind::Invalid, "the store's YCSB data is not known here".to_owned())
-            };
+            let unknown = "the store's YCSB data is not known here";
+            let unknown = || Error::new(ErrorKind::Invalid, unknown);
             bytes.map(u64::from_le_bytes).ok_or_else(unknown)
         };
         Ok(Some(Self { records: word(0)?, value_bytes: word(8)?, inserted: word(16)? }))
@@ -51,30 +49,28 @@ impl Loaded {
 /// Loads the store if it is empty. Returns also the records per second.
 pub(super) fn prepare<K: Kv>(
     kv: &K,
-    options: &YcsbOptions,
+    records: u64,
     value_bytes: usize,
+    seed: u64,
     progress: &dyn Progress,
 ) -> Result<(Loaded, Option<f64>)> {
     let found = once(kv, Loaded::read)?;
     if let Some(loaded) = found {
-        if loaded.records != options.records || loaded.value_bytes != value_bytes as u64 {
-            let Loaded { records, value_bytes: bytes, .. } = loaded;
+        if loaded.records != records || loaded.value_bytes != value_bytes as u64 {
+            let Loaded { records: has, value_bytes: bytes, .. } = loaded;
             return Err(Error::with_hint(
                 ErrorKind::Exists,
                 format!(
-                    "the store was loaded with {records} records of {bytes} bytes; {} of \
-                     {value_bytes} were asked for",
-                    options.records
+                    "the store was loaded with {has} records of {bytes} bytes; {records} of \
+                     {value_bytes} were asked for"
                 ),
-                format!("--records {records}, or another --store"),
+                format!("--records {has}, or another --store"),
             ));
         }
         return Ok((loaded, None));
     }
     let began = Instant::now();
-    let records = options.records;
     let loaded = Loaded { records, value_bytes: value_bytes as u64, inserted: records };
-    let seed = options.seed;
     let phase = ("loading (sorted load)", records);
     run_job(kv, 1, phase, progress, move |session, job| load(session, job, loaded, seed))?;
     Ok((loaded, Some(records as f64 / began.elapsed().as_secs_f64())))

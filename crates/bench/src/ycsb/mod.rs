@@ -12,7 +12,6 @@ mod client;
 mod keys;
 mod loading;
 mod mix;
-mod options;
 mod report;
 mod run;
 mod zipfian;
@@ -20,8 +19,8 @@ mod zipfian;
 #[cfg(test)]
 mod tests;
 
+pub use client::YcsbOptions;
 pub use keys::YCSB_TABLES;
 pub use mix::YcsbWorkload;
-pub use options::YcsbOptions;
 pub use report::{YcsbKind, YcsbReport};
 pub use run::run_ycsb;

@@ -5,15 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair::{Error, ErrorKind, Result};
 
-use super::client::{Common, YcsbClient};
+use super::client::{Common, YcsbClient, YcsbOptions};
 use super::keys::KEY_BYTES;
 use super::loading::{Loaded, prepare};
 use super::mix::{Kind, YcsbWorkload};
-use super::options::YcsbOptions;
 use super::report::{YcsbKind, YcsbReport};
 use super::zipfian::Zipfian;
-use crate::harness::{Measured, Plan, check_plan, measure, once, per};
-use crate::kv::Kv;
+use crate::harness::{Measured, Plan, measure, once, per};
+use crate::kv::{Kv, durability_name};
 use crate::progress::Progress;
 use crate::report::kernel_release;
 
@@ -32,7 +31,8 @@ pub fn run_ycsb<K: Kv>(
     if options.records == 0 || value_bytes == 0 {
         return Err(Error::new(ErrorKind::Invalid, "records and their fields are at least 1"));
     }
-    let (loaded, load_records_per_s) = prepare(kv, options, value_bytes, progress)?;
+    let (loaded, load_records_per_s) =
+        prepare(kv, options.records, value_bytes, options.seed, progress)?;
     let (measured, missed) = match options.seconds > 0.0 || options.operations.is_some() {
         true => run(kv, options, loaded, progress)?,
         false => Default::default(),
@@ -47,7 +47,7 @@ pub fn run_ycsb<K: Kv>(
         records: loaded.inserted,
         record_bytes: KEY_BYTES + value_bytes,
         clients: options.clients,
-        durability: options.durability.to_string(),
+        durability: durability_name(options.durability).to_owned(),
         seconds: measured.wall_s,
         ops,
         ops_per_s: measured.per_s(ops),
@@ -73,15 +73,9 @@ fn run<K: Kv>(
     mut loaded: Loaded,
     progress: &dyn Progress,
 ) -> Result<(Measured, u64)> {
-    check_plan(options.clients, options.seconds.max(1.0))?;
     let clients = options.clients;
     let common = Arc::new(Common {
-        workload: options.workload,
-        durability: options.durability,
-        fields: options.fields,
-        field_bytes: options.field_bytes,
-        clients,
-        seed: options.seed,
+        options: *options,
         operations: options.operations.map(|operations| operations.div_ceil(clients as u64)),
         next: AtomicU64::new(loaded.inserted),
         missed: AtomicU64::new(0),

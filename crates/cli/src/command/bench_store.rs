@@ -111,7 +111,8 @@ pub(crate) struct RunArgs {
 
 /// `--durability`.
 pub(super) fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
-    text.parse()
+    crate::store_args::parse_durability(text)
+        .map_err(|_| format!("'{text}' is no durability: sync, group, async"))
 }
 
 impl RunArgs {

@@ -1,8 +1,8 @@
 //! The state of a check.
 
 use super::conditions::CheckReport;
-use super::scan::Scanner;
 use crate::tpcc::scale::{DISTRICTS, Scale};
+use crate::tpcc::scan::Scanner;
 
 /// The columns of a district's row that the conditions use.
 #[derive(Clone, Copy, Debug, Default)]

@@ -96,7 +96,7 @@ impl<S: KvSession> Checker<S> {
             orders.clear();
             let range = KeyRange { from: &from, to: &end };
             self.scanner
-                .some_rows(ORDERS, range, order::BYTES, ORDERS_AT_ONCE, |key, row| {
+                .some_rows(ORDERS, range, Some(order::BYTES), ORDERS_AT_ONCE, |key, row| {
                     if let Some((_, _, o)) = keys::order_id(key) {
                         orders.push(Order::new(o, row));
                     }
@@ -129,7 +129,7 @@ impl<S: KvSession> Checker<S> {
         let mut pointer = Pointer(0);
         let report = &mut self.report;
         self.scanner
-            .rows(NEW_ORDER, range, 0, |key, _| {
+            .rows(NEW_ORDER, range, Some(0), |key, _| {
                 let Some((w, d, o)) = keys::order_id(key) else { return };
                 if sums.new_orders == 0 {
                     sums.first_new = o;
@@ -153,7 +153,7 @@ impl<S: KvSession> Checker<S> {
         let mut pointer = Pointer(0);
         let report = &mut self.report;
         self.scanner
-            .rows(ORDER_LINE, range, order_line::BYTES, |key, row| {
+            .rows(ORDER_LINE, range, Some(order_line::BYTES), |key, row| {
                 let Some((w, d, o)) = keys::order_id(key) else { return };
                 sums.lines += 1;
                 let Some(order) = pointer.find(orders, o) else {
@@ -203,7 +203,7 @@ impl<S: KvSession> Checker<S> {
         let range = KeyRange { from: &from, to: &to };
         let report = &mut self.report;
         self.scanner
-            .rows(CUSTOMER, range, customer::BYTES, |key, row| {
+            .rows(CUSTOMER, range, Some(customer::BYTES), |key, row| {
                 let [.., high, low] = key else { return };
                 let c = u16::from_be_bytes([*high, *low]);
                 deliveries += u64::from(customer::DELIVERY_CNT.get(row));

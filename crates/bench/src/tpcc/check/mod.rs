@@ -12,7 +12,6 @@ mod checker;
 mod conditions;
 mod district;
 mod run;
-mod scan;
 
 pub use conditions::{CheckReport, Condition};
 pub use run::check;

@@ -7,14 +7,14 @@ use qpair::{Error, ErrorKind, Result};
 
 use super::checker::{Checker, District, Paid};
 use super::conditions::CheckReport;
-use super::scan::Scanner;
 use crate::harness::{Job, run_job};
-use crate::kv::{Begin, KeyRange, Kv, KvSession};
+use crate::kv::{KeyRange, Kv, KvSession};
 use crate::progress::Progress;
 use crate::tpcc::keys;
 use crate::tpcc::load::{loaded, records};
 use crate::tpcc::rows::{district as district_row, history, warehouse};
 use crate::tpcc::scale::{DISTRICTS, Loaded};
+use crate::tpcc::scan::Scanner;
 use crate::tpcc::schema::{DISTRICT, HISTORY, WAREHOUSE};
 
 /// The number of warehouses whose customers' sums are in memory: 256 of them take 61 MB.
@@ -39,14 +39,9 @@ pub fn check<K: Kv>(kv: &K, progress: &dyn Progress) -> Result<CheckReport> {
     reports.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Closed, "nothing was checked"))
 }
 
-async fn check_all<S: KvSession>(
-    mut session: S,
-    job: Arc<Job>,
-    loaded: Loaded,
-) -> Result<CheckReport> {
-    session.begin(Begin::read_only()).await?;
+async fn check_all<S: KvSession>(session: S, job: Arc<Job>, loaded: Loaded) -> Result<CheckReport> {
     let mut checker = Checker {
-        scanner: Scanner::new(session, job),
+        scanner: Scanner::begin(session, job).await?,
         scale: loaded.scale,
         report: CheckReport::new(),
     };
@@ -105,7 +100,7 @@ impl<S: KvSession> Checker<S> {
     async fn warehouses(&mut self) -> Result<HashMap<u32, i64>> {
         let mut warehouses = HashMap::new();
         self.scanner
-            .rows(WAREHOUSE, KeyRange::ALL, warehouse::BYTES, |key, row| {
+            .rows(WAREHOUSE, KeyRange::ALL, Some(warehouse::BYTES), |key, row| {
                 if let Some(w) = keys::warehouse_id(key) {
                     warehouses.insert(w, warehouse::YTD.get(row));
                 }
@@ -117,7 +112,7 @@ impl<S: KvSession> Checker<S> {
     async fn districts(&mut self) -> Result<HashMap<(u32, u8), District>> {
         let mut districts = HashMap::new();
         self.scanner
-            .rows(DISTRICT, KeyRange::ALL, district_row::BYTES, |key, row| {
+            .rows(DISTRICT, KeyRange::ALL, Some(district_row::BYTES), |key, row| {
                 if let Some((w, d)) = keys::district_id(key) {
                     let (ytd, next_o_id) =
                         (district_row::YTD.get(row), district_row::NEXT_O_ID.get(row));
@@ -132,7 +127,7 @@ impl<S: KvSession> Checker<S> {
     async fn paid(&mut self, first: u32, last: u32) -> Result<Paid> {
         let mut paid = Paid::new(first, last - first + 1, self.scale.customers);
         self.scanner
-            .rows(HISTORY, KeyRange::ALL, history::BYTES, |_, row| {
+            .rows(HISTORY, KeyRange::ALL, Some(history::BYTES), |_, row| {
                 let amount = i64::from(history::AMOUNT.get(row));
                 if let Some(at) = paid.district_at(history::W_ID.get(row), history::D_ID.get(row)) {
                     paid.districts[at] += amount;

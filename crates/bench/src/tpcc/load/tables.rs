@@ -283,7 +283,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
                 column::REMOTE_CNT.set(&mut row, 0);
                 random::data(&mut random, column::DATA.get_mut(&mut row));
                 for d in 1..=DISTRICTS {
-                    random::text(&mut random, 24, column::dist(d).get_mut(&mut row));
+                    random::text(&mut random, 24, rows::dist(d).get_mut(&mut row));
                 }
                 self.filler.push(&keys::stock(w, i), &row).await?;
             }

@@ -10,7 +10,7 @@ use crate::kv::KvSession;
 use super::terminal::{Terminal, missing, now_us, read, read_for_update};
 use crate::tpcc::inputs::{LINES_MAX, NewOrder, Type};
 use crate::tpcc::keys;
-use crate::tpcc::rows::{customer, district, item, order, order_line, stock, warehouse};
+use crate::tpcc::rows::{customer, dist, district, item, order, order_line, stock, warehouse};
 use crate::tpcc::schema::{
     CUSTOMER, DISTRICT, ITEM, NEW_ORDER, ORDER_LINE, ORDERS, ORDERS_BY_CUSTOMER, STOCK, WAREHOUSE,
 };
@@ -109,7 +109,7 @@ impl<S: KvSession> Terminal<S> {
             order_line::SUPPLY_W_ID.set(&mut new_line, line.supply_w);
             order_line::QUANTITY.set(&mut new_line, line.quantity);
             order_line::AMOUNT.set(&mut new_line, amount);
-            order_line::DIST_INFO.set(&mut new_line, stock::dist(d).get(row));
+            order_line::DIST_INFO.set(&mut new_line, dist(d).get(row));
             session.insert(ORDER_LINE, &keys::order_line(w, d, o, number), &new_line).await?;
         }
         // What the terminal would show.

@@ -1,9 +1,7 @@
 //! Loading by transactions, for stores without a sorted load of their own.
 
 use qpair::Result;
-
-use super::session::{KvLoader, KvSession};
-use super::transaction::{Begin, Durability, TableId};
+use qpair_bench::kv::{Begin, Durability, KvLoader, KvSession, TableId};
 
 /// Records of one transaction of a load.
 const BATCH: usize = 1000;
