@@ -169,10 +169,9 @@ impl Drop for Workplace {
 
 /// Returns an error if the disk has too little space.
 fn check_space(options: &DemoOptions) -> Result<()> {
-    let context =
-        |error: &dyn std::fmt::Display| format!("looking at {}: {error}", options.dir.display());
     let space = rustix::fs::statvfs(&options.dir).map_err(|error| {
-        Error::with_hint(ErrorKind::NotFound, context(&error), "name a folder that exists: --dir")
+        let context = format!("looking at {}: {error}", options.dir.display());
+        Error::with_hint(ErrorKind::NotFound, context, "name a folder that exists: --dir")
     })?;
     let free = space.f_bavail * space.f_frsize;
     let needed = options.size_bytes + options.size_bytes / 8 + (64 << 20);
@@ -180,14 +179,10 @@ fn check_space(options: &DemoOptions) -> Result<()> {
     if free >= needed {
         return Ok(());
     }
+    let (dir, free, needed) = (options.dir.display(), gib(free), gib(needed));
     Err(Error::with_hint(
         ErrorKind::NoSpace,
-        format!(
-            "{} has {:.1} GiB free, the demo needs {:.1} GiB",
-            options.dir.display(),
-            gib(free),
-            gib(needed)
-        ),
+        format!("{dir} has {free:.1} GiB free, the demo needs {needed:.1} GiB"),
         "choose another folder with --dir, or a smaller store with --size",
     ))
 }
@@ -225,7 +220,10 @@ pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport
         warm_up_seconds: options.seconds.min(3.0),
         ..RunOptions::default()
     };
-    let filled = fill(&run_options, progress)?;
+    let (kv, filled) = open_filled(Workload::Lookup, &run_options, progress)?;
+    progress.begin("closing", 1);
+    kv.close()?;
+    progress.end();
     let best = find_ceiling(&path, &available, options.seconds, progress)?;
     let mut rows = Vec::new();
     for (interface, outcome) in &available {
@@ -250,7 +248,7 @@ pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport
         records,
         store_bytes,
         memory_bytes: options.memory_bytes,
-        fill_records_per_s: filled,
+        fill_records_per_s: filled.unwrap_or_default(),
         ceiling: best.describe(),
         verdict: verdict(&rows),
         rows,
@@ -282,14 +280,6 @@ fn user_space(options: &RunOptions, progress: &dyn Progress) -> Result<DemoRow> 
         }
         Err(error) => Err(error),
     }
-}
-
-fn fill(options: &RunOptions, progress: &dyn Progress) -> Result<f64> {
-    let (kv, speed) = open_filled(Workload::Lookup, options, progress)?;
-    progress.begin("closing", 1);
-    kv.close()?;
-    progress.end();
-    Ok(speed.unwrap_or_default())
 }
 
 /// The fastest configuration to read the bare file.
@@ -358,31 +348,21 @@ fn find_ceiling(
 /// Recommends an interface, with the reason, in a sentence. Among the interfaces within 5 % of the
 /// fastest it is the one that uses least processor time.
 fn verdict(rows: &[DemoRow]) -> String {
-    let reports: Vec<&Report> = rows.iter().filter_map(|row| row.report.as_ref()).collect();
-    let Some(fastest) = reports.iter().map(|report| report.ops_per_s).reduce(f64::max) else {
-        return "No interface could be used here.".to_owned();
-    };
-    let Some(choice) = rows
-        .iter()
-        .filter(|row| row.report.as_ref().is_some_and(|report| report.ops_per_s >= 0.95 * fastest))
-        .min_by(|a, b| cost(a).total_cmp(&cost(b)))
+    let ran: Vec<_> = rows.iter().filter_map(|row| Some((row, row.report.as_ref()?))).collect();
+    let fastest = ran.iter().map(|(_, report)| report.ops_per_s).fold(0.0, f64::max);
+    let near = ran.iter().filter(|(_, report)| report.ops_per_s >= 0.95 * fastest);
+    let Some(&(choice, report)) =
+        near.min_by(|(_, a), (_, b)| a.cpu_us_per_op.total_cmp(&b.cpu_us_per_op))
     else {
         return "No interface could be used here.".to_owned();
     };
-    let Some(report) = &choice.report else { return String::new() };
-    let others: Vec<String> = rows
-        .iter()
-        .filter(|row| row.interface != choice.interface)
-        .filter_map(|row| {
-            let other = row.report.as_ref()?;
-            Some(format!(
-                "{} {:.0} % of its lookups at {:.1} us",
-                row.interface,
-                100.0 * other.ops_per_s / report.ops_per_s,
-                other.cpu_us_per_op
-            ))
-        })
-        .collect();
+    let others = ran.iter().filter(|(row, _)| row.interface != choice.interface);
+    let others = others.map(|(row, other)| {
+        let share = 100.0 * other.ops_per_s / report.ops_per_s;
+        let (name, us) = (&row.interface, other.cpu_us_per_op);
+        format!("{name} {share:.0} % of its lookups at {us:.1} us")
+    });
+    let others: Vec<String> = others.collect();
     let share = choice.share_of_ceiling().map_or(String::new(), |share| {
         format!(", {:.0} % of what the device alone gave", 100.0 * share)
     });
@@ -393,10 +373,6 @@ fn verdict(rows: &[DemoRow]) -> String {
         report.ops_per_s / 1000.0,
         report.cpu_us_per_op
     )
-}
-
-fn cost(row: &DemoRow) -> f64 {
-    row.report.as_ref().map_or(f64::INFINITY, |report| report.cpu_us_per_op)
 }
 
 #[cfg(test)]

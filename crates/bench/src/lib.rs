@@ -7,6 +7,17 @@
 //! - [`StoreKv`]: a qpair store behind that trait.
 //! - [`tpcc`], [`ycsb`], [`commit`]: TPC-C, YCSB and small commits over such a store.
 //! - [`demo`]: a store ten times larger than its memory over every interface of this machine.
+//!
+//! All of them are clients of one harness. Modules import downward only:
+//!
+//! ```text
+//!  demo
+//!  workload, commit, tpcc, ycsb   benchmarks: their clients, options and reports
+//!  store_kv, device, records      a store, a device alone; the table of workload and commit
+//!  harness                        clients for a given time, and what they did
+//!  kv, report                     systems under test, their sessions; parts of reports
+//!  progress
+//! ```
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

@@ -59,12 +59,13 @@ impl Client for Rewrites {
 
     async fn attempt(&mut self, writes: &bool) -> Result<Done> {
         let Self { lane, at, .. } = self;
+        let buffer = lane.buffer()?;
         if *writes {
-            lane.run(|buffer, len| Request::write(*at, len, buffer, 0))?;
-            lane.flush()?;
+            lane.run(Request::write(*at, BLOCK, buffer, 0))?;
+            lane.run(Request::flush(0))?;
         } else {
             *at = lane.offset();
-            lane.run(|buffer, len| Request::read(*at, len, buffer, 0))?;
+            lane.run(Request::read(*at, BLOCK, buffer, 0))?;
         }
         Ok(Done::new(usize::from(*writes), 1))
     }

@@ -42,11 +42,9 @@ impl Lanes {
 
     fn open(&self) -> Result<Lane> {
         let Self { device, block_bytes, depth } = self;
-        let arena = Arena::new(*block_bytes as usize, *depth, device.info().arena_options())
-            .map_err(|error| {
-                let context = format!("mapping memory to read into: {error}");
-                Error::new(ErrorKind::NoMemory, context)
-            })?;
+        let arena = Arena::new(*block_bytes as usize, *depth, device.info().arena_options());
+        let context = |error| format!("mapping memory to read into: {error}");
+        let arena = arena.map_err(|error| Error::new(ErrorKind::NoMemory, context(error)))?;
         let options = ChannelOptions { depth: *depth, arenas: vec![arena.clone()], wake: None };
         let channel = device.open_channel(&options).map_err(|error| Error::block(error, DOING))?;
         Ok(Lane {
@@ -70,7 +68,7 @@ impl System for Lanes {
         T: Send + 'static,
     {
         let lanes = self.clone();
-        start_threads(clients, move || Ok(lanes.open()?), client)
+        start_threads(clients, move || lanes.open(), client)
     }
 
     fn statistics(&self) -> Result<KvStatistics> {
@@ -109,20 +107,14 @@ impl Lane {
         Ok(count)
     }
 
-    /// Runs one request that needs a buffer, with no other in flight.
-    pub(super) fn run(&mut self, request: impl FnOnce(Buffer, u32) -> Request) -> Result<()> {
+    /// Takes a free buffer.
+    pub(super) fn buffer(&mut self) -> Result<Buffer> {
         let lost = || Error::new(ErrorKind::NoMemory, format!("{DOING}: no buffer"));
-        let buffer = self.free.pop().ok_or_else(lost)?;
-        let request = request(buffer, self.block_bytes);
-        self.finish(request)
+        self.free.pop().ok_or_else(lost)
     }
 
-    /// Makes durable what was written, with no other request in flight.
-    pub(super) fn flush(&mut self) -> Result<()> {
-        self.finish(Request::flush(0))
-    }
-
-    fn finish(&mut self, request: Request) -> Result<()> {
+    /// Runs one request, with no other in flight.
+    pub(super) fn run(&mut self, request: Request) -> Result<()> {
         let refused = |_| Error::new(ErrorKind::Io, "the channel refuses a single request");
         self.channel.submit(request).map_err(refused)?;
         let wait = WaitOptions { want: 1, linger: std::time::Duration::ZERO, timeout: None };

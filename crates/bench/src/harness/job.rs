@@ -28,7 +28,7 @@ impl Job {
     /// An error if the work is to stop.
     pub(crate) fn advance(&self, records: u64) -> Result<()> {
         self.done.fetch_add(records, Ordering::Relaxed);
-        if self.control.is_stopped() { Err(interrupted().into()) } else { Ok(()) }
+        if self.control.is_stopped() { Err(interrupted()) } else { Ok(()) }
     }
 
     /// Takes the next piece of the work and returns its number, from 0.

@@ -24,13 +24,15 @@ pub(super) struct Tally {
     live: Arc<Live>,
 }
 
+fn new_histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, LONGEST_NS, 2)
+        .map_err(|error| Error::new(ErrorKind::Invalid, format!("making a histogram: {error}")))
+}
+
 impl Tally {
     pub(super) fn new(window: &Window) -> Result<Self> {
         let kind = |_| {
-            let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 2);
-            let failed = |error| format!("making a histogram: {error}");
-            let histogram =
-                histogram.map_err(|error| Error::new(ErrorKind::Invalid, failed(error)))?;
+            let histogram = new_histogram()?;
             Ok(KindTally { rolled_back: 0, conflicts: 0, retried: 0, histogram })
         };
         let kinds = (0..window.kinds).map(kind).collect::<Result<_>>()?;

@@ -62,11 +62,9 @@ impl Window {
     #[inline]
     pub(super) async fn begin(&self, began_ns: &mut u64) -> bool {
         let Some(arrivals) = &self.arrivals else { return true };
-        match arrivals.next(|| self.now_ns(), |now_ns| self.is_over(now_ns)).await {
-            Some(due_ns) => *began_ns = due_ns,
-            None => return false,
-        }
-        true
+        let due_ns = arrivals.next(|| self.now_ns(), |now_ns| self.is_over(now_ns)).await;
+        *began_ns = due_ns.unwrap_or(*began_ns);
+        due_ns.is_some()
     }
 
     /// Returns a new counter for a thread.

@@ -7,7 +7,7 @@ use qpair::{Error, ErrorKind, Result};
 
 use super::dataset::{RECORDS, VALUE_BYTES, key, value};
 use crate::harness::{Filler, once, run_job};
-use crate::kv::{Begin, Direction, KeyRange, Kv, KvLoader, KvSession};
+use crate::kv::{Begin, Direction, KeyRange, Kv, KvSession};
 use crate::progress::Progress;
 
 /// Fills the table with this number of records if it is empty, and returns the records per second.
@@ -58,17 +58,16 @@ fn fill<K: Kv>(kv: &K, records: u64, progress: &dyn Progress) -> Result<f64> {
     let phase = ("filling (sorted load)", records);
     run_job(kv, 1, phase, progress, move |mut session, job| async move {
         let mut filler = Filler::begin(&mut session, RECORDS, &job).await?;
-        let outcome = load(&mut filler, records).await;
+        let mut row = [0; VALUE_BYTES];
+        let outcome = async {
+            for record in 0..records {
+                value(record, 0, &mut row);
+                filler.push(&key(record), &row).await?;
+            }
+            Ok(())
+        };
+        let outcome = outcome.await;
         filler.end(outcome).await
     })?;
     Ok(records as f64 / began.elapsed().as_secs_f64())
-}
-
-async fn load<L: KvLoader>(filler: &mut Filler<L>, records: u64) -> Result<()> {
-    let mut row = [0; VALUE_BYTES];
-    for record in 0..records {
-        value(record, 0, &mut row);
-        filler.push(&key(record), &row).await?;
-    }
-    Ok(())
 }

@@ -37,7 +37,7 @@ impl std::fmt::Debug for StoreSession {
 
 #[cold]
 fn none_open() -> Error {
-    Error::new(ErrorKind::Invalid, "no transaction is open").into()
+    Error::new(ErrorKind::Invalid, "no transaction is open")
 }
 
 impl StoreSession {

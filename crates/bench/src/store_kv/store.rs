@@ -50,7 +50,7 @@ impl StoreKv {
         Ok(Self { isolation: options.isolation, ..kv })
     }
 
-    /// As [`Self::open`], with options of the store.
+    /// As [`Self::open`], with options of the store. `log`: whether it writes a log.
     pub(crate) fn open_as(
         options: Options,
         path: &Path,
@@ -59,14 +59,6 @@ impl StoreKv {
     ) -> Result<Self> {
         let store = options.open()?;
         check_tables(&store, path, tables)?;
-        Self::new(store, tables, log)
-    }
-
-    /// Uses an open store. `log`: whether the store writes a log.
-    ///
-    /// # Errors
-    /// As [`Store::table`].
-    pub fn new(store: Store, tables: &[&str], log: bool) -> Result<Self> {
         let tables = tables.iter().map(|name| store.table(name)).collect::<Result<Arc<[_]>>>()?;
         let commits = (0..store.workers()).map(|_| Commits::default()).collect();
         Ok(Self { store, tables, log, isolation: Isolation::default(), commits })

@@ -34,7 +34,7 @@ pub(super) struct Task {
 
 #[cold]
 fn wrong(record: u64) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("record {record} is not what was written")).into()
+    Error::new(ErrorKind::Corrupt, format!("record {record} is not what was written"))
 }
 
 impl Task {

@@ -15,13 +15,6 @@ pub enum Workload {
     Insert,
 }
 
-impl Workload {
-    /// Whether the workload's operations commit changes.
-    pub(crate) fn writes(self) -> bool {
-        matches!(self, Self::Update | Self::Insert)
-    }
-}
-
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -61,6 +61,7 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
     let ceiling_reads_per_s =
         measures_ceiling.then(|| ceiling_of(options, progress)).transpose()?;
     let ops = measured.weight();
+    let writes_records = matches!(workload, Workload::Update | Workload::Insert);
     let device = measured.system;
     let (reads, writes) = (device.device_reads.unwrap_or(0), device.device_writes.unwrap_or(0));
     Ok(Report {
@@ -69,7 +70,7 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
         io_mode: info.mode,
         workers,
         tasks: options.tasks,
-        durability: workload.writes().then(|| durability_name(options.durability).to_owned()),
+        durability: writes_records.then(|| durability_name(options.durability).to_owned()),
         records: options.records,
         memory_bytes: options.memory_bytes,
         store_bytes: report.pages * report.page_size as u64,

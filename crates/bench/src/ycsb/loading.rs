@@ -8,7 +8,7 @@ use qpair::{Error, ErrorKind, Result};
 
 use super::keys::{META, USERS, key_of_mixed, mixed, noise};
 use crate::harness::{Filler, Job, once, run_job};
-use crate::kv::{Begin, Durability, Kv, KvLoader, KvSession};
+use crate::kv::{Begin, Durability, Kv, KvSession};
 use crate::progress::Progress;
 
 const LOADED: &[u8] = b"loaded";
@@ -93,22 +93,16 @@ async fn load<S: KvSession>(
     order.extend((0..loaded.records).map(mixed));
     order.sort_unstable();
     let mut filler = Filler::begin(&mut session, USERS, &job).await?;
-    let outcome = fill(&mut filler, &order, loaded.value_bytes as usize, seed).await;
+    let mut random = Rng::with_seed(seed);
+    let mut value = vec![0; loaded.value_bytes as usize];
+    let outcome = async {
+        for mixed in order {
+            noise(&mut random, &mut value);
+            filler.push(&key_of_mixed(mixed), &value).await?;
+        }
+        Ok(())
+    };
+    let outcome = outcome.await;
     filler.end(outcome).await?;
     loaded.write(&mut session).await
-}
-
-async fn fill<L: KvLoader>(
-    filler: &mut Filler<L>,
-    order: &[u64],
-    value_bytes: usize,
-    seed: u64,
-) -> Result<()> {
-    let mut random = Rng::with_seed(seed);
-    let mut value = vec![0; value_bytes];
-    for mixed in order {
-        noise(&mut random, &mut value);
-        filler.push(&key_of_mixed(*mixed), &value).await?;
-    }
-    Ok(())
 }

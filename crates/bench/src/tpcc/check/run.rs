@@ -1,19 +1,18 @@
 //! Checks all tables.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use qpair::{Error, ErrorKind, Result};
 
 use super::checker::{Checker, District, Paid};
 use super::conditions::CheckReport;
-use crate::harness::{Job, run_job};
+use crate::harness::run_job;
 use crate::kv::{KeyRange, Kv, KvSession};
 use crate::progress::Progress;
 use crate::tpcc::keys;
 use crate::tpcc::load::{loaded, records};
 use crate::tpcc::rows::{district as district_row, history, warehouse};
-use crate::tpcc::scale::{DISTRICTS, Loaded};
+use crate::tpcc::scale::DISTRICTS;
 use crate::tpcc::scan::Scanner;
 use crate::tpcc::schema::{DISTRICT, HISTORY, WAREHOUSE};
 
@@ -34,20 +33,14 @@ pub fn check<K: Kv>(kv: &K, progress: &dyn Progress) -> Result<CheckReport> {
         )
     })?;
     let phase = ("checking the twelve conditions", records(&loaded.scale));
-    let reports =
-        run_job(kv, 1, phase, progress, move |session, job| check_all(session, job, loaded))?;
+    let reports = run_job(kv, 1, phase, progress, move |session, job| async move {
+        let scanner = Scanner::begin(session, job).await?;
+        let mut checker = Checker { scanner, scale: loaded.scale, report: CheckReport::new() };
+        checker.run().await?;
+        checker.scanner.finish().await?;
+        Ok(checker.report)
+    })?;
     reports.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Closed, "nothing was checked"))
-}
-
-async fn check_all<S: KvSession>(session: S, job: Arc<Job>, loaded: Loaded) -> Result<CheckReport> {
-    let mut checker = Checker {
-        scanner: Scanner::begin(session, job).await?,
-        scale: loaded.scale,
-        report: CheckReport::new(),
-    };
-    checker.run().await?;
-    checker.scanner.finish().await?;
-    Ok(checker.report)
 }
 
 impl<S: KvSession> Checker<S> {

@@ -1,12 +1,11 @@
 //! Fills all tables of an empty store.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use qpair::{Error, ErrorKind, Result};
 
 use super::tables::Rows;
-use crate::harness::{Filler, Job, once, run_job};
+use crate::harness::{Filler, once, run_job};
 use crate::kv::{Begin, Direction, KeyRange, Kv, KvSession, TableId};
 use crate::progress::Progress;
 use crate::tpcc::scale::{DISTRICTS, Loaded, Scale};
@@ -81,30 +80,23 @@ async fn refuse_leftovers<S: KvSession>(session: &mut S) -> Result<()> {
                 "the store has a table \"{name}\" of a TPC-C load that did not come to its end"
             ),
             "remove the store, or name another",
-        )
-        .into()),
+        )),
     }
 }
 
 /// Fills an empty store.
 pub(crate) fn load<K: Kv>(kv: &K, loaded: Loaded, progress: &dyn Progress) -> Result<LoadFigures> {
     let began = Instant::now();
-    let total = records(&loaded.scale);
-    let phase = ("loading (sorted load)", total);
+    let phase = ("loading (sorted load)", records(&loaded.scale));
     let counts = run_job(kv, AT_ONCE, phase, progress, move |mut session, job| async move {
-        work(&loaded, &job, &mut session).await
+        let mut records = 0;
+        while let Some(&table) = JOBS.get(job.take()) {
+            let mut filler = Filler::begin(&mut session, table, &job).await?;
+            let outcome = Rows::new(&mut filler, &loaded).fill(table).await;
+            records += filler.end(outcome).await?;
+        }
+        Ok(records)
     })?;
     once(kv, move |mut session| async move { loaded.write(&mut session).await })?;
     Ok(LoadFigures { records: counts.into_iter().sum(), seconds: began.elapsed().as_secs_f64() })
-}
-
-/// Fills tables until none is left, and returns the number of their records.
-async fn work<S: KvSession>(loaded: &Loaded, job: &Arc<Job>, session: &mut S) -> Result<u64> {
-    let mut records = 0;
-    while let Some(&table) = JOBS.get(job.take()) {
-        let mut filler = Filler::begin(session, table, job).await?;
-        let outcome = Rows::new(&mut filler, loaded).fill(table).await;
-        records += filler.end(outcome).await?;
-    }
-    Ok(records)
 }
