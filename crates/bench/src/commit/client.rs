@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
-
 use qpair::Result;
 
 use crate::harness::{Client, Done};

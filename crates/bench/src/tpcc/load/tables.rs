@@ -1,7 +1,6 @@
 //! The rows of each table (TPC-C 4.3.3.1), by ascending keys.
 
 use fastrand::Rng;
-
 use qpair::Result;
 
 use crate::harness::Filler;

@@ -3,7 +3,6 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
-
 use qpair::{Error, ErrorKind, Result};
 
 use crate::kv::{Begin, Direction, Durability, KeyRange, KvSession, TableId};
