@@ -1,5 +1,6 @@
-//! Files of a crate import one another in no circle. A `mod.rs` or `lib.rs` stands above the modules
-//! that it declares, so that no file imports from the `mod.rs` of its own folder or of one around it.
+//! Files of a crate import one another in no circle. A `mod.rs` or `lib.rs` stands above the
+//! modules that it declares, so that no file imports from the `mod.rs` of its own folder or of one
+//! around it.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

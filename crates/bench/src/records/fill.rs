@@ -65,8 +65,8 @@ fn fill<K: Kv>(kv: &K, records: u64, progress: &dyn Progress) -> Result<f64> {
                 filler.push(&key(record), &row).await?;
             }
             Ok(())
-        };
-        let outcome = outcome.await;
+        }
+        .await;
         filler.end(outcome).await
     })?;
     Ok(records as f64 / began.elapsed().as_secs_f64())

@@ -123,7 +123,9 @@ columns! {
         QUANTITY: U8, AMOUNT: I32, DIST_INFO: Text(24),
     }
     item { IM_ID: U32, NAME: Text(24), PRICE: I32, DATA: Text(50), }
-    stock { QUANTITY: I32, YTD: U32, ORDER_CNT: U32, REMOTE_CNT: U32, DATA: Text(50), DISTS: Text(240), }
+    stock {
+        QUANTITY: I32, YTD: U32, ORDER_CNT: U32, REMOTE_CNT: U32, DATA: Text(50), DISTS: Text(240),
+    }
 }
 
 /// Returns the column with a stock's information for a district, from 1 to 10.

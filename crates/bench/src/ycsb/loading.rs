@@ -101,8 +101,8 @@ async fn load<S: KvSession>(
             filler.push(&key_of_mixed(mixed), &value).await?;
         }
         Ok(())
-    };
-    let outcome = outcome.await;
+    }
+    .await;
     filler.end(outcome).await?;
     loaded.write(&mut session).await
 }
