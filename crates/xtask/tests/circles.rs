@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 /// The crates whose modules have an order.
-const CRATES: &[&str] = &["cli"];
+const CRATES: &[&str] = &["bench", "cli"];
 
 /// A module's path in its crate, without `crate`.
 type Module = Vec<String>;

@@ -398,7 +398,7 @@ fn told((store, report): (Store, OpenReport)) -> Result<(Store, OpenReport)> {
     Ok((store, report))
 }
 
-fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
+pub(crate) fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
     match text {
         "sync" => Ok(Durability::Sync),
         "group" => Ok(Durability::Group),

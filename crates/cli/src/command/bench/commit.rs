@@ -75,21 +75,20 @@ impl Commit {
             durability: self.durability,
             seed: self.run.seed,
         };
-        let mut outcome = run_commit(&kv, &options, &progress);
+        let outcome = run_commit(&kv, &options, &progress);
         kv.close()?;
-        if let Ok(report) = &mut outcome
-            && self.baseline > 0.0
-        {
-            report.set_baseline(baseline(
-                &BaselineOptions {
+        let outcome = outcome.and_then(|mut report| {
+            if self.baseline > 0.0 {
+                let options = BaselineOptions {
                     path: self.run.store.clone(),
                     io: self.run.on.io,
                     buffered: self.run.device.buffered,
                     seconds: self.baseline,
-                },
-                &progress,
-            )?);
-        }
+                };
+                report.set_baseline(baseline(&options, &progress)?);
+            }
+            Ok(report)
+        });
         if interrupt.is_requested() {
             return interrupted("the store was closed");
         }

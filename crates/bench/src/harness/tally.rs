@@ -2,36 +2,26 @@
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hdrhistogram::Histogram;
 use qpair::{Error, ErrorKind, Result};
 
-use super::Done;
+use super::client::Done;
+use super::measured::KindTally;
+use super::window::{Live, Window};
 
 /// The longest latency that a histogram distinguishes, in nanoseconds.
 const LONGEST_NS: u64 = 100_000_000_000;
 
-/// The counts of one kind of operations.
-pub(crate) struct KindTally {
-    /// Operations.
-    pub(crate) count: u64,
-    /// The sum of the operations' weights.
-    pub(crate) weight: u64,
-    /// Operations that ended without a commit, as the workload intended.
-    pub(crate) rolled_back: u64,
-    /// Attempts that ended with a conflict.
-    pub(crate) conflicts: u64,
-    /// Operations that needed more than one attempt.
-    pub(crate) retried: u64,
-    /// Latencies, nanoseconds.
-    pub(crate) histogram: Histogram<u64>,
-}
-
 /// The counts of one thread.
-pub(crate) struct Tally {
-    pub(crate) kinds: Vec<KindTally>,
-    /// The weight of the operations of each second.
-    pub(crate) by_second: Vec<u64>,
+pub(super) struct Tally {
+    pub(super) kinds: Vec<KindTally>,
+    pub(super) by_second: Vec<u64>,
+    /// The weight of all finished requests, and where the other threads see it.
+    done: u64,
+    live: Arc<Live>,
 }
 
 fn new_histogram() -> Result<Histogram<u64>> {
@@ -40,25 +30,38 @@ fn new_histogram() -> Result<Histogram<u64>> {
 }
 
 impl Tally {
-    pub(crate) fn new(kinds: usize) -> Result<Self> {
-        let kind = || {
+    pub(super) fn new(window: &Window) -> Result<Self> {
+        let kind = |_| {
             let histogram = new_histogram()?;
-            let (count, weight, rolled_back, conflicts, retried) = Default::default();
-            Ok(KindTally { count, weight, rolled_back, conflicts, retried, histogram })
+            Ok(KindTally { rolled_back: 0, conflicts: 0, retried: 0, histogram })
         };
-        Ok(Self { kinds: (0..kinds).map(|_| kind()).collect::<Result<_>>()?, by_second: vec![] })
+        let kinds = (0..window.kinds).map(kind).collect::<Result<_>>()?;
+        Ok(Self { kinds, by_second: Vec::new(), done: 0, live: window.new_live() })
     }
 
+    /// Counts a request.
     #[inline]
-    pub(super) fn count(&mut self, done: &Done, took_ns: u64, at_ns: u64) {
+    pub(super) fn count(
+        &mut self,
+        window: &Window,
+        done: Done,
+        conflicts: u32,
+        began_ns: u64,
+        ended_ns: u64,
+    ) {
+        self.done += u64::from(done.weight);
+        self.live.0.store(self.done, Ordering::Relaxed);
+        if !window.measures(ended_ns) {
+            return;
+        }
         let kind = &mut self.kinds[done.kind];
-        kind.count += 1;
-        kind.weight += u64::from(done.weight);
+        kind.histogram.saturating_record(ended_ns - began_ns);
         kind.rolled_back += u64::from(done.rolled_back);
-        kind.conflicts += u64::from(done.conflicts);
-        kind.retried += u64::from(done.conflicts > 0);
-        kind.histogram.saturating_record(took_ns);
-        let second = (at_ns / 1_000_000_000) as usize;
+        if conflicts > 0 {
+            kind.conflicts += u64::from(conflicts);
+            kind.retried += 1;
+        }
+        let second = ((ended_ns - window.from_ns) / 1_000_000_000) as usize;
         if self.by_second.len() <= second {
             self.by_second.resize(second + 1, 0);
         }
@@ -67,8 +70,6 @@ impl Tally {
 
     pub(super) fn add(&mut self, other: &Self) -> Result<()> {
         for (kind, more) in self.kinds.iter_mut().zip(&other.kinds) {
-            kind.count += more.count;
-            kind.weight += more.weight;
             kind.rolled_back += more.rolled_back;
             kind.conflicts += more.conflicts;
             kind.retried += more.retried;
@@ -91,15 +92,15 @@ thread_local! {
 }
 
 /// Returns the tally of this thread, which its first client makes.
-pub(super) fn of_this_thread(kinds: usize) -> Result<Rc<RefCell<Tally>>> {
+pub(super) fn of_this_thread(window: &Window) -> Result<Rc<RefCell<Tally>>> {
     TALLY.with(|shared| {
         let mut shared = shared.borrow_mut();
         if let Some(tally) = shared.upgrade()
-            && tally.borrow().kinds.len() == kinds
+            && tally.borrow().kinds.len() == window.kinds
         {
             return Ok(tally);
         }
-        let tally = Rc::new(RefCell::new(Tally::new(kinds)?));
+        let tally = Rc::new(RefCell::new(Tally::new(window)?));
         *shared = Rc::downgrade(&tally);
         Ok(tally)
     })

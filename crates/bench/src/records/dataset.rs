@@ -1,6 +1,13 @@
 //! The records of the benchmarks: keys of 8 bytes and values of 120, both derived from the record's
 //! number.
 
+use crate::kv::TableId;
+
+/// Names of the tables, in the order of their [`TableId`]s.
+pub const TABLES: [&str; 1] = ["bench"];
+
+pub(crate) const RECORDS: TableId = TableId(0);
+
 /// Bytes of a value.
 pub(crate) const VALUE_BYTES: usize = 120;
 

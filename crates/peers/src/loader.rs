@@ -1,6 +1,7 @@
 //! Loading by transactions, for stores without a sorted load of their own.
 
-use super::{Begin, Durability, KvLoader, KvResult, KvSession, TableId};
+use qpair::Result;
+use qpair_bench::kv::{Begin, Durability, KvLoader, KvSession, TableId};
 
 /// Records of one transaction of a load.
 const BATCH: usize = 1000;
@@ -27,7 +28,7 @@ impl<'session, S: KvSession> TransactionLoader<'session, S> {
 }
 
 impl<S: KvSession> KvLoader for TransactionLoader<'_, S> {
-    async fn push(&mut self, key: &[u8], value: &[u8]) -> KvResult<()> {
+    async fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         if self.pending == 0 {
             self.session.begin(Begin::read_write(Durability::Async)).await?;
         }
@@ -40,7 +41,7 @@ impl<S: KvSession> KvLoader for TransactionLoader<'_, S> {
         Ok(())
     }
 
-    async fn finish(self) -> KvResult<()> {
+    async fn finish(self) -> Result<()> {
         if self.pending > 0 { self.session.commit().await } else { Ok(()) }
     }
 

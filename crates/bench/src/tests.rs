@@ -1,14 +1,15 @@
 //! The workloads over real stores in memory: transactions of many tasks on two workers, with
 //! evictions.
 
-use super::*;
-use crate::commit::{COMMIT_TABLES, CommitOptions, CommitWork, run_commit};
-use crate::kv::{Begin, Direction, Durability, KeyRange, KvError, KvSession, TableId, block_on};
-use crate::progress::Silent;
-use crate::tpcc::{CheckReport, Scale, TPCC_TABLES, TpccOptions, run_tpcc};
-use crate::ycsb::{YCSB_TABLES, YcsbOptions, YcsbWorkload, run_ycsb};
+use qpair::ErrorKind;
 
-fn store(tables: &[&str], memory_bytes: u64) -> StoreKv {
+use crate::kv::{Begin, Direction, Durability, KeyRange, KvSession, System, TableId, block_on};
+use crate::progress::Silent;
+use crate::store_kv::*;
+use crate::tpcc::{CheckReport, Scale, TPCC_TABLES, TpccOptions, run_tpcc};
+
+/// Opens a store of this memory on a device in memory.
+pub(crate) fn store(tables: &[&str], memory_bytes: u64) -> StoreKv {
     let store = "ram:size=64MiB".into();
     let options = StoreKvOptions { store, memory_bytes, workers: 2, ..StoreKvOptions::default() };
     StoreKv::open(&options, tables).unwrap()
@@ -68,31 +69,6 @@ fn tpcc_keeps_all_conditions_while_pages_leave_memory() {
 }
 
 #[test]
-fn ycsb_and_commits_run() {
-    let kv = store(&YCSB_TABLES, 2 << 20);
-    for workload in [YcsbWorkload::A, YcsbWorkload::D, YcsbWorkload::E, YcsbWorkload::F] {
-        let (records, operations, clients) = (3000, Some(2000), 8);
-        let options =
-            YcsbOptions { workload, records, operations, clients, ..YcsbOptions::default() };
-        assert_eq!(run_ycsb(&kv, &options, &Silent).unwrap().ops, 2000);
-    }
-    kv.close().unwrap();
-    let kv = store(&COMMIT_TABLES, 2 << 20);
-    let options = CommitOptions {
-        work: CommitWork::Insert,
-        records: 20_000,
-        rows_per_tx: 100,
-        clients: 8,
-        durability: Durability::Async,
-        ..CommitOptions::default()
-    };
-    assert_eq!(run_commit(&kv, &options, &Silent).unwrap().commits, 200);
-    let update = CommitOptions { work: CommitWork::Update, seconds: 0.2, ..options };
-    assert!(run_commit(&kv, &update, &Silent).unwrap().commits > 0);
-    kv.close().unwrap();
-}
-
-#[test]
 fn a_lost_update_is_a_conflict_and_a_lock_ahead_of_reads_is_none() {
     const TABLE: TableId = TableId(0);
     let kv = store(&["t"], 2 << 20);
@@ -108,7 +84,10 @@ fn a_lost_update_is_a_conflict_and_a_lock_ahead_of_reads_is_none() {
             second.put(TABLE, b"k", b"second").await?;
             second.commit().await?;
             let lost = first.put(TABLE, b"k", b"first").await;
-            assert!(matches!(lost, Err(KvError::Conflict)), "{lost:?}");
+            assert!(
+                lost.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict),
+                "{lost:?}"
+            );
             first.rollback().await?;
             // A snapshot that is taken after the lock sees what was committed before it.
             first.begin(begin).await?;

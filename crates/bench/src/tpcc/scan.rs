@@ -3,48 +3,52 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::drive::Errand;
-use crate::kv::{Direction, KeyRange, KvError, KvResult, KvSession, TableId};
-use crate::tpcc::TPCC_TABLES;
+use qpair::{Error, ErrorKind, Result};
+
+use super::schema::TPCC_TABLES;
+use crate::harness::Job;
+use crate::kv::{Begin, Direction, KeyRange, KvSession, TableId};
 
 /// Rows between two checks whether to stop.
 const ROWS: usize = 4096;
 
 /// A session with a read-only transaction.
-pub(super) struct Scanner<S> {
+pub(crate) struct Scanner<S> {
     session: S,
-    errand: Arc<Errand>,
+    job: Arc<Job>,
 }
 
 impl<S: KvSession> Scanner<S> {
-    pub(super) fn new(session: S, errand: Arc<Errand>) -> Self {
-        Self { session, errand }
+    pub(crate) async fn begin(mut session: S, job: Arc<Job>) -> Result<Self> {
+        session.begin(Begin::read_only()).await?;
+        Ok(Self { session, job })
     }
 
-    pub(super) async fn finish(&mut self) -> KvResult<()> {
+    pub(crate) async fn finish(&mut self) -> Result<()> {
         self.session.commit().await
     }
 
-    /// Passes the rows of a range to `each`. A row of another width is an error.
-    pub(super) async fn rows(
+    /// Passes the rows of a range to `each`. A row that has not this number of
+    /// bytes is an error.
+    pub(crate) async fn rows(
         &mut self,
         table: TableId,
         range: KeyRange<'_>,
-        bytes: usize,
+        bytes: Option<usize>,
         each: impl FnMut(&[u8], &[u8]),
-    ) -> KvResult<()> {
+    ) -> Result<()> {
         self.some_rows(table, range, bytes, usize::MAX, each).await
     }
 
     /// Passes the first `limit` rows of a range to `each`.
-    pub(super) async fn some_rows(
+    pub(crate) async fn some_rows(
         &mut self,
         table: TableId,
         range: KeyRange<'_>,
-        bytes: usize,
+        bytes: Option<usize>,
         limit: usize,
         mut each: impl FnMut(&[u8], &[u8]),
-    ) -> KvResult<()> {
+    ) -> Result<()> {
         let mut from = range.from.to_vec();
         let mut left = limit;
         loop {
@@ -59,7 +63,7 @@ impl<S: KvSession> Scanner<S> {
                     wanted,
                     |key, row| {
                         seen += 1;
-                        if row.len() != bytes {
+                        if bytes.is_some_and(|bytes| row.len() != bytes) {
                             wrong = Some((key.to_vec(), row.len()));
                             return ControlFlow::Break(());
                         }
@@ -73,11 +77,12 @@ impl<S: KvSession> Scanner<S> {
                 .await?;
             if let Some((key, len)) = wrong {
                 let name = TPCC_TABLES[table.index()];
-                return Err(KvError::Other(format!(
-                    "{name}: the row of key {key:02x?} has {len} bytes, not {bytes}"
-                )));
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!("{name}: the row of key {key:02x?} has another width: {len} bytes"),
+                ));
             }
-            self.errand.advance(seen as u64)?;
+            self.job.advance(seen as u64)?;
             left -= seen;
             if seen < wanted || left == 0 {
                 return Ok(());

@@ -1,7 +1,6 @@
-//! The workloads.
+//! The kinds of operations.
 
 use std::fmt;
-use std::str::FromStr;
 
 /// The kind of operations of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,16 +15,6 @@ pub enum Workload {
     Insert,
 }
 
-impl Workload {
-    /// Whether the workload's operations commit changes.
-    pub(crate) fn writes(self) -> bool {
-        matches!(self, Self::Update | Self::Insert)
-    }
-}
-
-/// Records of one scan.
-pub(crate) const SCAN_RECORDS: u64 = 100;
-
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -34,16 +23,5 @@ impl fmt::Display for Workload {
             Self::Scan => "scan",
             Self::Insert => "insert",
         })
-    }
-}
-
-impl FromStr for Workload {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        [Self::Lookup, Self::Update, Self::Scan, Self::Insert]
-            .into_iter()
-            .find(|workload| workload.to_string() == text)
-            .ok_or_else(|| format!("'{text}' is no workload: lookup, update, scan, insert"))
     }
 }
