@@ -1,13 +1,11 @@
 //! A logical unit on a medium.
 
 use qpair_block::Result;
-use qpair_scsi_unit::{Facts, Limits, LogicalUnit, ModeSelect, Reply, Step};
+use qpair_scsi_unit::{Facts, Limits, LogicalUnit, Reply, Step};
 use qpair_scsi_wire::command::opcode;
 use qpair_scsi_wire::luns::Lun;
-use qpair_scsi_wire::sense::{Code, Key, Sense};
+use qpair_scsi_wire::sense::{Code, Sense};
 use qpair_scsi_wire::{CHECK_CONDITION, GOOD};
-
-use super::blocks::{TRANSFER_BYTES_MAX, UNMAP_BYTES_MAX, UNMAP_RANGES_MAX, WRITE_SAME_BYTES_MAX};
 
 use crate::digest::local_name;
 use crate::hba::DiskOptions;
@@ -83,14 +81,13 @@ impl Data<'_> {
         DmaSpan::new(self.table, self.extents)
     }
 
-    /// Returns the first `len` bytes that the initiator sends, or `None` if it sends fewer.
-    pub(crate) fn take(&mut self, len: usize) -> Option<Vec<u8>> {
-        if !self.is_out || self.len() < len {
-            return None;
+    /// Copies the first bytes that the initiator sends. Returns false if it sends fewer.
+    fn take(&mut self, into: &mut [u8]) -> bool {
+        let is_whole = self.is_out && self.len() >= into.len();
+        if is_whole {
+            self.span(into.len()).copy_to(into);
         }
-        let mut bytes = vec![0; len];
-        self.span(len).copy_to(&mut bytes);
-        Some(bytes)
+        is_whole
     }
 
     /// Sends bytes, as far as the initiator has room.
@@ -146,10 +143,10 @@ impl Unit {
             read_only: false,
             reads_zeroes: true,
             limits: Limits {
-                transfer_bytes_max: TRANSFER_BYTES_MAX,
-                unmap_bytes_max: UNMAP_BYTES_MAX,
-                unmap_ranges_max: UNMAP_RANGES_MAX,
-                write_same_bytes_max: WRITE_SAME_BYTES_MAX,
+                transfer_bytes_max: 4 << 20,
+                unmap_bytes_max: 512 << 20,
+                unmap_ranges_max: 256,
+                write_same_bytes_max: 64 << 20,
             },
             now: qpair_block::time::now,
             without: if options.timestamp { &[] } else { &[opcode::MAINTENANCE_OUT] },
@@ -176,33 +173,12 @@ impl Unit {
 
     /// Executes a command.
     pub(crate) fn execute(&self, lun: Lun, cdb: &[u8], mut data: Data<'_>) -> Answer {
-        match self.logical.begin(lun, cdb, self.volume.blocks) {
-            Step::Ended(Reply::Good) => Answer::good(0),
+        let blocks = self.volume.blocks;
+        match self.logical.begin(lun, cdb, blocks, |into| data.take(into)) {
+            Step::Ended(Reply::Good(taken)) => Answer::good(taken as usize),
             Step::Ended(Reply::Data(bytes)) => data.give(&bytes),
             Step::Ended(Reply::Check(sense)) => Answer::check(sense),
-            Step::ModeSelect(select) => self.mode_select(select, &mut data),
-            Step::SetTimestamp(len) => {
-                let bytes = data.take(len).unwrap_or_default();
-                let set = self.logical.set_timestamp(&bytes);
-                set.map_or_else(Answer::check, |()| Answer::good(len))
-            }
-            Step::Blocks(command) => self.execute_blocks(command, &mut data),
+            Step::Work(work) => self.carry_out(work, &mut data),
         }
-    }
-
-    fn mode_select(&self, select: ModeSelect, data: &mut Data<'_>) -> Answer {
-        let len = select.len.into();
-        let Some(bytes) = data.take(len) else {
-            return Answer::check(Sense::new(Key::IllegalRequest, Code::PARAMETER_LIST_LENGTH));
-        };
-        let write_cache = match self.logical.mode_select(select, &bytes) {
-            Ok(write_cache) => write_cache,
-            Err(sense) => return Answer::check(sense),
-        };
-        if !write_cache && self.logical.has_write_cache() && self.volume.flush().is_err() {
-            return Answer::check(Sense::new(Key::MediumError, Code::WRITE_ERROR));
-        }
-        self.logical.set_write_cache(write_cache);
-        Answer::good(len)
     }
 }
