@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use qpair_block::Result;
+use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::DmaMemory;
 
 use crate::function::Stepped;
@@ -60,7 +60,9 @@ pub trait PciDevice: Send + Sync {
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool;
 
     /// Returns the part of a BAR that drivers may map, if there is one.
-    fn shared_area(&self, bar: u8) -> Option<SharedArea>;
+    fn shared_area(&self, _bar: u8) -> Option<SharedArea> {
+        None
+    }
 
     /// Whether a driver that can do without the shared area had better not map it.
     ///
@@ -90,7 +92,10 @@ pub trait PciDevice: Send + Sync {
     /// # Errors
     /// `Invalid` if the BAR has no shared area; otherwise the kernel's error (`Limit` for too many
     /// open files).
-    fn shared_file(&self, bar: u8) -> Result<OwnedFd>;
+    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
+        let context = format!("{}: BAR {bar} has no shared area", self.kind());
+        Err(Error::new(ErrorKind::Invalid, context))
+    }
 
     /// Opens a driver's memory of `memory.bytes().len()` bytes to the device, at `iova`.
     ///
@@ -109,10 +114,14 @@ pub trait PciDevice: Send + Sync {
     fn unmap_all(&self);
 
     /// Returns the number of MSI-X vectors.
-    fn irq_count(&self) -> u32;
+    fn irq_count(&self) -> u32 {
+        0
+    }
 
     /// Sets or removes the event of one vector. Returns false if there is no such vector.
-    fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool;
+    fn set_irq(&self, _vector: u32, _event: Option<IrqEvent>) -> bool {
+        false
+    }
 
     /// Resets the function. On return it does not access memory until it is set up again.
     fn reset(&self);

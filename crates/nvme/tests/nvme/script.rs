@@ -1,17 +1,16 @@
 //! A controller that gives scripted answers. In all other respects it works as a real one: it
 //! becomes ready, takes commands, posts completions.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use qpair_block::{Error, ErrorKind, Result};
+use qpair_block::Result;
 use qpair_memory::DmaMemory;
 use qpair_nvme_wire::command::{admin, cns};
 use qpair_nvme_wire::registers::{ACQ, ASQ, CAP, CC, CSTS, Capabilities, DOORBELLS};
 use qpair_nvme_wire::{
     Command, IdentifyController, IdentifyNamespace, LbaFormat, SUBMISSION_BYTES,
 };
-use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
+use qpair_pci::{PciDevice, Stepped};
 
 /// The scripted answer to a command.
 #[derive(Clone, Debug, Default)]
@@ -237,14 +236,6 @@ impl PciDevice for Script {
         true
     }
 
-    fn shared_area(&self, _bar: u8) -> Option<SharedArea> {
-        None
-    }
-
-    fn shared_file(&self, _bar: u8) -> Result<OwnedFd> {
-        Err(Error::new(ErrorKind::Invalid, "nothing is shared"))
-    }
-
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
         self.inner().memory.push((iova, memory));
         Ok(())
@@ -257,14 +248,6 @@ impl PciDevice for Script {
 
     fn unmap_all(&self) {
         self.inner().memory.clear();
-    }
-
-    fn irq_count(&self) -> u32 {
-        0
-    }
-
-    fn set_irq(&self, _vector: u32, _event: Option<IrqEvent>) -> bool {
-        false
     }
 
     fn reset(&self) {

@@ -1,11 +1,10 @@
 //! The controller as a PCI function.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use qpair_block::{Error, ErrorKind, Result};
+use qpair_block::Result;
 use qpair_memory::DmaMemory;
 use qpair_mpi_wire::config::PcieDevice;
 use qpair_mpi_wire::family;
@@ -15,7 +14,7 @@ use qpair_mpi_wire::registers::{
     ATOMIC_REQUEST_DESCRIPTOR_POST, GONE, MASK_ALL, MASK_REPLY, REQUEST_DESCRIPTOR_POST_HIGH,
     REQUEST_DESCRIPTOR_POST_LOW,
 };
-use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
+use qpair_pci::{IrqEvent, PciDevice, Stepped};
 use qpair_scsi_wire::sense::Code;
 
 use super::control::Control;
@@ -525,6 +524,8 @@ fn is_access(offset: u64, len: usize, bar_bytes: u64) -> bool {
         && offset.checked_add(len as u64).is_some_and(|end| end <= bar_bytes)
 }
 
+/// No area is shared: each store to the request post register is a request, and a page of memory
+/// would lose all but the last.
 impl PciDevice for SoftHba {
     fn kind(&self) -> &'static str {
         "hba"
@@ -622,16 +623,6 @@ impl PciDevice for SoftHba {
             }
         }
         true
-    }
-
-    fn shared_area(&self, _bar: u8) -> Option<SharedArea> {
-        // Each store to the request post register is a request: a page of memory would lose all but
-        // the last.
-        None
-    }
-
-    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
-        Err(Error::new(ErrorKind::Invalid, format!("a soft HBA shares nothing of BAR {bar}")))
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {

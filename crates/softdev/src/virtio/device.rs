@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use qpair_block::{Error, ErrorKind, Result};
+use qpair_block::Result;
 use qpair_memory::DmaMemory;
-use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
+use qpair_pci::{PciDevice, Stepped};
 use qpair_scsi_wire::sense::Code;
 use qpair_virtio::pci::{
     Capability, KIND_COMMON, KIND_DEVICE, KIND_ISR, KIND_NOTIFY, VENDOR, common,
@@ -373,15 +372,6 @@ impl PciDevice for SoftVirtioScsi {
         true
     }
 
-    fn shared_area(&self, _bar: u8) -> Option<SharedArea> {
-        None
-    }
-
-    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
-        let context = format!("a soft SCSI host of virtio shares nothing of BAR {bar}");
-        Err(Error::new(ErrorKind::Invalid, context))
-    }
-
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
         let mut held = locked(&self.table);
         let table = held.with(iova, memory)?;
@@ -398,14 +388,6 @@ impl PciDevice for SoftVirtioScsi {
 
     fn unmap_all(&self) {
         self.set_table(&mut locked(&self.table), DmaTable::default());
-    }
-
-    fn irq_count(&self) -> u32 {
-        0
-    }
-
-    fn set_irq(&self, _vector: u32, _event: Option<IrqEvent>) -> bool {
-        false
     }
 
     fn reset(&self) {
