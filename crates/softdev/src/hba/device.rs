@@ -28,9 +28,8 @@ use super::topology::{Attached, Topology};
 use super::transcript::Transcript;
 use crate::digest::local_name;
 use crate::scsi::{Unit, UnitOptions};
-use qpair_pci::model::locked;
-use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
-use qpair_pci::model::{DmaTable, LastHit, SharedTable};
+use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity, VectorTable, is_access};
+use qpair_pci::model::{DmaTable, LastHit, SharedTable, locked};
 
 /// A SAS3008 of revision 1: revision 2 and up have combined reply queue registers; or a 9500-8e.
 /// Mass storage, SAS.
@@ -93,8 +92,7 @@ pub struct SoftHba {
     config: Mutex<Config>,
     /// Reads of registers.
     reads: AtomicU32,
-    vector_table: Mutex<Box<[u8]>>,
-    interrupts: Box<[Mutex<Option<IrqEvent>>]>,
+    vectors: VectorTable,
     interrupted: AtomicU64,
     gone: AtomicBool,
     pub(crate) events: Events,
@@ -177,8 +175,7 @@ impl SoftHba {
             table: Mutex::default(),
             config: Mutex::new(Config::new(&identity(options.is_later), options.queues.into())),
             reads: AtomicU32::new(0),
-            vector_table: Mutex::new(vec![0; BAR4_BYTES as usize].into()),
-            interrupts: (0..queues).map(|_| Mutex::default()).collect(),
+            vectors: VectorTable::new(options.queues.into()),
             interrupted: AtomicU64::new(0),
             gone: AtomicBool::new(false),
             events: Events::default(),
@@ -469,12 +466,8 @@ impl SoftHba {
         if self.interrupt_mask() & MASK_REPLY != 0 {
             return;
         }
-        if let Some(event) = self.interrupts.get(usize::from(queue))
-            && let Some(event) = &*locked(event)
-        {
-            // What cannot be delivered is counted with the event.
-            self.interrupted.fetch_add(u64::from(event.signal()), Ordering::Relaxed);
-        }
+        let is_signalled = self.vectors.signal(queue.into());
+        self.interrupted.fetch_add(is_signalled.into(), Ordering::Relaxed);
     }
 
     /// A request.
@@ -518,12 +511,6 @@ impl fmt::Debug for SoftHba {
     }
 }
 
-fn is_access(offset: u64, len: usize, bar_bytes: u64) -> bool {
-    matches!(len, 4 | 8)
-        && offset.is_multiple_of(4)
-        && offset.checked_add(len as u64).is_some_and(|end| end <= bar_bytes)
-}
-
 /// No area is shared: each store to the request post register is a request, and a page of memory
 /// would lose all but the last.
 impl PciDevice for SoftHba {
@@ -563,7 +550,7 @@ impl PciDevice for SoftHba {
     }
 
     fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
-        if !is_access(offset, into.len(), self.bar_bytes(bar)) {
+        if !is_access(offset, into.len(), 4, self.bar_bytes(bar)) {
             return false;
         }
         if self.gone.load(Ordering::Acquire) {
@@ -571,8 +558,7 @@ impl PciDevice for SoftHba {
             return true;
         }
         if bar == VECTORS {
-            let len = into.len();
-            into.copy_from_slice(&locked(&self.vector_table)[offset as usize..][..len]);
+            self.vectors.read(offset, into);
             return true;
         }
         for (offset, word) in (offset..).step_by(4).zip(into.chunks_exact_mut(4)) {
@@ -589,14 +575,14 @@ impl PciDevice for SoftHba {
 
     #[inline]
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
-        if !is_access(offset, bytes.len(), self.bar_bytes(bar)) {
+        if !is_access(offset, bytes.len(), 4, self.bar_bytes(bar)) {
             return false;
         }
         if self.gone.load(Ordering::Acquire) {
             return true;
         }
         if bar == VECTORS {
-            locked(&self.vector_table)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            self.vectors.write(offset, bytes);
             return true;
         }
         if let (REQUEST_DESCRIPTOR_POST_LOW, Ok(word)) = (offset, bytes.try_into()) {
@@ -647,13 +633,11 @@ impl PciDevice for SoftHba {
     }
 
     fn irq_count(&self) -> u32 {
-        self.interrupts.len() as u32
+        self.vectors.count()
     }
 
     fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
-        let Some(held) = self.interrupts.get(vector as usize) else { return false };
-        let is_set = event.is_some();
-        *locked(held) = event;
+        let Some(is_set) = self.vectors.set(vector, event) else { return false };
         if is_set {
             // What was posted while there was no event is told now.
             self.interrupt(vector as u8);
@@ -671,14 +655,12 @@ impl PciDevice for SoftHba {
         drop(control);
         let identity = identity(self.options.is_later);
         *locked(&self.config) = Config::new(&identity, self.options.queues.into());
-        locked(&self.vector_table).fill(0);
+        self.vectors.reset();
     }
 
     fn end_session(&self) {
         self.unmap_all();
-        for event in &self.interrupts {
-            *locked(event) = None;
-        }
+        self.vectors.remove_events();
         self.reset();
     }
 
