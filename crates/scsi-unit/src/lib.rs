@@ -15,6 +15,7 @@ mod facts;
 mod operations;
 mod parameters;
 mod unit;
+pub mod virtio;
 
 pub use blocks::{Access, Work};
 pub use facts::{Facts, Limits};

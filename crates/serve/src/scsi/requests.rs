@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qpair_block::{Arena, Buffer, Error, Op, Result, Segment};
+use qpair_scsi_unit::virtio::Ended;
 use qpair_scsi_unit::{Access, Reply, Step, Work};
 use qpair_scsi_wire::luns::Lun;
 use qpair_scsi_wire::sense::{Code, Key, Sense};
-use qpair_scsi_wire::{CHECK_CONDITION, GOOD};
 use qpair_virtio::ring::{Broken, Segment as Named};
-use qpair_virtio::scsi::{COMMAND_BYTES, Command, RESPONSE_BYTES, Response, place_of, response};
+use qpair_virtio::scsi::{COMMAND_BYTES, Command, RESPONSE_BYTES, place_of, response};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::controller::{Controller, TARGETS};
@@ -25,28 +25,6 @@ use crate::memory::GuestMemory;
 use crate::queue::{
     End, Guest, GuestRing, Head, Job, Lane, SEGMENTS_MAX, Verbs, put, segments_of, take,
 };
-
-/// The end of a command.
-#[derive(Clone, Copy, Debug)]
-struct Ended {
-    response: u8,
-    sense: Option<Sense>,
-    moved: u32,
-}
-
-impl Ended {
-    fn good(moved: u32) -> Self {
-        Self { response: response::OK, sense: None, moved }
-    }
-
-    fn check(sense: Sense) -> Self {
-        Self { response: response::OK, sense: Some(sense), moved: 0 }
-    }
-
-    fn fail(response: u8) -> Self {
-        Self { response, sense: None, moved: 0 }
-    }
-}
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -308,20 +286,8 @@ fn job_of(access: Access) -> Job {
 /// Gives a head back.
 fn answer(slot: &mut Slot, head: u16, ended: Ended, ring: &mut GuestRing, guest: Guest<'_>) {
     let Some(place) = slot.place.take() else { return };
-    let mut bytes = [0; RESPONSE_BYTES];
-    let mut found = Response {
-        response: slot.response.take().unwrap_or(ended.response),
-        status: GOOD,
-        residual: slot.data_bytes.saturating_sub(ended.moved),
-        sense_bytes: 0,
-    };
-    if let Some(sense) = ended.sense {
-        let sense = sense.encode_fixed();
-        bytes[Response::SENSE_AT..][..sense.len()].copy_from_slice(&sense);
-        (found.status, found.sense_bytes) = (CHECK_CONDITION, sense.len() as u32);
-    }
-    bytes[..Response::SENSE_AT].copy_from_slice(&found.encode());
-    place.store(guest.memory, &bytes);
+    let response = slot.response.take().unwrap_or(ended.response);
+    place.store(guest.memory, &Ended { response, ..ended }.encode(slot.data_bytes));
     let data_bytes = if slot.is_in { ended.moved } else { 0 };
     slot.under_way = None;
     slot.more.clear();

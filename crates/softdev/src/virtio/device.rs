@@ -1,6 +1,5 @@
 //! The soft SCSI host as a PCI function.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,14 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use qpair_block::Result;
 use qpair_memory::DmaMemory;
 use qpair_pci::{PciDevice, Stepped};
+use qpair_scsi_unit::virtio::EventList;
 use qpair_scsi_wire::sense::Code;
 use qpair_virtio::pci::{
     Capability, KIND_COMMON, KIND_DEVICE, KIND_ISR, KIND_NOTIFY, VENDOR, common,
 };
 use qpair_virtio::ring::Broken;
 use qpair_virtio::scsi::{
-    self, CONTROL_QUEUE, EVENT_BYTES, EVENT_QUEUE, Event, PCI_DEVICE, REQUEST_QUEUE, TASK_BYTES,
-    address, event,
+    self, CONTROL_QUEUE, EVENT_QUEUE, Event, PCI_DEVICE, REQUEST_QUEUE, TARGETS_MAX, TASK_BYTES,
+    UNITS_MAX, address, event,
 };
 use qpair_virtio::{STATUS_DRIVER_OK, STATUS_FEATURES_OK, STATUS_NEEDS_RESET};
 
@@ -77,7 +77,7 @@ pub struct SoftVirtioScsi {
     slots: Box<[Slot]>,
     table: Mutex<SharedTable>,
     config: Mutex<Config>,
-    events: Mutex<VecDeque<Event>>,
+    events: Mutex<EventList>,
     faults: Faults<VirtioFault>,
 }
 
@@ -161,7 +161,7 @@ impl SoftVirtioScsi {
         &self.faults
     }
 
-    pub(super) fn events(&self) -> MutexGuard<'_, VecDeque<Event>> {
+    pub(super) fn events(&self) -> MutexGuard<'_, EventList> {
         locked(&self.events)
     }
 
@@ -185,19 +185,7 @@ impl SoftVirtioScsi {
     }
 
     fn device_config(&self) -> [u8; scsi::Config::BYTES] {
-        let config = scsi::Config {
-            queues: self.options.queues.into(),
-            segments_max: 126,
-            sectors_max: 0xFFFF,
-            commands_per_unit: 128,
-            event_bytes: EVENT_BYTES as u32,
-            sense_bytes: scsi::SENSE_BYTES as u32,
-            cdb_bytes: scsi::CDB_BYTES as u32,
-            channel_max: 0,
-            target_max: 255,
-            unit_max: 0x3FFF,
-        };
-        config.encode()
+        scsi::Config::new(self.options.queues, TARGETS_MAX - 1, UNITS_MAX - 1).encode()
     }
 
     /// Handles a status that the driver has written.
@@ -240,7 +228,7 @@ impl SoftVirtioScsi {
             while !self.events().is_empty()
                 && let Some((head, memory)) = queue.take()?
             {
-                if let Some(event) = self.events().pop_front() {
+                if let Some(event) = self.events().pop() {
                     let len = queue.write(&memory.written, &event.encode());
                     queue.give(head.into(), len);
                 }
@@ -265,6 +253,11 @@ impl SoftVirtioScsi {
             }
         }
         Ok(progress)
+    }
+
+    fn is_access(&self, bar: u8, offset: u64, len: usize) -> bool {
+        let end = offset.checked_add(len as u64);
+        (1..=8).contains(&len) && end.is_some_and(|end| end <= self.bar_bytes(bar))
     }
 
     fn set_table(&self, held: &mut SharedTable, table: DmaTable) {
@@ -313,10 +306,7 @@ impl PciDevice for SoftVirtioScsi {
     }
 
     fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
-        let inside = offset
-            .checked_add(into.len() as u64)
-            .is_some_and(|end| end <= self.bar_bytes(bar) && !into.is_empty());
-        if !inside || into.len() > 8 {
+        if !self.is_access(bar, offset, into.len()) {
             return false;
         }
         into.fill(0);
@@ -346,10 +336,7 @@ impl PciDevice for SoftVirtioScsi {
     }
 
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
-        let inside = offset
-            .checked_add(bytes.len() as u64)
-            .is_some_and(|end| end <= self.bar_bytes(bar) && !bytes.is_empty());
-        if !inside || bytes.len() > 8 {
+        if !self.is_access(bar, offset, bytes.len()) {
             return false;
         }
         if bar != REGISTERS {
