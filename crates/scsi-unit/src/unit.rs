@@ -262,9 +262,13 @@ impl LogicalUnit {
 
 #[cfg(test)]
 mod tests {
+    use qpair_block::Op;
+    use qpair_scsi_wire::command::Range;
     use qpair_scsi_wire::timestamp::{ORIGIN_POWER_ON, ORIGIN_SET, Timestamp, encode_set};
+    use qpair_scsi_wire::{Width, unmap};
 
     use super::*;
+    use crate::blocks::Access;
     use crate::facts::Limits;
 
     fn unit(without: &'static [u8]) -> LogicalUnit {
@@ -340,6 +344,73 @@ mod tests {
             let now = report(&unit);
             assert!(now.origin == ORIGIN_POWER_ON && now.ms < 1 << 40, "{now:?}");
         }
+    }
+
+    #[test]
+    fn block_commands_become_accesses() {
+        let unit = unit(&[]);
+        let range = |block, blocks| Range { block, blocks, width: Width::Sixteen };
+        let access = |op, durable, blocks: std::ops::Range<u32>| Access {
+            op,
+            durable,
+            offset_bytes: u64::from(blocks.start) * 512,
+            len_bytes: blocks.len() as u32 * 512,
+        };
+        let same = |no_data| Command::WriteSame {
+            range: range(2, 3),
+            unmap: false,
+            anchor: false,
+            no_data,
+            protect: 0,
+        };
+        let block = vec![7; 512];
+        let verify = |compare| Command::Verify { range: range(1, 2), compare, protect: 0 };
+        let (read, list) = (access(Op::Read, false, 1..3), unmap::encode_one(4, 4));
+        let flush = access(Op::Flush, false, 0..0);
+        for (command, sent, work) in [
+            (verify(1), &[][..], Work::Compare { access: read, data_bytes: 1024 }),
+            (verify(3), &[], Work::Compare { access: read, data_bytes: 512 }),
+            (
+                same(false),
+                &block,
+                Work::Fill { access: access(Op::Write, false, 2..5), block: block.clone() },
+            ),
+            (
+                same(false),
+                &[0; 512],
+                Work::Each { accesses: vec![access(Op::WriteZeroes, false, 2..5)], taken: 512 },
+            ),
+            (
+                same(true),
+                &[],
+                Work::Each { accesses: vec![access(Op::WriteZeroes, false, 2..5)], taken: 0 },
+            ),
+            (
+                Command::Unmap { anchor: false, len: 24 },
+                &list,
+                Work::Each { accesses: vec![access(Op::Discard, false, 4..8)], taken: 24 },
+            ),
+            (
+                Command::SynchronizeCache { range: range(8, 0), immediate: false },
+                &[],
+                Work::Each { accesses: vec![flush], taken: 0 },
+            ),
+        ] {
+            assert_eq!(begin_with(&unit, command, sent), Step::Work(work), "{command:?}");
+        }
+        let write = |force_unit_access, blocks| Command::Write {
+            range: range(0, blocks),
+            force_unit_access,
+            protect: 0,
+        };
+        let moves = |durable| Step::Work(Work::Move(access(Op::Write, durable, 0..8)));
+        assert_eq!(begin(&unit, write(false, 8)), moves(false));
+        assert_eq!(begin(&unit, write(true, 8)), moves(true));
+        unit.set_write_cache(false);
+        assert_eq!(begin(&unit, write(false, 8)), moves(true));
+        assert_eq!(begin(&unit, write(false, 0)), Step::Ended(Reply::Good(0)));
+        let outside = Step::Ended(Reply::illegal(Code::BLOCK_OUT_OF_RANGE));
+        assert_eq!(begin(&unit, write(false, 9)), outside);
     }
 
     #[test]
