@@ -1,35 +1,33 @@
-//! The controller as a PCI function.
+//! The controller: its state, and its way to the parts that act on it.
+
+mod pci;
+mod phy;
+mod replies;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use qpair_block::Result;
-use qpair_memory::DmaMemory;
 use qpair_mpi_wire::config::PcieDevice;
 use qpair_mpi_wire::family;
-use qpair_mpi_wire::init::Init;
-use qpair_mpi_wire::ioc_status;
-use qpair_mpi_wire::registers::{
-    ATOMIC_REQUEST_DESCRIPTOR_POST, GONE, MASK_ALL, MASK_REPLY, REQUEST_DESCRIPTOR_POST_HIGH,
-    REQUEST_DESCRIPTOR_POST_LOW,
-};
-use qpair_pci::{IrqEvent, PciDevice, Stepped};
-use qpair_scsi_wire::sense::Code;
+use qpair_mpi_wire::registers::{MASK_ALL, MASK_REPLY};
 
+use self::replies::ReplyFree;
 use super::control::Control;
 use super::events::Events;
 use super::faults::{Faults, Rule};
-use super::lane::{FAULT_CREDIT, Slot};
+use super::lane::Slot;
 use super::options::SoftHbaOptions;
-use super::strict::{NO_HANDLE, Strict};
+use super::strict::Strict;
 use super::timing::Timing;
-use super::topology::{Attached, Topology};
+use super::topology::Topology;
 use super::transcript::Transcript;
 use crate::digest::local_name;
 use crate::scsi::{Unit, UnitOptions};
-use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity, VectorTable, is_access};
-use qpair_pci::model::{DmaTable, LastHit, SharedTable, locked};
+use qpair_pci::model::{Config, Identity, SharedTable, VectorTable, locked};
+
+pub(crate) use self::phy::Phy;
 
 /// A SAS3008 of revision 1: revision 2 and up have combined reply queue registers; or a 9500-8e.
 /// Mass storage, SAS.
@@ -39,35 +37,6 @@ fn identity(is_later: bool) -> Identity {
         false => (family::SAS3008, 1, 1 << 16),
     };
     Identity { vendor: family::VENDOR, device, revision, class: [0x00, 0x07, 0x01], bar0_bytes }
-}
-/// A card with `is_later` misreads a register as zero at one read in so many.
-const MISREAD_EVERY: u32 = 16;
-/// The BARs that there are: registers, and the MSI-X table.
-const REGISTERS: u8 = 0;
-const VECTORS: u8 = 4;
-
-/// A phy of the topology that has a disk or has room for one.
-#[derive(Debug)]
-pub(crate) struct Phy {
-    pub(crate) unit: Arc<Unit>,
-    pub(crate) timing: Arc<Timing>,
-    number: u16,
-    topology: Topology,
-    /// 0: nothing is there; otherwise one more than the times that something was plugged in. Each
-    /// time it has another handle.
-    plugged: AtomicU32,
-    times: AtomicU32,
-    /// The lamp at its slot shines.
-    pub(crate) is_located: AtomicBool,
-    is_empty: bool,
-}
-
-impl Phy {
-    /// The handle of what is there.
-    pub(crate) fn handle(&self) -> Option<u16> {
-        let plugged = self.plugged.load(Ordering::Acquire);
-        (plugged > 0).then(|| self.topology.disk_handle(self.number, plugged))
-    }
 }
 
 /// A soft HBA. See the module.
@@ -104,14 +73,6 @@ pub struct SoftHba {
     has_pulls: AtomicBool,
 }
 
-/// The queue of reply frames that the driver gives.
-#[derive(Debug, Default)]
-struct ReplyFree {
-    at: u64,
-    entries: u32,
-    index: u32,
-}
-
 impl SoftHba {
     /// Makes one.
     ///
@@ -133,31 +94,12 @@ impl SoftHba {
             let unit = Unit::open(its)?;
             let size = (unit.volume.size_bytes(), disk.logical_block_bytes);
             let timing = Timing::new(disk.profile, size, has_cache, naa)?;
-            phys.push(Phy {
-                unit: Arc::new(unit),
-                timing: Arc::new(timing),
-                number,
-                topology,
-                plugged: AtomicU32::new(1),
-                times: AtomicU32::new(1),
-                is_located: AtomicBool::new(false),
-                is_empty: false,
-            });
+            phys.push(Phy::new((Arc::new(unit), Arc::new(timing)), number, topology, false));
         }
         // Phys that nothing is at have the first disk's unit, which no driver reaches by them.
-        if let Some((unit, timing)) = phys.first().map(|phy| (phy.unit.clone(), phy.timing.clone()))
-        {
+        if let Some(disk) = phys.first().map(|phy| (phy.unit.clone(), phy.timing.clone())) {
             for number in phys.len()..count {
-                phys.push(Phy {
-                    unit: unit.clone(),
-                    timing: timing.clone(),
-                    number: number as u16,
-                    topology,
-                    plugged: AtomicU32::new(0),
-                    times: AtomicU32::new(0),
-                    is_located: AtomicBool::new(false),
-                    is_empty: true,
-                });
+                phys.push(Phy::new(disk.clone(), number as u16, topology, true));
             }
         }
         let queues = usize::from(options.queues);
@@ -216,53 +158,10 @@ impl SoftHba {
         self.faults.hang_resets(count);
     }
 
-    /// Removes disk `number`. Returns `false` if there was no such disk.
-    pub fn pull(&self, number: usize) -> bool {
-        let Some(phy) = self.phys.get(number) else { return false };
-        let Some(handle) = phy.handle() else { return false };
-        phy.plugged.store(0, Ordering::Release);
-        self.end_parked(|it| it.handle == handle, ioc_status::SCSI_DEVICE_NOT_THERE);
-        self.tell_change(number, handle, false);
-        true
-    }
-
-    /// Inserts disk `number` again after [`Self::pull`], in the state after power on. Returns
-    /// `false` if the disk is already there, or does not exist.
-    pub fn plug(&self, number: usize) -> bool {
-        let Some(phy) = self.phys.get(number) else { return false };
-        if phy.is_empty || phy.handle().is_some() {
-            return false;
-        }
-        phy.unit.power_cut(0);
-        phy.plugged.store(phy.times.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Release);
-        if let Some(handle) = phy.handle() {
-            self.tell_change(number, handle, true);
-        }
-        true
-    }
-
     /// Returns the number of interrupts since the controller was created.
     #[must_use]
     pub fn interrupts(&self) -> u64 {
         self.interrupted.load(Ordering::Relaxed)
-    }
-
-    /// Whether the locate lamp at the slot of disk `number` is on.
-    #[must_use]
-    pub fn is_located(&self, number: usize) -> bool {
-        self.phys.get(number).is_some_and(|phy| phy.is_located.load(Ordering::Relaxed))
-    }
-
-    /// Cuts the power of all disks, and restores it. Each sector that is only in a volatile cache
-    /// is lost or kept, as `seed` decides.
-    pub fn power_cut(&self, seed: u64) {
-        // Between two commands: one that a cache was lost under would say nothing of it.
-        let _idle: Vec<_> = self.slots.iter().map(Slot::lock).collect();
-        for (phy, number) in self.phys.iter().zip(0u64..) {
-            if !phy.is_empty {
-                phy.unit.power_cut(seed.wrapping_add(number));
-            }
-        }
     }
 
     /// Removes the PCI function: every register reads as all ones, and memory is not accessed any
@@ -276,10 +175,6 @@ impl SoftHba {
         self.address
     }
 
-    pub(crate) fn phys(&self) -> &[Phy] {
-        &self.phys
-    }
-
     pub(crate) fn topology(&self) -> &Topology {
         &self.topology
     }
@@ -287,26 +182,6 @@ impl SoftHba {
     /// The address of an expander.
     pub(crate) fn expander_address(&self, handle: u16) -> u64 {
         local_name(&self.options.serial, handle.into(), 6)
-    }
-
-    /// The handle of what is attached somewhere, if it is there.
-    pub(crate) fn attached_handle(&self, attached: Option<Attached>) -> Option<u16> {
-        match attached? {
-            Attached::Other(handle) => Some(handle),
-            Attached::Disk(number) => self.phys.get(number)?.handle(),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn phy_of(&self, handle: u16) -> Option<(usize, &Phy)> {
-        let number = self.topology.disk_of(handle)?;
-        let phy = self.phys.get(number)?;
-        (phy.handle() == Some(handle)).then_some((number, phy))
-    }
-
-    /// Whether a handle is one that a disk has had or could have.
-    pub(crate) fn is_old_handle(&self, handle: u16) -> bool {
-        self.topology.is_disk(handle)
     }
 
     pub(crate) fn handle_max(&self) -> u16 {
@@ -386,14 +261,6 @@ impl SoftHba {
         self.events.forget();
     }
 
-    /// The links to all disks go down and come back.
-    pub(crate) fn reset_units(&self) {
-        for phy in self.phys.iter().filter(|phy| !phy.is_empty) {
-            phy.unit.reset(Code::NEXUS_LOSS);
-            phy.is_located.store(false, Ordering::Relaxed);
-        }
-    }
-
     pub(crate) fn interrupt_mask(&self) -> u32 {
         self.mask.load(Ordering::Relaxed)
     }
@@ -410,57 +277,6 @@ impl SoftHba {
         self.events.next()
     }
 
-    pub(crate) fn pull_later(&self, number: usize) {
-        locked(&self.pulls).push(number);
-        self.has_pulls.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn set_reply_index(&self, queue: u8, index: u32) {
-        if self.strict.is_on() {
-            self.check_reply_index(queue, index, self.slot(queue.into()));
-        }
-        if let Some(slot) = self.slot(queue.into()) {
-            slot.host_index.store(index, Ordering::Release);
-        }
-    }
-
-    pub(crate) fn set_reply_free_index(&self, index: u32) {
-        let entries = locked(&self.reply_free).entries;
-        let is_entry = entries == 0 || index < entries;
-        self.strict.check(is_entry, format_args!("{index} of {entries} reply frames are free"));
-        self.strict.has_free_replies.store(true, Ordering::Relaxed);
-        self.reply_free_host.store(index, Ordering::Release);
-    }
-
-    /// Sets the address of the queue of free reply frames; returns `None` if the memory there is
-    /// not open to the controller.
-    pub(crate) fn set_reply_free(&self, init: &Init) -> Option<()> {
-        let entries = u32::from(init.reply_free_entries);
-        let table = self.table();
-        table.find(init.reply_free, entries * 4, &mut LastHit::default())?;
-        *locked(&self.reply_free) = ReplyFree { at: init.reply_free, entries, index: 0 };
-        self.reply_free_host.store(0, Ordering::Relaxed);
-        Some(())
-    }
-
-    /// The low half of the address of a reply frame.
-    pub(crate) fn take_reply_frame(&self, table: &DmaTable, _init: &Init) -> Option<u32> {
-        let mut free = locked(&self.reply_free);
-        if free.entries == 0 || free.index == self.reply_free_host.load(Ordering::Acquire) {
-            return None;
-        }
-        let found = table.find(free.at, free.entries * 4, &mut LastHit::default())?;
-        let (bytes, offset) = table.bytes(found)?;
-        let low = bytes.load_u32(offset + free.index as usize * 4);
-        self.check_reply_frame(low);
-        if self.transcript.is_on() {
-            let at = free.at + u64::from(free.index) * 4;
-            self.transcript.write(format_args!("free {at:x} {low:x}"));
-        }
-        free.index = if free.index + 1 >= free.entries { 0 } else { free.index + 1 };
-        Some(low)
-    }
-
     /// Signals a reply queue's vector, if it is not masked.
     pub(crate) fn interrupt(&self, queue: u8) {
         if self.interrupt_mask() & MASK_REPLY != 0 {
@@ -469,210 +285,10 @@ impl SoftHba {
         let is_signalled = self.vectors.signal(queue.into());
         self.interrupted.fetch_add(is_signalled.into(), Ordering::Relaxed);
     }
-
-    /// A request.
-    #[inline]
-    fn post(&self, word: u64) {
-        if self.transcript.is_on() {
-            self.transcript.write(format_args!("post {word:x}"));
-        }
-        if self.strict.is_on() {
-            self.check_post(word);
-        }
-        // Queues that the driver does not use take nothing; what names no queue goes to the first.
-        let queue = (word >> 8) as u8;
-        let slot = self.slot(queue.into()).or_else(|| self.slot(0));
-        if let Some(slot) = slot
-            && !slot.post(word, self.options.credit.into())
-        {
-            self.stop(FAULT_CREDIT);
-        }
-    }
-
-    fn set_table(&self, held: &mut SharedTable, table: DmaTable) {
-        *held = Arc::new(table);
-        for slot in &self.slots {
-            slot.lock().set_table(held);
-        }
-    }
-
-    fn run_pulls(&self) {
-        self.has_pulls.store(false, Ordering::Release);
-        let pulls = std::mem::take(&mut *locked(&self.pulls));
-        for number in pulls {
-            self.pull(number);
-        }
-    }
 }
 
 impl fmt::Debug for SoftHba {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SoftHba {} with {} disks", self.options.serial, self.options.disks.len())
-    }
-}
-
-/// No area is shared: each store to the request post register is a request, and a page of memory
-/// would lose all but the last.
-impl PciDevice for SoftHba {
-    fn kind(&self) -> &'static str {
-        "hba"
-    }
-
-    fn config_bytes(&self) -> u32 {
-        CONFIG_BYTES as u32
-    }
-
-    fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
-        let inside = locked(&self.config).read(offset, into);
-        if self.gone.load(Ordering::Acquire) {
-            into.fill(0xFF);
-        }
-        inside
-    }
-
-    fn write_config(&self, offset: u32, bytes: &[u8]) -> bool {
-        if self.gone.load(Ordering::Acquire) {
-            return true;
-        }
-        let written = locked(&self.config).write(offset, bytes);
-        if written == Some(true) {
-            self.reset();
-        }
-        written.is_some()
-    }
-
-    fn bar_bytes(&self, bar: u8) -> u64 {
-        match bar {
-            REGISTERS => identity(self.options.is_later).bar0_bytes,
-            VECTORS => BAR4_BYTES,
-            _ => 0,
-        }
-    }
-
-    fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
-        if !is_access(offset, into.len(), 4, self.bar_bytes(bar)) {
-            return false;
-        }
-        if self.gone.load(Ordering::Acquire) {
-            into.fill(GONE as u8);
-            return true;
-        }
-        if bar == VECTORS {
-            self.vectors.read(offset, into);
-            return true;
-        }
-        for (offset, word) in (offset..).step_by(4).zip(into.chunks_exact_mut(4)) {
-            let misreads = self.options.is_later
-                && self.reads.fetch_add(1, Ordering::Relaxed) % MISREAD_EVERY == MISREAD_EVERY - 1;
-            let value = if misreads { 0 } else { self.read_register(offset) };
-            if self.transcript.is_on() {
-                self.transcript.write(format_args!("read {offset:x} {value:x}"));
-            }
-            word.copy_from_slice(&value.to_le_bytes());
-        }
-        true
-    }
-
-    #[inline]
-    fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
-        if !is_access(offset, bytes.len(), 4, self.bar_bytes(bar)) {
-            return false;
-        }
-        if self.gone.load(Ordering::Acquire) {
-            return true;
-        }
-        if bar == VECTORS {
-            self.vectors.write(offset, bytes);
-            return true;
-        }
-        if let (REQUEST_DESCRIPTOR_POST_LOW, Ok(word)) = (offset, bytes.try_into()) {
-            self.post(u64::from_le_bytes(word));
-            return true;
-        }
-        for (offset, word) in (offset..).step_by(4).zip(bytes.as_chunks::<4>().0) {
-            let value = u32::from_le_bytes(*word);
-            match offset {
-                REQUEST_DESCRIPTOR_POST_LOW => self.half.store(value, Ordering::Relaxed),
-                REQUEST_DESCRIPTOR_POST_HIGH => {
-                    let low = self.half.load(Ordering::Relaxed);
-                    self.post(u64::from(low) | u64::from(value) << 32);
-                }
-                ATOMIC_REQUEST_DESCRIPTOR_POST if self.options.is_later => {
-                    self.post(u64::from(value) | u64::from(NO_HANDLE) << 48);
-                }
-                _ => {
-                    if self.transcript.is_on() {
-                        self.transcript.write(format_args!("write {offset:x} {value:x}"));
-                    }
-                    self.write_register(offset, value);
-                }
-            }
-        }
-        true
-    }
-
-    fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
-        let mut held = self.table();
-        let len = memory.bytes().len();
-        let table = held.with(iova, memory)?;
-        self.transcript.write(format_args!("map {iova:x} {len:x}"));
-        self.set_table(&mut held, table);
-        Ok(())
-    }
-
-    fn unmap_dma(&self, iova: u64, len: u64) -> Result<()> {
-        let mut held = self.table();
-        let table = held.without(iova, len)?;
-        self.transcript.write(format_args!("unmap {iova:x} {len:x}"));
-        self.set_table(&mut held, table);
-        Ok(())
-    }
-
-    fn unmap_all(&self) {
-        self.set_table(&mut self.table(), DmaTable::default());
-    }
-
-    fn irq_count(&self) -> u32 {
-        self.vectors.count()
-    }
-
-    fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
-        let Some(is_set) = self.vectors.set(vector, event) else { return false };
-        if is_set {
-            // What was posted while there was no event is told now.
-            self.interrupt(vector as u8);
-        }
-        true
-    }
-
-    fn reset(&self) {
-        self.transcript.write(format_args!("reset"));
-        let mut control = self.control();
-        self.forget_driver();
-        self.forget_fault();
-        self.reset_units();
-        *control = Control::default();
-        drop(control);
-        let identity = identity(self.options.is_later);
-        *locked(&self.config) = Config::new(&identity, self.options.queues.into());
-        self.vectors.reset();
-    }
-
-    fn end_session(&self) {
-        self.unmap_all();
-        self.vectors.remove_events();
-        self.reset();
-    }
-
-    #[inline]
-    fn step(&self, queue: u16) -> Stepped {
-        if self.has_pulls.load(Ordering::Relaxed) {
-            self.run_pulls();
-        }
-        self.step_queue(queue)
-    }
-
-    fn step_all(&self) -> Stepped {
-        (0..self.queues()).map(|queue| self.step(queue)).fold(Stepped::default(), Stepped::and)
     }
 }
