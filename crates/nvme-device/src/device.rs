@@ -21,7 +21,7 @@ use crate::options::{ControllerOptions, Doorbells};
 use crate::queue::Pair;
 use crate::shadow::Shadow;
 use crate::step::Slot;
-use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity, VectorTable, is_access};
+use qpair_pci::model::{BAR4_BYTES, Config, Identity, VectorTable, is_access};
 use qpair_pci::model::{DmaTable, SharedTable, locked};
 
 /// NVM Express 1.4.
@@ -308,10 +308,6 @@ impl<B: Backend> fmt::Debug for NvmeController<B> {
 impl<B: Backend> PciDevice for NvmeController<B> {
     fn kind(&self) -> &'static str {
         "nvme"
-    }
-
-    fn config_bytes(&self) -> u32 {
-        CONFIG_BYTES as u32
     }
 
     fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {

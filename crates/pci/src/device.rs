@@ -7,6 +7,7 @@ use qpair_memory::DmaMemory;
 
 use crate::function::Stepped;
 use crate::irq_event::IrqEvent;
+use crate::model::CONFIG_BYTES;
 
 /// A part of a BAR that drivers map and the device watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,9 @@ pub trait PciDevice: Send + Sync {
     fn kind(&self) -> &'static str;
 
     /// Returns the size of the configuration space in bytes: 256 or 4096.
-    fn config_bytes(&self) -> u32;
+    fn config_bytes(&self) -> u32 {
+        CONFIG_BYTES as u32
+    }
 
     /// Reads the configuration space. Returns false if the range lies outside it.
     fn read_config(&self, offset: u32, into: &mut [u8]) -> bool;
@@ -131,7 +134,10 @@ pub trait PciDevice: Send + Sync {
     /// On return nothing of the session is left: its memory and events are closed, the function is
     /// reset, and memory that the driver may still have mapped ([`PciDevice::shared_file`]) is no
     /// longer watched.
-    fn end_session(&self);
+    fn end_session(&self) {
+        self.unmap_all();
+        self.reset();
+    }
 
     /// Does the work that one queue has now.
     fn step(&self, queue: u16) -> Stepped;

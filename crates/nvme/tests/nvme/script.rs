@@ -255,11 +255,6 @@ impl PciDevice for Script {
         (inner.cc, inner.queues) = (0, Vec::new());
     }
 
-    fn end_session(&self) {
-        self.unmap_all();
-        self.reset();
-    }
-
     fn step(&self, queue: u16) -> Stepped {
         let progress = self.inner().run(queue).unwrap_or(false);
         Stepped { progress, due: None }

@@ -26,7 +26,7 @@ use super::registers::Registers;
 use crate::hba::Faults;
 use crate::scsi::{Unit, UnitOptions};
 use qpair_pci::model::locked;
-use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
+use qpair_pci::model::{BAR4_BYTES, Config, Identity};
 use qpair_pci::model::{DmaTable, SharedTable};
 
 /// BAR 0: the common configuration, the cause of interrupts, the device's configuration,
@@ -281,10 +281,6 @@ impl PciDevice for SoftVirtioScsi {
         "virtio-scsi"
     }
 
-    fn config_bytes(&self) -> u32 {
-        CONFIG_BYTES as u32
-    }
-
     fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
         locked(&self.config).read(offset, into)
     }
@@ -380,11 +376,6 @@ impl PciDevice for SoftVirtioScsi {
     fn reset(&self) {
         self.set_status(0);
         *locked(&self.config) = config();
-    }
-
-    fn end_session(&self) {
-        self.unmap_all();
-        self.reset();
     }
 
     fn step(&self, queue: u16) -> Stepped {
