@@ -1,5 +1,5 @@
-//! The volatile write cache of drives, modelled by its visible effect: data that was not flushed may
-//! be lost with the power.
+//! The volatile write cache of drives, modelled by its visible effect: data that was not flushed
+//! may be lost with the power.
 //!
 //! The medium always has the newest bytes. The cache keeps the content of stable storage: for each
 //! sector written since it was last made durable, the content before. A flush drops these contents;

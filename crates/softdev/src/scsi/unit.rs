@@ -9,49 +9,12 @@ use qpair_scsi_wire::{CHECK_CONDITION, GOOD};
 
 use crate::digest::local_name;
 use crate::hba::DiskOptions;
-use crate::medium::{MediumOptions, Scratch, Volume};
+use crate::medium::{Scratch, Volume};
 use qpair_pci::model::{DmaSpan, DmaTable, Extent};
 
 /// Bytes of a disk's volatile write cache.
 const CACHE_BYTES: u64 = 64 << 20;
 const PRODUCT: &str = "SOFT SAS DISK";
-
-/// A unit to be made.
-#[derive(Clone, Debug)]
-pub(crate) struct UnitOptions {
-    pub(crate) medium: MediumOptions,
-    pub(crate) size_bytes: u64,
-    pub(crate) block_bytes: u32,
-    /// The size of the volatile write cache; 0 if there is none.
-    pub(crate) cache_bytes: u64,
-    pub(crate) serial: String,
-    /// The unit's name (NAA), and the address of its port.
-    pub(crate) naa: u64,
-    pub(crate) port: u64,
-    /// 1: a solid state drive; else revolutions a minute.
-    pub(crate) rotation: u16,
-    /// Whether the unit keeps a timestamp that can be set.
-    pub(crate) timestamp: bool,
-}
-
-impl UnitOptions {
-    /// Returns the options of a disk, which has this `number` on the adapter with this serial
-    /// number.
-    pub(crate) fn of(disk: &DiskOptions, serial: &str, number: u32, has_cache: bool) -> Self {
-        let naa = local_name(serial, number, 4);
-        Self {
-            medium: disk.medium.clone(),
-            size_bytes: disk.size_bytes,
-            block_bytes: disk.logical_block_bytes,
-            cache_bytes: if has_cache { CACHE_BYTES } else { 0 },
-            serial: format!("{serial}{number:02}"),
-            naa,
-            port: naa + 1,
-            rotation: disk.profile.rotation(),
-            timestamp: disk.timestamp,
-        }
-    }
-}
 
 /// A logical unit.
 #[derive(Debug)]
@@ -123,22 +86,25 @@ impl Answer {
 }
 
 impl Unit {
-    pub(crate) fn open(options: UnitOptions) -> Result<Self> {
-        let volume = Volume::open(
-            &options.medium,
-            options.size_bytes,
-            options.block_bytes,
-            options.cache_bytes,
-        )?;
+    /// Opens a disk, which has this `number` on the adapter with this serial number.
+    pub(crate) fn open(
+        disk: &DiskOptions,
+        serial: &str,
+        number: u32,
+        has_cache: bool,
+    ) -> Result<Self> {
+        let (block_bytes, naa) = (disk.logical_block_bytes, local_name(serial, number, 4));
+        let cache_bytes = if has_cache { CACHE_BYTES } else { 0 };
+        let volume = Volume::open(&disk.medium, disk.size_bytes, block_bytes, cache_bytes)?;
         let facts = Facts {
             product: PRODUCT,
-            serial: options.serial,
-            naa: options.naa,
-            port: Some(options.port),
-            block_bytes: options.block_bytes,
+            serial: format!("{serial}{number:02}"),
+            naa,
+            port: Some(naa + 1),
+            block_bytes,
             // Blocks of 512 bytes are eighths of a physical one, as on drives that say 512e.
-            physical_exponent: if options.block_bytes == 512 { 3 } else { 0 },
-            rotation: options.rotation,
+            physical_exponent: if block_bytes == 512 { 3 } else { 0 },
+            rotation: disk.profile.rotation(),
             has_cache: volume.has_cache(),
             read_only: false,
             reads_zeroes: true,
@@ -149,7 +115,7 @@ impl Unit {
                 write_same_bytes_max: 64 << 20,
             },
             now: qpair_block::time::now,
-            without: if options.timestamp { &[] } else { &[opcode::MAINTENANCE_OUT] },
+            without: if disk.timestamp { &[] } else { &[opcode::MAINTENANCE_OUT] },
         };
         Ok(Self { volume, logical: LogicalUnit::new(facts) })
     }

@@ -24,7 +24,7 @@ use super::options::SoftVirtioScsiOptions;
 use super::queue::Queue;
 use super::registers::Registers;
 use crate::hba::Faults;
-use crate::scsi::{Unit, UnitOptions};
+use crate::scsi::Unit;
 use qpair_pci::model::locked;
 use qpair_pci::model::{BAR4_BYTES, Config, Identity};
 use qpair_pci::model::{DmaTable, SharedTable};
@@ -109,7 +109,7 @@ impl SoftVirtioScsi {
         let mut disks = Vec::new();
         for (disk, number) in options.disks.iter().zip(0u32..) {
             let has_cache = options.volatile_write_cache;
-            let unit = Unit::open(UnitOptions::of(disk, &options.serial, number, has_cache))?;
+            let unit = Unit::open(disk, &options.serial, number, has_cache)?;
             disks.push(Disk { unit: Arc::new(unit), is_plugged: AtomicBool::new(true) });
         }
         let queues = REQUEST_QUEUE + options.queues;

@@ -24,7 +24,7 @@ use super::timing::Timing;
 use super::topology::Topology;
 use super::transcript::Transcript;
 use crate::digest::local_name;
-use crate::scsi::{Unit, UnitOptions};
+use crate::scsi::Unit;
 use qpair_pci::model::{Config, Identity, SharedTable, VectorTable, locked};
 
 pub(crate) use self::phy::Phy;
@@ -44,13 +44,13 @@ pub struct SoftHba {
     options: SoftHbaOptions,
     address: u64,
     /// Places for disks.
-    phys: Vec<Phy>,
-    topology: Topology,
+    pub(crate) phys: Vec<Phy>,
+    pub(crate) topology: Topology,
     slots: Box<[Slot]>,
     control: Mutex<Control>,
     /// 0, or 1 in the upper half and a fault code in the lower one.
     fault: AtomicU32,
-    mask: AtomicU32,
+    pub(crate) mask: AtomicU32,
     /// The lower word of a request whose upper one is to come.
     half: AtomicU32,
     reply_free: Mutex<ReplyFree>,
@@ -65,9 +65,9 @@ pub struct SoftHba {
     interrupted: AtomicU64,
     gone: AtomicBool,
     pub(crate) events: Events,
-    faults: Faults,
-    strict: Strict,
-    transcript: Transcript,
+    pub(crate) faults: Faults,
+    pub(crate) strict: Strict,
+    pub(crate) transcript: Transcript,
     /// Disks to be pulled, and whether there are some.
     pulls: Mutex<Vec<usize>>,
     has_pulls: AtomicBool,
@@ -89,9 +89,8 @@ impl SoftHba {
         let mut phys = Vec::new();
         for (disk, number) in options.disks.iter().zip(0u16..) {
             let has_cache = options.volatile_write_cache;
-            let its = UnitOptions::of(disk, &options.serial, number.into(), has_cache);
-            let naa = its.naa;
-            let unit = Unit::open(its)?;
+            let unit = Unit::open(disk, &options.serial, number.into(), has_cache)?;
+            let naa = unit.logical.facts().naa;
             let size = (unit.volume.size_bytes(), disk.logical_block_bytes);
             let timing = Timing::new(disk.profile, size, has_cache, naa)?;
             phys.push(Phy::new((Arc::new(unit), Arc::new(timing)), number, topology, false));
@@ -175,10 +174,6 @@ impl SoftHba {
         self.address
     }
 
-    pub(crate) fn topology(&self) -> &Topology {
-        &self.topology
-    }
-
     /// The address of an expander.
     pub(crate) fn expander_address(&self, handle: u16) -> u64 {
         local_name(&self.options.serial, handle.into(), 6)
@@ -200,20 +195,6 @@ impl SoftHba {
 
     pub(crate) fn table(&self) -> MutexGuard<'_, SharedTable> {
         locked(&self.table)
-    }
-
-    pub(crate) fn faults(&self) -> &Faults {
-        &self.faults
-    }
-
-    #[inline]
-    pub(crate) fn strict(&self) -> &Strict {
-        &self.strict
-    }
-
-    #[inline]
-    pub(crate) fn transcript(&self) -> &Transcript {
-        &self.transcript
     }
 
     pub(crate) fn queues(&self) -> u16 {
@@ -261,25 +242,9 @@ impl SoftHba {
         self.events.forget();
     }
 
-    pub(crate) fn interrupt_mask(&self) -> u32 {
-        self.mask.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_interrupt_mask(&self, mask: u32) {
-        self.mask.store(mask, Ordering::Relaxed);
-    }
-
-    pub(crate) fn set_event_masks(&self, masks: [u32; 4]) {
-        self.events.set_masks(masks);
-    }
-
-    pub(crate) fn next_event(&self) -> Option<Vec<u8>> {
-        self.events.next()
-    }
-
     /// Signals a reply queue's vector, if it is not masked.
     pub(crate) fn interrupt(&self, queue: u8) {
-        if self.interrupt_mask() & MASK_REPLY != 0 {
+        if self.mask.load(Ordering::Relaxed) & MASK_REPLY != 0 {
             return;
         }
         let is_signalled = self.vectors.signal(queue.into());

@@ -114,10 +114,6 @@ impl SoftHba {
         }
     }
 
-    pub(crate) fn phys(&self) -> &[Phy] {
-        &self.phys
-    }
-
     /// The handle of what is attached somewhere, if it is there.
     pub(crate) fn attached_handle(&self, attached: Option<Attached>) -> Option<u16> {
         match attached? {
