@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use qpair_block::Result;
-use qpair_study::{Chart, Curve, Interval, charts, escape, page};
+use qpair_plots::{Chart, Curve, Interval, capital, charts, escape, page};
 
 use crate::load::Workload;
 use crate::report::{Point, Report, Turn, Way};
@@ -45,11 +45,6 @@ pub fn to_html(report: &Report, begun: &str) -> Result<String> {
         }
     }
     Ok(page(&name, &out))
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 fn points(report: &Report, workload: Workload) -> impl Iterator<Item = &Point> {

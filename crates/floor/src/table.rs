@@ -1,6 +1,6 @@
 //! The report on a terminal.
 
-use qpair_study::{Interval, number};
+use qpair_plots::{Interval, number};
 
 use crate::report::{Parts, Point, Report, Turns};
 

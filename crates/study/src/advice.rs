@@ -9,6 +9,7 @@
 //!   ratio lies above one. Otherwise one that costs less processor time by the same test is
 //!   advised. If neither holds, the answer says that no difference could be measured.
 
+use qpair_plots::thousands;
 use serde::Serialize;
 
 use crate::config::{Config, Mix};
@@ -376,19 +377,6 @@ fn missing(known: &InterfaceReport, reason: &str) -> String {
         .map_or(known.about.as_str(), |candidate| candidate.about);
     let way_out = known.way_out.as_ref().map(|way| format!("; {way}")).unwrap_or_default();
     format!("{} ({about}) was not there to be measured: {reason}{way_out}", known.name)
-}
-
-/// Formats a number with separated thousands.
-fn thousands(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@
 
 use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
 use qpair_drivers::{Drivers, Loan, Named};
+use qpair_workload::Watcher;
 
 use crate::config::Config;
 use crate::lab::{BARE_CALL, Lab, SOFT_DRIVE, USER_SPACE, interfaces};
 use crate::report::StudyReport;
-use crate::run::{Options, Watcher, run_on};
+use crate::run::{Options, run_on};
 use crate::store::StoreRunner;
 
 /// The kernel's VFIO driver, through which this program drives an NVMe drive.

@@ -10,7 +10,6 @@
 //! - [`advise`]: recommends an interface from a study, and says what would change the answer.
 //! - [`diff`]: compares two studies.
 //! - [`to_html`]: the report for people: one file that contains its plots and loads no other.
-//!   [`page`] and [`charts`] make such files of other figures.
 //!
 //! The papers' numbers are shown beside the measured ones. They are used in tests only as the
 //! threshold that is stated with each test.
@@ -28,10 +27,10 @@ mod jobs;
 mod lab;
 mod lent;
 mod measure;
+mod outcome;
 mod own_file;
 mod report;
 mod run;
-mod statistics;
 mod store;
 #[cfg(test)]
 mod synthetic;
@@ -41,7 +40,7 @@ pub use config::{Assignment, Channels, Config, Mix, Pace};
 pub use diff::{Diff, PointDiff, VerdictDiff, diff};
 pub use experiment::{EXPERIMENTS, Experiment, Group, Plan, Scale, Series, Shown, find};
 pub use finding::{Evidence, Finding, Need, Row, Verdict, catalogue, judge};
-pub use html::{Chart, Curve, charts, escape, number, page, to_html};
+pub use html::to_html;
 pub use jobs::Length;
 pub use lab::{
     Candidate, Device, Effort, INTERFACES, InterfaceReport, Lab, SOFT_DRIVE, UNREGISTERED,
@@ -49,8 +48,9 @@ pub use lab::{
 };
 pub use lent::Lent;
 pub use measure::{Measure, Metric, QUANTILES};
+pub use outcome::{Outcome, Threshold};
 pub use own_file::OwnFile;
+pub use qpair_workload::Watcher;
 pub use report::{ExperimentReport, Point, Resolution, Settings, StudyReport, Twins};
-pub use run::{Options, Watcher, run};
-pub use statistics::{Interval, Outcome, Threshold, median};
+pub use run::{Options, run};
 pub use store::{StoreFigures, StoreRunner, StoreUse, StoreWork};

@@ -1,6 +1,7 @@
 //! The stored results of a study. Reports are drawn and verdicts are made from these results alone.
 
 use qpair_block::{Error, ErrorKind, Result};
+use qpair_plots::{Confidence, Interval, median};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
@@ -8,7 +9,6 @@ use crate::experiment::Plan;
 use crate::finding::Verdict;
 use crate::lab::{Device, Effort, InterfaceReport};
 use crate::measure::{Measure, Metric, digits};
-use crate::statistics::{Confidence, Interval, median};
 
 /// The name of the format, which every file states.
 const FORMAT: &str = "qpair-study";

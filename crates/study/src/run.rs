@@ -14,7 +14,7 @@ use std::borrow::Borrow;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use qpair_block::{Error, ErrorKind, Result};
-use qpair_workload::{Live, Observer};
+use qpair_workload::{Live, Observer, Watcher};
 
 use crate::config::{Config, Pace};
 use crate::experiment::Experiment;
@@ -41,22 +41,6 @@ pub struct Options {
     pub seconds_per_point: Option<f64>,
     /// The seed of the order of runs and of the requests.
     pub seed: u64,
-}
-
-/// Receives the progress of a study, and can stop it.
-pub trait Watcher: Sync {
-    /// Called before each run: `done` runs of `total` are finished, and `next` begins.
-    fn at(&self, done: u64, total: u64, next: &str);
-
-    /// Called with a note that people should see at once.
-    fn note(&self, text: &str) {
-        let _ = text;
-    }
-
-    /// Whether the study should stop.
-    fn stop(&self) -> bool {
-        false
-    }
 }
 
 /// An observer that stops a run when the watcher wants to stop.

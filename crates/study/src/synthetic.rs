@@ -1,11 +1,13 @@
 //! Studies with made-up results, for tests.
 
+use qpair_workload::Watcher;
+
 use crate::config::{Config, Mix};
 use crate::experiment::{EXPERIMENTS, Experiment};
 use crate::lab::{Device, Effort, InterfaceReport, Lab};
 use crate::measure::{Measure, QUANTILES, digits};
 use crate::report::StudyReport;
-use crate::run::{Options, Watcher, run_with};
+use crate::run::{Options, run_with};
 use crate::store::StoreFigures;
 
 /// Returns a lab with this number of cores and devices, and these interfaces.

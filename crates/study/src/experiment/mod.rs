@@ -11,6 +11,7 @@ pub(crate) mod s4;
 mod s5;
 pub(crate) mod user_space;
 
+pub use qpair_plots::Scale;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
@@ -86,16 +87,6 @@ pub const EXPERIMENTS: [Experiment; 31] = [
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Experiment> {
     EXPERIMENTS.iter().find(|experiment| experiment.name == name)
-}
-
-/// The scale of an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Scale {
-    /// Equal distances are equal differences, from zero.
-    Linear,
-    /// Equal distances are equal ratios.
-    Log,
 }
 
 /// One line of a plot.

@@ -4,7 +4,7 @@ use super::{Finding, Judged, View};
 use crate::config::{Channels, Config};
 use crate::experiment::engine::{FITS, FORTY, HALF, LARGE_PAGE, TEN};
 use crate::measure::Metric;
-use crate::statistics::Threshold::{AtLeast, AtMost, Between};
+use crate::outcome::Threshold::{AtLeast, AtMost, Between};
 use crate::store::{StoreUse, StoreWork};
 
 use Metric::{

@@ -21,13 +21,14 @@ mod tests;
 
 use std::cell::RefCell;
 
+use qpair_plots::{Confidence, Interval};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::lab::INTERFACES;
 use crate::measure::{Metric, digits};
+use crate::outcome::{Outcome, Threshold};
 use crate::report::StudyReport;
-use crate::statistics::{Confidence, Interval, Outcome, Threshold};
 
 pub use catalogue::{Need, Row, catalogue};
 pub(crate) use s4::cliff;

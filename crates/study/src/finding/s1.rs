@@ -4,7 +4,7 @@ use super::{Evidence, Finding, Judged, View, all_configs};
 use crate::config::{Assignment, Config};
 use crate::lab::{LIBAIO_CALLS, USER_SPACE};
 use crate::measure::Metric;
-use crate::statistics::Threshold;
+use crate::outcome::Threshold;
 
 use Metric::{CpuUsPerIo, HelperCores, IosPerS, P50Us, SubmitShare, SystemCallsPerIo};
 use Threshold::{AtLeast, AtMost, Between};

@@ -4,7 +4,7 @@ use super::{Finding, all_configs};
 use crate::config::Config;
 use crate::lab::{BARE_CALL, USER_SPACE};
 use crate::measure::Metric;
-use crate::statistics::Threshold::{AtLeast, AtMost, Between};
+use crate::outcome::Threshold::{AtLeast, AtMost, Between};
 
 use Metric::{BytesPerS, CpuShare, CpuUsPerIo, IosPerS};
 

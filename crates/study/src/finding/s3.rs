@@ -5,7 +5,7 @@ use crate::config::{Assignment, Channels, Config};
 use crate::experiment::s3::TPCC_READ_PERCENT;
 use crate::lab::USER_SPACE;
 use crate::measure::Metric;
-use crate::statistics::Threshold;
+use crate::outcome::Threshold;
 
 use Metric::{BytesPerS, CpuUsPerIo, IosPerCpuS, IosPerS, KernelShare, P50Us};
 use Threshold::{AtLeast, AtMost, Between};

@@ -1,11 +1,13 @@
 //! The findings of S4.
 
+use qpair_plots::{Interval, median};
+
 use super::{Evidence, Finding, Judged, View, configs};
 use crate::config::{Config, Pace};
 use crate::experiment::s4::{DEPTH_ASYNC, full_drive};
 use crate::lab::{SYNC, UNREGISTERED};
 use crate::measure::{Metric, digits};
-use crate::statistics::{Interval, Outcome, Threshold, median};
+use crate::outcome::{Outcome, Threshold};
 
 use Metric::{CpuNsPerByte, CpuUsPerIo, InstructionsPerByte, IosPerS, SwitchesPerIo};
 use Threshold::{AtLeast, AtMost};

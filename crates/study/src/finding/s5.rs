@@ -6,7 +6,7 @@ use crate::experiment::s4::DEPTH_ASYNC;
 use crate::experiment::user_space::{SCALE_UP_DEPTH, SCALE_UP_DRIVE};
 use crate::lab::USER_SPACE;
 use crate::measure::Metric;
-use crate::statistics::Threshold;
+use crate::outcome::Threshold;
 
 pub(super) const USER_SPACE_LATENCY: Finding = Finding {
     name: "s5-user-space-latency",

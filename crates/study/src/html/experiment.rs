@@ -3,15 +3,14 @@
 use std::fmt::Write as _;
 
 use qpair_block::Result;
+use qpair_plots::{
+    Axis, Dot, Interval, Line, Look, Scale, capital, escape, legend_mark, number, plot,
+};
 
-use super::axis::Axis;
-use super::plot::{Dot, Line, Look, legend_mark, plot};
-use super::{escape, number};
-use crate::experiment::{Group, Scale, Series, Shown};
+use crate::experiment::{Group, Series, Shown};
 use crate::finding::cliff;
 use crate::measure::{Metric, QUANTILES};
 use crate::report::{ExperimentReport, Point, StudyReport};
-use crate::statistics::Interval;
 
 /// Returns the section about one experiment as HTML.
 pub(super) fn section(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> {
@@ -22,7 +21,7 @@ pub(super) fn section(report: &StudyReport, experiment: &ExperimentReport) -> Re
         experiment.name,
         escape(&experiment.figure),
         escape(&experiment.name),
-        escape(&capitalized(&experiment.shows)),
+        escape(&capital(&experiment.shows)),
         escape(&experiment.found),
     );
     for remark in &experiment.plan.remarks {
@@ -43,11 +42,6 @@ pub(super) fn section(report: &StudyReport, experiment: &ExperimentReport) -> Re
     out += &failures(report, experiment);
     out += "</section>\n";
     Ok(out)
-}
-
-fn capitalized(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// Returns the figures of an experiment that were measured. Machines without counters, for example,
@@ -242,8 +236,8 @@ fn figure(
 ) -> Result<String> {
     let (unit, _) = metric.unit();
     let caption = match group.title.as_str() {
-        "" => capitalized(unit),
-        title => format!("{}, {title}", capitalized(unit)),
+        "" => capital(unit),
+        title => format!("{}, {title}", capital(unit)),
     };
     let caption = format!("{caption}, by {x_label}");
     let svg = plot(&caption, x, x_label, y, lines)?;

@@ -1,61 +1,17 @@
 //! The report: one HTML file that contains its style and plots. It loads no other file and has no
 //! scripts.
 //!
-//! - `page`: the whole page; `experiment`: the section of one experiment; `plot`, `axis`: the
-//!   plots; `chart`: plots for other reports.
+//! `page` is the whole page, `experiment` the section of one experiment.
 
-mod axis;
-mod chart;
 mod experiment;
 mod page;
-mod plot;
 
-pub use chart::{Chart, Curve, charts};
-pub use page::{page, to_html};
-
-/// Escapes text for HTML.
-#[must_use]
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// Formats a number with three significant digits and separated thousands.
-#[must_use]
-pub fn number(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    let power = value.abs().log10().floor() as i32;
-    if power < -5 {
-        return format!("{value:.0e}");
-    }
-    if power < 3 {
-        return format!("{value:.*}", (2 - power).max(0) as usize);
-    }
-    let scale = 10_f64.powi(power - 3);
-    let digits = format!("{:.0}", (value / scale).round() * scale);
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) && digit.is_ascii_digit() {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
+pub use page::to_html;
 
 #[cfg(test)]
 mod tests {
+    use qpair_plots::{Look, escape};
+
     use super::*;
     use crate::experiment::EXPERIMENTS;
     use crate::report::StudyReport;
@@ -164,14 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
-        let texts = [0.0, 0.012_34, 0.5, 1.0, 42.42, 999.4, 1234.6, 182_345.0].map(number);
-        assert_eq!(texts, ["0", "0.0123", "0.500", "1.00", "42.4", "999", "1,235", "182,300"]);
-        assert_eq!(number(0.000_004), "4e-6");
-    }
-
-    #[test]
-    fn text_stays_text() {
-        assert_eq!(escape("<a & \"b\">"), "&lt;a &amp; &quot;b&quot;&gt;");
+    fn interfaces_look_different() {
+        let names = crate::INTERFACES.iter().map(|candidate| candidate.name);
+        let looks: Vec<Look> =
+            names.chain([crate::USER_SPACE]).map(|name| Look::of(name, 0)).collect();
+        for (at, look) in looks.iter().enumerate() {
+            assert!(!looks[..at].contains(look), "{look:?}");
+        }
     }
 }

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use qpair_block::{Error, ErrorKind, Result};
+use qpair_plots::{capital, escape, number, page};
 
 use super::experiment::section;
-use super::{escape, number};
 use crate::advice::{Advice, Question, advise};
 use crate::finding::{Evidence, Verdict};
+use crate::outcome::Outcome;
 use crate::report::StudyReport;
-use crate::statistics::Outcome;
 
 /// The report as HTML; `begun`: when the study began, in words.
 ///
@@ -28,24 +28,6 @@ pub fn to_html(report: &StudyReport, begun: &str) -> Result<String> {
     }
     out += &machine(report)?;
     Ok(page("Storage interfaces on this machine", &out))
-}
-
-/// Returns a page in the style of the report. The page loads no other file and has no scripts.
-/// `body` is HTML.
-#[must_use]
-pub fn page(title: &str, body: &str) -> String {
-    let mut out = String::with_capacity(body.len() + (8 << 10));
-    out += "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
-    out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-    // Without it a browser would ask the server for one.
-    out += "<link rel=\"icon\" href=\"data:,\">\n";
-    let _ = write!(
-        out,
-        "<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
-        escape(title),
-        include_str!("style.css")
-    );
-    out
 }
 
 fn head(report: &StudyReport, begun: &str) -> String {
@@ -122,11 +104,6 @@ fn one_advice(words: &str, advice: &Advice) -> String {
     }
     out += "</div>\n";
     out
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 fn symbol(outcome: Outcome) -> (&'static str, &'static str) {

@@ -1,4 +1,4 @@
-//! Statistics of few runs: medians, intervals, and tests of claims.
+//! Statistics of few runs: medians and intervals.
 //!
 //! Always holds:
 //! - An interval is a 95 % interval by Student's t, around the mean of the runs' logarithms, and
@@ -9,10 +9,6 @@
 //! - Two configurations are compared by the ratio within each round. The runs of a round are close
 //!   together in time, so the drift of a device cancels. The interval is that of the ratios'
 //!   logarithms.
-//! - A claim is decided only if the whole interval is on one side of its threshold. One run decides
-//!   nothing.
-
-use serde::{Deserialize, Serialize};
 
 /// The middle of several runs, with an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +21,7 @@ pub struct Interval {
 
 /// The confidence of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Confidence {
+pub enum Confidence {
     /// 95 %: intervals in reports.
     #[default]
     Shown,
@@ -94,7 +90,8 @@ impl Interval {
     }
 
     /// Returns the interval of the runs of one configuration with this confidence.
-    pub(crate) fn of_at(values: &[f64], confidence: Confidence) -> Option<Self> {
+    #[must_use]
+    pub fn of_at(values: &[f64], confidence: Confidence) -> Option<Self> {
         let mid = median(values)?;
         let bounds = if values.iter().all(|value| *value > 0.0) {
             let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
@@ -114,7 +111,8 @@ impl Interval {
     }
 
     /// Returns the interval of ratios with this confidence.
-    pub(crate) fn of_ratios_at(pairs: &[(f64, f64)], confidence: Confidence) -> Option<Self> {
+    #[must_use]
+    pub fn of_ratios_at(pairs: &[(f64, f64)], confidence: Confidence) -> Option<Self> {
         let logs: Vec<f64> = pairs
             .iter()
             .filter(|(above, below)| *above > 0.0 && *below > 0.0)
@@ -127,90 +125,6 @@ impl Interval {
         let bounds = student(&logs, confidence)
             .map(|(mean, half)| ((mean - half).exp(), (mean + half).exp()));
         Some(Self { mid: mean.exp(), bounds })
-    }
-}
-
-/// A threshold.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Threshold {
-    /// The value or more.
-    AtLeast(f64),
-    /// The value or less.
-    AtMost(f64),
-    /// From the first to the second value.
-    Between(f64, f64),
-}
-
-/// The outcome of testing a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// The whole interval meets the claim.
-    Holds,
-    /// The whole interval contradicts the claim.
-    DoesNotHold,
-    /// The interval contains the threshold, or there was only one run.
-    Undecided,
-    /// This machine or these devices cannot test the claim.
-    NotTestable,
-}
-
-impl Outcome {
-    /// Returns the outcome in words.
-    #[must_use]
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Holds => "holds",
-            Self::DoesNotHold => "does not hold",
-            Self::Undecided => "undecided",
-            Self::NotTestable => "can't be tested here",
-        }
-    }
-
-    /// Returns the outcome of a claim with several parts, all of which must hold.
-    #[must_use]
-    pub fn all(parts: impl IntoIterator<Item = Self>) -> Self {
-        let mut all = Self::Holds;
-        for part in parts {
-            all = match (all, part) {
-                (Self::DoesNotHold, _) | (_, Self::DoesNotHold) => Self::DoesNotHold,
-                (Self::Holds, other) | (other, Self::Holds) => other,
-                (Self::NotTestable, _) | (_, Self::NotTestable) => Self::NotTestable,
-                (Self::Undecided, Self::Undecided) => Self::Undecided,
-            };
-        }
-        all
-    }
-}
-
-impl Threshold {
-    /// Compares an interval with the threshold.
-    #[must_use]
-    pub fn judge(self, interval: &Interval) -> Outcome {
-        let Some((low, high)) = interval.bounds else { return Outcome::Undecided };
-        let (surely, surely_not) = match self {
-            Self::AtLeast(least) => (low >= least, high < least),
-            Self::AtMost(most) => (high <= most, low > most),
-            Self::Between(least, most) => {
-                (low >= least && high <= most, high < least || low > most)
-            }
-        };
-        match (surely, surely_not) {
-            (true, _) => Outcome::Holds,
-            (_, true) => Outcome::DoesNotHold,
-            _ => Outcome::Undecided,
-        }
-    }
-
-    /// Returns the threshold in words: "at least 1.1".
-    #[must_use]
-    pub fn words(self) -> String {
-        match self {
-            Self::AtLeast(least) => format!("at least {least}"),
-            Self::AtMost(most) => format!("at most {most}"),
-            Self::Between(least, most) => format!("{least} to {most}"),
-        }
     }
 }
 
@@ -278,34 +192,5 @@ mod tests {
         assert!(near(interval.bounds.unwrap().1.ln(), 2_f64.ln() + half));
         assert_eq!(Interval::of_ratios(&[(0.0, 1.0), (1.0, 0.0)]), None);
         assert_eq!(Interval::of_ratios(&[(3.0, 1.0)]).unwrap().bounds, None);
-    }
-
-    #[test]
-    fn thresholds() {
-        let of = |low, high| Interval { mid: (low + high) / 2.0, bounds: Some((low, high)) };
-        let least = Threshold::AtLeast(1.0);
-        assert_eq!(least.judge(&of(1.1, 1.3)), Outcome::Holds);
-        assert_eq!(least.judge(&of(0.9, 1.3)), Outcome::Undecided);
-        assert_eq!(least.judge(&of(0.7, 0.9)), Outcome::DoesNotHold);
-        let most = Threshold::AtMost(1.0);
-        assert_eq!(most.judge(&of(1.1, 1.3)), Outcome::DoesNotHold);
-        assert_eq!(most.judge(&of(0.9, 1.3)), Outcome::Undecided);
-        assert_eq!(most.judge(&of(0.7, 0.9)), Outcome::Holds);
-        let between = Threshold::Between(0.9, 1.1);
-        assert_eq!(between.judge(&of(0.95, 1.05)), Outcome::Holds);
-        assert_eq!(between.judge(&of(1.0, 1.2)), Outcome::Undecided);
-        assert_eq!(between.judge(&of(0.5, 0.8)), Outcome::DoesNotHold);
-        assert_eq!(between.judge(&of(1.2, 1.3)), Outcome::DoesNotHold);
-        assert_eq!(most.judge(&Interval { mid: 0.5, bounds: None }), Outcome::Undecided);
-    }
-
-    #[test]
-    fn all_parts() {
-        use Outcome::{DoesNotHold, Holds, NotTestable, Undecided};
-        assert_eq!(Outcome::all([Holds, Holds]), Holds);
-        assert_eq!(Outcome::all([Holds, Undecided]), Undecided);
-        assert_eq!(Outcome::all([Undecided, Undecided]), Undecided);
-        assert_eq!(Outcome::all([Undecided, DoesNotHold, Holds]), DoesNotHold);
-        assert_eq!(Outcome::all([NotTestable, Holds]), NotTestable);
     }
 }

@@ -9,7 +9,7 @@ use plotters::coord::cartesian::Cartesian2d;
 use plotters::prelude::*;
 use qpair_block::{Error, ErrorKind, Result};
 
-use super::axis::Axis;
+use crate::axis::Axis;
 
 /// Size of a plot, in its own units.
 const SIZE: (u32, u32) = (480, 300);
@@ -17,24 +17,30 @@ const SIZE: (u32, u32) = (480, 300);
 const MARK_SIZE: (u32, u32) = (34, 14);
 
 /// A line with its marks and their intervals.
-pub(super) struct Line {
-    pub(super) look: Look,
-    pub(super) points: Vec<Dot>,
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// The colour and mark.
+    pub look: Look,
+    /// The points, from left to right.
+    pub points: Vec<Dot>,
     /// Whether there are marks at the points.
-    pub(super) marked: bool,
+    pub marked: bool,
 }
 
 /// A point with its interval.
-#[derive(Clone, Copy)]
-pub(super) struct Dot {
-    pub(super) x: f64,
-    pub(super) mid: f64,
-    pub(super) bounds: Option<(f64, f64)>,
+#[derive(Clone, Copy, Debug)]
+pub struct Dot {
+    /// The position along the horizontal axis.
+    pub x: f64,
+    /// The measured value.
+    pub mid: f64,
+    /// The ends of the value's interval, if there is one.
+    pub bounds: Option<(f64, f64)>,
 }
 
 /// The colour and mark of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Look {
+pub struct Look {
     color: RGBColor,
     mark: usize,
 }
@@ -42,7 +48,8 @@ pub(super) struct Look {
 impl Look {
     /// Returns the look of a series. An interface looks the same in every plot; the look of other
     /// series depends on their position.
-    pub(super) fn of(label: &str, place: usize) -> Self {
+    #[must_use]
+    pub fn of(label: &str, place: usize) -> Self {
         const INTERFACES: [(&str, usize); 8] = [
             ("posix", 6),
             ("libaio", 1),
@@ -58,7 +65,8 @@ impl Look {
             if label.starts_with("io_uring") { 4 } else { place },
             |(_, at)| *at,
         );
-        Self { color: COLORS[at % COLORS.len()], mark: at }
+        let at = at % COLORS.len();
+        Self { color: COLORS[at], mark: at }
     }
 }
 
@@ -98,14 +106,11 @@ const MARKS: [&[(i32, i32)]; 8] = [
     &[(-2, -5), (2, -5), (2, 5), (-2, 5)],
 ];
 
-/// Draws a plot.
-pub(super) fn plot(
-    label: &str,
-    x: &Axis,
-    x_label: &str,
-    y: &Axis,
-    lines: &[Line],
-) -> Result<String> {
+/// Draws a plot. `label` describes it for readers who cannot see it.
+///
+/// # Errors
+/// `Invalid` if the plot cannot be drawn, which would be a bug.
+pub fn plot(label: &str, x: &Axis, x_label: &str, y: &Axis, lines: &[Line]) -> Result<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -116,7 +121,10 @@ pub(super) fn plot(
 }
 
 /// Draws a series' mark on a short piece of its line, for a legend.
-pub(super) fn legend_mark(look: Look) -> Result<String> {
+///
+/// # Errors
+/// As [`plot`].
+pub fn legend_mark(look: Look) -> Result<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, MARK_SIZE).into_drawing_area();
@@ -124,7 +132,7 @@ pub(super) fn legend_mark(look: Look) -> Result<String> {
         let line = vec![(0, height / 2), (width, height / 2)];
         let style = look.color.stroke_width(2);
         area.draw(&PathElement::new(line, style)).map_err(|error| failed(&error))?;
-        match MARKS[look.mark % MARKS.len()] {
+        match MARKS[look.mark] {
             [] => area.draw(&Circle::new((width / 2, height / 2), 4, look.color.filled())),
             outline => {
                 let at = outline.iter().map(|(x, y)| (x + width / 2, y + height / 2)).collect();
@@ -147,7 +155,7 @@ fn in_page_colors(svg: &str, label: &str) -> String {
     let role = if label.is_empty() {
         hidden
     } else {
-        format!("<svg role=\"img\" aria-label=\"{}\" ", super::escape(label))
+        format!("<svg role=\"img\" aria-label=\"{}\" ", crate::text::escape(label))
     };
     svg.replacen("<svg ", &role, 1).replace("\"#000000\"", "\"currentColor\"")
 }
@@ -206,29 +214,10 @@ fn marks<'b>(chart: &mut Chart<'_, 'b>, y: &Axis, line: &Line) -> Drawn<'b> {
     let style = line.look.color.filled();
     for dot in &line.points {
         let at = EmptyElement::at((dot.x, y.clamp(dot.mid)));
-        match MARKS[line.look.mark % MARKS.len()] {
+        match MARKS[line.look.mark] {
             [] => chart.draw_series([at + Circle::new((0, 0), 4, style)])?,
             outline => chart.draw_series([at + Polygon::new(outline.to_vec(), style)])?,
         };
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn interfaces_look_different() {
-        let looks: Vec<Look> = crate::lab::INTERFACES
-            .iter()
-            .map(|candidate| candidate.name)
-            .chain([crate::USER_SPACE])
-            .map(|name| Look::of(name, 0))
-            .collect();
-        for (at, look) in looks.iter().enumerate() {
-            let others = || looks[..at].iter();
-            assert!(others().all(|other| other.mark != look.mark && other.color != look.color));
-        }
-    }
 }

@@ -1,14 +1,13 @@
-//! Plots for other reports, in the style of the study's report.
+//! Several plots below one legend.
 
 use std::fmt::Write as _;
 
 use qpair_block::Result;
 
-use super::axis::Axis;
-use super::escape;
-use super::plot::{Dot, Line, Look, legend_mark, plot};
-use crate::experiment::Scale;
-use crate::statistics::Interval;
+use crate::axis::{Axis, Scale};
+use crate::interval::Interval;
+use crate::plot::{Dot, Line, Look, legend_mark, plot};
+use crate::text::escape;
 
 /// A plot: curves over one axis.
 #[derive(Clone, Debug)]

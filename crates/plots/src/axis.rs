@@ -3,12 +3,21 @@
 use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use serde::{Deserialize, Serialize};
 
-use crate::experiment::Scale;
+/// The scale of an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scale {
+    /// Equal distances are equal differences, from zero.
+    Linear,
+    /// Equal distances are equal ratios.
+    Log,
+}
 
 /// An axis between two values, which chooses its own ticks.
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
+pub struct Axis {
     scale: Scale,
     range: Range<f64>,
     ticks: Vec<f64>,
@@ -23,7 +32,8 @@ const TICK_DISTANCE_MIN: f64 = 0.08;
 impl Axis {
     /// Returns an axis for chosen values, with a tick at each of them, or at as many as there is
     /// room for.
-    pub(super) fn of_chosen(scale: Scale, values: &[f64]) -> Self {
+    #[must_use]
+    pub fn of_chosen(scale: Scale, values: &[f64]) -> Self {
         let mut ticks = values.to_vec();
         ticks.sort_by(f64::total_cmp);
         ticks.dedup();
@@ -53,7 +63,8 @@ impl Axis {
 
     /// Returns an axis for measured values, with ticks at round numbers. A linear axis begins at
     /// zero.
-    pub(super) fn of_found(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
+    #[must_use]
+    pub fn of_found(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
         let most = values.clone().fold(0.0, f64::max);
         let least = values.filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
         if scale == Scale::Linear || !least.is_finite() {
@@ -82,7 +93,8 @@ impl Axis {
 
     /// Moves a value slightly to the side, so that the intervals of several series at one position
     /// stay distinct.
-    pub(super) fn beside(&self, value: f64, place: usize, places: usize) -> f64 {
+    #[must_use]
+    pub fn beside(&self, value: f64, place: usize, places: usize) -> f64 {
         let share = 0.008 * (place as f64 - (places.max(1) - 1) as f64 / 2.0);
         match self.scale {
             Scale::Linear => value + share * (self.range.end - self.range.start),
@@ -91,7 +103,7 @@ impl Axis {
     }
 
     /// Moves a value that is outside the axis to the nearer end.
-    pub(super) fn clamp(&self, value: f64) -> f64 {
+    pub(crate) fn clamp(&self, value: f64) -> f64 {
         value.clamp(self.range.start, self.range.end)
     }
 }
