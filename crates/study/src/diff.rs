@@ -3,10 +3,10 @@
 use qpair_plots::Interval;
 use serde::Serialize;
 
-use crate::finding::Verdict;
 use crate::measure::{Metric, digits};
 use crate::outcome::Outcome;
 use crate::report::StudyReport;
+use crate::verdict::Verdict;
 
 /// The differences between two studies.
 #[derive(Clone, Debug, PartialEq, Serialize)]

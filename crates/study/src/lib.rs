@@ -1,6 +1,6 @@
 //! The papers' experiments on this machine.
 //!
-//! - [`EXPERIMENTS`]: the experiments, each of which repeats one figure. An experiment plans
+//! - [`experiments`]: the experiments, each of which repeats one figure. An experiment plans
 //!   [`Config`]s; a configuration that several experiments show is run once.
 //! - [`Lent`]: NVMe drives that are rebound to this program's driver and back while a study runs.
 //! - [`run`]: runs the configurations, interleaved and repeated. It returns a [`StudyReport`],
@@ -18,30 +18,36 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod cliff;
 mod config;
 mod diff;
 mod experiment;
 mod finding;
 mod html;
 mod jobs;
+mod judge;
 mod lab;
 mod lent;
 mod measure;
 mod outcome;
 mod own_file;
+mod papers;
 mod report;
 mod run;
 mod store;
 #[cfg(test)]
 mod synthetic;
+mod verdict;
+mod view;
 
 pub use advice::{Advice, Choice, Question, advise};
 pub use config::{Assignment, Channels, Config, Mix, Pace};
 pub use diff::{Diff, PointDiff, VerdictDiff, diff};
-pub use experiment::{EXPERIMENTS, Experiment, Group, Plan, Scale, Series, Shown, find};
-pub use finding::{Evidence, Finding, Need, Row, Verdict, catalogue, judge};
+pub use experiment::{Experiment, Group, Plan, Scale, Series, Shown};
+pub use finding::{Finding, Need, Row};
 pub use html::to_html;
 pub use jobs::Length;
+pub use judge::judge;
 pub use lab::{
     Candidate, Device, Effort, INTERFACES, InterfaceReport, Lab, SOFT_DRIVE, UNREGISTERED,
     USER_SPACE, cpus, interfaces,
@@ -50,7 +56,9 @@ pub use lent::Lent;
 pub use measure::{Measure, Metric, QUANTILES};
 pub use outcome::{Outcome, Threshold};
 pub use own_file::OwnFile;
+pub use papers::{catalogue, experiments, find};
 pub use qpair_workload::Watcher;
 pub use report::{ExperimentReport, Point, Resolution, Settings, StudyReport, Twins};
 pub use run::{Options, run};
 pub use store::{StoreFigures, StoreRunner, StoreUse, StoreWork};
+pub use verdict::{Evidence, Verdict};

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::experiment::Plan;
-use crate::finding::Verdict;
 use crate::lab::{Device, Effort, InterfaceReport};
 use crate::measure::{Measure, Metric, digits};
+use crate::verdict::Verdict;
 
 /// The name of the format, which every file states.
 const FORMAT: &str = "qpair-study";
@@ -233,7 +233,7 @@ impl StudyReport {
 
     /// Derives the verdicts from the points.
     pub fn judge(&mut self) {
-        self.verdicts = crate::finding::judge(self);
+        self.verdicts = crate::judge::judge(self);
     }
 
     /// Returns the point of a configuration.

@@ -18,8 +18,8 @@ use qpair_workload::{Live, Observer, Watcher};
 
 use crate::config::{Config, Pace};
 use crate::experiment::Experiment;
-use crate::finding::Comparison;
 use crate::jobs::{Length, jobs};
+use crate::judge::{Comparison, comparisons};
 use crate::lab::{BARE_CALL, Device, Effort, Lab};
 use crate::lent::Driver;
 use crate::measure::{Measure, digits};
@@ -275,7 +275,7 @@ where
     fn compare(&mut self) -> Result<()> {
         let mut round = self.settings.repeat;
         for pass in 0..self.settings.compared_max {
-            let mut open = crate::finding::comparisons(&self.report);
+            let mut open = comparisons(&self.report);
             let twins = twins(&open);
             let unclear = |one: &Comparison| pass < self.settings.compared_min || !one.clear;
             open.retain(unclear);
@@ -484,7 +484,7 @@ fn bare_call(round: u32, run_s: f64) -> Measure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::EXPERIMENTS;
+    use crate::papers::experiments;
     use crate::synthetic;
 
     #[test]
@@ -526,7 +526,7 @@ mod tests {
     fn every_point_once_a_round_in_an_order_of_its_own() {
         let lab = synthetic::lab(2, 1, &["libaio", "io_uring"]);
         let options = Options {
-            experiments: EXPERIMENTS.iter().collect(),
+            experiments: experiments().collect(),
             repeat: Some(3),
             budget_s: None,
             seconds_per_point: Some(0.1),
@@ -558,7 +558,7 @@ mod tests {
 
     fn planned_options() -> Options {
         Options {
-            experiments: EXPERIMENTS.iter().collect(),
+            experiments: experiments().collect(),
             repeat: None,
             budget_s: None,
             seconds_per_point: Some(0.1),
@@ -584,7 +584,7 @@ mod tests {
     #[test]
     fn compared_points_run_next_to_each_other() {
         let (report, seen) = planned_study(0.02);
-        let comparisons = crate::finding::comparisons(&report);
+        let comparisons = comparisons(&report);
         assert!(comparisons.len() > 15, "{}", comparisons.len());
         for comparison in comparisons {
             // Some round has all of its points, without any other between them.
@@ -663,7 +663,7 @@ mod tests {
     fn failures_are_told_and_the_rest_goes_on() {
         let lab = synthetic::lab(2, 1, &["libaio", "io_uring"]);
         let options = Options {
-            experiments: vec![&EXPERIMENTS[0]],
+            experiments: experiments().take(1).collect(),
             repeat: Some(2),
             budget_s: None,
             seconds_per_point: None,
@@ -720,7 +720,7 @@ mod tests {
         let mut lab = synthetic::lab(2, 1, &["libaio"]);
         lab.interfaces[0].unavailable = Some("forbidden".to_owned());
         let options = Options {
-            experiments: vec![&EXPERIMENTS[0]],
+            experiments: experiments().take(1).collect(),
             repeat: None,
             budget_s: None,
             seconds_per_point: None,

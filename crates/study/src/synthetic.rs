@@ -3,9 +3,10 @@
 use qpair_workload::Watcher;
 
 use crate::config::{Config, Mix};
-use crate::experiment::{EXPERIMENTS, Experiment};
+use crate::experiment::Experiment;
 use crate::lab::{Device, Effort, InterfaceReport, Lab};
 use crate::measure::{Measure, QUANTILES, digits};
+use crate::papers::experiments;
 use crate::report::StudyReport;
 use crate::run::{Options, run_with};
 use crate::store::StoreFigures;
@@ -48,7 +49,7 @@ pub(crate) fn study(
     interfaces: &[&str],
     measure: impl Fn(&Config, u32) -> Option<Measure>,
 ) -> StudyReport {
-    study_of(EXPERIMENTS.iter().collect(), cores, devices, interfaces, measure)
+    study_of(experiments().collect(), cores, devices, interfaces, measure)
 }
 
 /// Returns a study of some experiments.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use qpair_study::{
-    Diff, EXPERIMENTS, Effort, Experiment, Lab, Lent, Mix, Need, Options, Outcome, Question, Row,
-    StudyReport, advise, catalogue, cpus, diff, interfaces, run, to_html,
+    Diff, Effort, Experiment, Lab, Lent, Mix, Need, Options, Outcome, Question, Row, StudyReport,
+    advise, catalogue, cpus, diff, experiments, interfaces, run, to_html,
 };
 use serde::Serialize;
 
@@ -174,7 +174,7 @@ fn parse_time(text: &str) -> std::result::Result<f64, String> {
 
 fn parse_experiment(name: &str) -> std::result::Result<&'static Experiment, String> {
     qpair_study::find(name).ok_or_else(|| {
-        let names: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+        let names: Vec<&str> = experiments().map(|experiment| experiment.name).collect();
         format!("known: {}", names.join(", "))
     })
 }
@@ -261,7 +261,7 @@ impl Study {
 
     fn options(&self) -> Options {
         let experiments = match &self.experiments[..] {
-            [] => EXPERIMENTS.iter().collect(),
+            [] => experiments().collect(),
             chosen => chosen.to_vec(),
         };
         Options {

@@ -7,8 +7,8 @@ use qpair_plots::{
     Axis, Dot, Interval, Line, Look, Scale, capital, escape, legend_mark, number, plot,
 };
 
+use crate::cliff::cliff;
 use crate::experiment::{Group, Series, Shown};
-use crate::finding::cliff;
 use crate::measure::{Metric, QUANTILES};
 use crate::report::{ExperimentReport, Point, StudyReport};
 

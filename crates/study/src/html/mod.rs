@@ -13,7 +13,7 @@ mod tests {
     use qpair_plots::{Look, escape};
 
     use super::*;
-    use crate::experiment::EXPERIMENTS;
+    use crate::papers::experiments;
     use crate::report::StudyReport;
     use crate::synthetic::{speed, study};
 
@@ -59,7 +59,7 @@ mod tests {
             // The head is closed before the style's end.
             let body = html.replacen("<body>", "<html><body>", 1).replacen("</head>", "", 1);
             assert_nested(&body);
-            for experiment in EXPERIMENTS {
+            for experiment in experiments() {
                 assert!(html.contains(&format!("id=\"{}\"", experiment.name)));
             }
             // The papers' verdicts come first, and every finding has its row.

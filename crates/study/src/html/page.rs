@@ -7,9 +7,10 @@ use qpair_plots::{capital, escape, number, page};
 
 use super::experiment::section;
 use crate::advice::{Advice, Question, advise};
-use crate::finding::{Evidence, Verdict};
 use crate::outcome::Outcome;
+use crate::papers::{PAPERS, Paper};
 use crate::report::StudyReport;
+use crate::verdict::{Evidence, Verdict};
 
 /// The report as HTML; `begun`: when the study began, in words.
 ///
@@ -134,13 +135,13 @@ fn verdicts(report: &StudyReport) -> String {
     if let Some(resolution) = report.resolution() {
         let _ = writeln!(out, "<p>{}.</p>", capital(&resolution.words()));
     }
-    for (id, name) in PAPERS {
+    for Paper { id, title, .. } in PAPERS {
         let start = format!("{id}-").to_lowercase();
         let own: Vec<&Verdict> =
             report.verdicts.iter().filter(|one| one.finding.starts_with(&start)).collect();
         let (not, tested): (Vec<&Verdict>, Vec<&Verdict>) =
             own.into_iter().partition(|one| one.outcome == Outcome::NotTestable);
-        let _ = writeln!(out, "<h3>{id}: {}</h3>", escape(name));
+        let _ = writeln!(out, "<h3>{id}: {}</h3>", escape(title));
         out += &table(report, &tested);
         if !not.is_empty() {
             let summary = format!("{} findings that can't be tested here", not.len());
@@ -153,15 +154,6 @@ fn verdicts(report: &StudyReport) -> String {
     }
     out
 }
-
-/// The papers by their names.
-const PAPERS: [(&str, &str); 5] = [
-    ("S1", "Understanding Modern Storage APIs: libaio, SPDK and io_uring (SYSTOR 2022)"),
-    ("S2", "A user-space SCSI I/O stack on SPDK, and HwPerfIO (2025)"),
-    ("S3", "What Modern NVMe Storage Can Do, And How To Exploit It (VLDB 2023)"),
-    ("S4", "Exploiting SSD-Arrays with Asynchronous I/O (2021)"),
-    ("S5", "SPDK and io_uring as block devices (SPDK community)"),
-];
 
 fn table(report: &StudyReport, verdicts: &[&Verdict]) -> String {
     if verdicts.is_empty() {
