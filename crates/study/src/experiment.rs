@@ -105,6 +105,11 @@ impl Plan {
         self
     }
 
+    pub(crate) fn remark(mut self, text: impl Into<String>) -> Self {
+        self.remarks.push(text.into());
+        self
+    }
+
     pub(crate) fn skip(mut self, why: impl Into<String>) -> Self {
         self.skipped.push(why.into());
         self

@@ -269,7 +269,9 @@ pub fn interfaces(devices: &[Device]) -> Vec<InterfaceReport> {
     all
 }
 
-fn is_kernel_s(name: &str) -> bool {
+/// Whether an interface is a kernel interface, with any options.
+pub(crate) fn is_kernel_s(interface: &str) -> bool {
+    let name = interface.split(':').next().unwrap_or_default();
     INTERFACES.iter().any(|candidate| candidate.name == name)
 }
 

@@ -104,7 +104,7 @@ impl View<'_> {
         below: &Config,
         wanted: Threshold,
     ) -> Result<Evidence, String> {
-        let interval = self.ratio_of(metric, above, below)?;
+        let interval = self.ratio_from(metric, above, below, 0)?;
         Ok(Evidence::new(what, interval, wanted))
     }
 
@@ -141,10 +141,6 @@ impl View<'_> {
 
     pub(crate) fn both_bound(&self, above: &Config, below: &Config) -> bool {
         self.report.device_bound(above) && self.report.device_bound(below)
-    }
-
-    fn ratio_of(&self, metric: Metric, above: &Config, below: &Config) -> Result<Interval, String> {
-        self.ratio_from(metric, above, below, 0)
     }
 
     fn ratio_from(
@@ -223,12 +219,6 @@ pub(crate) fn configs<'a>(view: &View<'a>, experiment: &str, interface: &str) ->
     let mut all = all_configs(view, experiment);
     all.retain(|config| config.interface == interface);
     all
-}
-
-/// Whether an interface is a kernel interface, with any options.
-pub(crate) fn is_kernel_s(interface: &str) -> bool {
-    let name = interface.split(':').next().unwrap_or_default();
-    INTERFACES.iter().any(|candidate| candidate.name == name)
 }
 
 /// Returns the distinct configurations of all interfaces in an experiment.

@@ -17,7 +17,7 @@ mod tests;
 use crate::experiment::Experiment;
 use crate::finding::Row;
 
-/// What the files of figures use.
+/// Names that the files of figures use.
 mod prelude {
     pub(super) use super::Part;
     pub(super) use crate::config::{Assignment, Channels, Config, Pace};
@@ -28,7 +28,8 @@ mod prelude {
     pub(super) use crate::finding::Row::{self, Tested};
     pub(super) use crate::finding::{Finding, Judged, untested};
     pub(super) use crate::lab::{
-        BARE_CALL, Effort, LIBAIO_CALLS, Lab, SOFT_DRIVE, SYNC, UNREGISTERED, USER_SPACE,
+        BARE_CALL, Device, Effort, LIBAIO_CALLS, Lab, SOFT_DRIVE, SYNC, UNREGISTERED, USER_SPACE,
+        is_kernel_s,
     };
     pub(super) use crate::measure::Metric::{self, *};
     pub(super) use crate::outcome::Outcome;
@@ -36,7 +37,7 @@ mod prelude {
     pub(super) use crate::store::StoreUse;
     pub(super) use crate::store::StoreWork::{self, Lookup, Tpcc};
     pub(super) use crate::verdict::Evidence;
-    pub(super) use crate::view::{View, all_configs, configs, is_kernel_s};
+    pub(super) use crate::view::{View, all_configs, configs};
 }
 
 /// A paper.

@@ -34,12 +34,10 @@ fn plan(lab: &Lab) -> Plan {
         });
         plan = plan.group(&cores_words(3), series);
     }
-    plan.remarks.push(
+    plan.remark(
         "Threads are confined by affinity, the kernel's submission thread with them. The drive's interrupts go where the \
-         machine sends them."
-            .to_owned(),
-    );
-    plan
+         machine sends them.",
+    )
 }
 
 const ROWS: &[Row] = &[

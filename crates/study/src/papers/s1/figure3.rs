@@ -25,11 +25,9 @@ fn plan(lab: &Lab) -> Plan {
             Some(Config::new(LIBAIO_CALLS, cores).depth(depth))
         }));
     }
-    let mut plan = plan.group(&cores_words(cores), all);
-    plan.remarks.push(
-        "Counted by the channels themselves. posix counts those of its pool of threads, without the waking of threads.".to_owned(),
-    );
-    plan
+    plan.group(&cores_words(cores), all).remark(
+        "Counted by the channels themselves. posix counts those of its pool of threads, without the waking of threads.",
+    )
 }
 
 const ROWS: &[Row] = &[

@@ -46,12 +46,10 @@ fn plan(lab: &Lab) -> Plan {
             }
             plan = plan.group(label, all);
         }
-        plan.remarks.push(
+        plan.remark(
             "Rungs that are no switch of one store are elsewhere: the interface in s3-fig15; md and threads in place of tasks would be other \
-             engines."
-                .to_owned(),
-        );
-        plan
+             engines.",
+        )
     })
 }
 

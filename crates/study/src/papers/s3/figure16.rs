@@ -1,6 +1,6 @@
 //! S3 Figure 16: where the processor time goes.
 
-use super::{FITS, NOT_QUICK, TEN, store_at, store_of, store_plan};
+use super::{FITS, TEN, both_works, store_of, store_plan};
 use crate::papers::prelude::*;
 
 pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
@@ -18,24 +18,10 @@ fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::EvictionShare, Scale::Linear)];
     let plan = Plan::new("data, percent of the memory", Scale::Log, &shown);
     store_plan(lab, plan, |plan, name| {
-        let of = |work| {
-            move |percent| {
-                let store = StoreUse { data_percent: percent, ..StoreUse::new(work) };
-                Some(store_at(lab.cores(), name, store))
-            }
-        };
-        let mut all = vec![series("lookups", [FITS, TEN], of(StoreWork::Lookup))];
-        let mut plan = plan;
-        match lab.effort {
-            Effort::Quick => plan = plan.skip(NOT_QUICK),
-            _ => all.push(series("TPC-C", [FITS, TEN], of(StoreWork::Tpcc))),
-        }
-        plan = plan.group(name, all);
-        plan.remarks.push(
-            "By the processor's clock, part by part of the workers' loop; waiting is left out. All parts: qpair bench lookup --cycles."
-                .to_owned(),
-        );
-        plan
+        let of = |store, data_percent| StoreUse { data_percent, ..store };
+        both_works(lab, plan, (name, name), &[FITS, TEN], of).remark(
+            "By the processor's clock, part by part of the workers' loop; waiting is left out. All parts: qpair bench lookup --cycles.",
+        )
     })
 }
 

@@ -1,6 +1,6 @@
 //! S3 Figure 17: latency of what arrives at random times.
 
-use super::{NOT_QUICK, store_at, store_of, store_plan};
+use super::{both_works, store_of, store_plan};
 use crate::papers::prelude::*;
 
 pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
@@ -26,19 +26,8 @@ fn plan(lab: &Lab) -> Plan {
             Effort::Usual => &[25, HALF, 80],
             Effort::Quick => &[25, HALF],
         };
-        let of = |work| {
-            move |percent| {
-                let store = StoreUse { rate_percent: Some(percent), ..StoreUse::new(work) };
-                Some(store_at(lab.cores(), name, store))
-            }
-        };
-        let mut all = vec![series("lookups", xs.iter().copied(), of(StoreWork::Lookup))];
-        let mut plan = plan;
-        match lab.effort {
-            Effort::Quick => plan = plan.skip(NOT_QUICK),
-            _ => all.push(series("TPC-C", xs.iter().copied(), of(StoreWork::Tpcc))),
-        }
-        plan.group("data ten times the memory", all)
+        let of = |store, percent| StoreUse { rate_percent: Some(percent), ..store };
+        both_works(lab, plan, ("data ten times the memory", name), xs, of)
     })
 }
 

@@ -48,6 +48,25 @@ fn store_plan(lab: &Lab, plan: Plan, with: impl FnOnce(Plan, &str) -> Plan) -> P
     }
 }
 
+/// Adds lookups and, except to a quick study, TPC-C over one interface: a store for each x.
+fn both_works(
+    lab: &Lab,
+    plan: Plan,
+    (title, name): (&str, &str),
+    xs: &[u32],
+    of: impl Fn(StoreUse, u32) -> StoreUse,
+) -> Plan {
+    let all = |label, work| {
+        let of = |x| Some(store_at(lab.cores(), name, of(StoreUse::new(work), x)));
+        series(label, xs.iter().copied(), of)
+    };
+    let lookups = all("lookups", Lookup);
+    match lab.effort {
+        Effort::Quick => plan.skip(NOT_QUICK).group(title, vec![lookups]),
+        _ => plan.group(title, vec![lookups, all("TPC-C", Tpcc)]),
+    }
+}
+
 /// Returns the point of a store in an experiment, over the interface that the experiment was run
 /// with.
 fn store_of(view: &View<'_>, experiment: &str, store: StoreUse) -> Result<Config, String> {

@@ -33,7 +33,7 @@ fn plan(lab: &Lab) -> Plan {
     });
     if lab.has("posix") {
         all.push(series("synchronous", intervals.iter().copied(), |us| {
-            Some(Config::new(crate::lab::SYNC, cores).pace(Pace::Interval { us }))
+            Some(Config::new(SYNC, cores).pace(Pace::Interval { us }))
         }));
     }
     plan.group(&cores_words(cores), all)

@@ -62,11 +62,9 @@ fn spare(_: &Lab) -> Plan {
     let shown = [(Metric::IosPerS, Scale::Linear), (Metric::P99Us, Scale::Log)];
     let plan = Plan::new("spare flash, percent", Scale::Linear, &shown);
     let all = series("soft flash drive, full", [7, 15, 28], |percent| Some(full_drive(percent)));
-    let mut plan = plan.group("random writes of 4 KiB", vec![all]);
-    plan.remarks.push(
-        "A drive made of software, with the times and the garbage collection of flash: its form, not its speed, is that of real ones.".to_owned(),
-    );
-    plan
+    plan.group("random writes of 4 KiB", vec![all]).remark(
+        "A drive made of software, with the times and the garbage collection of flash: its form, not its speed, is that of real ones.",
+    )
 }
 
 const ROWS: &[Row] = &[

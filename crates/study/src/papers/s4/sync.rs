@@ -23,7 +23,7 @@ fn plan(lab: &Lab) -> Plan {
     let of = |name: &str, threads| Config::new(name, lab.cores()).threads(threads);
     let mut all = Vec::new();
     if lab.has("posix") {
-        all.push(series("synchronous", xs.iter().copied(), |n| Some(of(crate::lab::SYNC, n))));
+        all.push(series("synchronous", xs.iter().copied(), |n| Some(of(SYNC, n))));
     }
     for name in ["libaio", "io_uring"].into_iter().filter(|name| lab.has(name)) {
         let deep = |threads| Some(of(name, threads).depth(DEPTH_ASYNC));

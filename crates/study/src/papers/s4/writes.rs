@@ -36,21 +36,19 @@ fn plan(lab: &Lab) -> Plan {
     let seconds = prolonged_s(lab.effort);
     let config = |name: &str| {
         Config::new(name, lab.cores().min(2))
-            .depth(if name == crate::lab::SYNC { 1 } else { 32 })
+            .depth(if name == SYNC { 1 } else { 32 })
             .block_bytes(256 << 10)
             .read_percent(0)
             .pace(Pace::Prolonged { seconds })
     };
     let mut names: Vec<&str> = lab.main_interface().into_iter().collect();
     if lab.has("posix") && lab.effort == Effort::Full {
-        names.push(crate::lab::SYNC);
+        names.push(SYNC);
     }
-    plan.remarks.push(format!(
-        "One run of {seconds} s for each interface. A file is written over again and again; to the drive these are new writes."
-    ));
     let all = names.into_iter().map(|name| series(name, [seconds], |_| Some(config(name))));
-    let all = all.collect();
-    plan.group("", all)
+    plan.group("", all.collect()).remark(format!(
+        "One run of {seconds} s for each interface. A file is written over again and again; to the drive these are new writes."
+    ))
 }
 
 const ROWS: &[Row] = &[Tested(Finding {
@@ -69,7 +67,7 @@ const CLIFF_FREE_S: f64 = 60.0;
 fn judge_cliff(view: &View<'_>) -> Judged {
     let name = view.main_interface("s4-writes")?;
     let configs = configs(view, "s4-writes", name);
-    if view.report.devices.first().is_some_and(crate::lab::Device::is_virtual) {
+    if view.report.devices.first().is_some_and(Device::is_virtual) {
         return Err(
             "the disk is virtual: a limit of its host would look like a full SLC cache".to_owned()
         );

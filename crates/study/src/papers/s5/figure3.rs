@@ -1,7 +1,8 @@
-//! S5 Figure 3, and SPDK's rows of S1: the user-space driver on soft drives, which every user can run.
+//! S5 Figure 3, and SPDK's rows of S1: the user-space driver on soft drives, which every user can
+//! run.
 
-use super::super::s1::depths;
 use crate::papers::prelude::*;
+use crate::papers::s1::depths;
 
 pub(crate) const PART: Part = Part { experiments: &[SOFT, SCALE_UP], rows: ROWS };
 
@@ -52,14 +53,10 @@ fn soft(lab: &Lab) -> Plan {
             Some(Config::new(format!("{SOFT_DRIVE}{options}"), 1).depth(depth))
         })
     };
-    let mut plan =
-        plan.group("one core, the driver and the soft drive on it", DRIVES.map(of).into());
-    plan.remarks.push(
+    plan.group("one core, the driver and the soft drive on it", DRIVES.map(of).into()).remark(
         "Not this machine's drives: NVMe controllers made of software in this process, whose work one core does besides the driver's. It shows \
-         what the driver costs and how it behaves on a drive of a known shape; its figures are not to be set against those of the devices above."
-            .to_owned(),
-    );
-    plan
+         what the driver costs and how it behaves on a drive of a known shape; its figures are not to be set against those of the devices above.",
+    )
 }
 
 fn scale_up(lab: &Lab) -> Plan {
@@ -74,13 +71,9 @@ fn scale_up(lab: &Lab) -> Plan {
         let config = Config::new(SCALE_UP_DRIVE, 1).depth(SCALE_UP_DEPTH * drives);
         Some(config.drives(drives, Assignment::All))
     });
-    let mut plan =
-        plan.group("one core for the driver and the drives, one request a drive", vec![series]);
-    plan.remarks.push(
-        "Drives made of software, whose work takes the same core: the knee comes far sooner than with real ones, but has the same form."
-            .to_owned(),
-    );
-    plan
+    plan.group("one core for the driver and the drives, one request a drive", vec![series]).remark(
+        "Drives made of software, whose work takes the same core: the knee comes far sooner than with real ones, but has the same form.",
+    )
 }
 
 const ROWS: &[Row] = &[Tested(Finding {

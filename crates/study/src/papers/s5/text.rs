@@ -1,7 +1,7 @@
 //! S5, in the text: jobs, and the block layer.
 
-use super::super::s4::DEPTH_ASYNC;
 use crate::papers::prelude::*;
+use crate::papers::s4::DEPTH_ASYNC;
 
 pub(crate) const PART: Part = Part { experiments: &[], rows: ROWS };
 
