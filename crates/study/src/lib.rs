@@ -9,7 +9,8 @@
 //!   a threshold.
 //! - [`advise`]: recommends an interface from a study, and says what would change the answer.
 //! - [`diff`]: compares two studies.
-//! - [`to_html`]: the report for people: one file that contains its plots and loads no other.
+//! - [`to_html`], [`to_text`]: the report for people, which starts with the answer. The page is one
+//!   file that contains its plots and loads no other.
 //!
 //! The papers' numbers are shown beside the measured ones. They are used in tests only as the
 //! threshold that is stated with each test.
@@ -40,10 +41,12 @@ mod store;
 mod stored;
 #[cfg(test)]
 mod synthetic;
+mod tally;
+mod text;
 mod verdict;
 mod view;
 
-pub use advice::{Advice, Choice, Question, advise};
+pub use advice::{Advice, Answer, Choice, Question, advise, answer};
 pub use config::{Assignment, Channels, Config, Mix, Pace};
 pub use diff::{Diff, PointDiff, VerdictDiff, diff};
 pub use experiment::{Experiment, Group, Plan, Scale, Series, Shown};
@@ -65,4 +68,5 @@ pub use qpair_workload::Watcher;
 pub use report::{ExperimentReport, Point, Resolution, Settings, StudyReport, Twins};
 pub use run::run;
 pub use store::{StoreFigures, StoreRunner, StoreUse, StoreWork};
+pub use text::to_text;
 pub use verdict::{Evidence, Verdict};

@@ -10,6 +10,7 @@
 //!   advised. If neither holds, the answer says that no difference could be measured.
 
 mod advisor;
+mod answer;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,9 @@ use serde::Serialize;
 use self::advisor::Advisor;
 use crate::config::Mix;
 use crate::report::StudyReport;
+
+pub(crate) use answer::COMPARES;
+pub use answer::{Answer, answer};
 
 /// The conditions under which the advised interface will run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

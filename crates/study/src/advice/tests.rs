@@ -160,3 +160,75 @@ fn without_measurements_nothing_is_advised() {
     let advice = advise(&study(2, 1, &ALL, |_, _| None), &Question::default());
     assert!(advice.choice.is_none() && advice.reasons[0].contains("s1-fig2"));
 }
+
+#[test]
+fn the_answer_is_a_sentence_with_its_reasons() {
+    let said = answer(&study(2, 1, &ALL, s1)).sentences;
+    assert!(said[0].starts_with("Use io_uring+k with "), "{said:?}");
+    let because = " requests in flight for each drive on this machine, because it has 1.4";
+    assert!(said[0].contains(because) && said[0].contains(" times the IOPS of io_uring and 1.7"));
+    assert!(said[0].ends_with(" times those of libaio."), "{said:?}");
+    assert!(said[1].starts_with("One drive and two cores had 3") && said[1].contains(" us "));
+    assert!(said[2].starts_with("With one core for each drive use io_uring with "), "{said:?}");
+    // On one core the kernel's thread is no choice, and that is said.
+    let said = answer(&study(1, 1, &ALL, s1)).sentences;
+    assert!(said[0].starts_with("Use io_uring with "), "{said:?}");
+    assert!(said.iter().any(|text| text.starts_with("io_uring+k is left out")), "{said:?}");
+}
+
+#[test]
+fn the_answer_claims_no_more_than_was_measured() {
+    let cheap = study(2, 1, &["libaio", "io_uring"], |config, round| {
+        let measure = speed(config, round, 100e3);
+        let uring = config.interface == "io_uring";
+        Some(Measure { cpu_us_per_io: if uring { 4.0 } else { 9.0 }, ..measure })
+    });
+    let said = answer(&cheap).sentences;
+    let because = "because it takes 4.0 us of processor time for an I/O, less than libaio (9.0), which is not surely faster.";
+    assert!(said[0].starts_with("Use io_uring ") && said[0].ends_with(because), "{said:?}");
+
+    let mut alike =
+        study(2, 1, &["libaio", "io_uring"], |config, round| Some(speed(config, round, 100e3)));
+    let first = answer(&alike);
+    assert!(first.sentences[0].ends_with("because no other is faster or cheaper beyond chance."));
+    assert!(first.sentences[1].starts_with("No difference from "), "{first:?}");
+    assert!(first.doubts.is_empty(), "{first:?}");
+    // Single runs, other programs, and what was not there are doubts.
+    alike.points.iter_mut().for_each(|point| point.runs.truncate(1));
+    alike.notes.push("The machine was busy.".to_owned());
+    alike.interfaces.push(InterfaceReport {
+        name: "io_uring+p".to_owned(),
+        about: String::new(),
+        ran_as: None,
+        unavailable: Some("no poll queues".to_owned()),
+        way_out: None,
+    });
+    let doubts = answer(&alike).doubts.join(" ");
+    for part in ["busy", "run once", "not ruled out: io_uring+p (no poll queues)."] {
+        assert!(doubts.contains(part), "{doubts}");
+    }
+}
+
+#[test]
+fn without_data_the_answer_says_what_is_missing() {
+    let nothing = |study| {
+        let answer = answer(&study);
+        assert!(answer.choice.is_none() && answer.sentences.len() == 1, "{answer:?}");
+        let what = "This study does not say which interface to use on this machine: ";
+        answer.sentences[0].strip_prefix(what).unwrap().to_owned()
+    };
+    let failed = nothing(study(2, 1, &ALL, |_, _| None));
+    assert!(failed.starts_with("the runs of experiment s1-fig2 failed, such as libaio: 1 thread"));
+    assert!(failed.ends_with("reads of 4KiB: failed."), "{failed}");
+    let other = crate::synthetic::study_of(
+        vec![crate::find("s3-fig3").unwrap()],
+        2,
+        1,
+        &ALL,
+        |config, round| Some(speed(config, round, 100e3)),
+    );
+    assert!(nothing(other).starts_with("experiment s1-fig2, which compares the interfaces"));
+    let mut none = study(2, 1, &ALL, |_, _| None);
+    none.interfaces.iter_mut().for_each(|one| one.unavailable = Some("forbidden".to_owned()));
+    assert_eq!(nothing(none), "no interface can be used on its devices.");
+}

@@ -8,7 +8,7 @@ use qpair_plots::{
 };
 
 use crate::cliff::cliff;
-use crate::experiment::{Group, Series, Shown};
+use crate::experiment::{Group, Plan, Series, Shown};
 use crate::measure::{Metric, QUANTILES};
 use crate::report::{ExperimentReport, Point, StudyReport};
 
@@ -107,33 +107,52 @@ fn bounds_words(interval: &Interval, scale: f64) -> String {
     })
 }
 
+/// Plots one figure of one group of an experiment: the first that was measured.
+pub(super) fn one_group(
+    report: &StudyReport,
+    experiment: &ExperimentReport,
+    title: &str,
+) -> Result<String> {
+    let groups: Vec<&Group> =
+        experiment.plan.groups.iter().filter(|group| group.title == title).collect();
+    let Some(shown) = shown(report, experiment).next() else { return Ok(String::new()) };
+    let figure = figures(report, &experiment.plan, shown, &groups)?;
+    Ok(format!("{}<div class=\"plots single\">\n{figure}</div>\n", legend(&groups)?))
+}
+
 fn plots(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> {
-    let plan = &experiment.plan;
-    let mut out = legend(experiment)?;
-    let count = shown(report, experiment).count() * plan.groups.len();
+    let groups: Vec<&Group> = experiment.plan.groups.iter().collect();
+    let mut out = legend(&groups)?;
+    let count = shown(report, experiment).count() * groups.len();
     out += if count == 1 { "<div class=\"plots single\">\n" } else { "<div class=\"plots\">\n" };
     for shown in shown(report, experiment) {
-        // The same axes for all groups: what is beside each other can be compared.
-        let all = || plan.groups.iter().flat_map(|group| &group.series);
-        let ends = all().flat_map(|series| dots(report, series, shown.metric)).flat_map(reach);
-        let ends: Vec<f64> = ends.collect();
-        let y = Axis::of_found(shown.scale, ends.iter().copied());
-        let xs: Vec<f64> = all().flat_map(|series| series.points.iter().map(|p| p.0)).collect();
-        let x = Axis::of_chosen(plan.x_scale, &xs);
-        for group in &plan.groups {
-            let lines = lines(group, |place, series| {
-                let beside =
-                    |dot: Dot| Dot { x: x.beside(dot.x, place, group.series.len()), ..dot };
-                dots(report, series, shown.metric).into_iter().map(beside).collect()
-            });
-            out += &figure(group, shown.metric, &x, &plan.x_label, &y, &lines)?;
-        }
+        out += &figures(report, &experiment.plan, shown, &groups)?;
     }
     if experiment.latency_against_throughput() {
         out += &latency_against_throughput(report, experiment)?;
         out += &distributions(report, experiment)?;
     }
     out += "</div>\n";
+    Ok(out)
+}
+
+/// Plots one figure for each of some groups, over the same axes: what is beside each other can be
+/// compared.
+fn figures(report: &StudyReport, plan: &Plan, shown: Shown, groups: &[&Group]) -> Result<String> {
+    let all = || groups.iter().flat_map(|group| &group.series);
+    let ends = all().flat_map(|series| dots(report, series, shown.metric)).flat_map(reach);
+    let ends: Vec<f64> = ends.collect();
+    let y = Axis::of_found(shown.scale, ends.iter().copied());
+    let xs: Vec<f64> = all().flat_map(|series| series.points.iter().map(|p| p.0)).collect();
+    let x = Axis::of_chosen(plan.x_scale, &xs);
+    let mut out = String::new();
+    for group in groups {
+        let lines = lines(group, |place, series| {
+            let beside = |dot: Dot| Dot { x: x.beside(dot.x, place, group.series.len()), ..dot };
+            dots(report, series, shown.metric).into_iter().map(beside).collect()
+        });
+        out += &figure(group, shown.metric, &x, &plan.x_label, &y, &lines)?;
+    }
     Ok(out)
 }
 
@@ -267,10 +286,10 @@ fn dots(report: &StudyReport, series: &Series, metric: Metric) -> Vec<Dot> {
         .collect()
 }
 
-fn legend(experiment: &ExperimentReport) -> Result<String> {
+fn legend(groups: &[&Group]) -> Result<String> {
     let mut known: Vec<&str> = Vec::new();
     let mut out = "<ul class=\"legend\">".to_owned();
-    for group in &experiment.plan.groups {
+    for group in groups {
         for (place, series) in group.series.iter().enumerate() {
             if known.contains(&series.label.as_str()) {
                 continue;

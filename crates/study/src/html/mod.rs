@@ -62,10 +62,22 @@ mod tests {
             for experiment in experiments() {
                 assert!(html.contains(&format!("id=\"{}\"", experiment.name)));
             }
-            // The papers' verdicts come first, and every finding has its row.
+            // The answer, a plot, a row for each paper, and then the findings.
+            assert!(html.contains("</h1>\n<div class=\"advice\">\n<p><strong>Use "));
             let place = |text: &str| html.find(text).unwrap();
-            assert!(place("S1: Understanding") < place("S5: SPDK"));
-            assert!(place("S5: SPDK") < place("What to use here") && html.contains("Resolution: "));
+            let order = [
+                "on this machine, because ",
+                "<figure>",
+                "The five papers, here",
+                "<a href=\"#S1\">S1</a>: Understanding",
+                "<a href=\"#S5\">S5</a>: SPDK",
+                "The papers' findings, here",
+                "Resolution: ",
+                "<h3 id=\"S5\">",
+                "What to use here, by cores",
+            ];
+            let places = order.map(place);
+            assert!(places.is_sorted(), "{places:?}");
             for row in crate::catalogue() {
                 assert!(html.contains(&escape(row.claim())), "{}", row.name());
             }
@@ -79,8 +91,8 @@ mod tests {
                     experiment.plan.groups.len() * (experiment.plan.shown.len() + more)
                 })
                 .sum();
-            assert_eq!(html.matches("<figure>").count(), plots);
-            assert_eq!(html.matches("<svg role=\"img\"").count(), plots);
+            assert_eq!(html.matches("<figure>").count(), plots + 1);
+            assert_eq!(html.matches("<svg role=\"img\"").count(), plots + 1);
             // Nothing is fetched, nothing runs, no number is broken.
             for forbidden in
                 ["<script", "http-equiv", "src=", "url(", "@import", "NaN", "inf ", "inf<"]
@@ -117,6 +129,7 @@ mod tests {
         let failed = study(2, 1, &["libaio", "io_uring"], |_, _| None);
         let html = to_html(&failed, "today").unwrap();
         assert!(html.contains("Runs that failed") && html.contains("Nothing can be said"));
+        assert!(html.contains("</h1>\n<div class=\"advice\">\n<p><strong>This study does not say"));
     }
 
     #[test]
