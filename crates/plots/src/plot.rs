@@ -10,6 +10,7 @@ use plotters::prelude::*;
 use qpair_block::{Error, ErrorKind, Result};
 
 use crate::axis::Axis;
+use crate::interval::Interval;
 
 /// Size of a plot, in its own units.
 const SIZE: (u32, u32) = (480, 300);
@@ -19,6 +20,8 @@ const MARK_SIZE: (u32, u32) = (34, 14);
 /// A line with its marks and their intervals.
 #[derive(Clone, Debug)]
 pub struct Line {
+    /// The name in the legend.
+    pub name: String,
     /// The colour and mark.
     pub look: Look,
     /// The points, from left to right.
@@ -36,6 +39,22 @@ pub struct Dot {
     pub mid: f64,
     /// The ends of the value's interval, if there is one.
     pub bounds: Option<(f64, f64)>,
+}
+
+impl Dot {
+    /// Returns the point of a measured figure, divided by `scale`.
+    #[must_use]
+    pub fn of(x: f64, found: &Interval, scale: f64) -> Self {
+        let bounds = found.bounds.map(|(low, high)| (low / scale, high / scale));
+        Self { x, mid: found.mid / scale, bounds }
+    }
+
+    /// Returns the ends of the interval, limited so that a wide interval does not compress the
+    /// plot.
+    pub(crate) fn reach(&self) -> [f64; 3] {
+        let (low, high) = self.bounds.unwrap_or((self.mid, self.mid));
+        [low.max(self.mid / 2.0), self.mid, high.min(self.mid * 1.5)]
+    }
 }
 
 /// The colour and mark of a series.
@@ -107,10 +126,13 @@ const MARKS: [&[(i32, i32)]; 8] = [
 ];
 
 /// Draws a plot. `label` describes it for readers who cannot see it.
-///
-/// # Errors
-/// `Invalid` if the plot cannot be drawn, which would be a bug.
-pub fn plot(label: &str, x: &Axis, x_label: &str, y: &Axis, lines: &[Line]) -> Result<String> {
+pub(crate) fn plot(
+    label: &str,
+    x: &Axis,
+    x_label: &str,
+    y: &Axis,
+    lines: &[Line],
+) -> Result<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -121,10 +143,7 @@ pub fn plot(label: &str, x: &Axis, x_label: &str, y: &Axis, lines: &[Line]) -> R
 }
 
 /// Draws a series' mark on a short piece of its line, for a legend.
-///
-/// # Errors
-/// As [`plot`].
-pub fn legend_mark(look: Look) -> Result<String> {
+pub(crate) fn legend_mark(look: Look) -> Result<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, MARK_SIZE).into_drawing_area();

@@ -40,6 +40,13 @@ pub fn number(value: f64) -> String {
     thousands((value / scale).round() * scale)
 }
 
+/// Formats the ends of an interval, divided by `scale`, to follow its middle: " [1.00 to 2.00]".
+#[must_use]
+pub fn range(bounds: Option<(f64, f64)>, scale: f64) -> String {
+    let words = |(low, high)| format!(" [{} to {}]", number(low / scale), number(high / scale));
+    bounds.map(words).unwrap_or_default()
+}
+
 /// Formats a whole number with separated thousands.
 #[must_use]
 pub fn thousands(value: f64) -> String {
