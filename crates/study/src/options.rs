@@ -5,7 +5,7 @@ use crate::lab::Effort;
 use crate::report::Settings;
 
 /// The experiments of a study, and the number and length of their runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The experiments to run.
     pub experiments: Vec<&'static Experiment>,

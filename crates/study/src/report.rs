@@ -16,7 +16,7 @@ pub(crate) const FORMAT: &str = "qpair-study";
 pub(crate) const VERSION: u32 = 2;
 
 /// The results of a study.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StudyReport {
     /// The name of the format: `qpair-study`.
     pub format: String,
@@ -77,7 +77,7 @@ pub struct Resolution {
 }
 
 /// The settings of a study.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The effort of the study.
     pub effort: Effort,
@@ -179,18 +179,8 @@ impl StudyReport {
             format: FORMAT.to_owned(),
             version: VERSION,
             program: env!("CARGO_PKG_VERSION").to_owned(),
-            begun_s: 0,
-            took_s: 0.0,
             settings,
-            machine: qpair_machine::Machine::default(),
-            cores: 0,
-            devices: Vec::new(),
-            interfaces: Vec::new(),
-            notes: Vec::new(),
-            verdicts: Vec::new(),
-            experiments: Vec::new(),
-            points: Vec::new(),
-            twins: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -180,20 +180,16 @@ mod tests {
     fn a_study_of_memory_runs() {
         let lab = Lab {
             cpus: crate::lab::cpus().unwrap(),
-            drivers: qpair_drivers::Drivers::new(),
-            devices: vec![crate::lab::Device::of("ram:size=16MiB", true, false).unwrap()],
-            interfaces: Vec::new(),
             effort: crate::Effort::Quick,
             stores: false,
-            mix: crate::config::Mix::default(),
+            ..synthetic::lab(1, 1, &[])
         };
         let lab = Lab { interfaces: crate::lab::interfaces(&lab.devices), ..lab };
         let options = Options {
             experiments: vec![crate::find("s1-fig2").unwrap(), crate::find("s3-fig2b").unwrap()],
             repeat: Some(2),
-            budget_s: None,
             seconds_per_point: Some(0.01),
-            seed: 1,
+            ..Options::default()
         };
         let report = run(&lab, &options, &Silent, None).unwrap();
         for point in &report.points {
@@ -209,13 +205,8 @@ mod tests {
     fn no_interface_is_an_error() {
         let mut lab = synthetic::lab(2, 1, &["libaio"]);
         lab.interfaces[0].unavailable = Some("forbidden".to_owned());
-        let options = Options {
-            experiments: experiments().take(1).collect(),
-            repeat: None,
-            budget_s: None,
-            seconds_per_point: None,
-            seed: 1,
-        };
+        let experiments = experiments().take(1).collect();
+        let options = Options { experiments, ..Options::default() };
         let error = run(&lab, &options, &Silent, None).unwrap_err();
         assert!(error.to_string().contains("libaio: forbidden"), "{error}");
     }

@@ -22,13 +22,7 @@ pub(crate) fn lab(cores: usize, devices: usize, interfaces: &[&str]) -> Lab {
             .collect(),
         interfaces: interfaces
             .iter()
-            .map(|name| InterfaceReport {
-                name: (*name).to_owned(),
-                about: String::new(),
-                ran_as: None,
-                unavailable: None,
-                way_out: None,
-            })
+            .map(|name| InterfaceReport { name: (*name).to_owned(), ..InterfaceReport::default() })
             .collect(),
         effort: Effort::Usual,
         stores: true,

@@ -19,7 +19,6 @@ use crate::finding::Row;
 
 /// Names that the files of figures use.
 mod prelude {
-    pub(super) use super::Part;
     pub(super) use crate::config::{Assignment, Channels, Config, Pace};
     pub(super) use crate::experiment::{
         Experiment, Plan, Scale, by_interface, cores_words, counts, series, several_devices,
@@ -51,9 +50,9 @@ pub(crate) struct Paper {
 
 /// A figure or a section of a paper.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
-    pub(crate) experiments: &'static [Experiment],
-    pub(crate) rows: &'static [Row],
+struct Part {
+    experiments: &'static [Experiment],
+    rows: &'static [Row],
 }
 
 /// All papers with all their parts, in the order of the report.
@@ -62,60 +61,65 @@ pub(crate) const PAPERS: [Paper; 5] = [
         id: "S1",
         title: "Understanding Modern Storage APIs: libaio, SPDK and io_uring (SYSTOR 2022)",
         parts: &[
-            s1::figure2::PART,
-            s1::figure3::PART,
-            s1::figure4::PART,
-            s1::figure5::PART,
-            s1::lessons::PART,
+            Part { experiments: s1::figure2::EXPERIMENTS, rows: s1::figure2::ROWS },
+            Part { experiments: s1::figure3::EXPERIMENTS, rows: s1::figure3::ROWS },
+            Part { experiments: s1::figure4::EXPERIMENTS, rows: s1::figure4::ROWS },
+            Part { experiments: s1::figure5::EXPERIMENTS, rows: s1::figure5::ROWS },
+            Part { experiments: &[], rows: s1::lessons::ROWS },
         ],
     },
     Paper {
         id: "S2",
         title: "A user-space SCSI I/O stack on SPDK, and HwPerfIO (2025)",
         parts: &[
-            s2::figure8::PART,
-            s2::section5::PART,
-            s2::figure3::PART,
-            s2::figure9::PART,
-            s2::figure12::PART,
+            Part { experiments: &[], rows: s2::figure8::ROWS },
+            Part { experiments: s2::section5::EXPERIMENTS, rows: s2::section5::ROWS },
+            Part { experiments: s2::figure3::EXPERIMENTS, rows: s2::figure3::ROWS },
+            Part { experiments: &[], rows: s2::figure9::ROWS },
+            Part { experiments: &[], rows: s2::figure12::ROWS },
         ],
     },
     Paper {
         id: "S3",
         title: "What Modern NVMe Storage Can Do, And How To Exploit It (VLDB 2023)",
         parts: &[
-            s3::figure2::PART,
-            s3::figure3::PART,
-            s3::figure4::PART,
-            s3::figure6::PART,
-            s3::figure10::PART,
-            s3::figure11::PART,
-            s3::section4::PART,
-            s3::section2::PART,
-            s3::figure12::PART,
-            s3::figure15::PART,
-            s3::figure13::PART,
-            s3::figure14::PART,
-            s3::figure16::PART,
-            s3::figure17::PART,
+            Part { experiments: s3::figure2::EXPERIMENTS, rows: s3::figure2::ROWS },
+            Part { experiments: s3::figure3::EXPERIMENTS, rows: s3::figure3::ROWS },
+            Part { experiments: s3::figure4::EXPERIMENTS, rows: s3::figure4::ROWS },
+            Part { experiments: s3::figure6::EXPERIMENTS, rows: s3::figure6::ROWS },
+            Part { experiments: s3::figure10::EXPERIMENTS, rows: s3::figure10::ROWS },
+            Part { experiments: s3::figure11::EXPERIMENTS, rows: s3::figure11::ROWS },
+            Part { experiments: s3::section4::EXPERIMENTS, rows: s3::section4::ROWS },
+            Part { experiments: s3::section2::EXPERIMENTS, rows: s3::section2::ROWS },
+            Part { experiments: &[], rows: s3::figure12::ROWS },
+            Part { experiments: s3::figure15::EXPERIMENTS, rows: s3::figure15::ROWS },
+            Part { experiments: s3::figure13::EXPERIMENTS, rows: s3::figure13::ROWS },
+            Part { experiments: s3::figure14::EXPERIMENTS, rows: s3::figure14::ROWS },
+            Part { experiments: s3::figure16::EXPERIMENTS, rows: s3::figure16::ROWS },
+            Part { experiments: s3::figure17::EXPERIMENTS, rows: s3::figure17::ROWS },
         ],
     },
     Paper {
         id: "S4",
         title: "Exploiting SSD-Arrays with Asynchronous I/O (2021)",
         parts: &[
-            s4::sync::PART,
-            s4::outstanding::PART,
-            s4::interval::PART,
-            s4::cost::PART,
-            s4::writes::PART,
-            s4::section4::PART,
+            Part { experiments: s4::sync::EXPERIMENTS, rows: s4::sync::ROWS },
+            Part { experiments: s4::outstanding::EXPERIMENTS, rows: s4::outstanding::ROWS },
+            Part { experiments: s4::interval::EXPERIMENTS, rows: s4::interval::ROWS },
+            Part { experiments: s4::cost::EXPERIMENTS, rows: s4::cost::ROWS },
+            Part { experiments: s4::writes::EXPERIMENTS, rows: s4::writes::ROWS },
+            Part { experiments: s4::section4::EXPERIMENTS, rows: s4::section4::ROWS },
         ],
     },
     Paper {
         id: "S5",
         title: "SPDK and io_uring as block devices (SPDK community)",
-        parts: &[s5::figure5::PART, s5::figure6::PART, s5::figure3::PART, s5::text::PART],
+        parts: &[
+            Part { experiments: s5::figure5::EXPERIMENTS, rows: s5::figure5::ROWS },
+            Part { experiments: s5::figure6::EXPERIMENTS, rows: s5::figure6::ROWS },
+            Part { experiments: s5::figure3::EXPERIMENTS, rows: s5::figure3::ROWS },
+            Part { experiments: &[], rows: s5::text::ROWS },
+        ],
     },
 ];
 

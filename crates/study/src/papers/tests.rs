@@ -6,7 +6,7 @@ use super::*;
 use crate::config::{Assignment, Channels, Config, Pace};
 use crate::finding::Finding;
 use crate::judge::judge;
-use crate::lab::{BARE_CALL, LIBAIO_CALLS, SYNC, UNREGISTERED, USER_SPACE};
+use crate::lab::{BARE_CALL, InterfaceReport, LIBAIO_CALLS, SYNC, UNREGISTERED, USER_SPACE};
 use crate::measure::Measure;
 use crate::outcome::Outcome;
 use crate::store::{StoreFigures, StoreUse};
@@ -304,12 +304,10 @@ fn what_is_missing_is_named() {
     let mut report = study(1, 1, &["libaio", "io_uring"], |config, round| {
         (!is(config, "libaio")).then(|| speed(config, round, 100e3))
     });
-    report.interfaces.push(crate::InterfaceReport {
+    report.interfaces.push(InterfaceReport {
         name: "io_uring+p".to_owned(),
-        about: String::new(),
-        ran_as: None,
         unavailable: Some("no poll queues".to_owned()),
-        way_out: None,
+        ..InterfaceReport::default()
     });
     report.judge();
     let why = |name: &str| {

@@ -3,9 +3,7 @@
 use super::{DEEP, PLAIN, at, depths, each, kernel};
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s1-fig2",
     figure: "S1 Figure 2",
     shows: "IOPS and median latency of one thread by queue depth, on one core and on two",
@@ -13,7 +11,7 @@ const EXPERIMENT: Experiment = Experiment {
             two cores it had 260 KIOPS, 17 % under SPDK, with io_uring at 182 and libaio at 150.",
     needs: "two cores for the second half",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::IosPerS, Scale::Linear), (Metric::P50Us, Scale::Log)];
@@ -40,7 +38,7 @@ fn plan(lab: &Lab) -> Plan {
     )
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s1-only-spdk-saturates",
         source: "S1 section 3.1",

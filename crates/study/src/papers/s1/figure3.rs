@@ -3,16 +3,14 @@
 use super::{DEEP, depths, each};
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s1-fig3",
     figure: "S1 Figure 3",
     shows: "system calls per I/O by queue depth",
     found: "libaio needs two, fewer as batches grow; io_uring at most about one; iou+k and SPDK none.",
     needs: "nothing",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let cores = lab.cores().min(2);
@@ -30,7 +28,7 @@ fn plan(lab: &Lab) -> Plan {
     )
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s1-libaio-calls",
         source: "S1 section 2, Figure 3",

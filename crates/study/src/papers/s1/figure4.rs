@@ -3,9 +3,7 @@
 use super::{PLAIN, array, each};
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s1-fig4",
     figure: "S1 Figure 4",
     shows: "J drives with as many cores, one more, two more, and twice as many",
@@ -13,7 +11,7 @@ const EXPERIMENT: Experiment = Experiment {
             one for each under half of libaio.",
     needs: "several devices, more cores than devices",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let mut plan = Plan::new(
@@ -41,7 +39,7 @@ fn plan(lab: &Lab) -> Plan {
     plan.group(&format!("{drives} drives"), series)
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s1-more-cores",
         source: "S1 Figure 4",

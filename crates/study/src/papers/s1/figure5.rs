@@ -3,9 +3,7 @@
 use super::array;
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s1-fig5",
     figure: "S1 Figure 5",
     shows: "one thread for each of 1 to N drives, queue depth 128",
@@ -13,7 +11,7 @@ const EXPERIMENT: Experiment = Experiment {
             when there were not.",
     needs: "several devices",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let mut plan = Plan::new("drives", Scale::Linear, &[(Metric::IosPerS, Scale::Linear)]);
@@ -28,7 +26,7 @@ fn plan(lab: &Lab) -> Plan {
     plan.group("two cores for each drive, as far as there are", series)
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     untested(
         "s1-linear",
         "S1 Figure 5",

@@ -3,9 +3,7 @@
 use super::{at, kernel};
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[], rows: ROWS };
-
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s1-u-worst",
         source: "S1 lesson 2",

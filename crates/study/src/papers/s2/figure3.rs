@@ -2,16 +2,14 @@
 
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s2-costs",
     figure: "S2 Figure 3",
     shows: "processor time of a call that does nothing, and of a read of 4 KiB",
     found: "Going to the kernel and back costs 0.5 to 2 us, the I/O stack 5 to 15 us (both cited).",
     needs: "the system call pread",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::CpuUsPerIo, Scale::Linear), (Metric::P50Us, Scale::Linear)];
@@ -23,7 +21,7 @@ fn plan(lab: &Lab) -> Plan {
     plan.group("", vec![of("a call that does nothing", BARE_CALL), of("pread of 4 KiB", "posix")])
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s2-cost-switch",
         source: "S2 Figure 3",

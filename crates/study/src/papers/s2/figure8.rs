@@ -2,9 +2,7 @@
 
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[], rows: ROWS };
-
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     untested(
         "s2-floor-write",
         "S2 section 4, Figure 8",

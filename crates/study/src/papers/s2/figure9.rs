@@ -2,9 +2,7 @@
 
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[], rows: ROWS };
-
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s2-gap-depth",
         source: "S2 Figure 9",

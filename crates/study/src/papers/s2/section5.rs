@@ -2,16 +2,14 @@
 
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s2-jobs",
     figure: "S2 section 5.1",
     shows: "reads of 128 KiB by the number of jobs, one request each",
     found: "Once the drive was at its limit, more jobs added nothing.",
     needs: "nothing",
     plan,
-};
+}];
 
 /// Bytes of a job's requests.
 const JOB_BLOCK: u32 = 128 << 10;
@@ -27,7 +25,7 @@ fn plan(lab: &Lab) -> Plan {
     plan.group("", vec![series(name, xs, of)])
 }
 
-const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     name: "s2-jobs-over-cores",
     source: "S2 section 5.1",
     experiment: "s2-jobs",

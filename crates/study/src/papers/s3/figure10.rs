@@ -3,16 +3,14 @@
 use super::DEPTH;
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s3-fig10",
     figure: "S3 Figure 10, section 3.4",
     shows: "random reads by threads with channels of their own, by threads that hand all to one, and by threads under one lock",
     found: "One thread for all I/O stopped at 630 thousand of 12.5 million reads a second.",
     needs: "more than one core",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::IosPerS, Scale::Linear), (Metric::CpuUsPerIo, Scale::Linear)];
@@ -39,7 +37,7 @@ fn plan(lab: &Lab) -> Plan {
     )
 }
 
-const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     name: "s3-one-io-thread",
     source: "S3 section 3.4, Figure 10",
     experiment: "s3-fig10",

@@ -3,16 +3,14 @@
 use super::DEPTH;
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s3-fig11",
     figure: "S3 Figure 11",
     shows: "each thread one drive, against each thread all drives",
     found: "All-to-all costs next to nothing.",
     needs: "several devices",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let mut plan = Plan::new("drives", Scale::Linear, &[(Metric::IosPerS, Scale::Linear)]);
@@ -41,7 +39,7 @@ fn plan(lab: &Lab) -> Plan {
     )
 }
 
-const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     name: "s3-all-to-all",
     source: "S3 Figure 11",
     experiment: "s3-fig11",

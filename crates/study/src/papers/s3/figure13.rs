@@ -3,16 +3,14 @@
 use super::{store_at, store_of, store_plan};
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s3-fig13",
     figure: "S3 Figure 13, sections 2.2 and 3.5",
     shows: "rungs of the ladder that are switches of one store: the size of pages, the memory of parents, one lock and one thread for all I/O",
     found: "Pages of 4 KiB doubled TPC-C's throughput; finding parents from the root had taken over 10 % of the processor time.",
     needs: "the study's own file",
     plan,
-};
+}];
 
 /// Bytes of the larger pages.
 const LARGE_PAGE: u32 = 16 << 10;
@@ -53,7 +51,7 @@ fn plan(lab: &Lab) -> Plan {
     })
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s3-amplification",
         source: "S3 section 2.2",

@@ -3,16 +3,14 @@
 use super::{FITS, NOT_QUICK, TEN, store_at, store_of, store_plan};
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s3-fig14",
     figure: "S3 Figure 14, section 4.7",
     shows: "transactions of TPC-C by the size of the data",
     found: "With ten times more data than memory 1.1 of 2 to 3 million transactions were left, with forty times 0.4.",
     needs: "the study's own file",
     plan,
-};
+}];
 
 /// Forty times as much data as memory, in percent of the memory.
 const FORTY: u32 = 4000;
@@ -35,7 +33,7 @@ fn plan(lab: &Lab) -> Plan {
     })
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s3-io-per-tx",
         source: "S3 section 4.7",

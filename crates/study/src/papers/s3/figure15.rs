@@ -3,16 +3,14 @@
 use super::{FITS, TEN, store_plan};
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s3-fig15",
     figure: "S3 Figure 15, sections 3.4 and 4.5",
     shows: "lookups of a store by workers, over the kernel's interfaces, with ten times more data than memory, and with all in memory",
     found: "In the engine io_uring was 2 % slower than libaio; its kernel thread took cores from the workers.",
     needs: "the study's own file",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::IosPerS, Scale::Linear), (Metric::CpuUsPerIo, Scale::Linear)];
@@ -36,7 +34,7 @@ fn plan(lab: &Lab) -> Plan {
     })
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s3-cycles",
         source: "S3 section 2.5",

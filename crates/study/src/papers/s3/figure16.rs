@@ -3,16 +3,14 @@
 use super::{FITS, TEN, both_works, store_of, store_plan};
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s3-fig16",
     figure: "S3 Figure 16",
     shows: "eviction's share of the workers' time by the size of the data",
     found: "With data larger than memory eviction took 14 % of the processor time.",
     needs: "the study's own file",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::EvictionShare, Scale::Linear)];
@@ -25,7 +23,7 @@ fn plan(lab: &Lab) -> Plan {
     })
 }
 
-const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     name: "s3-cpu-shares",
     source: "S3 Figure 16",
     experiment: "s3-fig16",

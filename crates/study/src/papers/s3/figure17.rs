@@ -3,16 +3,14 @@
 use super::{both_works, store_of, store_plan};
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s3-fig17",
     figure: "S3 Figure 17",
     shows: "latency of lookups and transactions that arrive at random times, by their rate, in reads of the device",
     found: "The latency of a lookup was that of its I/O; a transaction took many.",
     needs: "the study's own file",
     plan,
-};
+}];
 
 /// The load at which latencies are compared, in percent of the peak throughput.
 const HALF: u32 = 50;
@@ -31,7 +29,7 @@ fn plan(lab: &Lab) -> Plan {
     })
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s3-latency-lookup",
         source: "S3 Figure 17",

@@ -3,25 +3,24 @@
 use super::DEPTH;
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[DRIVE_SCALING, WRITE_MIX], rows: ROWS };
-
-const DRIVE_SCALING: Experiment = Experiment {
-    name: "s3-fig2a",
-    figure: "S3 Figure 2a",
-    shows: "random reads as drives are added",
-    found: "Eight drives gave eight times one: 12.5 million reads a second.",
-    needs: "several devices",
-    plan: drive_scaling,
-};
-
-const WRITE_MIX: Experiment = Experiment {
-    name: "s3-fig2b",
-    figure: "S3 Figure 2b",
-    shows: "random I/O by the share of writes",
-    found: "12.5 million I/Os a second with reads only, 8.9 with 10 % writes, 7 with 25 %.",
-    needs: "a device that may be written",
-    plan: write_mix,
-};
+pub(crate) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "s3-fig2a",
+        figure: "S3 Figure 2a",
+        shows: "random reads as drives are added",
+        found: "Eight drives gave eight times one: 12.5 million reads a second.",
+        needs: "several devices",
+        plan: drive_scaling,
+    },
+    Experiment {
+        name: "s3-fig2b",
+        figure: "S3 Figure 2b",
+        shows: "random I/O by the share of writes",
+        found: "12.5 million I/Os a second with reads only, 8.9 with 10 % writes, 7 with 25 %.",
+        needs: "a device that may be written",
+        plan: write_mix,
+    },
+];
 
 fn drive_scaling(lab: &Lab) -> Plan {
     let mut plan = Plan::new("drives", Scale::Linear, &[(Metric::IosPerS, Scale::Linear)]);
@@ -57,7 +56,7 @@ fn write_mix(lab: &Lab) -> Plan {
     plan.group("", vec![series])
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     untested(
         "s3-datasheet",
         "S3 question 1",

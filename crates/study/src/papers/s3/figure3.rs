@@ -2,16 +2,14 @@
 
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s3-fig3",
     figure: "S3 Figure 3",
     shows: "random reads by page size: IOPS, bandwidth, latency",
     found: "4 KiB is the best trade-off: smaller pages bring no more I/Os, larger ones fewer.",
     needs: "nothing",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [
@@ -32,7 +30,7 @@ fn plan(lab: &Lab) -> Plan {
     plan.group("", vec![series])
 }
 
-const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     name: "s3-four-kib",
     source: "S3 Figure 3, question 3",
     experiment: "s3-fig3",

@@ -2,16 +2,14 @@
 
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s3-fig4",
     figure: "S3 Figure 4",
     shows: "random reads by requests outstanding for each drive",
     found: "Eight drives need about 1000 requests outstanding for good throughput, and 3000 to be saturated.",
     needs: "nothing",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::IosPerS, Scale::Linear), (Metric::P50Us, Scale::Log)];
@@ -28,7 +26,7 @@ fn plan(lab: &Lab) -> Plan {
     plan.group(&title, vec![series])
 }
 
-const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     name: "s3-thousand-outstanding",
     source: "S3 Figure 4",
     experiment: "s3-fig4",

@@ -3,9 +3,7 @@
 use super::DEPTH;
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s3-fig6",
     figure: "S3 Figures 6 and 11",
     shows: "random reads by threads, for each interface; with 44 % writes where they are allowed",
@@ -13,7 +11,7 @@ const EXPERIMENT: Experiment = Experiment {
             near 10 of 12.5 million reads. With 44 % writes, as of TPC-C, all reach the drives' 6.7 million.",
     needs: "more than one core",
     plan,
-};
+}];
 
 /// The percentage of reads in S3's TPC-C workload.
 const TPCC_READ_PERCENT: u8 = 56;
@@ -51,7 +49,7 @@ fn plan(lab: &Lab) -> Plan {
     plan.group(&format!("44 % writes, {title}"), mixed)
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s3-polling-reaches-more",
         source: "S3 Figure 6, section 6",

@@ -2,16 +2,14 @@
 
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s3-cache",
     figure: "S3 section 2.5, S1 section 2",
     shows: "random reads around the page cache and through it, the cache empty at first",
     found: "Peak throughput needs the page cache out of the way (S3); libaio blocks where it is not (S1).",
     needs: "libaio or io_uring",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::IosPerS, Scale::Log), (Metric::SubmitShare, Scale::Linear)];
@@ -32,7 +30,7 @@ fn plan(lab: &Lab) -> Plan {
     plan.group("", all)
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s3-sync",
         source: "S3 section 2.3",

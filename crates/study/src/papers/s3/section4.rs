@@ -3,16 +3,14 @@
 use super::DEPTH;
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s3-batches",
     figure: "S3 section 4.6",
     shows: "random reads by the requests that are handed to the kernel at once",
     found: "Batches give the kernel's interfaces 3 %.",
     needs: "nothing",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::IosPerS, Scale::Linear), (Metric::CpuUsPerIo, Scale::Linear)];
@@ -24,7 +22,7 @@ fn plan(lab: &Lab) -> Plan {
     plan.group("queue depth 128", all)
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s3-batching",
         source: "S3 section 4.6",

@@ -3,9 +3,7 @@
 use super::io_uring_or;
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s4-cost",
     figure: "S4, cost of a byte and context switches by block size",
     shows: "processor time, instructions and context switches by block size",
@@ -13,7 +11,7 @@ const EXPERIMENT: Experiment = Experiment {
             kernel thread.",
     needs: "hardware counters for instructions",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [
@@ -21,7 +19,7 @@ fn plan(lab: &Lab) -> Plan {
         (Metric::InstructionsPerByte, Scale::Log),
         (Metric::SwitchesPerIo, Scale::Linear),
     ];
-    let mut plan = Plan::new("block size, bytes", Scale::Log, &shown);
+    let plan = Plan::new("block size, bytes", Scale::Log, &shown);
     let sizes: &[u32] = match lab.effort {
         Effort::Full => {
             &[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10]
@@ -38,11 +36,10 @@ fn plan(lab: &Lab) -> Plan {
     if lab.has("io_uring") {
         all.push(of("io_uring, nothing registered", UNREGISTERED));
     }
-    plan = plan.group(&cores_words(cores), all);
-    plan
+    plan.group(&cores_words(cores), all)
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s4-switches",
         source: "S4 section 5.3",

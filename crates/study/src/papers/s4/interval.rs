@@ -3,16 +3,14 @@
 use super::io_uring_or;
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s4-interval",
     figure: "S4, request interval (mode msg)",
     shows: "random reads where another thread hands requests over, by the interval between two",
     found: "Intervals over 10 us cost throughput; over 100 us the interfaces are alike.",
     needs: "nothing",
     plan,
-};
+}];
 
 /// The number of requests in flight where they are issued one by one: as many as arrive.
 const DEPTH_HANDED: u32 = 128;
@@ -39,7 +37,7 @@ fn plan(lab: &Lab) -> Plan {
     plan.group(&cores_words(cores), all)
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s4-interval-costs",
         source: "S4 section 5.4",

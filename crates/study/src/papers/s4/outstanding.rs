@@ -2,20 +2,18 @@
 
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s4-outstanding",
     figure: "S4, threads and outstanding requests",
     shows: "random reads by outstanding requests of each thread, for several numbers of threads",
     found: "Throughput levels off at about 128 requests outstanding.",
     needs: "nothing",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::IosPerS, Scale::Linear), (Metric::P99Us, Scale::Log)];
-    let mut plan = Plan::new("outstanding requests of each thread", Scale::Log, &shown);
+    let plan = Plan::new("outstanding requests of each thread", Scale::Log, &shown);
     let depths: &[u32] = match lab.effort {
         Effort::Full => &[1, 4, 16, 32, 64, 128, 256, 512, 1024],
         _ => &[1, 32, 128, 512],
@@ -33,11 +31,10 @@ fn plan(lab: &Lab) -> Plan {
             })
         })
         .collect();
-    plan = plan.group(&format!("{name} on {}", cores_words(lab.cores())), all);
-    plan
+    plan.group(&format!("{name} on {}", cores_words(lab.cores())), all)
 }
 
-const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     name: "s4-plateau",
     source: "S4 section 5.2",
     experiment: "s4-outstanding",

@@ -2,25 +2,24 @@
 
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[VARIANTS, SPARE], rows: ROWS };
-
-const VARIANTS: Experiment = Experiment {
-    name: "s4-variants",
-    figure: "S4 sections 3 and 4",
-    shows: "sequential, vectored, buffered reads, several producers, and writes, beside random reads",
-    found: "They were varied; the text gives no result.",
-    needs: "a device that may be written, for the writes",
-    plan: variants,
-};
-
-const SPARE: Experiment = Experiment {
-    name: "s4-spare",
-    figure: "S4 section 4, on soft drives",
-    shows: "random writes to drives that are full, by their spare flash",
-    found: "Over-provisioning and garbage collection were varied; the text gives no result.",
-    needs: "nothing",
-    plan: spare,
-};
+pub(crate) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "s4-variants",
+        figure: "S4 sections 3 and 4",
+        shows: "sequential, vectored, buffered reads, several producers, and writes, beside random reads",
+        found: "They were varied; the text gives no result.",
+        needs: "a device that may be written, for the writes",
+        plan: variants,
+    },
+    Experiment {
+        name: "s4-spare",
+        figure: "S4 section 4, on soft drives",
+        shows: "random writes to drives that are full, by their spare flash",
+        found: "Over-provisioning and garbage collection were varied; the text gives no result.",
+        needs: "nothing",
+        plan: spare,
+    },
+];
 
 /// Returns a full soft drive with this percentage of spare flash. The drive is small, so that a
 /// short run triggers garbage collection. Its dies are small too, so that each has several blocks
@@ -67,7 +66,7 @@ fn spare(_: &Lab) -> Plan {
     )
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     untested(
         "s4-variants",
         "S4 sections 3 and 4",

@@ -3,16 +3,14 @@
 use super::DEPTH_ASYNC;
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s4-sync",
     figure: "S4 section 5.1",
     shows: "random reads by threads: synchronous, and asynchronous with 64 requests for each",
     found: "libaio and io_uring are far ahead of synchronous I/O at every number of threads.",
     needs: "nothing",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::IosPerS, Scale::Linear), (Metric::P50Us, Scale::Log)];
@@ -32,7 +30,7 @@ fn plan(lab: &Lab) -> Plan {
     plan.group(&cores_words(lab.cores()), all)
 }
 
-const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     name: "s4-async",
     source: "S4 section 5.1",
     experiment: "s4-sync",

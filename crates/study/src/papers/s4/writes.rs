@@ -6,16 +6,14 @@ use crate::cliff::{CLIFF_RATIO, Cliff, cliff};
 use crate::measure::digits;
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s4-writes",
     figure: "S4, prolonged writes (mode stress)",
     shows: "sequential writes, second by second",
     found: "After about 40 s the asynchronous interfaces' throughput fell off: the drives' SLC cache was full.",
     needs: "a device that may be written",
     plan,
-};
+}];
 
 /// Seconds of prolonged writes. The papers' drives fell off after 40.
 fn prolonged_s(effort: Effort) -> u32 {
@@ -51,7 +49,7 @@ fn plan(lab: &Lab) -> Plan {
     ))
 }
 
-const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     name: "s4-cliff",
     source: "S4 section 5.6",
     experiment: "s4-writes",

@@ -4,26 +4,25 @@
 use crate::papers::prelude::*;
 use crate::papers::s1::depths;
 
-pub(crate) const PART: Part = Part { experiments: &[SOFT, SCALE_UP], rows: ROWS };
-
-const SOFT: Experiment = Experiment {
-    name: "user-space",
-    figure: "S1 Figures 2 and 3, S5: the row of SPDK",
-    shows: "the user-space NVMe driver on soft drives: IOPS, latency, system calls and processor time by queue depth",
-    found: "SPDK needs no system call and no interrupt for an I/O, and the least processor time of all (S1); one core drives 21 fast drives \
+pub(crate) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "user-space",
+        figure: "S1 Figures 2 and 3, S5: the row of SPDK",
+        shows: "the user-space NVMe driver on soft drives: IOPS, latency, system calls and processor time by queue depth",
+        found: "SPDK needs no system call and no interrupt for an I/O, and the least processor time of all (S1); one core drives 21 fast drives \
             through it (S5).",
-    needs: "nothing",
-    plan: soft,
-};
-
-const SCALE_UP: Experiment = Experiment {
-    name: "s5-soft",
-    figure: "S5 Figure 3, on soft drives",
-    shows: "IOPS of one core through the user-space driver as soft drives are added",
-    found: "IOPS grew with every drive until the core was full, at 21 drives, and then stayed.",
-    needs: "nothing",
-    plan: scale_up,
-};
+        needs: "nothing",
+        plan: soft,
+    },
+    Experiment {
+        name: "s5-soft",
+        figure: "S5 Figure 3, on soft drives",
+        shows: "IOPS of one core through the user-space driver as soft drives are added",
+        found: "IOPS grew with every drive until the core was full, at 21 drives, and then stayed.",
+        needs: "nothing",
+        plan: scale_up,
+    },
+];
 
 /// The drive of the scale-up experiment. It has a latency, so that one drive does not keep a core
 /// busy.
@@ -76,7 +75,7 @@ fn scale_up(lab: &Lab) -> Plan {
     )
 }
 
-const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     name: "s5-scale-up",
     source: "S5 Figure 3",
     experiment: "s5-soft",

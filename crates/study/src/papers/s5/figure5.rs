@@ -2,16 +2,14 @@
 
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s5-core",
     figure: "S5, one core",
     shows: "IOPS of one core as drives are added",
     found: "One core drives 21 fast drives through SPDK, and 4 through io_uring.",
     needs: "several devices",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::IosPerS, Scale::Linear), (Metric::CpuUsPerIo, Scale::Linear)];
@@ -26,7 +24,7 @@ fn plan(lab: &Lab) -> Plan {
     plan.group("one thread on one core, 128 requests for each drive", series)
 }
 
-const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     name: "s5-user-space-core",
     source: "S5, one core",
     experiment: "s5-core",

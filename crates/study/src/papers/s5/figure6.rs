@@ -2,16 +2,14 @@
 
 use crate::papers::prelude::*;
 
-pub(crate) const PART: Part = Part { experiments: &[EXPERIMENT], rows: ROWS };
-
-const EXPERIMENT: Experiment = Experiment {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "s5-latency",
     figure: "S5, latency at queue depth 1",
     shows: "latency of one request at a time, by interface and cores",
     found: "At queue depth 1 SPDK's latency is 60 % better than the kernel's.",
     needs: "nothing",
     plan,
-};
+}];
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::P50Us, Scale::Linear), (Metric::P99Us, Scale::Log)];
@@ -25,7 +23,7 @@ fn plan(lab: &Lab) -> Plan {
     plan.group("queue depth 1", series)
 }
 
-const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     name: "s5-user-space-latency",
     source: "S5, queue depth 1",
     experiment: "s5-latency",

@@ -3,9 +3,7 @@
 use crate::papers::prelude::*;
 use crate::papers::s4::DEPTH_ASYNC;
 
-pub(crate) const PART: Part = Part { experiments: &[], rows: ROWS };
-
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Tested(Finding {
         name: "s5-four-jobs",
         source: "S5, in the text",
