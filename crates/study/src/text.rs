@@ -3,6 +3,7 @@
 use qpair_plots::thousands;
 
 use crate::advice::{Choice, answer};
+use crate::experiment::cores_words;
 use crate::outcome::Outcome;
 use crate::report::StudyReport;
 use crate::tally::{COLUMNS, tallies};
@@ -12,11 +13,11 @@ use crate::tally::{COLUMNS, tallies};
 pub fn to_text(report: &StudyReport) -> Vec<String> {
     let answer = answer(report);
     let mut lines = answer.sentences;
-    lines.extend(answer.doubts.iter().map(|doubt| format!("note: {doubt}")));
+    lines.extend(answer.doubts);
     let mut shown: Vec<Choice> = answer.choice.into_iter().chain(answer.others).collect();
     shown.sort_by(|a, b| b.ios_per_s.total_cmp(&a.ios_per_s));
     if let Some(first) = shown.first() {
-        let cores = if first.cores == 1 { "one core" } else { "two cores" };
+        let cores = cores_words(first.cores);
         lines.extend([String::new(), format!("IOPS on {cores}, each at its best queue depth")]);
         lines.extend(shown.iter().map(|one| bar(one, first.ios_per_s)));
     }

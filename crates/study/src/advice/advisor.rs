@@ -1,9 +1,10 @@
 //! The choice of an interface: from a ranking by speed, by tests on the runs of the same rounds.
 
-use qpair_plots::thousands;
+use qpair_plots::{Interval, thousands};
 
 use super::{Choice, Question};
 use crate::config::{Config, Mix};
+use crate::experiment::cores_words;
 use crate::lab::{INTERFACES, InterfaceReport, USER_SPACE};
 use crate::measure::Metric;
 use crate::report::StudyReport;
@@ -20,7 +21,10 @@ pub(super) fn has_kernel_thread(interface: &str) -> bool {
 pub(super) enum Lead {
     Faster,
     Cheaper,
-    Unknown,
+    /// Neither, in runs that were close enough in time to compare.
+    Neither,
+    /// No runs were close enough in time.
+    NotCompared,
 }
 
 /// A question and the study that answers it.
@@ -152,8 +156,10 @@ impl<'a> Advisor<'a> {
             Lead::Faster
         } else if self.saves(choice, other) {
             Lead::Cheaper
+        } else if self.ratio(Metric::IosPerS, choice, other).is_some() {
+            Lead::Neither
         } else {
-            Lead::Unknown
+            Lead::NotCompared
         }
     }
 
@@ -163,10 +169,13 @@ impl<'a> Advisor<'a> {
 
     /// Whether a figure of `above` is certainly higher than that of `below`, by [`LEAD`] or more.
     fn surely(&self, metric: Metric, above: &Choice, below: &Choice) -> bool {
+        let lead = self.ratio(metric, above, below);
+        lead.is_some_and(|lead| lead.mid >= LEAD && lead.bounds.is_none_or(|(low, _)| low > 1.0))
+    }
+
+    fn ratio(&self, metric: Metric, above: &Choice, below: &Choice) -> Option<Interval> {
         let of = |choice: &Choice| self.config(&choice.interface, choice.depth);
-        self.study
-            .ratio(metric, &of(above), &of(below))
-            .is_some_and(|lead| lead.mid >= LEAD && lead.bounds.is_none_or(|(low, _)| low > 1.0))
+        self.study.ratio(metric, &of(above), &of(below))
     }
 
     /// Returns the reason why there is nothing to choose from.
@@ -202,7 +211,7 @@ impl<'a> Advisor<'a> {
                     other.cpu_us_per_io,
                     if times >= 1.0 { "not faster" } else { "hardly or not surely faster" },
                 ),
-                Lead::Unknown => format!(
+                Lead::Neither | Lead::NotCompared => format!(
                     "no difference that could be measured from {name} ({iops} IOPS at queue depth {depth})"
                 ),
             });
@@ -245,7 +254,7 @@ impl<'a> Advisor<'a> {
         let mut changes = Vec::new();
         let there = self.with_other_cores();
         if let Some(then) = there.choose_any().filter(|then| then.interface != choice.interface) {
-            let words = if there.measured_cores == 1 { "one core" } else { "two cores" };
+            let words = cores_words(there.measured_cores);
             changes.push(format!(
                 "with {words} for each drive ({} for {} now): {}, {} IOPS measured",
                 self.cores,

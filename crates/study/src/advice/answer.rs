@@ -1,10 +1,11 @@
 //! The answer of a study: which interface to use on the machine and why, in sentences, or what is
 //! missing to say so.
 
-use qpair_plots::thousands;
+use qpair_plots::{range, thousands};
 
 use super::advisor::{Advisor, Lead};
 use super::{Choice, Question, advise};
+use crate::experiment::cores_words;
 use crate::report::StudyReport;
 
 /// The experiment that compares the interfaces.
@@ -15,7 +16,7 @@ pub(crate) const COMPARES: &str = "s1-fig2";
 pub struct Answer {
     /// The interface to use with the reasons; without a choice, what is missing.
     pub sentences: Vec<String>,
-    /// Reasons to rely on the answer less, and the notes of the study.
+    /// The notes of the study, reasons to rely on the answer less, and its risks.
     pub doubts: Vec<String>,
     /// The interface to use; `None` if the study does not allow an answer.
     pub choice: Option<Choice>,
@@ -31,7 +32,9 @@ pub fn answer(study: &StudyReport) -> Answer {
     let advisor = Advisor::new(study, &question);
     let (sentences, doubts) = match &advice.choice {
         Some(choice) => {
-            (sentences(&advisor, choice, &advice.others), doubts(study, choice, &advice.others))
+            let mut doubts = doubts(study, choice, &advice.others);
+            doubts.extend(advice.warnings.iter().map(|text| format!("Beware: {text}.")));
+            (sentences(&advisor, choice, &advice.others), doubts)
         }
         None => {
             let missing = missing(study).unwrap_or_else(|| advice.reasons.join("; "));
@@ -68,9 +71,10 @@ fn sentences(advisor: &Advisor<'_>, choice: &Choice, others: &[Choice]) -> Vec<S
         ));
     }
     if because.is_empty() {
-        because.push(match allowed.is_empty() {
-            true => "it is the only one that could be compared here".to_owned(),
-            false => "no other is faster or cheaper beyond chance".to_owned(),
+        because.push(match (allowed.is_empty(), with(Lead::Neither).next()) {
+            (true, _) => "it is the only one that was measured here".to_owned(),
+            (_, Some(_)) => "no other is faster or cheaper beyond chance".to_owned(),
+            _ => "it had the most IOPS, in runs that allow no comparison".to_owned(),
         });
     }
     let mut all = vec![format!(
@@ -79,18 +83,24 @@ fn sentences(advisor: &Advisor<'_>, choice: &Choice, others: &[Choice]) -> Vec<S
         requests(choice.depth),
         because.join(", and ")
     )];
-    let as_good: Vec<String> = with(Lead::Unknown).map(|one| one.interface.clone()).collect();
+    let as_good: Vec<String> = with(Lead::Neither).map(|one| one.interface.clone()).collect();
     if !as_good.is_empty() {
         let names = list(&as_good);
         all.push(format!("No difference from {names} could be measured."));
     }
-    let interval = choice.ios_per_s_interval.map_or_else(String::new, |(low, high)| {
-        format!(" [{} to {}]", thousands(low), thousands(high))
-    });
+    let apart = with(Lead::NotCompared)
+        .map(|one| format!("{} ({} IOPS)", one.interface, thousands(one.ios_per_s)));
+    let apart: Vec<String> = apart.collect();
+    if !apart.is_empty() {
+        all.push(format!("Not measured close enough in time to compare: {}.", list(&apart)));
+    }
+    let interval = range(choice.ios_per_s_interval, 1.0);
     all.push(format!(
-        "One drive and {} had {} IOPS{interval} of 4 KiB random reads, with a median latency of {:.0} us and {:.1} us of processor time for an I/O.",
-        cores(choice.cores),
+        "{} had {} IOPS{interval} of 4 KiB random reads with one drive and {}, at a median latency of {:.0} us and {:.1} us of processor time \
+         for an I/O.",
+        choice.interface,
         thousands(choice.ios_per_s),
+        cores_words(choice.cores),
         choice.p50_us,
         choice.cpu_us_per_io
     ));
@@ -100,7 +110,7 @@ fn sentences(advisor: &Advisor<'_>, choice: &Choice, others: &[Choice]) -> Vec<S
     }
     let there = advisor.with_other_cores();
     if let Some(then) = there.choose_any() {
-        let (words, iops) = (cores(then.cores), thousands(then.ios_per_s));
+        let (words, iops) = (cores_words(then.cores), thousands(then.ios_per_s));
         all.push(match then.interface == choice.interface {
             true => format!("With {words} for each drive the answer is the same ({iops} IOPS)."),
             false => format!(
@@ -128,12 +138,15 @@ fn doubts(study: &StudyReport, choice: &Choice, others: &[Choice]) -> Vec<String
         .iter()
         .filter(|one| !known(&one.name))
         .map(|one| match &one.unavailable {
-            Some(reason) => format!("{} ({reason})", one.name),
+            Some(_) => one.name.clone(),
             None => format!("{} (its runs failed)", one.name),
         })
         .collect();
     if !missing.is_empty() {
-        all.push(format!("Not measured, and so not ruled out: {}.", list(&missing)));
+        let names = list(&missing);
+        all.push(format!(
+            "Not measured, and so not ruled out: {names} (qpair advise --study says why)."
+        ));
     }
     all
 }
@@ -153,10 +166,6 @@ fn missing(study: &StudyReport) -> Option<String> {
 
 fn requests(depth: u32) -> String {
     if depth == 1 { "one request".to_owned() } else { format!("{depth} requests in flight") }
-}
-
-fn cores(count: u32) -> &'static str {
-    if count == 1 { "one core" } else { "two cores" }
 }
 
 /// Joins names: "a, b and c".

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use qpair_block::{Error, ErrorKind, Result};
-use qpair_plots::{capital, escape, number, page};
+use qpair_plots::{capital, escape, number, page, range};
 
 use super::experiment::{one_group, section};
-use crate::advice::{Advice, COMPARES, Question, advise, answer};
+use crate::advice::{COMPARES, answer};
 use crate::experiment::cores_words;
 use crate::outcome::Outcome;
 use crate::papers::Paper;
@@ -25,7 +25,6 @@ pub fn to_html(report: &StudyReport, begun: &str) -> Result<String> {
     out += &first_words(report, begun)?;
     out += &papers(report);
     out += &verdicts(report);
-    out += &advice(report);
     out += &interfaces(report);
     out += "<h2>Experiments</h2>\n";
     out += &method(report);
@@ -50,6 +49,10 @@ fn first_words(report: &StudyReport, begun: &str) -> Result<String> {
     for doubt in &answer.doubts {
         let _ = writeln!(out, "<p class=\"warning\">{}</p>", escape(doubt));
     }
+    if answer.choice.is_some() {
+        out += "<p class=\"soft\"><code>qpair advise --study</code> answers for other requests, depths, latencies and cores, and says what \
+                would change the answer.</p>\n";
+    }
     let devices: Vec<&str> = report.devices.iter().map(|device| device.spec.as_str()).collect();
     let _ = writeln!(
         out,
@@ -70,8 +73,8 @@ fn papers(report: &StudyReport) -> String {
     let signs = OUTCOMES.map(symbol);
     // Not run: as if it could not be tested.
     let looks = [signs[0], signs[1], signs[2], signs[3], signs[3]];
-    let mut out =
-        "<h2>The five papers, here</h2>\n<table class=\"papers\">\n<tr><th>Paper</th>".to_owned();
+    let mut out = "<h2>The five papers, here</h2>\n<div class=\"wide\"><table>\n<tr><th>Paper</th>"
+        .to_owned();
     for (name, (sign, class)) in COLUMNS.into_iter().zip(looks) {
         let _ = write!(out, "<th class=\"number verdict {class}\">{sign} {name}</th>");
     }
@@ -89,60 +92,7 @@ fn papers(report: &StudyReport) -> String {
         }
         out += "</tr>\n";
     }
-    out += "</table>\n";
-    out
-}
-
-fn advice(report: &StudyReport) -> String {
-    let mut out = "<h2>What to use here, by cores</h2>\n".to_owned();
-    let drives = report.devices.len().max(1) as u32;
-    let mut questions = vec![("with one core for each drive", drives)];
-    if report.cores >= 2 * drives {
-        questions.push(("with two cores for each drive", 2 * drives));
-    }
-    for (words, cores) in questions {
-        let question = Question { cores: Some(cores), ..Question::default() };
-        out += &one_advice(words, &advise(report, &question));
-    }
-    out += "<p class=\"soft\">For 4 KiB random reads. <code>qpair advise --study</code> answers for other depths, latencies and \
-            cores, and says what would change the answer.</p>\n";
-    out
-}
-
-fn one_advice(words: &str, advice: &Advice) -> String {
-    let mut out = "<div class=\"advice\">\n".to_owned();
-    match &advice.choice {
-        None => {
-            let _ = writeln!(
-                out,
-                "<p>Nothing can be said {words}: {}.</p>",
-                escape(&advice.reasons.join("; "))
-            );
-        }
-        Some(choice) => {
-            let _ = writeln!(
-                out,
-                "<p>{}: <strong><code>{}</code></strong>, {} IOPS at queue depth {}, median {} us, {} us of processor time per I/O.</p>",
-                capital(words),
-                escape(&choice.interface),
-                number(choice.ios_per_s),
-                choice.depth,
-                number(choice.p50_us),
-                number(choice.cpu_us_per_io)
-            );
-        }
-    }
-    if advice.choice.is_some() {
-        out += "<ul>";
-        for reason in &advice.reasons {
-            let _ = write!(out, "<li>{}</li>", escape(reason));
-        }
-        out += "</ul>\n";
-    }
-    for warning in &advice.warnings {
-        let _ = writeln!(out, "<p class=\"warning\">Beware: {}.</p>", escape(warning));
-    }
-    out += "</div>\n";
+    out += "</table></div>\n";
     out
 }
 
@@ -222,10 +172,7 @@ fn row(report: &StudyReport, verdict: &Verdict) -> String {
 }
 
 fn evidence(part: &Evidence) -> String {
-    let bounds = match (part.low, part.high) {
-        (Some(low), Some(high)) => format!(" [{} to {}]", number(low), number(high)),
-        _ => String::new(),
-    };
+    let bounds = range(part.low.zip(part.high), 1.0);
     let wanted =
         part.wanted.map(|wanted| format!(", wanted {}", wanted.words())).unwrap_or_default();
     let sign = if part.wanted.is_some() { symbol(part.outcome).0 } else { "\u{b7}" };
