@@ -13,9 +13,8 @@ use crate::config::Config;
 use crate::lab::{Lab, USER_SPACE, interfaces};
 use crate::options::Options;
 use crate::report::StudyReport;
-use crate::run::run_on;
+use crate::run::{StoreRunner, run_on};
 use crate::session::Driver;
-use crate::store::StoreRunner;
 
 /// The kernel's VFIO driver, through which this program drives an NVMe drive.
 const VFIO: &str = "vfio-pci";

@@ -14,7 +14,16 @@ use crate::measure::{Measure, digits};
 use crate::options::Options;
 use crate::report::{Settings, StudyReport};
 use crate::session::run_with;
-use crate::store::StoreRunner;
+
+/// Runs the points of a store.
+pub trait StoreRunner {
+    /// Runs a point that has a [`Config::store`] for `run_s` seconds, after `ramp_s` seconds that
+    /// do not count.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    fn run(&mut self, config: &Config, ramp_s: f64, run_s: f64) -> Result<Measure>;
+}
 
 /// Runs a study. `stores` runs the points of a store.
 ///
