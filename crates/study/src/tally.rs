@@ -20,7 +20,7 @@ pub(crate) const COLUMNS: [&str; 5] =
 
 /// Returns a row for each paper, in their order.
 pub(crate) fn tallies(report: &StudyReport) -> impl Iterator<Item = Tally<'_>> {
-    PAPERS.into_iter().map(|paper| {
+    PAPERS.iter().map(|&paper| {
         let start = format!("{}-", paper.id.to_lowercase());
         let verdicts: Vec<&Verdict> =
             report.verdicts.iter().filter(|one| one.finding.starts_with(&start)).collect();

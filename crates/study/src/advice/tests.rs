@@ -132,7 +132,6 @@ fn what_is_missing_would_change_the_answer() {
         name: "io_uring+p".to_owned(),
         unavailable: Some("no poll queues".to_owned()),
         way_out: Some("nvme.poll_queues=2".to_owned()),
-
         ..InterfaceReport::default()
     });
     let changes = advise(&study, &Question::default()).changes;

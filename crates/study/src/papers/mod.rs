@@ -56,7 +56,7 @@ struct Part {
 }
 
 /// All papers with all their parts, in the order of the report.
-pub(crate) const PAPERS: [Paper; 5] = [
+pub(crate) static PAPERS: [Paper; 5] = [
     Paper {
         id: "S1",
         title: "Understanding Modern Storage APIs: libaio, SPDK and io_uring (SYSTOR 2022)",
@@ -124,8 +124,7 @@ pub(crate) const PAPERS: [Paper; 5] = [
 ];
 
 fn parts() -> impl Iterator<Item = &'static Part> {
-    const ALL: &[Paper] = &PAPERS;
-    ALL.iter().flat_map(|paper| paper.parts)
+    PAPERS.iter().flat_map(|paper| paper.parts)
 }
 
 /// Returns all experiments, in the order of the report.
