@@ -9,7 +9,7 @@ use std::time::Duration;
 use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
 use qpair_drivers::Drivers;
 use qpair_nvme::NvmeDevice;
-pub use qpair_study::Watcher;
+pub use qpair_workload::Watcher;
 
 use crate::lent;
 use crate::load::Load;

@@ -72,7 +72,7 @@ pub(crate) const SYNC: &str = "posix:threads=0";
 pub const UNREGISTERED: &str = "io_uring:buffers=off,file=off,ring=off";
 
 /// An interface, and whether it can be used on the devices of the study.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InterfaceReport {
     /// The name, as in [`Candidate::name`]. For a device that the kernel does not serve, the kind
     /// of the device.
@@ -205,9 +205,7 @@ impl Device {
             return vec![InterfaceReport {
                 name: name.to_owned(),
                 about: "a device that is not behind the kernel".to_owned(),
-                ran_as: None,
-                unavailable: None,
-                way_out: None,
+                ..InterfaceReport::default()
             }];
         };
         let report = |trial: qpair_machine::Trial| {
@@ -269,7 +267,9 @@ pub fn interfaces(devices: &[Device]) -> Vec<InterfaceReport> {
     all
 }
 
-fn is_kernel_s(name: &str) -> bool {
+/// Whether an interface is a kernel interface, with any options.
+pub(crate) fn is_kernel_s(interface: &str) -> bool {
+    let name = interface.split(':').next().unwrap_or_default();
     INTERFACES.iter().any(|candidate| candidate.name == name)
 }
 
