@@ -3,12 +3,14 @@
 //! A kind of device declares its keys once, as [`Keys`]. Parsing, writing, errors, help and the
 //! reference page come from the declaration.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::text::{quote, unquote};
+use super::text;
+pub use super::text::unquote;
 use crate::seam::error::{Error, ErrorKind, Result};
 use crate::seam::size::{format_bytes, parse_bytes};
 
@@ -188,6 +190,11 @@ impl<'a> Slot<'a> {
         Self::one_of(value, &[("true", true), ("false", false)])
     }
 
+    /// Returns the slot of a switch that is `on` or `off`.
+    pub fn switch(value: &'a mut bool) -> Self {
+        Self::one_of(value, &[("on", true), ("off", false)])
+    }
+
     /// Returns the slot of a list with `+` between its elements.
     pub fn list<V>(
         list: &'a mut Vec<V>,
@@ -256,7 +263,7 @@ impl<'a> Slot<'a> {
                 let text = format!("{whole}.{rest:0width$}");
                 text.trim_end_matches('0').trim_end_matches('.').to_owned()
             }
-            Self::Quoted(text, _) => quote(text, &[',', '+', '\\']).into_owned(),
+            Self::Quoted(text, _) => quote(text).into_owned(),
             Self::Other(value, _) => value.write(),
         }
     }
@@ -269,8 +276,23 @@ impl<T: Clone + Default> Keys<T> {
     /// `Invalid` for an unknown key, which names the known ones, a key without a value, a key that
     /// is given twice, and a value that the key does not take.
     pub fn read(&self, text: &str) -> Result<T> {
-        let (mut options, mut pairs) = (T::default(), self.pairs(text)?);
-        self.take(&mut pairs, &mut options)?;
+        self.read_by(text, |pairs| {
+            let mut options = T::default();
+            self.take(pairs, &mut options).map(|()| options)
+        })
+    }
+
+    /// Reads options with a function that takes the pairs that it knows.
+    ///
+    /// # Errors
+    /// As [`Keys::read`], and those of the function.
+    pub fn read_by(
+        &self,
+        text: &str,
+        take: impl FnOnce(&mut Vec<(&str, &str)>) -> Result<T>,
+    ) -> Result<T> {
+        let mut pairs = self.pairs(text)?;
+        let options = take(&mut pairs)?;
         self.finish(&pairs, &self.names())?;
         Ok(options)
     }
@@ -302,22 +324,26 @@ impl<T: Clone + Default> Keys<T> {
     pub fn take(&self, pairs: &mut Vec<(&str, &str)>, options: &mut T) -> Result<()> {
         for key in self.keys {
             for (_, text) in pairs.extract_if(.., |(name, _)| *name == key.name) {
-                let mut slot = (key.slot)(options);
-                slot.read(text).map_err(|cause| {
-                    let context = format!("option {}={text} of {}", key.name, self.of);
-                    let error = Error::new(ErrorKind::Invalid, context).hint(format!(
-                        "{} is {}",
-                        key.name,
-                        slot.values()
-                    ));
-                    match cause {
-                        Some(cause) => error.caused_by(cause),
-                        None => error,
-                    }
-                })?;
+                self.set(key, options, text)?;
             }
         }
         Ok(())
+    }
+
+    fn set(&self, key: &Key<T>, options: &mut T, text: &str) -> Result<()> {
+        let mut slot = (key.slot)(options);
+        slot.read(text).map_err(|cause| {
+            let context = format!("option {}={text} of {}", key.name, self.of);
+            let error = Error::new(ErrorKind::Invalid, context).hint(format!(
+                "{} is {}",
+                key.name,
+                slot.values()
+            ));
+            match cause {
+                Some(cause) => error.caused_by(cause),
+                None => error,
+            }
+        })
     }
 
     /// Refuses pairs that nothing has taken.
@@ -328,6 +354,18 @@ impl<T: Clone + Default> Keys<T> {
         let Some((key, _)) = pairs.first() else { return Ok(()) };
         let context = format!("unknown option \"{key}\" of {}", self.of);
         Err(Error::new(ErrorKind::Invalid, context).hint(format!("known are {}", known.join(", "))))
+    }
+
+    /// Checks that each key takes the value that the options have.
+    ///
+    /// # Errors
+    /// `Invalid` for a value that the key does not take.
+    pub fn check(&self, options: &T) -> Result<()> {
+        let mut options = options.clone();
+        self.keys.iter().try_for_each(|key| {
+            let text = (key.slot)(&mut options).write();
+            if text.is_empty() { Ok(()) } else { self.set(key, &mut options, &text) }
+        })
     }
 
     /// Writes the options that differ from `usual`, and those that are always written.
@@ -368,6 +406,12 @@ impl<T: Clone + Default> Keys<T> {
 pub fn split_driver_options(name: &str) -> (&str, &str) {
     let has_options = |head: &str| head.contains('=') && !head.contains('/');
     name.split_once(':').filter(|(head, _)| has_options(head)).unwrap_or(("", name))
+}
+
+/// Puts a backslash before each character of a value that has a meaning in options.
+#[must_use]
+pub fn quote(value: &str) -> Cow<'_, str> {
+    text::quote(value, &[',', '+', '\\'])
 }
 
 /// Splits at `separator`, but not after a backslash. An empty text has no parts.

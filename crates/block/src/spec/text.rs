@@ -91,7 +91,10 @@ pub(crate) fn quote<'a>(text: &'a str, special: &[char]) -> Cow<'a, str> {
 }
 
 /// Removes the backslashes.
-pub(crate) fn unquote(text: &str) -> Result<String> {
+///
+/// # Errors
+/// `Invalid` if a backslash is the last character.
+pub fn unquote(text: &str) -> Result<String> {
     let (mut path, mut chars) = (String::new(), text.chars());
     while let Some(c) = chars.next() {
         match c {

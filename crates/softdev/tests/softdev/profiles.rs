@@ -273,7 +273,7 @@ fn profiles_read_as_written() {
     assert_eq!("read_us=12.345,profile=tlc".parse::<Profile>().unwrap().read_ns, 12_345);
     assert_eq!("".parse::<Profile>().unwrap(), Profile::NONE);
     // Every key can be changed, and is written.
-    for key in &Profile::KEYS[1..] {
+    for key in &Profile::KEYS.names()[1..] {
         let value = match *key {
             "dram_protected" | "in_place" => "true",
             "page" => "128KiB",
