@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use qpair_block::keys::{Keys, Slot, key, split_driver_options};
+use qpair_block::keys::Slot::Plain;
+use qpair_block::keys::{Key, Keys, Slot, key, split_driver_options};
 use qpair_block::{BlockDevice, Result};
 use qpair_pci::Patience;
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
@@ -16,22 +17,21 @@ pub(crate) fn open(name: &str, patience: Patience) -> Result<Arc<dyn BlockDevice
     Ok(Arc::new(VhostUserBlk::open(Path::new(path), options)?))
 }
 
+const TABLE: &[Key<VhostUserOptions>] = &[
+    key("timeout_ms", "time limit for an answer of the back end", |o| {
+        Plain(&mut o.timeout, "whole milliseconds")
+    }),
+    key("reconnect_ms", "time for which the back end may be gone", |o| {
+        Plain(&mut o.reconnect, "whole milliseconds")
+    }),
+    key("memory", "share only reserved huge pages, as SPDK's back end needs", |o| {
+        Slot::one_of(&mut o.huge_pages, &[("huge", true)])
+    }),
+];
+
 /// The keys of the options.
-pub(crate) const KEYS: Keys<VhostUserOptions> = Keys {
-    of: "vhost-user:",
-    repeats: true,
-    keys: &[
-        key("timeout_ms", "time limit for an answer of the back end", |o| {
-            Slot::Plain(&mut o.timeout, "whole milliseconds")
-        }),
-        key("reconnect_ms", "time for which the back end may be gone", |o| {
-            Slot::Plain(&mut o.reconnect, "whole milliseconds")
-        }),
-        key("memory", "share only reserved huge pages, as SPDK's back end needs", |o| {
-            Slot::one_of(&mut o.huge_pages, &[("huge", true)])
-        }),
-    ],
-};
+pub(crate) const KEYS: Keys<VhostUserOptions> =
+    Keys { of: "vhost-user:", repeats: true, keys: TABLE };
 
 /// Splits off the options, which may also be `,memory=huge` behind the socket.
 fn split_options(name: &str) -> Result<(VhostUserOptions, &str)> {

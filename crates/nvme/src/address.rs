@@ -4,7 +4,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use qpair_block::keys::{Keys, Slot, key, split_driver_options};
+use qpair_block::keys::Slot::Within;
+use qpair_block::keys::{Key, Keys, Slot, key, split_driver_options};
 use qpair_block::{Error, ErrorKind, Result};
 
 use crate::options::{ControllerOptions, WaitMode};
@@ -55,28 +56,22 @@ fn invalid(context: String) -> Error {
     Error::new(ErrorKind::Invalid, context).hint(FORM)
 }
 
+const TABLE: &[Key<NvmeAddress>] = &[
+    key("wait", "how to wait for completions: poll is the default", |a| {
+        const WAYS: &[(&str, Option<WaitMode>)] =
+            &[("poll", Some(WaitMode::Poll)), ("sleep", Some(WaitMode::Sleep))];
+        Slot::one_of(&mut a.wait, WAYS)
+    }),
+    key("queue_entries", "entries of each I/O queue", |a| Within(&mut a.queue_entries, 2..=65536)),
+    key("timeout_ms", "time limit of a command", |a| Within(&mut a.timeout_ms, TIMEOUT_MS)),
+    key("memory", "share only reserved huge pages with the process at the socket", |a| {
+        Slot::one_of(&mut a.huge_pages, &[("huge", true)])
+    }),
+];
+
 impl NvmeAddress {
     /// The keys of the options. All but the last hold for soft drives too.
-    pub const KEYS: Keys<Self> = Keys {
-        of: "nvme:",
-        repeats: true,
-        keys: &[
-            key("wait", "how to wait for completions: poll is the default", |a| {
-                const WAYS: &[(&str, Option<WaitMode>)] =
-                    &[("poll", Some(WaitMode::Poll)), ("sleep", Some(WaitMode::Sleep))];
-                Slot::one_of(&mut a.wait, WAYS)
-            }),
-            key("queue_entries", "entries of each I/O queue", |a| {
-                Slot::Within(&mut a.queue_entries, 2..=65536)
-            }),
-            key("timeout_ms", "time limit of a command", |a| {
-                Slot::Within(&mut a.timeout_ms, TIMEOUT_MS)
-            }),
-            key("memory", "share only reserved huge pages with the process at the socket", |a| {
-                Slot::one_of(&mut a.huge_pages, &[("huge", true)])
-            }),
-        ],
-    };
+    pub const KEYS: Keys<Self> = Keys { of: "nvme:", repeats: true, keys: TABLE };
 
     /// Parses an address.
     ///
