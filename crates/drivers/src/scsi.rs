@@ -13,8 +13,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, Weak};
 
-use qpair_block::keys::Slot::Plain;
-use qpair_block::keys::{Key, Keys, Slot, key, split_driver_options};
+use qpair_block::keys::{Key, Keys, key, one_of, plain, split_driver_options};
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_mpt3sas::Mpt3sasDriver;
 use qpair_nvme::NvmeTarget;
@@ -103,11 +102,11 @@ impl<'a> Address<'a> {
 
 const TABLE: &[Key<ScsiOptions>] = &[
     key("wait", "how to wait for completions", |o| {
-        Slot::one_of(&mut o.sleeps, &[("poll", false), ("sleep", true)])
+        one_of(&mut o.sleeps, &[("poll", false), ("sleep", true)])
     }),
-    key("timeout_ms", "time limit of a command", |o| Plain(&mut o.timeout_ms, MS)),
+    key("timeout_ms", "time limit of a command", |o| plain(&mut o.timeout_ms, MS)),
     key("task_timeout_ms", "time limit of each step of recovery", |o| {
-        Plain(&mut o.task_timeout_ms, MS)
+        plain(&mut o.task_timeout_ms, MS)
     }),
 ];
 

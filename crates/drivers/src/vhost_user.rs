@@ -4,8 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use qpair_block::keys::Slot::Plain;
-use qpair_block::keys::{Key, Keys, Slot, key, split_driver_options};
+use qpair_block::keys::{Key, Keys, key, millis, one_of, split_driver_options};
 use qpair_block::{BlockDevice, Result};
 use qpair_pci::Patience;
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
@@ -18,14 +17,10 @@ pub(crate) fn open(name: &str, patience: Patience) -> Result<Arc<dyn BlockDevice
 }
 
 const TABLE: &[Key<VhostUserOptions>] = &[
-    key("timeout_ms", "time limit for an answer of the back end", |o| {
-        Plain(&mut o.timeout, "whole milliseconds")
-    }),
-    key("reconnect_ms", "time for which the back end may be gone", |o| {
-        Plain(&mut o.reconnect, "whole milliseconds")
-    }),
+    key("timeout_ms", "time limit for an answer of the back end", |o| millis(&mut o.timeout)),
+    key("reconnect_ms", "time for which the back end may be gone", |o| millis(&mut o.reconnect)),
     key("memory", "share only reserved huge pages, as SPDK's back end needs", |o| {
-        Slot::one_of(&mut o.huge_pages, &[("huge", true)])
+        one_of(&mut o.huge_pages, &[("huge", true)])
     }),
 ];
 

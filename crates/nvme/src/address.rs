@@ -4,8 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use qpair_block::keys::Slot::Within;
-use qpair_block::keys::{Key, Keys, Slot, key, split_driver_options};
+use qpair_block::keys::{Key, Keys, key, maybe, one_of, split_driver_options};
 use qpair_block::{Error, ErrorKind, Result};
 
 use crate::options::{ControllerOptions, WaitMode};
@@ -60,12 +59,12 @@ const TABLE: &[Key<NvmeAddress>] = &[
     key("wait", "how to wait for completions: poll is the default", |a| {
         const WAYS: &[(&str, Option<WaitMode>)] =
             &[("poll", Some(WaitMode::Poll)), ("sleep", Some(WaitMode::Sleep))];
-        Slot::one_of(&mut a.wait, WAYS)
+        one_of(&mut a.wait, WAYS)
     }),
-    key("queue_entries", "entries of each I/O queue", |a| Within(&mut a.queue_entries, 2..=65536)),
-    key("timeout_ms", "time limit of a command", |a| Within(&mut a.timeout_ms, TIMEOUT_MS)),
+    key("queue_entries", "entries of each I/O queue", |a| maybe(&mut a.queue_entries, 2..=65536)),
+    key("timeout_ms", "time limit of a command", |a| maybe(&mut a.timeout_ms, TIMEOUT_MS)),
     key("memory", "share only reserved huge pages with the process at the socket", |a| {
-        Slot::one_of(&mut a.huge_pages, &[("huge", true)])
+        one_of(&mut a.huge_pages, &[("huge", true)])
     }),
 ];
 

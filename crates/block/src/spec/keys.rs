@@ -67,206 +67,155 @@ pub struct Row {
 }
 
 /// A place for a value, and the form of the value in text.
-pub enum Slot<'a> {
-    /// A value as Rust writes it, with words for its values.
-    Plain(&'a mut dyn Value, &'static str),
-    /// A whole number in a range.
-    Within(&'a mut dyn Value, RangeInclusive<u64>),
-    /// A size in bytes.
-    Bytes(&'a mut u64),
-    /// A size in bytes below 4 GiB.
-    ShortBytes(&'a mut u32),
-    /// A number from 0 to 1.
-    Rate(&'a mut f64),
-    /// Nanoseconds, as a decimal number of units of so many nanoseconds.
-    Time(&'a mut u64, u64),
-    /// Text with a backslash before each `,`, `+` and `\`, with words for its values.
-    Quoted(&'a mut String, &'static str),
-    /// A value of another form, with words for its values.
-    Other(Box<dyn Value + 'a>, String),
+pub struct Slot<'a> {
+    values: String,
+    text: String,
+    read: Box<dyn FnOnce(&str) -> Read<()> + 'a>,
 }
 
-/// A value that text can set.
-pub trait Value {
-    /// Takes the value from the text, and returns whether the text has one.
-    fn read(&mut self, text: &str) -> bool;
+/// The value of a text, or the cause of the error if there is one below.
+pub type Read<V> = std::result::Result<V, Option<Error>>;
 
-    /// Returns the text; empty if there is no value.
-    fn write(&self) -> String;
-}
-
-/// A value that is written as Rust writes it.
-pub trait Plain: FromStr + Display {}
-
-impl Plain for u8 {}
-impl Plain for u16 {}
-impl Plain for u32 {}
-impl Plain for u64 {}
-impl Plain for usize {}
-impl Plain for String {}
-
-impl<V: Plain> Value for V {
-    fn read(&mut self, text: &str) -> bool {
-        text.parse().map(|value| *self = value).is_ok()
-    }
-
-    fn write(&self) -> String {
-        self.to_string()
+/// Returns the slot of a value of any form, with words for the values.
+pub fn slot<'a, V>(
+    value: &'a mut V,
+    values: impl Into<String>,
+    write: impl FnOnce(&V) -> String,
+    read: impl FnOnce(&str) -> Read<V> + 'a,
+) -> Slot<'a> {
+    let text = write(value);
+    Slot {
+        values: values.into(),
+        text,
+        read: Box::new(|text| read(text).map(|read| *value = read)),
     }
 }
 
-impl<V: Plain> Value for Option<V> {
-    fn read(&mut self, text: &str) -> bool {
-        *self = text.parse().ok();
-        self.is_some()
-    }
+/// A value as Rust writes it, with words for the values.
+pub fn plain<'a, V: FromStr + Display>(value: &'a mut V, values: &str) -> Slot<'a> {
+    slot(value, values, V::to_string, |text| text.parse().map_err(|_| None))
+}
 
-    fn write(&self) -> String {
-        self.as_ref().map_or_else(String::new, V::to_string)
+/// `true` or `false`.
+pub fn truth(value: &mut bool) -> Slot<'_> {
+    plain(value, "true or false")
+}
+
+/// `on` or `off`.
+pub fn switch(value: &mut bool) -> Slot<'_> {
+    one_of(value, &[("on", true), ("off", false)])
+}
+
+/// A whole number in a range.
+pub fn within<V: FromStr + Display>(value: &mut V, range: RangeInclusive<u64>) -> Slot<'_> {
+    slot(value, range_words(&range), V::to_string, move |text| number(text, &range))
+}
+
+/// A whole number in a range, or no number.
+pub fn maybe<V: FromStr + Display>(value: &mut Option<V>, range: RangeInclusive<u64>) -> Slot<'_> {
+    let write = |value: &Option<V>| value.as_ref().map_or_else(String::new, V::to_string);
+    slot(value, range_words(&range), write, move |text| number(text, &range).map(Some))
+}
+
+fn range_words(range: &RangeInclusive<u64>) -> String {
+    match (range.start(), range.end()) {
+        (least, &u64::MAX) => format!("a number from {least}"),
+        (least, most) => format!("a number from {least} to {most}"),
     }
 }
 
-/// Milliseconds.
-impl Value for Duration {
-    fn read(&mut self, text: &str) -> bool {
-        text.parse::<u32>().map(|ms| *self = Self::from_millis(ms.into())).is_ok()
-    }
-
-    fn write(&self) -> String {
-        self.as_millis().to_string()
-    }
+fn number<V: FromStr>(text: &str, range: &RangeInclusive<u64>) -> Read<V> {
+    let is_in_range = text.parse().is_ok_and(|number| range.contains(&number));
+    text.parse().ok().filter(|_| is_in_range).ok_or(None)
 }
 
-struct OneOf<'a, V: 'static>(&'a mut V, &'static [(&'static str, V)]);
+/// A size in bytes.
+pub fn bytes(value: &mut u64) -> Slot<'_> {
+    let read = |text: &str| parse_bytes(text).map_err(Some);
+    slot(value, "a size such as 64KiB", |bytes| format_bytes(*bytes), read)
+}
 
-impl<V: Clone + PartialEq> Value for OneOf<'_, V> {
-    fn read(&mut self, text: &str) -> bool {
-        let found = self.1.iter().find(|(word, _)| *word == text);
-        found.map(|(_, value)| self.0.clone_from(value)).is_some()
-    }
+/// A size in bytes below 4 GiB.
+pub fn short_bytes(value: &mut u32) -> Slot<'_> {
+    let read = |text: &str| parse_bytes(text).map_err(Some)?.try_into().map_err(|_| None);
+    slot(value, "a size below 4GiB, such as 4KiB", |bytes| format_bytes((*bytes).into()), read)
+}
 
-    fn write(&self) -> String {
-        let found = self.1.iter().find(|(_, value)| value == self.0);
+/// A number from 0 to 1.
+pub fn rate(value: &mut f64) -> Slot<'_> {
+    let read = |text: &str| text.parse().ok().filter(|rate| (0.0..=1.0).contains(rate)).ok_or(None);
+    slot(value, "a number from 0 to 1", f64::to_string, read)
+}
+
+/// Nanoseconds, as a decimal number of microseconds.
+pub fn us(ns: &mut u64) -> Slot<'_> {
+    time(ns, 1000, "microseconds, at most 1000 s")
+}
+
+/// Nanoseconds, as a decimal number of milliseconds.
+pub fn ms(ns: &mut u64) -> Slot<'_> {
+    time(ns, 1_000_000, "milliseconds, at most 1000 s")
+}
+
+fn time<'a>(ns: &'a mut u64, unit_ns: u64, values: &str) -> Slot<'a> {
+    let write = |ns: &u64| {
+        let width = unit_ns.ilog10() as usize;
+        let text = format!("{}.{:0width$}", ns / unit_ns, ns % unit_ns);
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    slot(ns, values, write, move |text| {
+        let ns = text.parse().ok().map(|time: f64| (time * unit_ns as f64).round());
+        ns.filter(|ns| (0.0..=NS_MAX).contains(ns)).map(|ns| ns as u64).ok_or(None)
+    })
+}
+
+/// Whole milliseconds.
+pub fn millis(value: &mut Duration) -> Slot<'_> {
+    let read = |text: &str| text.parse::<u32>().map_err(|_| None);
+    slot(
+        value,
+        "whole milliseconds",
+        |value| value.as_millis().to_string(),
+        move |text| Ok(Duration::from_millis(read(text)?.into())),
+    )
+}
+
+/// Text with a backslash before each `,`, `+` and `\`, with words for the values.
+pub fn quoted<'a>(value: &'a mut String, values: &str) -> Slot<'a> {
+    slot(value, values, |text| quote(text).into_owned(), |text| unquote(text).map_err(Some))
+}
+
+/// One of these words.
+pub fn one_of<'a, V>(value: &'a mut V, words: &'static [(&'static str, V)]) -> Slot<'a>
+where
+    V: Clone + PartialEq,
+{
+    let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    let values = match &all[..] {
+        [before @ .., last] if !before.is_empty() => format!("{} or {last}", before.join(", ")),
+        all => all.concat(),
+    };
+    let write = |value: &V| {
+        let found = words.iter().find(|(_, known)| known == value);
         found.map_or_else(String::new, |(word, _)| (*word).to_owned())
-    }
+    };
+    slot(value, values, write, |text| {
+        words.iter().find(|(word, _)| *word == text).map(|(_, value)| value.clone()).ok_or(None)
+    })
 }
 
-struct List<'a, V>(&'a mut Vec<V>, fn(&str) -> Option<V>, fn(&V) -> String);
-
-impl<V> Value for List<'_, V> {
-    fn read(&mut self, text: &str) -> bool {
-        let all: Option<Vec<V>> = split(text, '+').into_iter().map(self.1).collect();
-        all.map(|all| *self.0 = all).is_some() && !self.0.is_empty()
-    }
-
-    fn write(&self) -> String {
-        self.0.iter().map(self.2).collect::<Vec<_>>().join("+")
-    }
-}
-
-impl<'a> Slot<'a> {
-    /// Returns the slot of a value that is one of these words.
-    pub fn one_of<V>(value: &'a mut V, words: &'static [(&'static str, V)]) -> Self
-    where
-        V: Clone + PartialEq,
-    {
-        let mut text = String::new();
-        for (at, (word, _)) in words.iter().enumerate() {
-            let last = at + 1 == words.len();
-            text += if at == 0 {
-                ""
-            } else if last {
-                " or "
-            } else {
-                ", "
-            };
-            text += word;
-        }
-        Self::Other(Box::new(OneOf(value, words)), text)
-    }
-
-    /// Returns the slot of a switch that is `true` or `false`.
-    pub fn truth(value: &'a mut bool) -> Self {
-        Self::one_of(value, &[("true", true), ("false", false)])
-    }
-
-    /// Returns the slot of a switch that is `on` or `off`.
-    pub fn switch(value: &'a mut bool) -> Self {
-        Self::one_of(value, &[("on", true), ("off", false)])
-    }
-
-    /// Returns the slot of a list with `+` between its elements.
-    pub fn list<V>(
-        list: &'a mut Vec<V>,
-        read: fn(&str) -> Option<V>,
-        write: fn(&V) -> String,
-        values: &str,
-    ) -> Self {
-        Self::Other(Box::new(List(list, read, write)), values.to_owned())
-    }
-
-    fn values(&self) -> String {
-        match self {
-            Self::Plain(_, words) | Self::Quoted(_, words) => (*words).to_owned(),
-            Self::Within(_, range) if *range.end() == u64::MAX => {
-                format!("a number from {}", range.start())
-            }
-            Self::Within(_, range) => format!("a number from {} to {}", range.start(), range.end()),
-            Self::Bytes(_) => "a size such as 64KiB".to_owned(),
-            Self::ShortBytes(_) => "a size below 4GiB, such as 4KiB".to_owned(),
-            Self::Rate(_) => "a number from 0 to 1".to_owned(),
-            Self::Time(_, 1_000_000) => "milliseconds, at most 1000 s".to_owned(),
-            Self::Time(..) => "microseconds, at most 1000 s".to_owned(),
-            Self::Other(_, words) => words.clone(),
-        }
-    }
-
-    /// Takes the value from the text. The error has the cause, if there is one below.
-    fn read(&mut self, text: &str) -> std::result::Result<(), Option<Error>> {
-        let done = match self {
-            Self::Plain(value, _) => value.read(text),
-            Self::Within(value, range) => {
-                text.parse().is_ok_and(|number| range.contains(&number)) && value.read(text)
-            }
-            Self::Bytes(bytes) => {
-                **bytes = parse_bytes(text).map_err(Some)?;
-                true
-            }
-            Self::ShortBytes(bytes) => {
-                let read = parse_bytes(text).map_err(Some)?;
-                u32::try_from(read).map(|read| **bytes = read).is_ok()
-            }
-            Self::Rate(rate) => {
-                let read = text.parse().ok().filter(|read| (0.0..=1.0).contains(read));
-                read.map(|read| **rate = read).is_some()
-            }
-            Self::Time(ns, unit_ns) => {
-                let read = text.parse().ok().map(|time: f64| (time * *unit_ns as f64).round());
-                let read = read.filter(|ns| (0.0..=NS_MAX).contains(ns));
-                read.map(|read| **ns = read as u64).is_some()
-            }
-            Self::Quoted(value, _) => unquote(text).map(|read| **value = read).is_ok(),
-            Self::Other(value, _) => value.read(text),
-        };
-        if done { Ok(()) } else { Err(None) }
-    }
-
-    fn write(&self) -> String {
-        match self {
-            Self::Plain(value, _) | Self::Within(value, _) => value.write(),
-            Self::Bytes(bytes) => format_bytes(**bytes),
-            Self::ShortBytes(bytes) => format_bytes((**bytes).into()),
-            Self::Rate(rate) => rate.to_string(),
-            Self::Time(ns, unit_ns) => {
-                let (whole, rest) = (**ns / unit_ns, **ns % unit_ns);
-                let width = unit_ns.ilog10() as usize;
-                let text = format!("{whole}.{rest:0width$}");
-                text.trim_end_matches('0').trim_end_matches('.').to_owned()
-            }
-            Self::Quoted(text, _) => quote(text).into_owned(),
-            Self::Other(value, _) => value.write(),
-        }
-    }
+/// A list with `+` between its elements, with words for the values.
+pub fn list<'a, V>(
+    value: &'a mut Vec<V>,
+    read: fn(&str) -> Option<V>,
+    write: fn(&V) -> String,
+    values: &str,
+) -> Slot<'a> {
+    let write = |all: &Vec<V>| all.iter().map(write).collect::<Vec<_>>().join("+");
+    slot(value, values, write, move |text| {
+        let all: Option<Vec<V>> = split(text, '+').into_iter().map(read).collect();
+        all.filter(|all| !all.is_empty()).ok_or(None)
+    })
 }
 
 impl<T: Clone + Default> Keys<T> {
@@ -331,14 +280,11 @@ impl<T: Clone + Default> Keys<T> {
     }
 
     fn set(&self, key: &Key<T>, options: &mut T, text: &str) -> Result<()> {
-        let mut slot = (key.slot)(options);
-        slot.read(text).map_err(|cause| {
+        let Slot { values, read, .. } = (key.slot)(options);
+        read(text).map_err(|cause| {
             let context = format!("option {}={text} of {}", key.name, self.of);
-            let error = Error::new(ErrorKind::Invalid, context).hint(format!(
-                "{} is {}",
-                key.name,
-                slot.values()
-            ));
+            let error = Error::new(ErrorKind::Invalid, context);
+            let error = error.hint(format!("{} is {values}", key.name));
             match cause {
                 Some(cause) => error.caused_by(cause),
                 None => error,
@@ -363,7 +309,7 @@ impl<T: Clone + Default> Keys<T> {
     pub fn check(&self, options: &T) -> Result<()> {
         let mut options = options.clone();
         self.keys.iter().try_for_each(|key| {
-            let text = (key.slot)(&mut options).write();
+            let text = (key.slot)(&mut options).text;
             if text.is_empty() { Ok(()) } else { self.set(key, &mut options, &text) }
         })
     }
@@ -374,8 +320,8 @@ impl<T: Clone + Default> Keys<T> {
         let (mut options, mut usual) = (options.clone(), usual.clone());
         let mut pairs = Vec::new();
         for key in self.keys {
-            let text = (key.slot)(&mut options).write();
-            if key.always || text != (key.slot)(&mut usual).write() {
+            let text = (key.slot)(&mut options).text;
+            if key.always || text != (key.slot)(&mut usual).text {
                 pairs.push(format!("{}={text}", key.name));
             }
         }
@@ -393,8 +339,8 @@ impl<T: Clone + Default> Keys<T> {
     pub fn rows(&self) -> Vec<Row> {
         let mut usual = T::default();
         let row = |key: &Key<T>| {
-            let slot = (key.slot)(&mut usual);
-            Row { name: key.name, values: slot.values(), default: slot.write(), help: key.help }
+            let Slot { values, text: default, .. } = (key.slot)(&mut usual);
+            Row { name: key.name, values, default, help: key.help }
         };
         self.keys.iter().map(row).collect()
     }

@@ -1,7 +1,6 @@
 //! The kinds of devices, and the keys of those of this crate.
 
-use super::keys::Slot::{Bytes, Plain, Rate, ShortBytes};
-use super::keys::{Keys, Row, Slot, always, key};
+use super::keys::{Keys, Row, always, bytes, key, plain, rate, short_bytes, truth};
 use crate::devices::delay::DelayOptions;
 use crate::devices::fault::FaultOptions;
 use crate::devices::null::NullOptions;
@@ -78,17 +77,17 @@ pub(super) const RAM: Keys<RamOptions> = Keys {
     of: "ram:",
     repeats: false,
     keys: &[
-        always("size", "initial size", |o| Bytes(&mut o.size_bytes)),
-        key("block", "logical block", |o| ShortBytes(&mut o.logical_block_bytes)),
-        key("growable", "whether the device can grow", |o| Slot::truth(&mut o.growable)),
-        key("read_only", "whether writes are refused", |o| Slot::truth(&mut o.read_only)),
+        always("size", "initial size", |o| bytes(&mut o.size_bytes)),
+        key("block", "logical block", |o| short_bytes(&mut o.logical_block_bytes)),
+        key("growable", "whether the device can grow", |o| truth(&mut o.growable)),
+        key("read_only", "whether writes are refused", |o| truth(&mut o.read_only)),
     ],
 };
 
 pub(super) const NULL: Keys<NullOptions> = Keys {
     of: "null:",
     repeats: false,
-    keys: &[always("size", "size", |o| Bytes(&mut o.size_bytes))],
+    keys: &[always("size", "size", |o| bytes(&mut o.size_bytes))],
 };
 
 const US: &str = "whole microseconds";
@@ -97,9 +96,9 @@ pub(super) const DELAY: Keys<DelayOptions> = Keys {
     of: "delay:",
     repeats: false,
     keys: &[
-        always("read_us", "added to reads", |o| Plain(&mut o.read_us, US)),
-        always("write_us", "added to writes and discards", |o| Plain(&mut o.write_us, US)),
-        always("flush_us", "added to flushes", |o| Plain(&mut o.flush_us, US)),
+        always("read_us", "added to reads", |o| plain(&mut o.read_us, US)),
+        always("write_us", "added to writes and discards", |o| plain(&mut o.write_us, US)),
+        always("flush_us", "added to flushes", |o| plain(&mut o.flush_us, US)),
     ],
 };
 
@@ -107,11 +106,11 @@ pub(super) const FAULT: Keys<FaultOptions> = Keys {
     of: "fault:",
     repeats: false,
     keys: &[
-        always("seed", "seed of the faults", |o| Plain(&mut o.seed, "a whole number")),
-        key("read_error_rate", "reads that fail", |o| Rate(&mut o.read_error_rate)),
-        key("write_error_rate", "writes that fail", |o| Rate(&mut o.write_error_rate)),
-        key("flush_error_rate", "flushes that fail", |o| Rate(&mut o.flush_error_rate)),
-        key("corrupt_read_rate", "reads with one flipped bit", |o| Rate(&mut o.corrupt_read_rate)),
+        always("seed", "seed of the faults", |o| plain(&mut o.seed, "a whole number")),
+        key("read_error_rate", "reads that fail", |o| rate(&mut o.read_error_rate)),
+        key("write_error_rate", "writes that fail", |o| rate(&mut o.write_error_rate)),
+        key("flush_error_rate", "flushes that fail", |o| rate(&mut o.flush_error_rate)),
+        key("corrupt_read_rate", "reads with one flipped bit", |o| rate(&mut o.corrupt_read_rate)),
     ],
 };
 
@@ -119,7 +118,7 @@ pub(super) const FAULT: Keys<FaultOptions> = Keys {
 pub(super) const CARVE: Keys<String> = Keys {
     of: "carve:",
     repeats: false,
-    keys: &[always("name", "name of the slice; required", |o| Plain(o, "the name of a slice"))],
+    keys: &[always("name", "name of the slice; required", |o| plain(o, "the name of a slice"))],
 };
 
 #[derive(Clone)]
@@ -134,5 +133,5 @@ impl Default for StripeUnit {
 pub(super) const STRIPE: Keys<StripeUnit> = Keys {
     of: "stripe:",
     repeats: false,
-    keys: &[always("unit", "size of a stripe unit", |o| Bytes(&mut o.0))],
+    keys: &[always("unit", "size of a stripe unit", |o| bytes(&mut o.0))],
 };

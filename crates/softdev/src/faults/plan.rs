@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use qpair_block::keys::Slot::{Plain, Rate, Time};
-use qpair_block::keys::{Key, Keys, Slot, key};
+use qpair_block::keys::{Key, Keys, Slot, key, list, maybe, plain, rate, us};
 use qpair_block::{Error, Result};
 
 /// A range of blocks that cannot be read or written, including the last block.
@@ -71,7 +70,7 @@ const DELAY_NS: u64 = 1_000_000;
 
 /// The slot of the number of a command.
 fn number(command: &mut Option<u64>) -> Slot<'_> {
-    Slot::Within(command, 1..=u64::MAX)
+    maybe(command, 1..=u64::MAX)
 }
 
 /// The slot of ranges of blocks: `5`, `5-9` or `5-9+20-29`.
@@ -82,25 +81,23 @@ fn blocks(ranges: &mut Vec<BlockRange>) -> Slot<'_> {
         (range.first <= range.last).then_some(range)
     };
     let write = |range: &BlockRange| format!("{}-{}", range.first, range.last);
-    Slot::list(ranges, read, write, "blocks such as 5-9+20, last one included")
+    list(ranges, read, write, "blocks such as 5-9+20, last one included")
 }
 
 const TABLE: &[Key<Plan>] = &[
-    key("seed", "seed of all faults", |p| Plain(&mut p.seed, "a whole number")),
-    key("read_error_rate", "reads that fail", |p| Rate(&mut p.read_error_rate)),
+    key("seed", "seed of all faults", |p| plain(&mut p.seed, "a whole number")),
+    key("read_error_rate", "reads that fail", |p| rate(&mut p.read_error_rate)),
     key("read_error_blocks", "blocks that cannot be read", |p| blocks(&mut p.read_error_blocks)),
-    key("write_error_rate", "writes that fail", |p| Rate(&mut p.write_error_rate)),
+    key("write_error_rate", "writes that fail", |p| rate(&mut p.write_error_rate)),
     key("write_error_blocks", "blocks that cannot be written", |p| {
         blocks(&mut p.write_error_blocks)
     }),
-    key("flush_error_rate", "flushes that fail", |p| Rate(&mut p.flush_error_rate)),
-    key("timeout_rate", "commands that are never executed", |p| Rate(&mut p.timeout_rate)),
-    key("drop_rate", "commands whose completion is never posted", |p| Rate(&mut p.drop_rate)),
-    key("delay_rate", "commands that take longer", |p| Rate(&mut p.delay_rate)),
-    key("delay_us", "by this time; 1000 if only the rate is given", |p| {
-        Time(&mut p.delay_ns, 1000)
-    }),
-    key("corrupt_rate", "reads with one flipped bit", |p| Rate(&mut p.corrupt_rate)),
+    key("flush_error_rate", "flushes that fail", |p| rate(&mut p.flush_error_rate)),
+    key("timeout_rate", "commands that are never executed", |p| rate(&mut p.timeout_rate)),
+    key("drop_rate", "commands whose completion is never posted", |p| rate(&mut p.drop_rate)),
+    key("delay_rate", "commands that take longer", |p| rate(&mut p.delay_rate)),
+    key("delay_us", "by this time; 1000 if only the rate is given", |p| us(&mut p.delay_ns)),
+    key("corrupt_rate", "reads with one flipped bit", |p| rate(&mut p.corrupt_rate)),
     key("timeout_after", "command that is never executed", |p| number(&mut p.timeout_after)),
     key("drop_after", "command whose completion is never posted", |p| number(&mut p.drop_after)),
     key("fatal_after", "command at which the controller fails until a reset", |p| {

@@ -3,16 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use qpair_block::keys::Slot::{Bytes, Plain, Rate, ShortBytes, Time, Within};
-use qpair_block::keys::{Key, Keys, Slot, always, key};
+use qpair_block::keys::{
+    Key, Keys, always, bytes, key, ms, one_of, plain, rate, short_bytes, truth, us, within,
+};
 use qpair_block::{Error, ErrorKind, Result};
 
 use super::profile::Profile;
 
-/// Nanoseconds of a microsecond.
-const US: u64 = 1000;
-/// Nanoseconds of a millisecond.
-const MS: u64 = 1_000_000;
 const RATE: &str = "a whole number of MB/s; 0 for no limit";
 
 const TABLE: &[Key<Profile>] = &[
@@ -24,49 +21,45 @@ const TABLE: &[Key<Profile>] = &[
             ("optane", "optane"),
             ("sas-ssd", "sas-ssd"),
         ];
-        Slot::one_of(&mut p.name, NAMES)
+        one_of(&mut p.name, NAMES)
     }),
-    key("channels", "channels: buses that dies share", |p| Within(&mut p.channels, 1..=64)),
-    key("dies", "dies of a channel", |p| Within(&mut p.dies, 1..=64)),
+    key("channels", "channels: buses that dies share", |p| within(&mut p.channels, 1..=64)),
+    key("dies", "dies of a channel", |p| within(&mut p.dies, 1..=64)),
     key("page", "bytes that a die reads or programs at once, a multiple of 4096", |p| {
-        ShortBytes(&mut p.page_bytes)
+        short_bytes(&mut p.page_bytes)
     }),
     key("pages_per_block", "pages that are erased together", |p| {
-        Within(&mut p.pages_per_block, 1..=65536)
+        within(&mut p.pages_per_block, 1..=65536)
     }),
-    key("read_us", "time to read a page (tR)", |p| Time(&mut p.read_ns, US)),
-    key("program_us", "time to program a page (tPROG)", |p| Time(&mut p.program_ns, US)),
-    key("erase_us", "time to erase a block (tBERS)", |p| Time(&mut p.erase_ns, US)),
-    key("suspend_us", "time after which a read interrupts; 0 for never", |p| {
-        Time(&mut p.suspend_ns, US)
-    }),
-    key("channel_mb_per_s", "rate of a channel", |p| Plain(&mut p.channel_mb_per_s, RATE)),
+    key("read_us", "time to read a page (tR)", |p| us(&mut p.read_ns)),
+    key("program_us", "time to program a page (tPROG)", |p| us(&mut p.program_ns)),
+    key("erase_us", "time to erase a block (tBERS)", |p| us(&mut p.erase_ns)),
+    key("suspend_us", "time after which a read interrupts; 0 for never", |p| us(&mut p.suspend_ns)),
+    key("channel_mb_per_s", "rate of a channel", |p| plain(&mut p.channel_mb_per_s, RATE)),
     key("link_mb_per_s", "rate of the host interface, each way", |p| {
-        Plain(&mut p.link_mb_per_s, RATE)
+        plain(&mut p.link_mb_per_s, RATE)
     }),
-    key("command_us", "time between the starts of two commands", |p| Time(&mut p.command_ns, US)),
-    key("controller_us", "time that the controller adds to a command", |p| {
-        Time(&mut p.controller_ns, US)
-    }),
-    key("dram_cache", "cache for writes", |p| Bytes(&mut p.cache_bytes)),
+    key("command_us", "time between the starts of two commands", |p| us(&mut p.command_ns)),
+    key(
+        "controller_us",
+        "time that the controller adds to a command",
+        |p| us(&mut p.controller_ns),
+    ),
+    key("dram_cache", "cache for writes", |p| bytes(&mut p.cache_bytes)),
     key("dram_protected", "whether the cache survives a power cut", |p| {
-        Slot::truth(&mut p.cache_protected)
+        truth(&mut p.cache_protected)
     }),
-    key("slc_cache", "cache of cells with one bit", |p| Bytes(&mut p.slc_bytes)),
-    key("slc_program_us", "time to program a page of that cache", |p| {
-        Time(&mut p.slc_program_ns, US)
-    }),
-    key("slc_idle_ms", "idle time after which that cache is folded", |p| {
-        Time(&mut p.slc_idle_ns, MS)
-    }),
+    key("slc_cache", "cache of cells with one bit", |p| bytes(&mut p.slc_bytes)),
+    key("slc_program_us", "time to program a page of that cache", |p| us(&mut p.slc_program_ns)),
+    key("slc_idle_ms", "idle time after which that cache is folded", |p| ms(&mut p.slc_idle_ns)),
     key("over_provisioning", "flash beyond the drive's size, as a share of it", |p| {
-        Rate(&mut p.over_provisioning)
+        rate(&mut p.over_provisioning)
     }),
-    key("filled", "share of the drive that is written at first", |p| Rate(&mut p.filled)),
+    key("filled", "share of the drive that is written at first", |p| rate(&mut p.filled)),
     key("in_place", "whether cells are written in place, without erases", |p| {
-        Slot::truth(&mut p.in_place)
+        truth(&mut p.in_place)
     }),
-    key("jitter", "how far times of the medium stray from their mean", |p| Rate(&mut p.jitter)),
+    key("jitter", "how far times of the medium stray from their mean", |p| rate(&mut p.jitter)),
 ];
 
 impl Profile {

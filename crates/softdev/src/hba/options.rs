@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use qpair_block::keys::Slot::{Bytes, Plain, ShortBytes, Within};
-use qpair_block::keys::{Key, Keys, Row, Slot, key};
+use qpair_block::keys::{
+    Key, Keys, Row, bytes, key, maybe, one_of, plain, short_bytes, switch, within,
+};
 use qpair_block::{Error, ErrorKind, Result};
 
 use super::timing::DiskProfile;
@@ -142,38 +143,36 @@ struct Written {
 
 const TABLE: &[Key<Written>] = &[
     key("disks", "disks, all alike: 1 if not given, at most 32 without expanders", |w| {
-        Within(&mut w.disks, 1..=EXPANDED_DISKS_MAX as u64)
+        maybe(&mut w.disks, 1..=EXPANDED_DISKS_MAX as u64)
     }),
-    key("size", "size of a disk", |w| Bytes(&mut w.disk.size_bytes)),
-    key("block", "logical block, 512 or 4096", |w| ShortBytes(&mut w.disk.logical_block_bytes)),
+    key("size", "size of a disk", |w| bytes(&mut w.disk.size_bytes)),
+    key("block", "logical block, 512 or 4096", |w| short_bytes(&mut w.disk.logical_block_bytes)),
     key("medium", "where the blocks are kept", |w| {
         const MEDIA: &[(&str, MediumOptions)] =
             &[("ram", MediumOptions::Ram), ("null", MediumOptions::Null)];
-        Slot::one_of(&mut w.disk.medium, MEDIA)
+        one_of(&mut w.disk.medium, MEDIA)
     }),
-    key("profile", "times of a disk", |w| Slot::one_of(&mut w.disk.profile, &DiskProfile::NAMES)),
+    key("profile", "times of a disk", |w| one_of(&mut w.disk.profile, &DiskProfile::NAMES)),
     key("expanders", "whether disks are behind two levels of expanders", |w| {
-        Slot::switch(&mut w.options.has_expanders)
+        switch(&mut w.options.has_expanders)
     }),
     key("mpi", "protocol: of a SAS3008, or of a 9500-8e", |w| {
-        Slot::one_of(&mut w.options.is_later, &[("2.5", false), ("2.6", true)])
+        one_of(&mut w.options.is_later, &[("2.5", false), ("2.6", true)])
     }),
     key("pcie", "whether there is a drive behind PCIe, which takes mpi=2.6", |w| {
-        Slot::switch(&mut w.options.has_pcie)
+        switch(&mut w.options.has_pcie)
     }),
-    key("queues", "reply queues", |w| Within(&mut w.options.queues, 1..=128)),
-    key("credit", "requests in flight", |w| Within(&mut w.options.credit, 64..=16384)),
+    key("queues", "reply queues", |w| within(&mut w.options.queues, 1..=128)),
+    key("credit", "requests in flight", |w| within(&mut w.options.credit, 64..=16384)),
     key("cache", "whether disks have a volatile write cache", |w| {
-        Slot::switch(&mut w.options.volatile_write_cache)
+        switch(&mut w.options.volatile_write_cache)
     }),
     key("timestamp", "whether disks keep a timestamp that can be set", |w| {
-        Slot::switch(&mut w.disk.timestamp)
+        switch(&mut w.disk.timestamp)
     }),
-    key("strict", "whether the driver's behaviour is checked", |w| {
-        Slot::switch(&mut w.options.strict)
-    }),
+    key("strict", "whether the driver's behaviour is checked", |w| switch(&mut w.options.strict)),
     key("serial", "text that serial numbers and addresses come from: random if not given", |w| {
-        Plain(&mut w.options.serial, "any text without a comma")
+        plain(&mut w.options.serial, "any text without a comma")
     }),
 ];
 

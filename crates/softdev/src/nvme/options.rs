@@ -11,8 +11,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use qpair_block::keys::Slot::{Quoted, Within};
-use qpair_block::keys::{Key, Keys, Row, Slot, always, key, quote, unquote};
+use qpair_block::keys::{
+    Key, Keys, Row, always, key, list, one_of, quote, quoted, unquote, within,
+};
 use qpair_block::{Error, ErrorKind, Result, format_bytes, parse_bytes};
 use qpair_nvme_device::{ControllerOptions, Doorbells};
 
@@ -215,23 +216,23 @@ struct Written {
 const TABLE: &[Key<Written>] = &[
     always("size", "size of a namespace: 1GiB or the file's if not given", |w| {
         let read = |size: &str| parse_bytes(size).ok();
-        Slot::list(&mut w.sizes, read, |size| format_bytes(*size), "sizes such as 1GiB+2GiB")
+        list(&mut w.sizes, read, |size| format_bytes(*size), "sizes such as 1GiB+2GiB")
     }),
     key("block", "logical block: 512 if not given", |w| {
         let read = |block: &str| parse_bytes(block).ok()?.try_into().ok();
-        Slot::list(&mut w.blocks, read, u32::to_string, "sizes such as 512 or 512+4096")
+        list(&mut w.blocks, read, u32::to_string, "sizes such as 512 or 512+4096")
     }),
     key("medium", "where the blocks are kept: ram if not given", |w| {
         let values = "ram, null or file:PATH, or more with + between; the path has a backslash before ',', '+' and '\\'";
-        Slot::list(&mut w.media, medium, medium_text, values)
+        list(&mut w.media, medium, medium_text, values)
     }),
-    key("queues", "I/O queue pairs", |w| Within(&mut w.options.queues_max, 1..=511)),
-    key("entries", "entries of a queue", |w| Within(&mut w.options.queue_entries_max, 2..=65536)),
+    key("queues", "I/O queue pairs", |w| within(&mut w.options.queues_max, 1..=511)),
+    key("entries", "entries of a queue", |w| within(&mut w.options.queue_entries_max, 2..=65536)),
     key("mdts", "largest transfer: 4 KiB times two to this power", |w| {
-        Within(&mut w.options.mdts, 1..=10)
+        within(&mut w.options.mdts, 1..=10)
     }),
     key("cache", "volatile write cache: on for files and profiles that have one", |w| {
-        Slot::one_of(&mut w.cache, &[("off", Some(false)), ("on", Some(true))])
+        one_of(&mut w.cache, &[("off", Some(false)), ("on", Some(true))])
     }),
     key("doorbells", "mapped by drivers, trapped, or trapped with shadow doorbells", |w| {
         const WAYS: &[(&str, Doorbells)] = &[
@@ -239,10 +240,10 @@ const TABLE: &[Key<Written>] = &[
             ("trapped", Doorbells::Trapped),
             ("shadow", Doorbells::Shadow),
         ];
-        Slot::one_of(&mut w.options.doorbells, WAYS)
+        one_of(&mut w.options.doorbells, WAYS)
     }),
     key("serial", "serial number: made up if not given", |w| {
-        Quoted(&mut w.options.serial, "at most 20 printable characters")
+        quoted(&mut w.options.serial, "at most 20 printable characters")
     }),
 ];
 
