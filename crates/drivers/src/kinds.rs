@@ -94,6 +94,7 @@ mod tests {
     use std::fmt::Debug;
     use std::path::Path;
 
+    use qpair_block::DeviceSpec;
     use qpair_block::keys::Keys;
 
     use super::*;
@@ -101,7 +102,8 @@ mod tests {
     /// A value that the key takes and that is not its default.
     fn example(row: &Row) -> &'static str {
         match row.name {
-            "size" | "dram_cache" | "slc_cache" | "page" => "128KiB",
+            "size" | "unit" | "dram_cache" | "slc_cache" | "page" => "128KiB",
+            "read_only" => "true",
             "block" => "4KiB",
             "wait" => "sleep",
             "memory" => "huge",
@@ -112,7 +114,7 @@ mod tests {
             "doorbells" => "shadow",
             "credit" => "128",
             "timestamp" => "off",
-            "dram_protected" | "in_place" => "false",
+            "growable" | "dram_protected" | "in_place" => "false",
             "cache" | "pcie" | "strict" | "expanders" => "on",
             "over_provisioning" | "filled" | "jitter" => "0.33",
             "read_error_blocks" | "write_error_blocks" => "5-9+20-29",
@@ -134,6 +136,17 @@ mod tests {
 
     #[test]
     fn every_key_is_read_and_written() {
+        for kind in KINDS {
+            let below = if kind.form.ends_with("DEVICE") { ":/dev/a" } else { "" };
+            let below = if kind.word == "stripe" { ":/dev/a+/dev/b" } else { below };
+            for row in (kind.keys)() {
+                let pair = format!("{}={}", row.name, example(&row));
+                let spec = DeviceSpec::parse(&format!("{}:{pair}{below}", kind.word)).unwrap();
+                let written = spec.to_string();
+                assert!(written.contains(&pair) && pair != format!("{}={}", row.name, row.default));
+                assert_eq!(DeviceSpec::parse(&written).unwrap(), spec);
+            }
+        }
         round_trips(&NvmeAddress::KEYS);
         round_trips(&Profile::KEYS);
         round_trips(&Plan::KEYS);

@@ -19,9 +19,7 @@ pub(crate) fn open(name: &str, patience: Patience) -> Result<Arc<dyn BlockDevice
 const TABLE: &[Key<VhostUserOptions>] = &[
     key("timeout_ms", "time limit for an answer of the back end", |o| millis(&mut o.timeout)),
     key("reconnect_ms", "time for which the back end may be gone", |o| millis(&mut o.reconnect)),
-    key("memory", "share only reserved huge pages, as SPDK's back end needs", |o| {
-        one_of(&mut o.huge_pages, &[("huge", true)])
-    }),
+    key("memory", "share huge pages only", |o| one_of(&mut o.huge_pages, &[("huge", true)])),
 ];
 
 /// The keys of the options.

@@ -57,15 +57,11 @@ fn invalid(context: String) -> Error {
 
 const TABLE: &[Key<NvmeAddress>] = &[
     key("wait", "how to wait for completions: poll is the default", |a| {
-        const WAYS: &[(&str, Option<WaitMode>)] =
-            &[("poll", Some(WaitMode::Poll)), ("sleep", Some(WaitMode::Sleep))];
-        one_of(&mut a.wait, WAYS)
+        one_of(&mut a.wait, &[("poll", Some(WaitMode::Poll)), ("sleep", Some(WaitMode::Sleep))])
     }),
     key("queue_entries", "entries of each I/O queue", |a| maybe(&mut a.queue_entries, 2..=65536)),
     key("timeout_ms", "time limit of a command", |a| maybe(&mut a.timeout_ms, TIMEOUT_MS)),
-    key("memory", "share only reserved huge pages with the process at the socket", |a| {
-        one_of(&mut a.huge_pages, &[("huge", true)])
-    }),
+    key("memory", "share huge pages only", |a| one_of(&mut a.huge_pages, &[("huge", true)])),
 ];
 
 impl NvmeAddress {
@@ -96,7 +92,7 @@ impl NvmeAddress {
             })?),
         };
         if address.huge_pages && matches!(address.target, NvmeTarget::Pci(_)) {
-            return Err(invalid(format!("'{text}': memory=huge is for vfio-user")));
+            return Err(invalid(format!("'{text}': memory=huge is share huge pages only")));
         }
         Ok(address)
     }

@@ -38,36 +38,21 @@ pub const KINDS: [Kind; 13] = [
     kind("carve", "carve:KEYS:DEVICE", "a slice that qpair carve has made", || CARVE.rows()),
     kind("iothread", "iothread:DEVICE", "a device with one thread for all I/O", Vec::new),
     kind("onelock", "onelock:DEVICE", "a device with one lock for all I/O", Vec::new),
-    kind(
-        "stripe",
-        "stripe:[KEYS:]DEVICE+DEVICE+...",
-        "devices in stripes; a DEVICE that holds a + goes in brackets",
-        || STRIPE.rows(),
-    ),
+    kind("stripe", "stripe:[KEYS:]DEVICE+DEVICE+...", "devices in stripes", || STRIPE.rows()),
     kind(
         "nvme",
         "nvme:[KEYS:]ADDRESS[/nsN]",
-        "a drive by the driver in this program; ADDRESS is 0000:3b:00.0 or vfio-user:PATH",
+        "a drive of this program's driver; ADDRESS is 0000:3b:00.0 or vfio-user:PATH",
         Vec::new,
     ),
-    kind(
-        "softnvme",
-        "softnvme:[KEYS]",
-        "a drive made of software, by the same driver; wait, queue_entries and timeout_ms of nvme: hold too",
-        Vec::new,
-    ),
+    kind("softnvme", "softnvme:[KEYS]", "a drive made of software", Vec::new),
     kind(
         "scsi",
         "scsi:[KEYS:]HOST/UNIT",
         "a disk behind a SAS controller or virtio-scsi; HOST is 0000:3b:00.0, vfio-user:PATH or soft[:KEYS]",
         Vec::new,
     ),
-    kind(
-        "vhost-user",
-        "vhost-user:[KEYS:]PATH",
-        "a disk that another process serves by vhost-user-blk",
-        Vec::new,
-    ),
+    kind("vhost-user", "vhost-user:[KEYS:]PATH", "a disk of another process", Vec::new),
 ];
 
 /// The words that name a driver in this program rather than a file.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use qpair_block::keys::{Key, Keys, Slot, key, list, maybe, plain, rate, us};
 use qpair_block::{Error, Result};
 
-/// A range of blocks that cannot be read or written, including the last block.
+/// A range of blocks that fail reads or written, including the last block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
     /// The first logical block.
@@ -87,11 +87,9 @@ fn blocks(ranges: &mut Vec<BlockRange>) -> Slot<'_> {
 const TABLE: &[Key<Plan>] = &[
     key("seed", "seed of all faults", |p| plain(&mut p.seed, "a whole number")),
     key("read_error_rate", "reads that fail", |p| rate(&mut p.read_error_rate)),
-    key("read_error_blocks", "blocks that cannot be read", |p| blocks(&mut p.read_error_blocks)),
+    key("read_error_blocks", "blocks that fail reads", |p| blocks(&mut p.read_error_blocks)),
     key("write_error_rate", "writes that fail", |p| rate(&mut p.write_error_rate)),
-    key("write_error_blocks", "blocks that cannot be written", |p| {
-        blocks(&mut p.write_error_blocks)
-    }),
+    key("write_error_blocks", "blocks that fail writes", |p| blocks(&mut p.write_error_blocks)),
     key("flush_error_rate", "flushes that fail", |p| rate(&mut p.flush_error_rate)),
     key("timeout_rate", "commands that are never executed", |p| rate(&mut p.timeout_rate)),
     key("drop_rate", "commands whose completion is never posted", |p| rate(&mut p.drop_rate)),
@@ -100,9 +98,7 @@ const TABLE: &[Key<Plan>] = &[
     key("corrupt_rate", "reads with one flipped bit", |p| rate(&mut p.corrupt_rate)),
     key("timeout_after", "command that is never executed", |p| number(&mut p.timeout_after)),
     key("drop_after", "command whose completion is never posted", |p| number(&mut p.drop_after)),
-    key("fatal_after", "command at which the controller fails until a reset", |p| {
-        number(&mut p.fatal_after)
-    }),
+    key("fatal_after", "command that stops the controller", |p| number(&mut p.fatal_after)),
     key("remove_after", "command at which the drive is removed", |p| number(&mut p.remove_after)),
     key("power_cut_after", "command at which the power fails", |p| number(&mut p.power_cut_after)),
 ];

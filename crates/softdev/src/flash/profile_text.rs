@@ -25,20 +25,16 @@ const TABLE: &[Key<Profile>] = &[
     }),
     key("channels", "channels: buses that dies share", |p| within(&mut p.channels, 1..=64)),
     key("dies", "dies of a channel", |p| within(&mut p.dies, 1..=64)),
-    key("page", "bytes that a die reads or programs at once, a multiple of 4096", |p| {
+    key("page", "bytes of a read or program, a multiple of 4096", |p| {
         short_bytes(&mut p.page_bytes)
     }),
-    key("pages_per_block", "pages that are erased together", |p| {
-        within(&mut p.pages_per_block, 1..=65536)
-    }),
+    key("pages_per_block", "pages erased together", |p| within(&mut p.pages_per_block, 1..=65536)),
     key("read_us", "time to read a page (tR)", |p| us(&mut p.read_ns)),
     key("program_us", "time to program a page (tPROG)", |p| us(&mut p.program_ns)),
     key("erase_us", "time to erase a block (tBERS)", |p| us(&mut p.erase_ns)),
     key("suspend_us", "time after which a read interrupts; 0 for never", |p| us(&mut p.suspend_ns)),
     key("channel_mb_per_s", "rate of a channel", |p| plain(&mut p.channel_mb_per_s, RATE)),
-    key("link_mb_per_s", "rate of the host interface, each way", |p| {
-        plain(&mut p.link_mb_per_s, RATE)
-    }),
+    key("link_mb_per_s", "rate to the host, each way", |p| plain(&mut p.link_mb_per_s, RATE)),
     key("command_us", "time between the starts of two commands", |p| us(&mut p.command_ns)),
     key(
         "controller_us",
@@ -46,19 +42,15 @@ const TABLE: &[Key<Profile>] = &[
         |p| us(&mut p.controller_ns),
     ),
     key("dram_cache", "cache for writes", |p| bytes(&mut p.cache_bytes)),
-    key("dram_protected", "whether the cache survives a power cut", |p| {
-        truth(&mut p.cache_protected)
-    }),
+    key("dram_protected", "whether it survives a power cut", |p| truth(&mut p.cache_protected)),
     key("slc_cache", "cache of cells with one bit", |p| bytes(&mut p.slc_bytes)),
     key("slc_program_us", "time to program a page of that cache", |p| us(&mut p.slc_program_ns)),
     key("slc_idle_ms", "idle time after which that cache is folded", |p| ms(&mut p.slc_idle_ns)),
-    key("over_provisioning", "flash beyond the drive's size, as a share of it", |p| {
+    key("over_provisioning", "flash beyond the size, as a share", |p| {
         rate(&mut p.over_provisioning)
     }),
     key("filled", "share of the drive that is written at first", |p| rate(&mut p.filled)),
-    key("in_place", "whether cells are written in place, without erases", |p| {
-        truth(&mut p.in_place)
-    }),
+    key("in_place", "whether cells are written in place", |p| truth(&mut p.in_place)),
     key("jitter", "how far times of the medium stray from their mean", |p| rate(&mut p.jitter)),
 ];
 

@@ -153,26 +153,18 @@ const TABLE: &[Key<Written>] = &[
         one_of(&mut w.disk.medium, MEDIA)
     }),
     key("profile", "times of a disk", |w| one_of(&mut w.disk.profile, &DiskProfile::NAMES)),
-    key("expanders", "whether disks are behind two levels of expanders", |w| {
-        switch(&mut w.options.has_expanders)
-    }),
-    key("mpi", "protocol: of a SAS3008, or of a 9500-8e", |w| {
+    key("expanders", "expanders before the disks", |w| switch(&mut w.options.has_expanders)),
+    key("mpi", "version of MPI", |w| {
         one_of(&mut w.options.is_later, &[("2.5", false), ("2.6", true)])
     }),
-    key("pcie", "whether there is a drive behind PCIe, which takes mpi=2.6", |w| {
-        switch(&mut w.options.has_pcie)
-    }),
+    key("pcie", "a drive behind PCIe; takes mpi=2.6", |w| switch(&mut w.options.has_pcie)),
     key("queues", "reply queues", |w| within(&mut w.options.queues, 1..=128)),
     key("credit", "requests in flight", |w| within(&mut w.options.credit, 64..=16384)),
-    key("cache", "whether disks have a volatile write cache", |w| {
-        switch(&mut w.options.volatile_write_cache)
-    }),
-    key("timestamp", "whether disks keep a timestamp that can be set", |w| {
-        switch(&mut w.disk.timestamp)
-    }),
-    key("strict", "whether the driver's behaviour is checked", |w| switch(&mut w.options.strict)),
-    key("serial", "text that serial numbers and addresses come from: random if not given", |w| {
-        plain(&mut w.options.serial, "any text without a comma")
+    key("cache", "volatile write cache", |w| switch(&mut w.options.volatile_write_cache)),
+    key("timestamp", "whether a timestamp can be set", |w| switch(&mut w.disk.timestamp)),
+    key("strict", "whether the driver is checked", |w| switch(&mut w.options.strict)),
+    key("serial", "seed of names: random if not given", |w| {
+        plain(&mut w.options.serial, "any text")
     }),
 ];
 

@@ -51,7 +51,7 @@ pub struct SoftNvmeOptions {
     pub queues_max: u16,
     /// The maximum number of entries of an I/O queue, 2 to 65536.
     pub queue_entries_max: u32,
-    /// The largest transfer: 4 KiB times two to this power, 1 to 10.
+    /// The largest transfer: 4 KiB << mdts, 1 to 10.
     pub mdts: u8,
     /// Whether writes may be lost with the power until they are flushed. Without it, each write to
     /// a file goes to stable storage.
@@ -228,9 +228,7 @@ const TABLE: &[Key<Written>] = &[
     }),
     key("queues", "I/O queue pairs", |w| within(&mut w.options.queues_max, 1..=511)),
     key("entries", "entries of a queue", |w| within(&mut w.options.queue_entries_max, 2..=65536)),
-    key("mdts", "largest transfer: 4 KiB times two to this power", |w| {
-        within(&mut w.options.mdts, 1..=10)
-    }),
+    key("mdts", "largest transfer: 4 KiB << mdts", |w| within(&mut w.options.mdts, 1..=10)),
     key("cache", "volatile write cache: on for files and profiles that have one", |w| {
         one_of(&mut w.cache, &[("off", Some(false)), ("on", Some(true))])
     }),
