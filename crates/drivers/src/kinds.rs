@@ -73,11 +73,12 @@ pub fn help() -> String {
 #[must_use]
 pub fn reference() -> String {
     let mut page = "# Devices\n\n\
-        The texts that name a device, for commands, configuration, RPC and code. KEYS are `KEY=VALUE,KEY=VALUE`; each may be left out. This page is made from the tables\n\
-        that texts are parsed with (`crates/block/src/spec/keys.rs`); `qpair bench peak --help` has the same.\n"
+        The texts that name a device, for commands, configuration, RPC and code. KEYS are `KEY=VALUE,KEY=VALUE`; each may be left out. A member of a stripe that\n\
+        holds `+`, `[`, `]` or `\\` goes in brackets. This page is made from the tables that texts are parsed with (`crates/block/src/spec/keys.rs`);\n\
+        `qpair bench peak --help` has the same.\n"
         .to_owned();
     for Section { form, about, rows, .. } in sections() {
-        let _ = write!(page, "\n## `{form}`\n\nThis is {about}.\n");
+        let _ = write!(page, "\n## `{form}`: {about}\n");
         if !rows.is_empty() {
             page.push_str("\n| key | value | default | |\n|---|---|---|---|\n");
         }
@@ -181,7 +182,7 @@ mod tests {
         let (help, sections) = (help(), sections());
         assert!(sections.iter().map(|section| section.rows.len()).sum::<usize>() > 85);
         for Section { form, rows, .. } in sections {
-            assert!(page.contains(&format!("\n## `{form}`\n")), "{form}");
+            assert!(page.contains(&format!("\n## `{form}`: ")), "{form}");
             assert!(help.contains(&format!("\n{form}: ")), "{form}");
             for row in rows {
                 assert!(page.contains(&format!("\n| `{}` | ", row.name)), "{}", row.name);
