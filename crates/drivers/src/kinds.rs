@@ -39,7 +39,10 @@ pub fn sections() -> Vec<Section> {
             "softnvme" => {
                 this([SoftNvmeOptions::rows(), soft::KEYS.rows()].concat());
                 let form = "softnvme:profile=NAME[,KEYS]";
-                add(kind.word, form, "the times of a drive made of software", Profile::KEYS.rows());
+                let mut rows = Profile::KEYS.rows();
+                rows.iter_mut().skip(1).for_each(|row| row.default.clear());
+                let about = "the times of a drive made of software; defaults are the profile's";
+                add(kind.word, form, about, rows);
                 let form = "softnvme:[KEYS]";
                 add(kind.word, form, "the faults of a drive made of software", Plan::KEYS.rows());
             }
@@ -109,6 +112,7 @@ mod tests {
             "wait" => "sleep",
             "memory" => "huge",
             "mdts" => "7",
+            "disks" => "3",
             "mpi" => "2.6",
             "medium" => "null",
             "profile" => "tlc",

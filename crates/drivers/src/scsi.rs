@@ -101,7 +101,9 @@ impl<'a> Address<'a> {
 }
 
 const TABLE: &[Key<ScsiOptions>] = &[
-    key("wait", "how to wait", |o| one_of(&mut o.sleeps, &[("poll", false), ("sleep", true)])),
+    key("wait", "how to wait for completions", |o| {
+        one_of(&mut o.sleeps, &[("poll", false), ("sleep", true)])
+    }),
     key("timeout_ms", "time limit of a command", |o| plain(&mut o.timeout_ms, MS)),
     key("task_timeout_ms", "time limit of recovery steps", |o| plain(&mut o.task_timeout_ms, MS)),
 ];

@@ -42,7 +42,7 @@ const TABLE: &[Key<Profile>] = &[
         |p| us(&mut p.controller_ns),
     ),
     key("dram_cache", "cache for writes", |p| bytes(&mut p.cache_bytes)),
-    key("dram_protected", "whether it survives a power cut", |p| truth(&mut p.cache_protected)),
+    key("dram_protected", "cache that survives power cuts", |p| truth(&mut p.cache_protected)),
     key("slc_cache", "cache of cells with one bit", |p| bytes(&mut p.slc_bytes)),
     key("slc_program_us", "time to program a page of that cache", |p| us(&mut p.slc_program_ns)),
     key("slc_idle_ms", "idle time after which that cache is folded", |p| ms(&mut p.slc_idle_ns)),

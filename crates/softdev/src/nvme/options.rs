@@ -2,9 +2,9 @@
 //! [`SoftNvmeOptions`] displays, it reads back.
 //!
 //! ```text
-//! size=1GiB+2GiB,block=4096,medium=file:/a    two namespaces: [`SoftNvmeOptions::rows`]
-//! profile=tlc,read_us=40                      times: [`Profile::KEYS`]
-//! read_error_rate=0.01,seed=7                 faults: [`Plan::KEYS`]
+//! size=1GiB+2GiB,block=4096,medium=file:/a    two namespaces: SoftNvmeOptions::rows
+//! profile=tlc,read_us=40                      times: Profile::KEYS
+//! read_error_rate=0.01,seed=7                 faults: Plan::KEYS
 //! ```
 
 use std::fmt;
