@@ -1,7 +1,7 @@
 //! SCSI disks by address.
 //!
 //! ```text
-//! scsi:[wait=poll|sleep,timeout_ms=N,task_timeout_ms=N:]HOST/UNIT
+//! scsi:[KEY=VALUE,...:]HOST/UNIT
 //! HOST   soft, soft:disks=2,size=1GiB,...    a host bus adapter made of software, in this process
 //!        vfio-user:/run/x.sock               one served by another process
 //!        0000:3b:00.0                        one bound to vfio-pci
@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, Weak};
 
+use qpair_block::keys::{Key, Keys, key, one_of, plain, split_driver_options};
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_mpt3sas::Mpt3sasDriver;
 use qpair_nvme::NvmeTarget;
@@ -98,29 +99,23 @@ impl<'a> Address<'a> {
     }
 }
 
-/// Splits off the options before the host, if there are any: the part before the first colon, if it
-/// has a `=`.
+const TABLE: &[Key<ScsiOptions>] = &[
+    key("wait", "how to wait for completions", |o| {
+        one_of(&mut o.sleeps, &[("poll", false), ("sleep", true)])
+    }),
+    key("timeout_ms", "time limit of a command", |o| plain(&mut o.timeout_ms, MS)),
+    key("task_timeout_ms", "time limit of recovery steps", |o| plain(&mut o.task_timeout_ms, MS)),
+];
+
+/// The keys of the options.
+pub(crate) const KEYS: Keys<ScsiOptions> = Keys { of: "scsi:", repeats: true, keys: TABLE };
+
+const MS: &str = "whole milliseconds";
+
+/// Splits off the options before the host.
 fn split_options(name: &str) -> Result<(ScsiOptions, &str)> {
-    let mut options = ScsiOptions::default();
-    let Some((head, rest)) = name.split_once(':').filter(|(head, _)| head.contains('=')) else {
-        return Ok((options, name));
-    };
-    for option in head.split(',') {
-        let value = |text: &str| {
-            text.parse::<u32>().map_err(|_| invalid(name, &format!("{option} is no number of ms")))
-        };
-        match option.split_once('=') {
-            Some(("timeout_ms", text)) => options.timeout_ms = value(text)?,
-            Some(("task_timeout_ms", text)) => options.task_timeout_ms = value(text)?,
-            Some(("wait", "poll")) => options.sleeps = false,
-            Some(("wait", "sleep")) => options.sleeps = true,
-            _ => {
-                return Err(invalid(name, &format!("there is no option {option}"))
-                    .hint("known are wait=poll, wait=sleep, timeout_ms=N and task_timeout_ms=N"));
-            }
-        }
-    }
-    Ok((options, rest))
+    let (head, rest) = split_driver_options(name);
+    Ok((KEYS.read(head)?, rest))
 }
 
 impl Drivers {

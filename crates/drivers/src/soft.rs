@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, Weak};
 
+use qpair_block::keys::Keys;
 use qpair_block::{BlockDevice, Error, ErrorKind, Result};
 use qpair_nvme::{Controller, ControllerOptions, NvmeAddress, NvmeDevice};
 use qpair_pci::{InProcess, Patience};
@@ -10,8 +11,15 @@ use qpair_softdev::{MediumOptions, SoftNvme, SoftNvmeOptions};
 
 use crate::Drivers;
 
-/// The options of the driver, not of the drive.
-const DRIVER_OPTIONS: [&str; 3] = ["wait", "queue_entries", "timeout_ms"];
+/// The keys of the driver, not of the drive.
+pub(crate) const KEYS: Keys<NvmeAddress> = Keys {
+    of: "softnvme:",
+    repeats: false,
+    keys: match NvmeAddress::KEYS.keys.split_last() {
+        Some((_memory, keys)) => keys,
+        None => &[],
+    },
+};
 
 /// A drive made of software and the driver that drives it, in one process.
 pub struct SoftDrive {
@@ -63,11 +71,7 @@ pub(crate) fn controller(
     text: &str,
     patience: Patience,
 ) -> Result<(Arc<Controller>, Arc<SoftNvme>)> {
-    let (driver, drive) = split(text);
-    let options = SoftNvmeOptions::parse(&drive.join(","))?;
-    // The driver's options are read as in an address, which says what is wrong with them.
-    let place = if driver.is_empty() { String::new() } else { format!("{}:", driver.join(",")) };
-    let driver = NvmeAddress::parse(&format!("{place}vfio-user:softnvme"))?.options();
+    let (driver, options) = options(text)?;
     let driver = ControllerOptions { patience, ..driver };
     let name = format!("softnvme:{text}");
     let drive = SoftNvme::new(options)?;
@@ -90,32 +94,15 @@ pub(crate) fn is_volatile(text: &str) -> bool {
             .any(|namespace| matches!(namespace.medium, MediumOptions::File(_)))
     };
     // A drive whose options are invalid cannot be opened either.
-    !SoftNvmeOptions::parse(&split(text).1.join(",")).is_ok_and(is_file)
+    !options(text).is_ok_and(|(_, drive)| is_file(drive))
 }
 
-/// Splits the driver's options from the drive's.
-fn split(text: &str) -> (Vec<String>, Vec<String>) {
-    let is_driver_s = |option: &String| {
-        option.split_once('=').is_some_and(|(key, _)| DRIVER_OPTIONS.contains(&key))
-    };
-    options(text).into_iter().partition(is_driver_s)
-}
-
-/// Splits at commas without a backslash before them.
-fn options(text: &str) -> Vec<String> {
-    let (mut all, mut one, mut quoted) = (Vec::new(), String::new(), false);
-    for c in text.chars() {
-        if c == ',' && !quoted {
-            all.push(std::mem::take(&mut one));
-            continue;
-        }
-        quoted = c == '\\' && !quoted;
-        one.push(c);
-    }
-    if !one.is_empty() {
-        all.push(one);
-    }
-    all
+/// Reads the options of the driver and of the drive.
+fn options(text: &str) -> Result<(ControllerOptions, SoftNvmeOptions)> {
+    let mut pairs = KEYS.pairs(text)?;
+    let mut driver = NvmeAddress::default();
+    KEYS.take(&mut pairs, &mut driver)?;
+    Ok((driver.options(), SoftNvmeOptions::of_pairs(pairs)?))
 }
 
 #[cfg(test)]
@@ -139,7 +126,6 @@ mod tests {
 
     #[test]
     fn options_are_the_drive_s_or_the_driver_s() {
-        assert_eq!(options("a=1,b=x\\,y,c"), ["a=1", "b=x\\,y", "c"]);
         let drivers = Drivers::new();
         let drive = drivers.soft_drive("wait=sleep,size=1MiB,timeout_ms=500").unwrap();
         assert_eq!(drive.device.size_bytes(), 1 << 20);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use qpair_block::keys::quote;
 use qpair_softdev::hba::{DiskOptions, DiskProfile};
 use qpair_softdev::{MediumOptions, SoftHba, SoftHbaOptions, SoftNvme, SoftNvmeOptions};
 use qpair_vfio_user::{Host, Idle, Server, ServerOptions};
@@ -289,14 +290,7 @@ impl SoftDrive {
         if self.drives > 1 {
             path.push_str(&format!(".{number}"));
         }
-        let mut quoted = "file:".to_owned();
-        for c in path.chars() {
-            if matches!(c, ',' | '+' | '\\') {
-                quoted.push('\\');
-            }
-            quoted.push(c);
-        }
-        quoted
+        format!("file:{}", quote(&path))
     }
 }
 

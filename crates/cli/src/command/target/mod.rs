@@ -90,7 +90,7 @@ pub(crate) struct TargetCommand {
     folder: Option<PathBuf>,
 
     /// Disk to serve; may be repeated
-    #[arg(long, value_name = "NAME=DEVICE", required_unless_present_any = ["rpc", "config"], value_parser = parse_disk)]
+    #[arg(long, value_name = "NAME=DEVICE", required_unless_present_any = ["rpc", "config"], value_parser = parse_disk, long_help = format!("Disk to serve; may be repeated. {}", qpair_drivers::help()))]
     disk: Vec<(String, DeviceSpec)>,
 
     /// Accept JSON-RPC calls at this socket, only from the owner of this process

@@ -194,7 +194,8 @@ fn names(reader: &Reader<'_>, clone: u32) -> Result<Vec<Name>> {
 }
 
 pub(super) fn device(text: &str) -> Read<Option<DeviceSpec>> {
-    if !KINDS.iter().any(|kind| text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':'))) {
+    let is_kind = |word| text.strip_prefix(word).is_some_and(|rest| rest.starts_with(':'));
+    if !KINDS.iter().any(|kind| is_kind(kind.word)) {
         return Ok(None);
     }
     DeviceSpec::parse(text).map(Some).map_err(|error| error.to_string())
