@@ -107,7 +107,7 @@ fn measure(
         running
             .into_iter()
             .map(|thread| {
-                let thread = thread.map_err(|cause| Error::thread(&cause, "reading"))?;
+                let thread = thread.map_err(|cause| Error::thread(&cause, "reading the device"))?;
                 thread.join().map_err(|_| Error::new(ErrorKind::Io, "a reading thread panicked"))?
             })
             .sum::<Result<u64>>()

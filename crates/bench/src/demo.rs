@@ -144,7 +144,7 @@ impl Workplace {
         let lock = make().map_err(|error| {
             Error::with_hint(
                 ErrorKind::Denied,
-                format!("making the folder {}: {error}", dir.display()),
+                format!("creating the folder {}: {error}", dir.display()),
                 "name a folder that exists and can be written: --dir",
             )
         })?;
@@ -161,8 +161,9 @@ impl Drop for Workplace {
 
 /// Returns an error if the disk has too little space.
 fn check_space(options: &DemoOptions) -> Result<()> {
-    let context =
-        |error: &dyn std::fmt::Display| format!("looking at {}: {error}", options.dir.display());
+    let context = |error: &dyn std::fmt::Display| {
+        format!("reading the state of {}: {error}", options.dir.display())
+    };
     let space = rustix::fs::statvfs(&options.dir).map_err(|error| {
         Error::with_hint(ErrorKind::NotFound, context(&error), "name a folder that exists: --dir")
     })?;
@@ -175,7 +176,7 @@ fn check_space(options: &DemoOptions) -> Result<()> {
     Err(Error::with_hint(
         ErrorKind::NoSpace,
         format!(
-            "{} has {:.1} GiB free, the demo needs {:.1} GiB",
+            "{} has {:.1} GiB free, but the demo needs {:.1} GiB",
             options.dir.display(),
             gib(free),
             gib(needed)
@@ -194,7 +195,7 @@ pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport
     if records < 1000 || options.seconds <= 0.0 || options.tasks == 0 {
         return Err(Error::new(
             ErrorKind::Invalid,
-            "the demo's store has at least 1 MiB, and runs for some seconds",
+            "the demo needs a store of at least 1 MiB, at least one task and a time of more than 0 seconds",
         ));
     }
     check_space(options)?;

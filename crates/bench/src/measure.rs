@@ -47,7 +47,7 @@ pub(crate) struct Window {
 
 fn new_histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 100_000_000_000, 2)
-        .map_err(|error| Error::new(ErrorKind::Invalid, format!("making a histogram: {error}")))
+        .map_err(|error| Error::new(ErrorKind::Invalid, format!("creating a histogram: {error}")))
 }
 
 /// Runs a workload's tasks on all workers.

@@ -155,7 +155,10 @@ impl RunOptions {
 /// Errors of the store; `Corrupt` if a record has a value that was not written.
 pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) -> Result<Report> {
     if options.tasks == 0 || options.records == 0 || options.seconds <= 0.0 {
-        return Err(Error::new(ErrorKind::Invalid, "tasks, records and seconds are at least 1"));
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "the number of tasks, records and seconds must be at least 1",
+        ));
     }
     if options.rate_per_s.is_some() && !matches!(workload, Workload::Lookup | Workload::Update) {
         return Err(Error::new(
@@ -305,7 +308,7 @@ pub(crate) fn fill(
 
 /// Returns the error of work that was stopped on request.
 pub(crate) fn interrupted() -> Error {
-    Error::new(ErrorKind::Closed, "interrupted")
+    Error::new(ErrorKind::Closed, "the run was interrupted")
 }
 
 /// Shows progress until the work is over or is to stop.

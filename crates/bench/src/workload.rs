@@ -44,6 +44,8 @@ impl FromStr for Workload {
         [Self::Lookup, Self::Update, Self::Scan, Self::Insert]
             .into_iter()
             .find(|workload| workload.to_string() == text)
-            .ok_or_else(|| format!("'{text}' is no workload: lookup, update, scan, insert"))
+            .ok_or_else(|| {
+                format!("'{text}' is not a workload: choose lookup, update, scan or insert")
+            })
     }
 }

@@ -31,7 +31,8 @@ impl CompletionEvent {
             None => {
                 self.is_told = in_flight > 0;
                 let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
-                eventfd(self.is_told.into(), flags).map_err(|e| Error::os(e.into(), "eventfd"))?
+                eventfd(self.is_told.into(), flags)
+                    .map_err(|e| Error::os(e.into(), "creating an eventfd"))?
             }
         };
         let event: &OwnedFd = self.event.insert(event);

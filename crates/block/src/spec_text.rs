@@ -35,9 +35,11 @@ pub(crate) fn split_options(text: &str) -> (&str, &str) {
 /// Splits the members of a stripe at `+`. The `bool` says whether the member was in brackets.
 pub(crate) fn split_members(text: &str) -> Result<Vec<(&str, bool)>> {
     let invalid = |why: &str| {
-        Error::new(ErrorKind::Invalid, format!("members \"{text}\" of a stripe: {why}")).hint(
-            "write stripe:unit=64KiB:DEVICE+DEVICE, with brackets around a DEVICE that holds a +",
+        Error::new(
+            ErrorKind::Invalid,
+            format!("the members \"{text}\" of a stripe cannot be read: {why}"),
         )
+        .hint("write stripe:unit=64KiB:DEVICE+DEVICE, with brackets around a DEVICE that holds a +")
     };
     let (mut members, mut rest) = (Vec::new(), text);
     loop {
@@ -118,7 +120,7 @@ impl<'a> Options<'a> {
         let mut pairs: Vec<(&str, &str)> = Vec::new();
         for option in text.split(',').filter(|_| !text.is_empty()) {
             let Some((key, value)) = option.split_once('=') else {
-                let context = format!("option \"{option}\" of {scheme}: has no value");
+                let context = format!("option \"{option}\" of {scheme} has no value");
                 return Err(Error::new(ErrorKind::Invalid, context)
                     .hint(format!("write {scheme}:key=value,key=value")));
             };
@@ -138,7 +140,7 @@ impl<'a> Options<'a> {
     }
 
     fn invalid(&self, key: &str, value: &str, wanted: &str) -> Error {
-        let context = format!("option {key}={value} of {}:", self.scheme);
+        let context = format!("option {key}={value} of {} is not valid", self.scheme);
         Error::new(ErrorKind::Invalid, context).hint(format!("{key} is {wanted}"))
     }
 
@@ -186,7 +188,7 @@ impl<'a> Options<'a> {
         for key in &self.known {
             let _ = write!(known, "{}{key}", if known.is_empty() { "" } else { ", " });
         }
-        let context = format!("unknown option \"{key}\" of {}:", self.scheme);
-        Err(Error::new(ErrorKind::Invalid, context).hint(format!("known are {known}")))
+        let context = format!("{} has no option \"{key}\"", self.scheme);
+        Err(Error::new(ErrorKind::Invalid, context).hint(format!("the options are {known}")))
     }
 }

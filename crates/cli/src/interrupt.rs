@@ -44,7 +44,7 @@ impl Interrupt {
             .iter()
             .copied()
             .try_for_each(register)
-            .map_err(|error| Failure::io(&error, "taking over signals"))?;
+            .map_err(|error| Failure::io(&error, "installing handlers for signals"))?;
         let interrupt = Self(requested);
         let _ = FIRST.set(interrupt.clone());
         Ok(interrupt)

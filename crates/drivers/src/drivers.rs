@@ -80,12 +80,12 @@ impl Drivers {
                 None => Ok(self.soft_drive(name)?.device),
             },
             "scsi" | "vhost-user" => {
-                let context = format!("{driver}: is no device of the NVMe driver");
+                let context = format!("{driver} is not a device of the NVMe driver");
                 Err(Error::new(ErrorKind::Unsupported, context))
             }
             _ => Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("no driver of this program is called {driver}"),
+                format!("this program has no driver {driver}"),
             )),
         }
     }

@@ -59,7 +59,7 @@ impl Drivers {
             if *its != options || *huge_pages != address.huge_pages {
                 return Err(Error::new(
                     ErrorKind::Busy,
-                    format!("nvme:{address}: in use by this program with other options"),
+                    format!("nvme:{address} is in use by this program with other options"),
                 )
                 .hint("give all namespaces of a controller the same options"));
             }

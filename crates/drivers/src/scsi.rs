@@ -84,7 +84,7 @@ impl<'a> Address<'a> {
         let Some(rest) = self.unit.strip_prefix("sas.") else { return Ok(None) };
         let (port, lun) = rest.split_once('.').unwrap_or((rest, "0"));
         let lun = lun.parse().ok().and_then(Lun::of);
-        let lun = lun.ok_or_else(|| invalid(name, "the unit after the port is no number"))?;
+        let lun = lun.ok_or_else(|| invalid(name, "the unit after the port is not a number"))?;
         let wanted = format!("sas.{}", port.to_ascii_lowercase());
         let target = target_called(host, &wanted, |target| target.address.clone(), name)?;
         Ok(Some(Unit { target, lun }))
@@ -108,7 +108,8 @@ fn split_options(name: &str) -> Result<(ScsiOptions, &str)> {
     };
     for option in head.split(',') {
         let value = |text: &str| {
-            text.parse::<u32>().map_err(|_| invalid(name, &format!("{option} is no number of ms")))
+            text.parse::<u32>()
+                .map_err(|_| invalid(name, &format!("{option} is not a number of milliseconds")))
         };
         match option.split_once('=') {
             Some(("timeout_ms", text)) => options.timeout_ms = value(text)?,
@@ -116,8 +117,9 @@ fn split_options(name: &str) -> Result<(ScsiOptions, &str)> {
             Some(("wait", "poll")) => options.sleeps = false,
             Some(("wait", "sleep")) => options.sleeps = true,
             _ => {
-                return Err(invalid(name, &format!("there is no option {option}"))
-                    .hint("known are wait=poll, wait=sleep, timeout_ms=N and task_timeout_ms=N"));
+                return Err(invalid(name, &format!("there is no option {option}")).hint(
+                    "the options are wait=poll, wait=sleep, timeout_ms=N and task_timeout_ms=N",
+                ));
             }
         }
     }
@@ -216,7 +218,7 @@ fn find_named(host: &Arc<dyn Host>, address: &Address<'_>, name: &str) -> Result
         .filter_map(|found| found.disk.ok())
         .find(|disk| address.names(&disk.facts().name))
         .ok_or_else(|| {
-            let context = format!("scsi:{name}: no unit there is called {}", address.unit);
+            let context = format!("scsi:{name}: there is no unit {}", address.unit);
             Error::new(ErrorKind::NotFound, context)
                 .hint("units are numbers (0, or 0.2 for unit 2 of target 0), ports (sas.5000c50012345679) or names (naa.5000c50012345678, wwn-0x5000c50012345678)")
         })
@@ -280,9 +282,11 @@ impl Open {
             // No driver is added later here.
             self.drivers.forget_waiting();
             let drivers: Vec<&str> = self.drivers.drivers().collect();
-            let context = format!("scsi:{name}: it is no SCSI controller that is driven here");
-            return Err(Error::new(ErrorKind::Unsupported, context)
-                .hint(format!("drivers: {}; NVMe drives are nvme:NAME", drivers.join(", "))));
+            let context = format!("scsi:{name} is not a SCSI controller that this program drives");
+            return Err(Error::new(ErrorKind::Unsupported, context).hint(format!(
+                "the drivers are {}; NVMe drives are nvme:NAME",
+                drivers.join(", ")
+            )));
         };
         let host = host?;
         self.hosts.insert(name.to_owned(), Arc::downgrade(&host));
@@ -300,7 +304,7 @@ fn function(name: &str, drivers: &Drivers) -> Result<Arc<dyn PciFunction>> {
         "vfio-user" => drivers.function(&NvmeTarget::VfioUser(rest.into()), false),
         _ => match PciAddress::parse(name) {
             Some(address) => drivers.function(&NvmeTarget::Pci(address.to_string()), false),
-            None => Err(invalid(name, "no such host")),
+            None => Err(invalid(name, "it names a host that does not exist")),
         },
     }
 }

@@ -35,9 +35,10 @@ impl Drivers {
         let (controller, drive) = controller(text, self.patience())?;
         let namespaces = controller.namespaces().len();
         if namespaces != 1 {
-            let context = format!("softnvme:{text}: {namespaces} namespaces");
+            let context =
+                format!("softnvme:{text} has {namespaces} namespaces, but can have only one here");
             return Err(Error::new(ErrorKind::Invalid, context)
-                .hint("one here; a stripe joins several drives, `qpair softdrive` serves several namespaces"));
+                .hint("give one; a stripe joins several drives, `qpair softdrive` serves several namespaces"));
         }
         let device = controller.open_default_namespace(None)?;
         Ok(SoftDrive { device: Arc::new(device), drive })

@@ -41,12 +41,12 @@ fn split_options(name: &str) -> Result<(VhostUserOptions, &str)> {
             _ => {
                 let context = format!("vhost-user:{name}: there is no option {option}");
                 return Err(Error::new(ErrorKind::Invalid, context)
-                    .hint("known are timeout_ms, reconnect_ms and memory=huge"));
+                    .hint("the options are timeout_ms, reconnect_ms and memory=huge"));
             }
         };
         let value = value.parse::<u32>().map_err(|_| {
-            let context = format!("vhost-user:{name}: {option} is no number of ms");
-            Error::new(ErrorKind::Invalid, context).hint("as in reconnect_ms=10000")
+            let context = format!("vhost-user:{name}: {option} is not a number of milliseconds");
+            Error::new(ErrorKind::Invalid, context).hint("write a number, as in reconnect_ms=10000")
         })?;
         *to = Duration::from_millis(value.into());
     }

@@ -107,7 +107,10 @@ impl File {
     pub(crate) fn open(options: &FileOptions) -> Result<Self> {
         let name = options.path.display().to_string();
         if options.create.is_some() && options.read_only {
-            return Err(Error::new(ErrorKind::Invalid, format!("cannot make {name} read-only")));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{name} cannot be created read-only"),
+            ));
         }
         let kind = match options.create {
             Some(_) => Kind::Regular,
@@ -222,7 +225,7 @@ impl File {
             );
         }
         if self.limits.read_only {
-            let what = format!("growing {}, which is open for reading only", self.name());
+            let what = format!("{} is open for reading only and cannot grow", self.name());
             return Err(Error::new(ErrorKind::ReadOnly, what));
         }
         let new = wanted
@@ -417,7 +420,7 @@ fn geometry(
     options: &FileOptions,
     name: &str,
 ) -> Result<Geometry> {
-    let failed = |cause| Error::os(cause, format!("asking {name} for its geometry"));
+    let failed = |cause| Error::os(cause, format!("reading the geometry of {name}"));
     let (logical, memory, size) = match kind {
         Kind::BlockDevice => {
             let (logical, size) = block_geometry(file).map_err(failed)?;

@@ -84,7 +84,9 @@ impl NvmeAddress {
             })?),
         };
         if address.huge_pages && matches!(address.target, NvmeTarget::Pci(_)) {
-            return Err(invalid(format!("'{text}': memory=huge is for vfio-user")));
+            return Err(invalid(format!(
+                "'{text}' cannot have memory=huge, which is for vfio-user"
+            )));
         }
         Ok(address)
     }
@@ -104,15 +106,21 @@ impl NvmeAddress {
     fn set(&mut self, option: &str) -> Result<()> {
         let number = |name: &str, value: &str, least: u32, most: u32| {
             value.parse().ok().filter(|it| (least..=most).contains(it)).map(Some).ok_or_else(|| {
-                invalid(format!("{name}={value}: a number from {least} to {most} is needed"))
+                invalid(format!(
+                    "{name}={value} is not valid: give a number from {least} to {most}"
+                ))
             })
         };
         match option.split_once('=') {
             Some(("wait", "poll")) => self.wait = Some(WaitMode::Poll),
             Some(("wait", "sleep")) => self.wait = Some(WaitMode::Sleep),
-            Some(("wait", other)) => return Err(invalid(format!("wait={other}: poll or sleep"))),
+            Some(("wait", other)) => {
+                return Err(invalid(format!("wait={other} is not valid: give poll or sleep")));
+            }
             Some(("memory", "huge")) => self.huge_pages = true,
-            Some(("memory", other)) => return Err(invalid(format!("memory={other}: only huge"))),
+            Some(("memory", other)) => {
+                return Err(invalid(format!("memory={other} is not valid: give memory=huge")));
+            }
             Some((name @ "queue_entries", value)) => {
                 self.queue_entries = number(name, value, 2, 65536)?;
             }
@@ -135,7 +143,7 @@ fn split_namespace(text: &str) -> Result<(&str, Option<u32>)> {
     }
     match digits.parse() {
         Ok(nsid @ 1..=0xFFFF_FFFE) => Ok((place, Some(nsid))),
-        _ => Err(invalid(format!("'/ns{digits}' is no namespace"))),
+        _ => Err(invalid(format!("'/ns{digits}' is not a namespace"))),
     }
 }
 

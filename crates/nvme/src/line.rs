@@ -43,7 +43,7 @@ impl<'a> Number<'a> {
             None => {
                 let granted = core.queues_granted();
                 let context = format!(
-                    "channel {} on {}: the controller grants {granted} I/O queue pairs",
+                    "channel {} on {} cannot be opened: the controller grants {granted} I/O queue pairs",
                     u32::from(granted) + 1,
                     controller.info().name
                 );
@@ -359,7 +359,8 @@ impl NvmeChannel {
             return Place::Waiting;
         }
         let name = &self.controller.info().name;
-        let context = format!("{name}: making {what} queue {} failed with {status:?}", self.queue);
+        let context =
+            format!("{name}: creating {what} queue {} failed with {status:?}", self.queue);
         self.line.failure = Some(Error::new(ErrorKind::Io, context));
         self.end_held(IoError::GONE);
         Place::Dead

@@ -72,7 +72,7 @@ impl Answers {
         let _ = std::thread::Builder::new().name("qpair-backup".to_owned()).spawn(move || {
             let told = read_request(&stream).and_then(|(target, force)| {
                 if busy.swap(true, Ordering::AcqRel) {
-                    let what = "another backup of it is under way";
+                    let what = "another backup of the store is running";
                     return Err(Error::with_hint(ErrorKind::Busy, what, "wait for its end"));
                 }
                 let told = back_up(&stream, &store, target, force);
@@ -138,7 +138,7 @@ fn parse_request(line: &str) -> Result<(PathBuf, bool)> {
         _ => return Err(wrong()),
     };
     let spec: DeviceSpec =
-        target.parse().map_err(|error| Error::block(error, "the target of a backup"))?;
+        target.parse().map_err(|error| Error::block(error, "reading the target of a backup"))?;
     match is_of_files(&spec) && spec.paths().iter().all(|path| path.is_absolute()) {
         true => Ok((target.into(), force)),
         false => Err(wrong()),
@@ -190,7 +190,7 @@ pub fn ask_for_backup(
         |what: &str| Error::new(ErrorKind::Invalid, format!("{}: {what}", target.display()));
     let text = target.to_str().ok_or_else(|| invalid("its name is not UTF-8"))?;
     let spec: DeviceSpec =
-        text.parse().map_err(|error| Error::block(error, "the target of a backup"))?;
+        text.parse().map_err(|error| Error::block(error, "reading the target of a backup"))?;
     if !is_of_files(&spec) {
         return Err(invalid(
             "the process that has the store open makes the backup, onto files, block devices and stripes of these",

@@ -198,7 +198,7 @@ fn check_missing_log(options: &Options, members: &Members) -> Result<()> {
     match members.missing_log() {
         Some(path) if options.store.read_only => Err(Error::with_hint(
             ErrorKind::NotFound,
-            format!("there is no log device {}", path.display()),
+            format!("the log device {} does not exist", path.display()),
             "check its path",
         )),
         _ => Ok(()),
@@ -314,7 +314,7 @@ fn check_tail(path: &Path, size_bytes: u64) -> Result<()> {
         Ok(tail)
     };
     let tail = tail().map_err(|error| {
-        Error::new(ErrorKind::Io, format!("looking at what is in {}: {error}", path.display()))
+        Error::new(ErrorKind::Io, format!("reading what is in {}: {error}", path.display()))
     })?;
     match tail.iter().position(|byte| *byte != 0) {
         Some(byte) => Err(not_blank(&path.display().to_string(), size_bytes + byte as u64)),
@@ -396,7 +396,7 @@ impl<'a> Attempt<'a> {
             ));
         }
         let at_bytes = find_content_anywhere(member)
-            .map_err(|error| Error::block(error, format!("looking at what is on {name}")))?;
+            .map_err(|error| Error::block(error, format!("reading what is on {name}")))?;
         at_bytes.map_or(Ok(()), |at_bytes| Err(not_blank(name, at_bytes)))
     }
 
@@ -447,7 +447,7 @@ impl<'a> Attempt<'a> {
         let open = |spec: &DeviceSpec| {
             // A store that is made may be the target of a backup, or of a repair.
             let doing =
-                if self.store.format { "making the new store" } else { "opening the store" };
+                if self.store.format { "creating the new store" } else { "opening the store" };
             spec.open(&self.drivers.opening(&opener)).map_err(|error| Error::block(error, doing))
         };
         let members = self.members.specs.iter().map(open).collect::<Result<Vec<_>>>()?;

@@ -87,7 +87,7 @@ fn make_way(path: &Path) -> Result<()> {
     if !there.file_type().is_socket() {
         return Err(Error::with_hint(
             ErrorKind::Exists,
-            format!("{} is there, and is no socket", path.display()),
+            format!("{} exists and is not a socket", path.display()),
             "publish the store at another path",
         ));
     }

@@ -98,7 +98,7 @@ impl Worker {
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || Turner::new(its, set, poll).run())
-            .map_err(|cause| Error::thread(cause, "a worker"))?;
+            .map_err(|cause| Error::thread(cause, "starting a worker"))?;
         Ok(Self { mailbox, thread: Some(thread) })
     }
 
@@ -339,7 +339,8 @@ impl Turner {
 
     fn add(&mut self, id: QueueId, start: Start) -> Result<()> {
         let mut queue = start()?;
-        let failed = |errno: rustix::io::Errno| Error::os(errno.into(), "epoll_ctl of a queue");
+        let failed =
+            |errno: rustix::io::Errno| Error::os(errno.into(), "adding a queue to an epoll set");
         if let Some(kick) = queue.kick_fd() {
             let flags = EventFlags::IN | EventFlags::ET;
             epoll::add(&self.set, kick, EventData::new_u64(id.0 << 1 | 1), flags)

@@ -11,7 +11,7 @@ pub(crate) fn split<'a>(what: &str, text: &'a str) -> Result<Vec<(&'a str, &'a s
         .filter(|_| !text.is_empty())
         .map(|pair| {
             pair.split_once('=').ok_or_else(|| {
-                Error::new(ErrorKind::Invalid, format!("option \"{pair}\" of {what}: has no value"))
+                Error::new(ErrorKind::Invalid, format!("option \"{pair}\" of {what} has no value"))
                     .hint("write key=value,key=value")
             })
         })
@@ -21,12 +21,13 @@ pub(crate) fn split<'a>(what: &str, text: &'a str) -> Result<Vec<(&'a str, &'a s
 /// Refuses options that no device took.
 pub(crate) fn finish(what: &str, rest: &[(&str, &str)], known: &[&str]) -> Result<()> {
     let Some((key, _)) = rest.first() else { return Ok(()) };
-    let context = format!("unknown option \"{key}\" of {what}");
-    Err(Error::new(ErrorKind::Invalid, context).hint(format!("known are {}", known.join(", "))))
+    let context = format!("{what} has no option \"{key}\"");
+    Err(Error::new(ErrorKind::Invalid, context)
+        .hint(format!("the options are {}", known.join(", "))))
 }
 
 pub(crate) fn invalid(key: &str, value: impl Display, wanted: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("option {key}={value}"))
+    Error::new(ErrorKind::Invalid, format!("option {key}={value} is not valid"))
         .hint(format!("{key} is {wanted}"))
 }
 

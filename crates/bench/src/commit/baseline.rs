@@ -51,7 +51,7 @@ struct Lane {
 impl Lane {
     /// Runs a request and returns its buffer.
     fn run(&mut self, request: Request) -> Result<Option<Buffer>> {
-        let refused = |_| Error::new(ErrorKind::Io, "the channel refuses a single request");
+        let refused = |_| Error::new(ErrorKind::Io, "the channel refused a single request");
         self.channel.submit(request).map_err(refused)?;
         let wait = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
         while self.completions.is_empty() {
@@ -79,13 +79,15 @@ pub fn baseline(options: &BaselineOptions, progress: &dyn Progress) -> Result<Ba
     let channel =
         device.open_channel(&channel_options).map_err(|error| Error::block(error, doing))?;
     let mut lane = Lane { channel, completions: Vec::with_capacity(4) };
-    let lost = || Error::new(ErrorKind::NoMemory, format!("{doing}: no buffer"));
+    let lost = || Error::new(ErrorKind::NoMemory, format!("{doing}: the arena has no free buffer"));
     let mut buffer = arena.lease().ok_or_else(lost)?;
     if blocks == 0 {
         return Err(Error::new(ErrorKind::Invalid, format!("{doing}: the file is empty")));
     }
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 2)
-        .map_err(|error| Error::new(ErrorKind::Invalid, format!("making a histogram: {error}")))?;
+    let mut histogram =
+        Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 2).map_err(|error| {
+            Error::new(ErrorKind::Invalid, format!("creating a histogram: {error}"))
+        })?;
     let mut random = fastrand::Rng::with_seed(1);
     let began = Instant::now();
     progress.begin(doing, (options.seconds * 10.0).ceil() as u64);

@@ -86,7 +86,7 @@ pub fn run_commit<K: Kv>(
     if options.records == 0 || options.rows_per_tx == 0 {
         return Err(Error::new(
             ErrorKind::Invalid,
-            "records, and rows of a transaction, are at least 1",
+            "the number of records, and of rows of a transaction, must be at least 1",
         ));
     }
     let there = records_there(kv)?;

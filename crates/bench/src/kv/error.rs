@@ -28,7 +28,7 @@ impl KvError {
 impl fmt::Display for KvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Conflict => f.write_str("a conflict with another transaction"),
+            Self::Conflict => f.write_str("the transaction conflicts with another one"),
             Self::Store(error) => error.fmt(f),
             Self::Other(text) => f.write_str(text),
         }

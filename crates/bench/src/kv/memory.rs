@@ -105,7 +105,7 @@ impl MemorySession {
         match self.open {
             None => Err(KvError::Other("no transaction is open".to_owned())),
             Some(begin) if write && begin.read_only => {
-                Err(KvError::Other("a write in a transaction that only reads".to_owned()))
+                Err(KvError::Other("the transaction is read-only and cannot write".to_owned()))
             }
             Some(_) => Ok(self.inner.lock()),
         }
@@ -188,7 +188,10 @@ impl KvSession for MemorySession {
 
     async fn insert(&mut self, table: TableId, key: &[u8], value: &[u8]) -> KvResult<()> {
         if self.change(table, key, Some(value))? {
-            return Err(KvError::Other(format!("table {}: {key:02x?} was there", table.0)));
+            return Err(KvError::Other(format!(
+                "table {} has the key {key:02x?} already",
+                table.0
+            )));
         }
         Ok(())
     }

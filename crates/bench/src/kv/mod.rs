@@ -79,7 +79,7 @@ impl FromStr for Durability {
         [Self::Sync, Self::Group, Self::Async]
             .into_iter()
             .find(|durability| durability.to_string() == text)
-            .ok_or_else(|| format!("'{text}' is no durability: sync, group, async"))
+            .ok_or_else(|| format!("'{text}' is not a durability: choose sync, group or async"))
     }
 }
 

@@ -69,7 +69,10 @@ impl Loaded {
 
     fn decode(record: &[u8]) -> KvResult<Self> {
         let unknown = || {
-            KvError::Other("the store's TPC-C data is not of a kind that is known here".to_owned())
+            KvError::Other(
+                "the store's TPC-C data has a layout that this version of qpair does not know"
+                    .to_owned(),
+            )
         };
         let record: &[u8; RECORD_BYTES] = record.try_into().map_err(|_| unknown())?;
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| record[at + byte]));

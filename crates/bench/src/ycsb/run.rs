@@ -83,7 +83,12 @@ impl Loaded {
         }
         let word = |at: usize| -> KvResult<u64> {
             let bytes = record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-            let unknown = || KvError::Other("the store's YCSB data is not known here".to_owned());
+            let unknown = || {
+                KvError::Other(
+                    "the store's YCSB data has a layout that this version of qpair does not know"
+                        .to_owned(),
+                )
+            };
             bytes.map(u64::from_le_bytes).ok_or_else(unknown)
         };
         Ok(Some(Self { records: word(0)?, value_bytes: word(8)?, inserted: word(16)? }))
@@ -113,7 +118,10 @@ pub fn run_ycsb<K: Kv>(
 ) -> Result<YcsbReport> {
     let value_bytes = options.fields.saturating_mul(options.field_bytes);
     if options.records == 0 || value_bytes == 0 {
-        return Err(Error::new(ErrorKind::Invalid, "records and their fields are at least 1"));
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "the number of records, and of their fields, must be at least 1",
+        ));
     }
     let (mut loaded, load_records_per_s) = prepare(kv, options, value_bytes, progress)?;
     let mut report = YcsbReport {
@@ -167,7 +175,7 @@ fn prepare<K: Kv>(
                      {value_bytes} were asked for",
                     options.records
                 ),
-                format!("--records {records}, or another --store"),
+                format!("give --records {records}, or another --store"),
             ));
         }
         return Ok((loaded, None));
@@ -192,7 +200,10 @@ async fn load<S: KvSession>(
     // 8 bytes of memory a record, so that keys come in order.
     let mut order = Vec::new();
     order.try_reserve_exact(loaded.records as usize).map_err(|error| {
-        KvError::Other(format!("memory to put {} records in order: {error}", loaded.records))
+        KvError::Other(format!(
+            "allocating memory to put {} records in order: {error}",
+            loaded.records
+        ))
     })?;
     order.extend((0..loaded.records).map(mixed));
     order.sort_unstable();

@@ -138,7 +138,7 @@ impl Check {
                 _ => Err(Failure::new(
                     Exit::Negative,
                     format!(
-                        "{name} is damaged in {} of which there is another: nothing is lost, and the next change of the store writes it again",
+                        "{name} is damaged in {} with an intact second copy: no data is lost, and the next change of the store repairs it",
                         counted(twins_lost, "place"),
                     ),
                 )),

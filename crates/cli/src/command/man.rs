@@ -28,7 +28,7 @@ impl Man {
         whole.build();
         if let Some(dir) = &self.dir {
             std::fs::create_dir_all(dir)
-                .map_err(|error| Failure::io(&error, format_args!("making {}", dir.display())))?;
+                .map_err(|error| Failure::io(&error, format_args!("creating {}", dir.display())))?;
             write(&whole, dir)?;
             return Ok(Exit::Done);
         }
@@ -61,7 +61,7 @@ fn page(command: &Command) -> Result<Vec<u8>> {
     clap_mangen::Man::new(named)
         .source(concat!("qpair ", env!("CARGO_PKG_VERSION")))
         .render(&mut bytes)
-        .map_err(|error| Failure::io(&error, "making the page"))?;
+        .map_err(|error| Failure::io(&error, "writing the manual page"))?;
     Ok(bytes)
 }
 

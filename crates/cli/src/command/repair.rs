@@ -66,7 +66,7 @@ impl Repair {
         });
         bar.finish_and_clear();
         let report = repaired.map_err(|error| match error.kind() {
-            ErrorKind::Exists => Failure::from(error).hint("if it may be lost: --force"),
+            ErrorKind::Exists => Failure::from(error).hint("if it may be lost, give --force"),
             _ => error.into(),
         })?;
         let mut out = Output::new();

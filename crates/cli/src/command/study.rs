@@ -175,7 +175,7 @@ fn parse_time(text: &str) -> std::result::Result<f64, String> {
 fn parse_experiment(name: &str) -> std::result::Result<&'static Experiment, String> {
     qpair_study::find(name).ok_or_else(|| {
         let names: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
-        format!("known: {}", names.join(", "))
+        format!("choose one of {}", names.join(", "))
     })
 }
 
@@ -186,10 +186,13 @@ pub(super) fn check_out_file(out: &Path) -> Result<()> {
         _ => Path::new("."),
     };
     if !folder.is_dir() {
-        return Err(Failure::usage(format!("--out {}: no such folder", out.display())));
+        return Err(Failure::usage(format!(
+            "--out {} is in a folder that does not exist",
+            out.display()
+        )));
     }
     if out.exists() && !out.is_file() {
-        return Err(Failure::usage(format!("--out: {} is there and no file", out.display())));
+        return Err(Failure::usage(format!("--out {} exists and is not a file", out.display())));
     }
     Ok(())
 }
@@ -236,7 +239,7 @@ impl Study {
     fn check_out(&self, json_path: &Path) -> Result<()> {
         if self.out.extension().is_some_and(|ending| ending == "json") {
             return Err(Failure::usage("--out names the HTML report; the JSON goes beside it")
-                .hint("--out study.html"));
+                .hint("write --out study.html"));
         }
         for path in [&self.out as &Path, json_path] {
             check_out_file(path)?;
@@ -244,7 +247,7 @@ impl Study {
                 spec.paths().into_iter().any(|device| same_file(device, path))
             };
             if self.devices.devices.iter().any(is_it) {
-                let what = format!("--out: {} is a device of the study", path.display());
+                let what = format!("--out {} is a device of the study", path.display());
                 return Err(Failure::usage(what));
             }
         }

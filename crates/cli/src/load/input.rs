@@ -35,8 +35,9 @@ impl Input {
         let name = path.display().to_string();
         let file =
             File::open(path).map_err(|error| Failure::io(&error, format!("opening {name}")))?;
-        let metadata =
-            file.metadata().map_err(|error| Failure::io(&error, format!("looking at {name}")))?;
+        let metadata = file
+            .metadata()
+            .map_err(|error| Failure::io(&error, format!("reading the state of {name}")))?;
         if metadata.is_dir() {
             return Err(Failure::usage(format!("{name} is a directory"))
                 .hint("give a file of records, or - for standard input"));

@@ -51,8 +51,10 @@ impl Loan {
         let root = Root::system();
         let function = Function::read(&root, address)?;
         if !function.is_nvme() && !function.is_sas() {
-            let context =
-                format!("{address} is no NVMe or SAS controller (class {:06x})", function.class);
+            let context = format!(
+                "{address} is not an NVMe or SAS controller (class {:06x})",
+                function.class
+            );
             return Err(Error::new(ErrorKind::Invalid, context)
                 .hint("qpair nvme list and qpair scsi list show them"));
         }
@@ -126,7 +128,7 @@ impl Loan {
                 Some(Ok(path)) if self.serial == function.serial => return Ok(path),
                 Some(Ok(_)) => {
                     let context = format!(
-                        "{address} has another serial number than before ({:?}, {:?})",
+                        "{address} has the serial number {:?} now, but had {:?} before",
                         function.serial, self.serial
                     );
                     return Err(Error::new(ErrorKind::Gone, context));
@@ -136,7 +138,7 @@ impl Loan {
             }
             if begin.elapsed() > BACK_WITHIN {
                 let context = format!(
-                    "{address}: no block device of {unit:?} within {} s",
+                    "{address} has no block device of {unit:?} after {} s",
                     BACK_WITHIN.as_secs()
                 );
                 let error = Error::new(ErrorKind::Gone, context).hint("dmesg | tail says why");

@@ -140,7 +140,7 @@ fn append(
     })
     .unwrap_or_else(|| match core.shared().wal.options.enabled {
         true => {
-            Err(qpair_format::Error::new(ErrorKind::Invalid, "a commit outside of the workers"))
+            Err(qpair_format::Error::new(ErrorKind::Invalid, "a commit can only run on a worker"))
         }
         false => Ok(0),
     })

@@ -54,7 +54,11 @@ fn a_sound_one_is_driven() {
 #[test]
 fn functions_that_cannot_be_driven() {
     let cases: [(Script, ErrorKind, &str); 9] = [
-        (Script { class: 0x02_00_00, ..sound_script() }, ErrorKind::Invalid, "no NVMe controller"),
+        (
+            Script { class: 0x02_00_00, ..sound_script() },
+            ErrorKind::Invalid,
+            "not an NVMe controller",
+        ),
         (Script { bar_bytes: 0x1000, ..sound_script() }, ErrorKind::Unsupported, "too few"),
         (Script { bar_bytes: 0x100F, ..sound_script() }, ErrorKind::Unsupported, "too few"),
         (Script { cap: u64::MAX, ..sound_script() }, ErrorKind::Gone, "gone"),

@@ -41,7 +41,9 @@ impl FromStr for MetricsAddress {
         match text.parse() {
             Ok(address) => Ok(Self::Tcp(address)),
             Err(_) if text.contains('/') => Ok(Self::Path(text.into())),
-            Err(_) => Err(format!("{text}: write an address with a port, or a path with a slash")),
+            Err(_) => Err(format!(
+                "{text} is not an address: write an address with a port, or a path with a slash"
+            )),
         }
     }
 }

@@ -82,8 +82,9 @@ impl Controller {
     /// # Errors
     /// `Limit` if there are no more descriptors.
     pub(crate) fn start(options: ControllerOptions) -> Result<Box<Self>> {
-        let limit =
-            |errno: rustix::io::Errno| Error::os(errno.into(), "an epoll set for a controller");
+        let limit = |errno: rustix::io::Errno| {
+            Error::os(errno.into(), "creating an epoll set for a controller")
+        };
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(limit)?;
         epoll::add(&set, options.post.as_fd(), EventData::new_u64(0), EventFlags::IN)
             .map_err(limit)?;

@@ -107,7 +107,7 @@ impl Lane {
         let bounce_bytes = info.transfer_bytes_max.min(BOUNCE_BYTES_MAX);
         let bounce_bytes = (bounce_bytes as usize + 1).next_power_of_two() / 2;
         let bounces = Arena::new(bounce_bytes.max(512), BOUNCES, info.arena_options())
-            .map_err(|cause| Error::os(cause, "memory to copy requests through"))?;
+            .map_err(|cause| Error::os(cause, "allocating bounce buffers"))?;
         let channel = disk.device.open_channel(&ChannelOptions {
             depth: u32::from(size).min(info.depth_max),
             arenas: vec![arena.clone(), bounces.clone()],

@@ -84,7 +84,7 @@ impl RpcServer {
         let path = listener.path().to_owned();
         let shown = path.display();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
-            .map_err(|cause| Error::os(cause, format!("{shown}: setting who may use it")))?;
+            .map_err(|cause| Error::os(cause, format!("{shown}: setting its permissions")))?;
         let counters = Arc::new(RpcCounters::default());
         let serving = Serving {
             listener,

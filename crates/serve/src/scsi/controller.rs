@@ -97,7 +97,7 @@ impl Controller {
             })? as u8,
         };
         let place = units.get_mut(usize::from(number)).ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, format!("target {number}"))
+            Error::new(ErrorKind::Invalid, format!("target {number} is out of range"))
                 .hint(format!("targets are 0 to {}", TARGETS - 1))
         })?;
         if let Some(unit) = place {
@@ -124,10 +124,10 @@ impl Controller {
         if unit.wait_alone(PATIENCE) {
             return Ok(unit.disk.clone());
         }
-        let context = format!("target {number}: its commands do not end");
+        let context = format!("target {number} cannot be removed: its commands do not end");
         self.units()[place] = Some(unit);
         self.plugged(number, event::RESCAN);
-        Err(Error::new(ErrorKind::Busy, context).hint("it stays: look at the disk below"))
+        Err(Error::new(ErrorKind::Busy, context).hint("the target stays: look at the disk below"))
     }
 
     fn plugged(&self, number: u8, reason: u32) {

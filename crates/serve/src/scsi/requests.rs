@@ -104,7 +104,7 @@ pub(super) struct RequestVerbs {
 }
 
 fn no_set(errno: rustix::io::Errno) -> Error {
-    Error::os(errno.into(), "an epoll set for a queue")
+    Error::os(errno.into(), "creating an epoll set for a queue")
 }
 
 impl RequestVerbs {

@@ -170,7 +170,7 @@ impl FromStr for Plan {
         let mut options = pairs::split("a fault plan", text)?;
         for (at, (key, _)) in options.iter().enumerate() {
             if options[..at].iter().any(|(other, _)| other == key) {
-                let context = format!("option {key} of a fault plan: is given twice");
+                let context = format!("option {key} of a fault plan is given twice");
                 return Err(Error::new(ErrorKind::Invalid, context));
             }
         }

@@ -47,8 +47,8 @@ impl Profile {
     pub fn named(name: &str) -> Result<Self> {
         Self::NAMED.into_iter().find(|profile| profile.name == name).ok_or_else(|| {
             let known = Self::NAMED.map(|profile| profile.name).join(", ");
-            Error::new(ErrorKind::Invalid, format!("unknown profile \"{name}\""))
-                .hint(format!("known are {known}"))
+            Error::new(ErrorKind::Invalid, format!("there is no profile \"{name}\""))
+                .hint(format!("the profiles are {known}"))
         })
     }
 
@@ -78,8 +78,10 @@ impl Profile {
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         if self.is_none() {
-            let context = format!("option {key}={value}: without a profile nothing takes time");
-            return Err(Error::new(ErrorKind::Invalid, context).hint("name one: profile=tlc"));
+            let context = format!("option {key}={value} needs a profile");
+            return Err(
+                Error::new(ErrorKind::Invalid, context).hint("give a profile, as in profile=tlc")
+            );
         }
         let number = || pairs::value(key, value, "a whole number");
         let us = || pairs::time_ns(key, value, US);

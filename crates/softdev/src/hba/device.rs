@@ -631,7 +631,7 @@ impl PciDevice for SoftHba {
     }
 
     fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
-        Err(Error::new(ErrorKind::Invalid, format!("a soft HBA shares nothing of BAR {bar}")))
+        Err(Error::new(ErrorKind::Invalid, format!("a soft HBA cannot share BAR {bar}")))
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {

@@ -106,38 +106,39 @@ impl SoftHbaOptions {
             let Some((key, value)) = option.split_once('=') else {
                 return Err(invalid(format!("option \"{option}\" of a soft HBA has no value")));
             };
-            let wrong = |what: &str| {
-                invalid(format!("option {key}={value} of a soft HBA")).hint(format!("give {what}"))
+            let expected = |what: &str| {
+                invalid(format!("option {key}={value} of a soft HBA is not valid"))
+                    .hint(format!("give {what}"))
             };
             let is_on = || match value {
                 "on" => Ok(true),
                 "off" => Ok(false),
-                _ => Err(wrong("on or off")),
+                _ => Err(expected("on or off")),
             };
             match key {
-                "disks" => disks = value.parse().map_err(|_| wrong("a number of disks"))?,
+                "disks" => disks = value.parse().map_err(|_| expected("a number of disks"))?,
                 "size" => disk.size_bytes = parse_bytes(value)?,
                 "block" => {
                     disk.logical_block_bytes = parse_bytes(value)
                         .ok()
                         .and_then(|bytes| bytes.try_into().ok())
-                        .ok_or_else(|| wrong("512 or 4096"))?;
+                        .ok_or_else(|| expected("512 or 4096"))?;
                 }
                 "medium" => {
                     disk.medium = match value {
                         "ram" => MediumOptions::Ram,
                         "null" => MediumOptions::Null,
-                        _ => return Err(wrong("ram or null")),
+                        _ => return Err(expected("ram or null")),
                     }
                 }
                 "profile" => disk.profile = DiskProfile::named(value)?,
-                "queues" => options.queues = value.parse().map_err(|_| wrong("1 to 128"))?,
-                "credit" => options.credit = value.parse().map_err(|_| wrong("64 to 16384"))?,
+                "queues" => options.queues = value.parse().map_err(|_| expected("1 to 128"))?,
+                "credit" => options.credit = value.parse().map_err(|_| expected("64 to 16384"))?,
                 "mpi" => {
                     options.is_later = match value {
                         "2.5" => false,
                         "2.6" => true,
-                        _ => return Err(wrong("2.5 or 2.6")),
+                        _ => return Err(expected("2.5 or 2.6")),
                     }
                 }
                 "expanders" => options.has_expanders = is_on()?,
@@ -148,7 +149,7 @@ impl SoftHbaOptions {
                 "serial" => options.serial = value.to_owned(),
                 _ => {
                     return Err(invalid(format!("a soft HBA has no option {key}")).hint(
-                        "known are disks, size, block, medium, profile, expanders, mpi, pcie, queues, credit, cache, timestamp, strict and serial",
+                        "the options are disks, size, block, medium, profile, expanders, mpi, pcie, queues, credit, cache, timestamp, strict and serial",
                     ));
                 }
             }
@@ -167,24 +168,26 @@ impl SoftHbaOptions {
             return Err(too_many(disks));
         }
         if disks == 0 {
-            return Err(invalid("a soft HBA without a disk").hint("give disks=1 or more"));
+            return Err(invalid("a soft HBA needs at least one disk").hint("give disks=1 or more"));
         }
         if !(1..=QUEUES_MAX).contains(&self.queues) || !CREDIT.contains(&self.credit) {
             let context = format!(
-                "a soft HBA with {} reply queues and a credit of {}",
+                "a soft HBA cannot have {} reply queues and a credit of {}",
                 self.queues, self.credit
             );
             return Err(invalid(context).hint("it has 1 to 128 queues and a credit of 64 to 16384"));
         }
         if self.has_pcie && !self.is_later {
-            let context = "a soft HBA of MPI 2.5 with a drive behind PCIe";
-            return Err(invalid(context).hint("that takes MPI 2.6: mpi=2.6"));
+            let context = "a soft HBA of MPI 2.5 cannot have a drive behind PCIe";
+            return Err(invalid(context).hint("give mpi=2.6, which has such drives"));
         }
         for disk in &self.disks {
             let block = disk.logical_block_bytes;
             if !matches!(block, 512 | 4096) {
-                return Err(invalid(format!("a disk of a soft HBA with blocks of {block} bytes"))
-                    .hint("disks have blocks of 512 or 4096 bytes"));
+                return Err(invalid(format!(
+                    "a disk of a soft HBA cannot have blocks of {block} bytes"
+                ))
+                .hint("disks have blocks of 512 or 4096 bytes"));
             }
         }
         Ok(())
@@ -192,7 +195,7 @@ impl SoftHbaOptions {
 }
 
 fn too_many(disks: usize) -> Error {
-    invalid(format!("a soft HBA with {disks} disks"))
+    invalid(format!("a soft HBA cannot have {disks} disks"))
         .hint(format!("it has {DISKS_MAX} phys; behind expanders (expanders=on) there can be {EXPANDED_DISKS_MAX} disks"))
 }
 
@@ -214,7 +217,7 @@ mod tests {
             ("profile=tape", "sas-ssd, hdd"),
             ("sise=1", "sise"),
             ("mpi=3", "2.5 or 2.6"),
-            ("pcie=on", "MPI 2.6"),
+            ("pcie=on", "mpi=2.6"),
             ("queues=0", "1 to 128"),
             ("disks", "no value"),
         ] {

@@ -41,7 +41,7 @@ impl DiskProfile {
     }
 }
 
-const KNOWN: &str = "known are none, sas-ssd, hdd, tlc, qlc and optane";
+const KNOWN: &str = "the profiles are none, sas-ssd, hdd, tlc, qlc and optane";
 
 impl Default for DiskProfile {
     fn default() -> Self {

@@ -34,7 +34,7 @@ const DOORBELLS: [(&str, Doorbells); 3] =
 fn doorbells(key: &str, value: &str) -> Result<Doorbells> {
     let found = DOORBELLS.into_iter().find(|(name, _)| *name == value);
     found.map(|(_, doorbells)| doorbells).ok_or_else(|| {
-        invalid(format!("option {key}={value} of a soft drive"))
+        invalid(format!("option {key}={value} of a soft drive is not valid"))
             .hint("give mapped, trapped or shadow")
     })
 }
@@ -106,11 +106,11 @@ impl SoftNvmeOptions {
         let mut pairs: Vec<(&str, &str)> = Vec::new();
         for option in split(text, ',') {
             let Some((key, value)) = option.split_once('=') else {
-                return Err(invalid(format!("option \"{option}\" of softnvme: has no value"))
+                return Err(invalid(format!("option \"{option}\" of softnvme has no value"))
                     .hint("write softnvme:key=value,key=value"));
             };
             if pairs.iter().any(|(other, _)| *other == key) {
-                return Err(invalid(format!("option {key} of softnvme: is given twice")));
+                return Err(invalid(format!("option {key} of softnvme is given twice")));
             }
             pairs.push((key, value));
         }
@@ -174,8 +174,11 @@ impl SoftNvmeOptions {
     /// `Invalid`; the error says which option is wrong.
     pub fn check(&self) -> Result<()> {
         if !(1..=NAMESPACES_MAX).contains(&self.namespaces.len()) {
-            return Err(invalid(format!("softnvme with {} namespaces", self.namespaces.len()))
-                .hint(format!("their number is from 1 to {NAMESPACES_MAX}")));
+            return Err(invalid(format!(
+                "softnvme cannot have {} namespaces",
+                self.namespaces.len()
+            ))
+            .hint(format!("their number is from 1 to {NAMESPACES_MAX}")));
         }
         self.controller().check()?;
         self.profile.check()?;
@@ -183,14 +186,14 @@ impl SoftNvmeOptions {
             let NamespaceOptions { size_bytes, logical_block_bytes: block, ref medium } =
                 *namespace;
             if !block.is_power_of_two() || !(512..=65536).contains(&block) {
-                return Err(invalid(format!("softnvme with block={block}"))
+                return Err(invalid(format!("softnvme cannot have block={block}"))
                     .hint("logical blocks are powers of two from 512 bytes to 64 KiB"));
             }
             let of_file = matches!(medium, MediumOptions::File(_));
             if !size_bytes.is_multiple_of(block.into()) || (size_bytes == 0 && !of_file) {
-                return Err(invalid(format!("softnvme with size={size_bytes}")).hint(format!(
-                    "its size is a positive multiple of its logical block, {block} bytes"
-                )));
+                return Err(invalid(format!("softnvme cannot have size={size_bytes}")).hint(
+                    format!("its size is a positive multiple of its logical block, {block} bytes"),
+                ));
             }
         }
         Ok(())
@@ -254,8 +257,8 @@ impl fmt::Display for SoftNvmeOptions {
 fn unknown(key: &str) -> Error {
     let own = "size, block, medium, queues, entries, mdts, cache, doorbells, serial, profile";
     let (profile, faults) = (Profile::KEYS.join(", "), Plan::KEYS.join(", "));
-    invalid(format!("option {key} of softnvme: there is none"))
-        .hint(format!("known are {own}; of a profile {profile}; of faults {faults}"))
+    invalid(format!("softnvme has no option {key}"))
+        .hint(format!("the options are {own}; of a profile {profile}; of faults {faults}"))
 }
 
 fn invalid(context: String) -> Error {
@@ -300,30 +303,30 @@ fn of_list<T: Clone>(key: &str, list: &[T], number: usize, count: usize) -> Resu
     match list.len() {
         0 | 1 => Ok(list.first().cloned()),
         len if len == count => Ok(list.get(number).cloned()),
-        len => {
-            Err(invalid(format!("option {key} of softnvme: {len} values for {count} namespaces"))
-                .hint("give one value for all namespaces, or one for each"))
-        }
+        len => Err(invalid(format!(
+            "option {key} of softnvme has {len} values for {count} namespaces"
+        ))
+        .hint("give one value for all namespaces, or one for each")),
     }
 }
 
 fn list<T>(key: &str, value: &str, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>> {
     let element = |text: &str| {
-        read(text).ok_or_else(|| invalid(format!("option {key} of softnvme: cannot be \"{text}\"")))
+        read(text).ok_or_else(|| invalid(format!("option {key} of softnvme cannot be \"{text}\"")))
     };
     split(value, '+').into_iter().map(element).collect()
 }
 
 fn number<T: FromStr>(key: &str, value: &str) -> Result<T> {
     value.parse().map_err(|_| {
-        invalid(format!("option {key} of softnvme: cannot be \"{value}\"")).hint("write a number")
+        invalid(format!("option {key} of softnvme cannot be \"{value}\"")).hint("write a number")
     })
 }
 
 /// Whether it is the second of two words.
 fn one_of(key: &str, value: &str, words: [&str; 2]) -> Result<bool> {
     words.iter().position(|word| *word == value).map(|at| at == 1).ok_or_else(|| {
-        invalid(format!("option {key} of softnvme: cannot be \"{value}\""))
+        invalid(format!("option {key} of softnvme cannot be \"{value}\""))
             .hint(format!("write {key}={} or {key}={}", words[0], words[1]))
     })
 }

@@ -378,7 +378,7 @@ impl PciDevice for SoftVirtioScsi {
     }
 
     fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
-        let context = format!("a soft SCSI host of virtio shares nothing of BAR {bar}");
+        let context = format!("a soft virtio-scsi host cannot share BAR {bar}");
         Err(Error::new(ErrorKind::Invalid, context))
     }
 

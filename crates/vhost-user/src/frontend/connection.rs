@@ -108,7 +108,7 @@ impl Connection {
 
     pub(super) fn ask_number(&mut self, request: Request) -> Result<u64> {
         let payload = self.ask(request, &[])?;
-        parse_number(&payload).ok_or_else(|| self.wrong(format!("no answer to {request:?}")))
+        parse_number(&payload).ok_or_else(|| self.wrong(format!("it did not answer {request:?}")))
     }
 
     /// Sends a request that has no reply of its own. If the back end supports acknowledgements,
@@ -139,7 +139,7 @@ impl Connection {
                     if header.is_reply() && header.request == request as u32 {
                         return Ok(message.payload);
                     }
-                    return Err(self.wrong(format!("no answer to {request:?}")));
+                    return Err(self.wrong(format!("it did not answer {request:?}")));
                 }
                 Ok(Received::Closed(_)) => return Err(self.gone()),
                 Ok(Received::NotYet) => self.wait(PollFlags::IN, start, request)?,
@@ -167,7 +167,7 @@ fn cannot_connect(cause: io::Error, name: &str) -> Error {
             .hint("start the back end first: `qpair target`, qemu-storage-daemon"),
         io::ErrorKind::ConnectionRefused => Error::new(ErrorKind::Gone, context)
             .caused_by(cause)
-            .hint("nobody listens there (any more), or it is no socket: start the back end again"),
+            .hint("no process listens there, or it is not a socket: start the back end again"),
         io::ErrorKind::PermissionDenied => Error::os(cause, context).hint(
             "connecting takes write permission on the socket: run as the user who serves it, or let that user change its mode",
         ),
@@ -180,14 +180,14 @@ fn cannot_connect(cause: io::Error, name: &str) -> Error {
         // One of datagrams.
         _ if is(Errno::PROTOTYPE) => Error::new(ErrorKind::Unsupported, context)
             .caused_by(cause)
-            .hint("it is a socket of another kind, and no back end of vhost-user-blk"),
+            .hint("it is a socket of another kind, not of a back end of vhost-user-blk"),
         _ => Error::os(cause, context),
     }
 }
 
 /// Makes the two ends of the socket for the back end's requests.
 pub(super) fn back_channel() -> Result<(UnixStream, OwnedFd)> {
-    let failed = |cause| Error::os(cause, "a pair of sockets");
+    let failed = |cause| Error::os(cause, "creating a pair of sockets");
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     ours.set_nonblocking(true).map_err(failed)?;
     Ok((ours, theirs.into()))

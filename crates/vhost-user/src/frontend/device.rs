@@ -63,7 +63,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     fn start(link: &Arc<Link>) -> Result<Self> {
-        let failed = |cause: std::io::Error| Error::os(cause, "an event");
+        let failed = |cause: std::io::Error| Error::os(cause, "creating an event");
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let stop = Arc::new(eventfd(0, flags).map_err(|errno| failed(errno.into()))?);
         let thread = std::thread::Builder::new()
@@ -72,7 +72,7 @@ impl Keeper {
                 let (link, stop) = (link.clone(), stop.clone());
                 move || link.keep(&stop)
             })
-            .map_err(|cause| Error::thread(cause, "looking after a connection"))?;
+            .map_err(|cause| Error::thread(cause, "watching a connection"))?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }

@@ -199,7 +199,11 @@ impl Link {
         let mut registry = locked(&self.registry);
         let count = registry.queues.len();
         let Some(free) = registry.queues.iter().position(|used| !used) else {
-            let context = format!("channel {} on vhost-user:{}", count + 1, self.path.display());
+            let context = format!(
+                "channel {} on vhost-user:{} cannot be opened",
+                count + 1,
+                self.path.display()
+            );
             return Err(Error::new(ErrorKind::Limit, context).hint(format!(
                 "the back end has {count} queues: use at most as many workers or jobs"
             )));
@@ -215,7 +219,9 @@ impl Link {
         }
         let arena = self.ring_arena(queue, bytes)?;
         let block = arena.lease();
-        block.ok_or_else(|| Error::new(ErrorKind::Busy, format!("the memory of queue {queue}")))
+        block.ok_or_else(|| {
+            Error::new(ErrorKind::Busy, format!("the memory of queue {queue} is missing"))
+        })
     }
 
     fn ring_arena(&self, queue: u16, bytes: usize) -> Result<Arc<Arena>> {
@@ -225,7 +231,7 @@ impl Link {
         }
         let options = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };
         let arena = Arena::new(bytes.next_power_of_two().max(512), 1, options)
-            .map_err(|cause| Error::os(cause, "memory of a queue"))?;
+            .map_err(|cause| Error::os(cause, "allocating memory of a queue"))?;
         self.add_arena(&arena)?;
         locked(&self.registry).rings[usize::from(queue)] = Some(arena.clone());
         Ok(arena)
@@ -428,7 +434,7 @@ impl Up {
         let found = ConfigMessage::parse(&payload).and_then(|it| it.bytes.try_into().ok());
         found.map(Config::decode).ok_or_else(|| {
             Error::new(ErrorKind::Io, "the back end does not say what its disk is")
-                .hint("is it one of vhost-user-blk?")
+                .hint("is it a back end of vhost-user-blk?")
         })
     }
 
@@ -463,7 +469,8 @@ impl Up {
 
     fn set_table(&mut self, all: &[(Arc<Arena>, u32)]) -> Result<()> {
         if all.len() > REGIONS_MAX {
-            let context = format!("{} pieces of memory for a back end of vhost-user", all.len());
+            let context =
+                format!("{} pieces of memory are too many for a back end of vhost-user", all.len());
             return Err(Error::new(ErrorKind::Limit, context)
                 .hint(format!("it takes {REGIONS_MAX}: use fewer workers or jobs")));
         }

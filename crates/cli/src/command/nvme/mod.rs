@@ -63,6 +63,8 @@ fn controller_at(root: &Root, address: PciAddress) -> Result<Function> {
         return Ok(function);
     }
     let class = function.class;
-    Err(Failure::usage(format!("{address} is no NVMe and no SAS controller (class {class:06x})"))
-        .hint("qpair nvme list and qpair scsi list show those that are"))
+    Err(Failure::usage(format!(
+        "{address} is neither an NVMe nor a SAS controller (class {class:06x})"
+    ))
+    .hint("qpair nvme list and qpair scsi list show those that are"))
 }

@@ -21,7 +21,7 @@ impl Sockets {
                     let folder = path.join(number.to_string());
                     if !folder.exists() {
                         std::fs::create_dir(&folder).map_err(|error| {
-                            Failure::io(&error, format_args!("making {}", folder.display()))
+                            Failure::io(&error, format_args!("creating {}", folder.display()))
                         })?;
                         sockets.made.push(folder.clone());
                     }

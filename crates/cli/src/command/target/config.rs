@@ -61,12 +61,14 @@ impl Config {
                         let (line, method) = (reader.line(at), method.to_owned());
                         config.calls.push(ConfigCall { line, method, params });
                     }
-                    (name, _) => reader.fault(at, format!("{name} is no table: write [[METHOD]]")),
+                    (name, _) => {
+                        reader.fault(at, format!("{name} is not a table: write [[METHOD]]"))
+                    }
                 }
             }
             for call in &config.calls {
                 if !call.params.is_object() {
-                    let what = format!("{} has parameters by name", call.method);
+                    let what = format!("{} takes parameters by name", call.method);
                     reader.faults.push(ConfigFault { line: Some(call.line), what });
                 }
             }
@@ -119,7 +121,7 @@ impl Reader<'_> {
                 "log" => put(&mut settings.log, text.and_then(|text| Levels::parse(text).ok())),
                 _ => {
                     let what = format!(
-                        "[target] has no {name}: folder, rpc, metrics, workers, cpus, poll, buffered and log are what it has"
+                        "[target] has no {name}: it has folder, rpc, metrics, workers, cpus, poll, buffered and log"
                     );
                     self.fault(value.span().start, what);
                     continue;
@@ -158,7 +160,7 @@ impl Reader<'_> {
     }
 
     fn no_value(&mut self, value: &Spanned<DeValue<'_>>, what: &str) -> Value {
-        self.fault(value.span().start, format!("{} is no {what}", &self.text[value.span()]));
+        self.fault(value.span().start, format!("{} is not a {what}", &self.text[value.span()]));
         Value::Null
     }
 }

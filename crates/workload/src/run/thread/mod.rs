@@ -271,7 +271,10 @@ impl<'a> Thread<'a> {
                 return Error::os(cause, format!("mapping {} buffers of {block} bytes", job.depth))
                     .hint("choose a smaller bs or iodepth");
             }
-            let what = format!("mem=mmaphuge: {} buffers of {block} bytes: {cause}", job.depth);
+            let what = format!(
+                "mapping {} buffers of {block} bytes in huge pages (mem=mmaphuge): {cause}",
+                job.depth
+            );
             Error::new(ErrorKind::Limit, what)
                 .hint("/proc/meminfo has HugePages_Free; choose a smaller bs or iodepth")
         };
@@ -283,7 +286,7 @@ impl<'a> Thread<'a> {
         let mut slots: Vec<Slot> = (0..job.depth).map(|_| Slot::default()).collect();
         for slot in &mut slots {
             slot.buffer = Some(arena.lease().ok_or_else(|| {
-                Error::new(ErrorKind::Limit, "fewer buffers than requests in flight")
+                Error::new(ErrorKind::Limit, "there are fewer buffers than requests in flight")
             })?);
         }
         let fill = Fill::new(&job.content, random.random());
