@@ -9,7 +9,7 @@ use std::time::Instant;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use qpair_drivers::{Drivers, Patience};
+use qpair_drivers::{Drivers, TimeoutPolicy};
 
 use crate::failure::{Exit, Failure, Result};
 
@@ -74,7 +74,7 @@ impl Interrupt {
 /// [`Interrupt::install`], Ctrl-C ends the command at once.
 pub(crate) fn drivers() -> Drivers {
     let (start, told_at_s) = (Instant::now(), AtomicU64::new(0));
-    Drivers::with_patience(Patience::new(move |waiting| {
+    Drivers::with_timeout_policy(TimeoutPolicy::new(move |waiting| {
         let (now_s, told_s) = (start.elapsed().as_secs(), told_at_s.load(Ordering::Relaxed));
         let is_due = waiting.waited.as_secs() >= TOLD_EVERY_S && now_s >= told_s + TOLD_EVERY_S;
         // One of those that wait at a time.

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use qpair_block::{BlockDevice, Error, ErrorKind, Result};
 use qpair_nvme::{Controller, ControllerOptions, NvmeAddress, NvmeDevice};
-use qpair_pci::{InProcess, Patience};
+use qpair_pci::{InProcess, TimeoutPolicy};
 use qpair_softdev::{MediumOptions, SoftNvme, SoftNvmeOptions};
 
 use crate::Drivers;
@@ -32,7 +32,7 @@ impl Drivers {
     /// `Invalid` for options that make no sense; `NoSpace` for more memory than there is; the
     /// driver's errors.
     pub fn soft_drive(&self, text: &str) -> Result<SoftDrive> {
-        let (controller, drive) = controller(text, self.patience())?;
+        let (controller, drive) = controller(text, self.timeout_policy())?;
         let namespaces = controller.namespaces().len();
         if namespaces != 1 {
             let context =
@@ -62,14 +62,14 @@ impl Drivers {
 /// Makes a drive, and the driver for it.
 pub(crate) fn controller(
     text: &str,
-    patience: Patience,
+    timeout_policy: TimeoutPolicy,
 ) -> Result<(Arc<Controller>, Arc<SoftNvme>)> {
     let (driver, drive) = split(text);
     let options = SoftNvmeOptions::parse(&drive.join(","))?;
     // The driver's options are read as in an address, which says what is wrong with them.
     let place = if driver.is_empty() { String::new() } else { format!("{}:", driver.join(",")) };
     let driver = NvmeAddress::parse(&format!("{place}vfio-user:softnvme"))?.options();
-    let driver = ControllerOptions { patience, ..driver };
+    let driver = ControllerOptions { timeout_policy, ..driver };
     let name = format!("softnvme:{text}");
     let drive = SoftNvme::new(options)?;
     let function = Arc::new(InProcess::new(name, drive.clone()));

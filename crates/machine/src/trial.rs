@@ -67,7 +67,7 @@ impl Trials {
 }
 
 /// The time after which a read without an answer counts as failed.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tries every interface, and the modes of S1, on a file or device.
 #[must_use]
@@ -203,8 +203,8 @@ fn read_a_block(path: &Path, mode: Mode, direct: bool) -> Result<String> {
         return Err(failed(ErrorKind::Io, "the channel refused a request"));
     }
     let mut completions = Vec::new();
-    let patience = WaitOptions { want: 1, linger: Duration::ZERO, timeout: Some(PATIENCE) };
-    channel.wait(&mut completions, patience);
+    let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: Some(TIMEOUT) };
+    channel.wait(&mut completions, options);
     match completions.pop() {
         Some(completion) => match completion.result {
             Ok(()) => Ok(info.mode.clone()),

@@ -256,7 +256,8 @@ impl Core {
         self.succeed(inner, &event::notification(masks), "asking for events")?;
         self.succeed(inner, &new_request::<12>(function::PORT_ENABLE), "enabling the port")?;
         let header = ConfigRequest { page: SAS_DEVICE_0, ..ConfigRequest::default() };
-        let reply = self.succeed(inner, &header.encode(), "reading the head of SAS device pages")?;
+        let reply =
+            self.succeed(inner, &header.encode(), "reading the head of SAS device pages")?;
         let (dwords, _) = decode_header(&reply);
         let bytes = usize::from(dwords) * 4;
         if !(0x24..=PAGE_BYTES).contains(&bytes) {

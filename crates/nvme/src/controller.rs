@@ -98,7 +98,7 @@ impl Controller {
             ready_timeout: ready_timeout(capabilities, &options),
             timeout: options.timeout(),
             queues,
-            patience: options.patience.clone(),
+            timeout_policy: options.timeout_policy.clone(),
         };
         let state = Arc::new(State::new());
         let core = Core::new(function.clone(), maps.clone(), state, &doorbells, &core_options)?;

@@ -30,7 +30,7 @@ use crate::options::Options;
 /// Bytes of a line at most.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 /// How long the asker may take to ask.
-const ASKER_PATIENCE: Duration = Duration::from_secs(1);
+const ASKER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often progress is told; and how often an asker that is told nothing asks whether to go on.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
@@ -99,8 +99,8 @@ fn read_request(stream: &UnixStream) -> Result<(PathBuf, bool)> {
     let failed =
         |error: io::Error| Error::new(ErrorKind::Io, format!("reading a request: {error}"));
     stream.set_nonblocking(false).map_err(failed)?;
-    stream.set_read_timeout(Some(ASKER_PATIENCE)).map_err(failed)?;
-    stream.set_write_timeout(Some(ASKER_PATIENCE)).map_err(failed)?;
+    stream.set_read_timeout(Some(ASKER_TIMEOUT)).map_err(failed)?;
+    stream.set_write_timeout(Some(ASKER_TIMEOUT)).map_err(failed)?;
     let mut line = String::new();
     BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line).map_err(failed)?;
     parse_request(&line)

@@ -252,23 +252,23 @@ fn is_not_writable(error: &Error) -> bool {
 ///
 /// The kernel takes a killed program's rings apart in the background, and they hold its files,
 /// locks included, a moment longer than the program lives.
-const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The same if the program that has the lock has ended: on a machine that has much to do the moment
 /// can be seconds.
-const LOCK_PATIENCE_WITH_THE_DEAD: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT_AFTER_END: Duration = Duration::from_secs(10);
 
 /// Time for the process that made the file of a new store to lock it, and make it a store.
 const MAKER_HEAD_START: Duration = Duration::from_millis(20);
 
 /// Opens a file, and gives a lock that is about to go the time to.
-fn open_patiently(options: &FileOptions, mode: Mode) -> block::Result<KernelDevice> {
+fn open_with_retry(options: &FileOptions, mode: Mode) -> block::Result<KernelDevice> {
     let start = Instant::now();
     loop {
         match qpair_kernel::open(options, mode) {
             Err(error)
                 if error.kind() == block::ErrorKind::Busy
-                    && start.elapsed() < lock_patience(&options.path) =>
+                    && start.elapsed() < lock_timeout(&options.path) =>
             {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -277,10 +277,10 @@ fn open_patiently(options: &FileOptions, mode: Mode) -> block::Result<KernelDevi
     }
 }
 
-fn lock_patience(path: &Path) -> Duration {
+fn lock_timeout(path: &Path) -> Duration {
     match LockHolder::of(path) {
-        Some(LockHolder { name: None, .. }) => LOCK_PATIENCE_WITH_THE_DEAD,
-        _ => LOCK_PATIENCE,
+        Some(LockHolder { name: None, .. }) => LOCK_TIMEOUT_AFTER_END,
+        _ => LOCK_TIMEOUT,
     }
 }
 
@@ -435,7 +435,7 @@ impl<'a> Attempt<'a> {
                 direct: !self.buffered,
                 ..FileOptions::new(path)
             };
-            let device = open_patiently(&options, interfaces.current)?;
+            let device = open_with_retry(&options, interfaces.current)?;
             if create {
                 new_files.add(path);
             } else if self.must_be_blank.get() || self.members.log_paths().contains(&path) {

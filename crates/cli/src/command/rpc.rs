@@ -13,7 +13,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::output::say;
 
 /// How long a target may take to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Call a method of a target by JSON-RPC, and print its result
 #[derive(Args, Debug)]
@@ -98,7 +98,7 @@ impl Rpc {
             failed(error)
                 .hint("start a target with --rpc PATH, and give the same path with --socket")
         })?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
         let mut request = json!({"jsonrpc": "2.0", "id": 1, "method": method});
         if !given.is_empty() {
             request["params"] = Value::Object(given);

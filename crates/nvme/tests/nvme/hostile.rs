@@ -10,7 +10,7 @@ use qpair_nvme_wire::command::{admin, cns};
 use qpair_nvme_wire::registers::Capabilities;
 use qpair_nvme_wire::{Command, IdentifyController, IdentifyNamespace, LbaFormat};
 
-use qpair_pci::Patience;
+use qpair_pci::TimeoutPolicy;
 
 use crate::script::{Answer, Script, function, sound, sound_namespace};
 
@@ -278,9 +278,9 @@ fn a_controller_that_falls_silent() {
 }
 
 #[test]
-fn whoever_loses_patience_ends_the_wait() {
+fn the_timeout_policy_ends_the_wait() {
     let asked = Arc::new(Mutex::new(Vec::new()));
-    let patience = Patience::new({
+    let timeout_policy = TimeoutPolicy::new({
         let asked = asked.clone();
         move |waiting| {
             asked.lock().unwrap().push(format!("{} {}", waiting.name, waiting.to));
@@ -291,7 +291,7 @@ fn whoever_loses_patience_ends_the_wait() {
     let options = ControllerOptions {
         timeout_ms: ControllerOptions::TIMEOUT_MS_MAX,
         ready_timeout_ms: Some(10_000_000),
-        patience,
+        timeout_policy,
         ..Default::default()
     };
     let silent = |opcode: u8| {

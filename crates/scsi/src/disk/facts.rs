@@ -164,7 +164,10 @@ fn check_type(inquiry: &Inquiry, what: &str) -> Result<()> {
             return Err(unsupported(what, &why));
         }
         _ => {
-            return Err(Error::new(ErrorKind::NotFound, format!("{what}: the unit does not exist")));
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("{what}: the unit does not exist"),
+            ));
         }
     }
     Ok(())

@@ -28,7 +28,7 @@ const SEG_MAX: u32 = 126;
 /// The most commands of a unit that the guest should have under way.
 const COMMANDS_PER_UNIT: u32 = 128;
 /// The longest time for which the removal of a target waits for its commands.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) type Units = [Option<Arc<Unit>>; TARGETS];
 
@@ -121,7 +121,7 @@ impl Controller {
             Error::new(ErrorKind::NotFound, format!("there is no target {number}"))
         })?;
         self.plugged(number, event::REMOVED);
-        if unit.wait_alone(PATIENCE) {
+        if unit.wait_alone(TIMEOUT) {
             return Ok(unit.disk.clone());
         }
         let context = format!("target {number} cannot be removed: its commands do not end");

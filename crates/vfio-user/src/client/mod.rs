@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{Arena, Mapping, mappings_cut};
-use qpair_pci::{Patience, PciFunction, command, find_capability, msix};
+use qpair_pci::{PciFunction, TimeoutPolicy, command, find_capability, msix};
 
 use crate::Message;
 use crate::codec::{
@@ -46,14 +46,18 @@ pub struct ClientOptions {
     /// while. Default: 10 s.
     pub timeout: Duration,
     /// The timeout policy, which may end a wait before the time limit. Default: none.
-    pub patience: Patience,
+    pub timeout_policy: TimeoutPolicy,
     /// Whether only memory of reserved huge pages is shared with the device. Default: false.
     pub huge_pages: bool,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10), patience: Patience::default(), huge_pages: false }
+        Self {
+            timeout: Duration::from_secs(10),
+            timeout_policy: TimeoutPolicy::default(),
+            huge_pages: false,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use qpair_block::{Error, ErrorKind, Result};
-use qpair_pci::Patience;
+use qpair_pci::TimeoutPolicy;
 use qpair_socket::{Incoming, Received, SOCKET_PATH_BYTES_MAX, send};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -23,13 +23,17 @@ pub(super) struct Connection {
     incoming: Incoming<Header>,
     name: String,
     timeout: Duration,
-    patience: Patience,
+    timeout_policy: TimeoutPolicy,
     /// Whether the back end replies to a message that asks for a reply.
     pub(super) has_ack: bool,
 }
 
 impl Connection {
-    pub(super) fn open(path: &Path, timeout: Duration, patience: Patience) -> Result<Self> {
+    pub(super) fn open(
+        path: &Path,
+        timeout: Duration,
+        timeout_policy: TimeoutPolicy,
+    ) -> Result<Self> {
         let name = format!("vhost-user:{}", path.display());
         let start = Instant::now();
         let stream = loop {
@@ -38,7 +42,7 @@ impl Connection {
                 Err(cause)
                     if cause.kind() == io::ErrorKind::WouldBlock && start.elapsed() < timeout =>
                 {
-                    if patience.is_over(&name, "to let somebody in", start, timeout) {
+                    if timeout_policy.is_over(&name, "to accept the connection", start, timeout) {
                         let context = format!("{name}: connecting");
                         return Err(Error::new(ErrorKind::Interrupted, context));
                     }
@@ -48,7 +52,7 @@ impl Connection {
             }
         };
         let incoming = Incoming::new(PAYLOAD_BYTES_MAX, FDS_MAX);
-        Ok(Self { stream, incoming, name, timeout, patience, has_ack: false })
+        Ok(Self { stream, incoming, name, timeout, timeout_policy, has_ack: false })
     }
 
     pub(super) fn stream(&self) -> &UnixStream {
@@ -71,7 +75,7 @@ impl Connection {
             let what = format!("it has not answered {request:?} for {waited} s");
             return Err(self.wrong(what));
         }
-        if self.patience.is_over(&self.name, &to, start, self.timeout) {
+        if self.timeout_policy.is_over(&self.name, &to, start, self.timeout) {
             let context = format!("{}: waiting for it {to}", self.name);
             return Err(Error::new(ErrorKind::Interrupted, context));
         }

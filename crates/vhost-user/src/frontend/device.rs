@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result};
-use qpair_pci::Patience;
+use qpair_pci::TimeoutPolicy;
 use qpair_virtio::blk::feature as blk;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -29,7 +29,7 @@ pub struct VhostUserOptions {
     /// How long the back end may be gone before requests fail. Default: 10 s.
     pub reconnect: Duration,
     /// The timeout policy, which is asked whether to keep waiting. Default: none.
-    pub patience: Patience,
+    pub timeout_policy: TimeoutPolicy,
     /// Whether the back end is given one region of reserved huge pages, through which requests are
     /// copied. SPDK's back end can map no other memory: it rounds each region outward to huge
     /// pages. Default: false.
@@ -41,7 +41,7 @@ impl Default for VhostUserOptions {
         Self {
             timeout: Duration::from_secs(5),
             reconnect: Duration::from_secs(10),
-            patience: Patience::default(),
+            timeout_policy: TimeoutPolicy::default(),
             huge_pages: false,
         }
     }

@@ -400,7 +400,12 @@ impl Link {
             let Err(error) = self.try_again() else { return true };
             let is_over = error.kind() == ErrorKind::Interrupted
                 || start.elapsed() >= options.reconnect
-                || options.patience.is_over(&self.name(), "to come back", start, options.reconnect);
+                || options.timeout_policy.is_over(
+                    &self.name(),
+                    "to come back",
+                    start,
+                    options.reconnect,
+                );
             *locked(&self.why) = Some(error.to_string());
             if is_over {
                 error!(name: "given_up", device = self.name(), %error, "the back end does not come back");
@@ -486,7 +491,7 @@ fn connect(
     options: &VhostUserOptions,
     known: Option<&Facts>,
 ) -> Result<(Up, Facts)> {
-    let mut connection = Connection::open(path, options.timeout, options.patience.clone())?;
+    let mut connection = Connection::open(path, options.timeout, options.timeout_policy.clone())?;
     let offered = connection.ask_number(Request::GetFeatures).map_err(|error| {
         error.hint(
             "is it a back end of vhost-user-blk, and free? Most serve one front end at a time",

@@ -20,7 +20,7 @@ use crate::store_args::published_at;
 use view::View;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a wish to stop is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -170,7 +170,7 @@ fn parse(line: &str, socket: &Path) -> Result<Value> {
 
 fn ask(socket: &Path) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut line = String::new();
     stream.read_to_string(&mut line)?;
     Ok(line)

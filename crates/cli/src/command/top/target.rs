@@ -9,7 +9,7 @@ use std::time::Instant;
 use qpair_serve::MetricsAddress;
 use serde_json::{Map, Value, json};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use crate::failure::{Exit, Failure, Result};
 use crate::text::{count, size};
 
@@ -50,13 +50,13 @@ fn fetch(address: &MetricsAddress) -> std::io::Result<String> {
     match address {
         MetricsAddress::Path(path) => {
             let mut stream = UnixStream::connect(path)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
             stream.write_all(REQUEST)?;
             stream.read_to_string(&mut text)?;
         }
         MetricsAddress::Tcp(address) => {
-            let mut stream = TcpStream::connect_timeout(address, PATIENCE)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            let mut stream = TcpStream::connect_timeout(address, TIMEOUT)?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
             stream.write_all(REQUEST)?;
             stream.read_to_string(&mut text)?;
         }

@@ -553,7 +553,7 @@ impl<'a> Thread<'a> {
         if self.completions.is_empty() {
             let want = if barrier { u32::MAX } else { self.job.batch_complete_min.max(1) };
             match later {
-                None => self.wait(want.min(self.in_flight), self.patience()),
+                None => self.wait(want.min(self.in_flight), self.wait_limit()),
                 Some(due_ns) => {
                     let left_ns = due_ns.saturating_sub(self.common.now_ns());
                     if left_ns > SLEEP_SLACK_NS {
