@@ -3,14 +3,14 @@
 
 use super::source::{Is, Token};
 
-/// What a text is for.
+/// The part of an error that a text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// The error, alone.
     Sentence,
-    /// What was being done. The cause follows behind a colon.
+    /// The operation that failed. The cause follows behind a colon.
     Operation,
-    /// What can be done about the error.
+    /// The way out.
     Hint,
 }
 
@@ -79,7 +79,7 @@ struct Frame {
     names: Vec<String>,
 }
 
-/// What a literal or a name is part of.
+/// The expression that a literal or a name is part of.
 enum Reaches {
     Constructor(&'static str, Role),
     /// An expression with a name.
