@@ -82,7 +82,7 @@ impl Repair {
     fn print(&self, out: &mut Output, report: &RepairReport) -> Result<()> {
         let source = self.store.store.display();
         for what in &report.harmless {
-            out.line(format!("damage: {what}, cannot be read; its twin can"))?;
+            out.line(format!("damage: {what}, cannot be read; its second copy can"))?;
         }
         if !report.harmless.is_empty() {
             return out.line(format!(

@@ -163,7 +163,7 @@ fn repair_leaves_a_healthy_store_alone_and_saves_what_it_can_of_others() {
 
 /// The check ended with 0, and the repair said that the store was not damaged.
 #[test]
-fn a_damaged_twin_is_damage() {
+fn a_damaged_second_copy_is_damage() {
     for place in [0, 32 << 10, 64 << 10, (64 << 10) + 4096] {
         let directory = filled();
         let before = directory.run("scan s").done();
@@ -175,7 +175,7 @@ fn a_damaged_twin_is_damage() {
             last.contains("s is damaged in 1 place") && last.contains("no data is lost"),
             "{last}"
         );
-        run.failed(1, &["damage: the ", "cannot be read; its twin can"]);
+        run.failed(1, &["damage: the ", "cannot be read; its second copy can"]);
         assert!(directory.run("check s --json").out.contains("\"sound\":false"));
         let told = directory.run("repair s saved").done();
         assert!(!told.contains("not damaged") && told.contains("damage: the "), "{told}");

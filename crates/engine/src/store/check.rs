@@ -8,7 +8,7 @@
 //!   and a few more that are read ahead; the large values of the leaves just read; and a limited
 //!   list of faults.
 
-mod twins;
+mod second_copies;
 mod walk;
 
 use qpair_format::catalog::decode;

@@ -112,7 +112,7 @@ impl<'a> Walk<'a> {
         if let Some(error) = inner.image_fault.get() {
             self.fault(error.context().to_owned());
         }
-        self.look_at_twins()?;
+        self.check_second_copies()?;
         self.claim_own();
         let total = used.saturating_sub(self.claimed_pages);
         if let Some(root) = self.root_of(0) {
