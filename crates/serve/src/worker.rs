@@ -152,7 +152,7 @@ struct Served {
     poll_time: PollTime,
     /// Whether a descriptor signals completions. Without one the queue stays busy while requests
     /// are under way.
-    is_told: bool,
+    has_completion_fd: bool,
 }
 
 /// The state of the worker's thread.
@@ -218,7 +218,7 @@ impl Turner {
                 continue;
             }
             let now = *now.get_or_insert_with(Instant::now);
-            let is_watched = !served.is_told && served.queue.is_busy();
+            let is_watched = !served.has_completion_fd && served.queue.is_busy();
             let quiet = now.saturating_duration_since(served.busy_at);
             if self.poll || is_watched || quiet < served.poll_time.time() {
                 continue;
@@ -347,13 +347,20 @@ impl Turner {
                 .map_err(failed)?;
         }
         let completion = queue.completion_fd()?;
-        let is_told = completion.is_some();
+        let has_completion_fd = completion.is_some();
         if let Some(completion) = completion {
             epoll::add(&self.set, completion, EventData::new_u64(id.0 << 1), EventFlags::IN)
                 .map_err(failed)?;
         }
         let (now, poll_time) = (Instant::now(), PollTime::new());
-        self.busy.push(Served { id, queue, busy_at: now, idle_at: now, poll_time, is_told });
+        self.busy.push(Served {
+            id,
+            queue,
+            busy_at: now,
+            idle_at: now,
+            poll_time,
+            has_completion_fd,
+        });
         Ok(())
     }
 

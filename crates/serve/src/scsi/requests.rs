@@ -160,7 +160,7 @@ impl RequestVerbs {
                     _ => false,
                 };
                 if is_lost {
-                    lane.be_untold();
+                    lane.be_unsignalled();
                 }
             }
             *berth = Some(Berth { hold: Hold::new(unit), lane, is_leaving: false });
@@ -447,9 +447,9 @@ impl Verbs for RequestVerbs {
         Ok(Some(self.set.as_fd()))
     }
 
-    fn is_untold(&self) -> bool {
+    fn is_unsignalled(&self) -> bool {
         let mut lanes = self.berths.iter().flatten().filter_map(|berth| berth.lane.as_ref());
-        lanes.any(Lane::is_untold)
+        lanes.any(Lane::is_unsignalled)
     }
 }
 
