@@ -98,7 +98,7 @@ fn a_stripe_by_members_or_as_one_name() {
 }
 
 #[test]
-fn never_overwrites_unasked() {
+fn never_overwrites_without_force() {
     let directory = directory();
     let path = directory.path().join("s");
     std::fs::write(&path, vec![7; 1 << 20]).unwrap();
