@@ -23,7 +23,7 @@ mod vhost_user;
 pub use drivers::{Drivers, Opening};
 pub use kinds::{Section, help, reference, sections};
 pub use loan::{Loan, Named, Unit, reasons, recover, uses};
-pub use qpair_pci::{Patience, Waiting};
+pub use qpair_pci::{TimeoutPolicy, Waiting};
 pub use scsi::ScsiController;
 pub use soft::SoftDrive;
 

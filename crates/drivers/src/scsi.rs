@@ -84,7 +84,7 @@ impl<'a> Address<'a> {
         let Some(rest) = self.unit.strip_prefix("sas.") else { return Ok(None) };
         let (port, lun) = rest.split_once('.').unwrap_or((rest, "0"));
         let lun = lun.parse().ok().and_then(Lun::of);
-        let lun = lun.ok_or_else(|| invalid(name, "the unit after the port is no number"))?;
+        let lun = lun.ok_or_else(|| invalid(name, "the unit after the port is not a number"))?;
         let wanted = format!("sas.{}", port.to_ascii_lowercase());
         let target = target_called(host, &wanted, |target| target.address.clone(), name)?;
         Ok(Some(Unit { target, lun }))
@@ -210,7 +210,7 @@ fn find_named(host: &Arc<dyn Host>, address: &Address<'_>, name: &str) -> Result
         .filter_map(|found| found.disk.ok())
         .find(|disk| address.names(&disk.facts().name))
         .ok_or_else(|| {
-            let context = format!("scsi:{name}: no unit there is called {}", address.unit);
+            let context = format!("scsi:{name}: there is no unit {}", address.unit);
             Error::new(ErrorKind::NotFound, context)
                 .hint("units are numbers (0, or 0.2 for unit 2 of target 0), ports (sas.5000c50012345679) or names (naa.5000c50012345678, wwn-0x5000c50012345678)")
         })
@@ -273,9 +273,11 @@ impl Open {
             // No driver is added later here.
             self.drivers.forget_waiting();
             let drivers: Vec<&str> = self.drivers.drivers().collect();
-            let context = format!("scsi:{name}: it is no SCSI controller that is driven here");
-            return Err(Error::new(ErrorKind::Unsupported, context)
-                .hint(format!("drivers: {}; NVMe drives are nvme:NAME", drivers.join(", "))));
+            let context = format!("scsi:{name} is not a SCSI controller that this program drives");
+            return Err(Error::new(ErrorKind::Unsupported, context).hint(format!(
+                "the drivers are {}; NVMe drives are nvme:NAME",
+                drivers.join(", ")
+            )));
         };
         let host = host?;
         self.hosts.insert(name.to_owned(), Arc::downgrade(&host));
@@ -293,7 +295,7 @@ fn function(name: &str, drivers: &Drivers) -> Result<Arc<dyn PciFunction>> {
         "vfio-user" => drivers.function(&NvmeTarget::VfioUser(rest.into()), false),
         _ => match PciAddress::parse(name) {
             Some(address) => drivers.function(&NvmeTarget::Pci(address.to_string()), false),
-            None => Err(invalid(name, "no such host")),
+            None => Err(invalid(name, "it names a host that does not exist")),
         },
     }
 }

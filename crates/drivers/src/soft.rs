@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use qpair_block::keys::Keys;
 use qpair_block::{BlockDevice, Error, ErrorKind, Result};
 use qpair_nvme::{Controller, ControllerOptions, NvmeAddress, NvmeDevice};
-use qpair_pci::{InProcess, Patience};
+use qpair_pci::{InProcess, TimeoutPolicy};
 use qpair_softdev::{MediumOptions, SoftNvme, SoftNvmeOptions};
 
 use crate::Drivers;
@@ -40,12 +40,13 @@ impl Drivers {
     /// `Invalid` for options that make no sense; `NoSpace` for more memory than there is; the
     /// driver's errors.
     pub fn soft_drive(&self, text: &str) -> Result<SoftDrive> {
-        let (controller, drive) = controller(text, self.patience())?;
+        let (controller, drive) = controller(text, self.timeout_policy())?;
         let namespaces = controller.namespaces().len();
         if namespaces != 1 {
-            let context = format!("softnvme:{text}: {namespaces} namespaces");
+            let context =
+                format!("softnvme:{text} has {namespaces} namespaces, but can have only one here");
             return Err(Error::new(ErrorKind::Invalid, context)
-                .hint("one here; a stripe joins several drives, `qpair softdrive` serves several namespaces"));
+                .hint("give one; a stripe joins several drives, `qpair softdrive` serves several namespaces"));
         }
         let device = controller.open_default_namespace(None)?;
         Ok(SoftDrive { device: Arc::new(device), drive })
@@ -69,7 +70,7 @@ impl Drivers {
 /// Makes a drive, and the driver for it.
 pub(crate) fn controller(
     text: &str,
-    patience: Patience,
+    timeout_policy: TimeoutPolicy,
 ) -> Result<(Arc<Controller>, Arc<SoftNvme>)> {
     let (driver, options) = options(text)?;
     let driver = ControllerOptions { patience, ..driver };

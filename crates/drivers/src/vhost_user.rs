@@ -11,7 +11,7 @@ use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 
 pub(crate) fn open(name: &str, patience: Patience) -> Result<Arc<dyn BlockDevice>> {
     let (options, path) = split_options(name)?;
-    let options = VhostUserOptions { patience, ..options };
+    let options = VhostUserOptions { timeout_policy, ..options };
     Ok(Arc::new(VhostUserBlk::open(Path::new(path), options)?))
 }
 
@@ -54,12 +54,12 @@ mod tests {
             assert_eq!(split_options(path).unwrap().1, path);
         }
         for name in ["reconnect_ms=x:/a", "tea=1:/a", "memory=small:/a", "reconnect_ms=1,:/a"] {
-            let error = open(name, Patience::default()).unwrap_err();
+            let error = open(name, TimeoutPolicy::default()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{name}");
             assert!(error.way_out().is_some());
         }
         assert_eq!(
-            open("reconnect_ms=0:/nowhere/a.sock", Patience::default()).unwrap_err().kind(),
+            open("reconnect_ms=0:/nowhere/a.sock", TimeoutPolicy::default()).unwrap_err().kind(),
             ErrorKind::NotFound
         );
     }

@@ -340,7 +340,7 @@ impl<B: Backend> NvmeController<B> {
     /// Asks the driver to ring for what comes next, before the thread that steps all queues sleeps.
     pub(crate) fn listen_to_doorbells(&self) -> Listened {
         if self.are_doorbells_mapped() {
-            return Listened::Untold;
+            return Listened::Unsignalled;
         }
         for number in 1..self.slots_in_use() {
             let Some(slot) = self.slot(number) else { break };
@@ -360,7 +360,7 @@ impl<B: Backend> NvmeController<B> {
                 return Listened::Busy;
             }
         }
-        Listened::Told
+        Listened::Signalled
     }
 
     /// Notes an event, and answers a request of the driver for events if one waits.

@@ -113,7 +113,7 @@ fn split_namespace(text: &str) -> Result<(&str, Option<u32>)> {
     }
     match digits.parse() {
         Ok(nsid @ 1..=0xFFFF_FFFE) => Ok((place, Some(nsid))),
-        _ => Err(invalid(format!("'/ns{digits}' is no namespace"))),
+        _ => Err(invalid(format!("'/ns{digits}' is not a namespace"))),
     }
 }
 

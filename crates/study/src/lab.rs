@@ -121,8 +121,9 @@ impl Device {
     pub fn of(text: &str, may_write: bool, own: bool) -> Result<Self> {
         let spec = DeviceSpec::parse(text)?;
         let look = |path: &std::path::Path| {
-            qpair_machine::Device::read(path)
-                .map_err(|error| Error::os(error, format!("looking at {}", path.display())))
+            qpair_machine::Device::read(path).map_err(|error| {
+                Error::os(error, format!("reading the state of {}", path.display()))
+            })
         };
         let below = spec.paths().into_iter().map(look).collect::<Result<Vec<_>>>()?;
         let mut about: Vec<String> = below.iter().map(qpair_machine::Device::one_line).collect();
@@ -407,7 +408,7 @@ pub(crate) fn spec_for(spec: &DeviceSpec, interface: &str) -> DeviceSpec {
 /// The errors of the kernel.
 pub fn cpus() -> Result<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(None)
-        .map_err(|error| Error::os(error.into(), "asking which processors may be used"))?;
+        .map_err(|error| Error::os(error.into(), "reading which processors may be used"))?;
     let cpus: Vec<usize> =
         (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect();
     if cpus.is_empty() {

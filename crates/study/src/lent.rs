@@ -41,7 +41,7 @@ impl Lent {
             // Before it is taken: this program's driver has to know it.
             named.own_name()?;
             if lent.drives.iter().any(|(known, _)| known.address == named.address) {
-                let context = format!("{}: it is named twice", named.address);
+                let context = format!("{} is named twice", named.address);
                 return Err(Error::new(ErrorKind::Invalid, context));
             }
             let loan = Loan::begin(named.address)?;
@@ -83,7 +83,7 @@ impl Lent {
                 Ok(report)
             }
             (Err(first), Err(error)) => {
-                let context = format!("{first}; and then a drive could not be given back");
+                let context = format!("{first}; then a drive could not be given back");
                 Err(Error::new(error.kind(), context).caused_by(error))
             }
             (Err(error), Ok(())) | (Ok(_), Err(error)) => Err(error),

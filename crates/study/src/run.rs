@@ -68,7 +68,7 @@ pub(crate) fn run_on(
     let busy = busy(lab.cores());
     let mut lab_now = lab.clone();
     let measured = |config: &Config, round: u32| match (config.store, &mut stores) {
-        (Some(_), None) => Some(Err("nobody runs stores".to_owned())),
+        (Some(_), None) => Some(Err("the study has no runner for stores".to_owned())),
         (Some(_), Some(stores)) => {
             let (ramp_s, run_s) = (settings.ramp_s, settings.seconds_per_point);
             let outcome = stores.run(config, ramp_s, run_s);
@@ -117,7 +117,7 @@ fn busy(cores: u32) -> Option<String> {
 const BUSY: f64 = 0.5;
 
 /// The error of runs that are too short for a slow device or a busy machine.
-const TOO_SHORT: &str = "no request completed in the time there was";
+const TOO_SHORT: &str = "no request completed in the time of the run";
 
 /// Measures a point; returns `None` if it was stopped.
 fn measure(

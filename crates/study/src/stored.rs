@@ -13,17 +13,19 @@ impl StudyReport {
     /// `Invalid` if the text is not a study, or has a version that this program does not know.
     pub fn from_json(text: &str) -> Result<Self> {
         let invalid = |why: String| {
-            Error::new(ErrorKind::Invalid, format!("not a stored study: {why}"))
+            Error::new(ErrorKind::Invalid, format!("the file is not a stored study: {why}"))
                 .hint("qpair study writes one beside its report")
         };
         let value: serde_json::Value =
             serde_json::from_str(text).map_err(|error| invalid(error.to_string()))?;
         if value.get("format").and_then(|format| format.as_str()) != Some(FORMAT) {
-            return Err(invalid(format!("no \"format\": \"{FORMAT}\" in it")));
+            return Err(invalid(format!("it has no \"format\": \"{FORMAT}\"")));
         }
         let version = value.get("version").and_then(serde_json::Value::as_u64).unwrap_or(0);
         if !(1..=u64::from(VERSION)).contains(&version) {
-            return Err(invalid(format!("version {version}; this program reads up to {VERSION}")));
+            return Err(invalid(format!(
+                "it has version {version}; this program reads up to {VERSION}"
+            )));
         }
         let mut report: Self =
             serde_json::from_value(value).map_err(|error| invalid(error.to_string()))?;

@@ -54,7 +54,7 @@ impl IoChannel for PairChannel {
     fn kick(&mut self) {
         self.sides.kick();
         // Only this tells a thread that sleeps on the descriptor of a side without one.
-        if self.sides.is_untold() {
+        if self.sides.is_unsignalled() {
             self.early.tell();
         }
     }

@@ -259,7 +259,7 @@ impl IoChannel for StripeChannel {
         self.ring();
         // Only this tells a thread that sleeps on the descriptor of members without one, and of
         // parked parts.
-        if !self.parked.is_empty() || self.members.is_untold() {
+        if !self.parked.is_empty() || self.members.is_unsignalled() {
             self.early.tell();
         }
     }

@@ -120,7 +120,10 @@ pub trait Opener {
     /// # Errors
     /// Returns the driver's error; `Unsupported` without drivers.
     fn open_driven(&self, driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
-        Err(Error::new(ErrorKind::Unsupported, format!("{driver}:{name}: no drivers here")))
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("{driver}:{name} cannot be opened: this program has no drivers"),
+        ))
     }
 
     /// Makes a device that shares `inner` between threads in a way other than a channel for each.
@@ -207,12 +210,15 @@ impl DeviceSpec {
     fn parse_at(text: &str, quoted: bool, nesting: u32) -> Result<Self> {
         // Every level takes stack, when parsed and when used.
         if nesting > 16 {
-            return Err(Error::new(ErrorKind::Invalid, "devices nested more than 16 deep"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a specifier cannot nest devices more than 16 deep",
+            ));
         }
         let path = |text: &str| {
             if text.is_empty() {
                 let kinds = KINDS.map(|kind| format!("{}:", kind.word))[1..].join(", ");
-                return Err(Error::new(ErrorKind::Invalid, "an empty device name")
+                return Err(Error::new(ErrorKind::Invalid, "the device name is empty")
                     .hint(format!("name a path, or {kinds}")));
             }
             plain(text, quoted).map(|text| Self::File(text.into()))
@@ -250,11 +256,11 @@ impl DeviceSpec {
                 if let Some(driver) = DRIVERS.iter().find(|known| **known == scheme) {
                     return Ok(Self::Driven { driver, name: plain(rest, quoted)? });
                 }
-                let context = format!("unknown kind of device \"{scheme}:\" in \"{text}\"");
+                let context = format!("\"{text}\" names an unknown kind of device, \"{scheme}:\"");
                 let kinds = KINDS.map(|kind| format!("{}:", kind.word));
                 let [before @ .., last] = &kinds;
                 Err(Error::new(ErrorKind::Invalid, context).hint(format!(
-                    "known are {} and {last}; a file of that name is file:{text}",
+                    "the kinds are {} and {last}; a file of that name is file:{text}",
                     before.join(", ")
                 )))
             }
@@ -318,7 +324,7 @@ impl DeviceSpec {
 fn plain(text: &str, quoted: bool) -> Result<String> {
     let text = if quoted { unquote(text)? } else { text.to_owned() };
     if text.contains('\0') {
-        return Err(Error::new(ErrorKind::Invalid, "a device name with a NUL byte"));
+        return Err(Error::new(ErrorKind::Invalid, "a device name cannot have a NUL byte"));
     }
     Ok(text)
 }

@@ -35,9 +35,11 @@ pub(crate) fn split_options(text: &str) -> (&str, &str) {
 /// Splits the members of a stripe at `+`. The `bool` says whether the member was in brackets.
 pub(crate) fn split_members(text: &str) -> Result<Vec<(&str, bool)>> {
     let invalid = |why: &str| {
-        Error::new(ErrorKind::Invalid, format!("members \"{text}\" of a stripe: {why}")).hint(
-            "write stripe:unit=64KiB:DEVICE+DEVICE, with brackets around a DEVICE that holds a +",
+        Error::new(
+            ErrorKind::Invalid,
+            format!("the members \"{text}\" of a stripe cannot be read: {why}"),
         )
+        .hint("write stripe:unit=64KiB:DEVICE+DEVICE, with brackets around a DEVICE that holds a +")
     };
     let (mut members, mut rest) = (Vec::new(), text);
     loop {

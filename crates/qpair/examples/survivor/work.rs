@@ -93,14 +93,14 @@ fn parse_number(bytes: &[u8]) -> Option<u64> {
 
 /// How long a killed process may hold its files; the kernel takes its rings apart in the
 /// background.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Opens the store that a killed process had open.
 pub(crate) fn open(options: &Options) -> Result<Store> {
     let began = Instant::now();
     loop {
         match options.clone().open() {
-            Err(error) if error.kind() == ErrorKind::Busy && began.elapsed() < PATIENCE => {
+            Err(error) if error.kind() == ErrorKind::Busy && began.elapsed() < TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             outcome => return outcome,

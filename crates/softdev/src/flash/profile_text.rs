@@ -65,8 +65,8 @@ impl Profile {
     pub fn named(name: &str) -> Result<Self> {
         Self::NAMED.into_iter().find(|profile| profile.name == name).ok_or_else(|| {
             let known = Self::NAMED.map(|profile| profile.name).join(", ");
-            Error::new(ErrorKind::Invalid, format!("unknown profile \"{name}\""))
-                .hint(format!("known are {known}"))
+            Error::new(ErrorKind::Invalid, format!("there is no profile \"{name}\""))
+                .hint(format!("the profiles are {known}"))
         })
     }
 
@@ -83,8 +83,10 @@ impl Profile {
         if let Some((key, value)) = options.iter().find(|(key, _)| changes.contains(key))
             && profile.is_none()
         {
-            let context = format!("option {key}={value}: without a profile nothing takes time");
-            return Err(Error::new(ErrorKind::Invalid, context).hint("name one: profile=tlc"));
+            let context = format!("option {key}={value} needs a profile");
+            return Err(
+                Error::new(ErrorKind::Invalid, context).hint("give a profile, as in profile=tlc")
+            );
         }
         Self::KEYS.take(options, &mut profile)?;
         profile.check()?;

@@ -115,18 +115,20 @@ impl SoftHbaOptions {
             return Err(too_many(disks));
         }
         if disks == 0 {
-            return Err(invalid("a soft HBA without a disk").hint("give disks=1 or more"));
+            return Err(invalid("a soft HBA needs at least one disk").hint("give disks=1 or more"));
         }
         KEYS.check(&Written { options: self.clone(), ..Written::default() })?;
         if self.has_pcie && !self.is_later {
-            let context = "a soft HBA of MPI 2.5 with a drive behind PCIe";
-            return Err(invalid(context).hint("that takes MPI 2.6: mpi=2.6"));
+            let context = "a soft HBA of MPI 2.5 cannot have a drive behind PCIe";
+            return Err(invalid(context).hint("give mpi=2.6, which has such drives"));
         }
         for disk in &self.disks {
             let block = disk.logical_block_bytes;
             if !matches!(block, 512 | 4096) {
-                return Err(invalid(format!("a disk of a soft HBA with blocks of {block} bytes"))
-                    .hint("disks have blocks of 512 or 4096 bytes"));
+                return Err(invalid(format!(
+                    "a disk of a soft HBA cannot have blocks of {block} bytes"
+                ))
+                .hint("disks have blocks of 512 or 4096 bytes"));
             }
         }
         Ok(())
@@ -171,7 +173,7 @@ const TABLE: &[Key<Written>] = &[
 const KEYS: Keys<Written> = Keys { of: "a soft HBA", repeats: true, keys: TABLE };
 
 fn too_many(disks: usize) -> Error {
-    invalid(format!("a soft HBA with {disks} disks"))
+    invalid(format!("a soft HBA cannot have {disks} disks"))
         .hint(format!("it has {DISKS_MAX} phys; behind expanders (expanders=on) there can be {EXPANDED_DISKS_MAX} disks"))
 }
 
@@ -193,7 +195,7 @@ mod tests {
             ("profile=tape", "sas-ssd, hdd"),
             ("sise=1", "sise"),
             ("mpi=3", "2.5 or 2.6"),
-            ("pcie=on", "MPI 2.6"),
+            ("pcie=on", "mpi=2.6"),
             ("queues=0", "1 to 128"),
             ("disks", "no value"),
         ] {

@@ -38,8 +38,8 @@ impl DiskProfile {
         let found = Self::NAMES.into_iter().find(|(known, _)| *known == name);
         found.map(|(_, profile)| profile).ok_or_else(|| {
             let known = Self::NAMES.map(|(known, _)| known).join(", ");
-            Error::new(ErrorKind::Invalid, format!("unknown profile \"{name}\""))
-                .hint(format!("known are {known}"))
+            Error::new(ErrorKind::Invalid, format!("there is no profile \"{name}\""))
+                .hint(format!("the profiles are {known}"))
         })
     }
 

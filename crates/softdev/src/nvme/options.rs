@@ -145,8 +145,11 @@ impl SoftNvmeOptions {
     /// `Invalid`; the error says which option is wrong.
     pub fn check(&self) -> Result<()> {
         if !(1..=NAMESPACES_MAX).contains(&self.namespaces.len()) {
-            return Err(invalid(format!("softnvme with {} namespaces", self.namespaces.len()))
-                .hint(format!("their number is from 1 to {NAMESPACES_MAX}")));
+            return Err(invalid(format!(
+                "softnvme cannot have {} namespaces",
+                self.namespaces.len()
+            ))
+            .hint(format!("their number is from 1 to {NAMESPACES_MAX}")));
         }
         self.controller().check()?;
         self.profile.check()?;
@@ -154,14 +157,14 @@ impl SoftNvmeOptions {
             let NamespaceOptions { size_bytes, logical_block_bytes: block, ref medium } =
                 *namespace;
             if !block.is_power_of_two() || !(512..=65536).contains(&block) {
-                return Err(invalid(format!("softnvme with block={block}"))
+                return Err(invalid(format!("softnvme cannot have block={block}"))
                     .hint("logical blocks are powers of two from 512 bytes to 64 KiB"));
             }
             let of_file = matches!(medium, MediumOptions::File(_));
             if !size_bytes.is_multiple_of(block.into()) || (size_bytes == 0 && !of_file) {
-                return Err(invalid(format!("softnvme with size={size_bytes}")).hint(format!(
-                    "its size is a positive multiple of its logical block, {block} bytes"
-                )));
+                return Err(invalid(format!("softnvme cannot have size={size_bytes}")).hint(
+                    format!("its size is a positive multiple of its logical block, {block} bytes"),
+                ));
             }
         }
         Ok(())

@@ -269,7 +269,8 @@ impl Session {
         let header = message.header;
         if header.is_reply() {
             // Nothing was asked of the client.
-            let wrong = io::Error::new(io::ErrorKind::InvalidData, "a reply to nothing");
+            let wrong =
+                io::Error::new(io::ErrorKind::InvalidData, "a reply came without a command");
             self.outgoing = Some(Outgoing {
                 bytes: Vec::new(),
                 sent_bytes: 0,

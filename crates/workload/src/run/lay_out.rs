@@ -33,7 +33,7 @@ pub(super) fn make(
         let made = std::fs::File::create_new(path).and_then(|file| file.set_len(bytes));
         return made
             .map(|()| true)
-            .map_err(|cause| Error::os(cause, format!("making {}", path.display())));
+            .map_err(|cause| Error::os(cause, format!("creating {}", path.display())));
     }
     // Direct, if the file system can: then the page cache stays as it was. Only buffered files end
     // within a block.

@@ -112,7 +112,7 @@ enum What {
 fn parse_experiment(name: &str) -> std::result::Result<&'static Experiment, String> {
     qpair_study::find(name).ok_or_else(|| {
         let names: Vec<&str> = experiments().map(|experiment| experiment.name).collect();
-        format!("known: {}", names.join(", "))
+        format!("choose one of {}", names.join(", "))
     })
 }
 
@@ -154,7 +154,7 @@ impl Study {
     fn check_out(&self, json_path: &Path) -> Result<()> {
         if self.out.extension().is_some_and(|ending| ending == "json") {
             return Err(Failure::usage("--out names the HTML report; the JSON goes beside it")
-                .hint("--out study.html"));
+                .hint("write --out study.html"));
         }
         for path in [&self.out as &Path, json_path] {
             check_out_file(path)?;
@@ -162,7 +162,7 @@ impl Study {
                 spec.paths().into_iter().any(|device| same_file(device, path))
             };
             if self.devices.devices.iter().any(is_it) {
-                let what = format!("--out: {} is a device of the study", path.display());
+                let what = format!("--out {} is a device of the study", path.display());
                 return Err(Failure::usage(what));
             }
         }

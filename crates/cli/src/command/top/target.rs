@@ -25,11 +25,12 @@ pub(super) struct Look {
 /// Asks; the text as it came, and what it tells.
 pub(super) fn ask(address: &MetricsAddress) -> Result<(String, Look)> {
     let answer = fetch(address).map_err(|error| {
-        Failure::io(&error, address).hint("start the target with --metrics, and name the same here")
+        Failure::io(&error, address)
+            .hint("start the target with --metrics, and give the same address here")
     })?;
     let body = answer.split_once("\r\n\r\n").filter(|_| answer.starts_with("HTTP/1.1 200"));
     let Some((_, body)) = body else {
-        return Err(Failure::new(Exit::Failed, format!("{address}: no metrics are told there")));
+        return Err(Failure::new(Exit::Failed, format!("{address} answers, but not with metrics")));
     };
     let mut values: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
     for line in body.lines().filter(|line| !line.starts_with('#')) {

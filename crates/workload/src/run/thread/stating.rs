@@ -14,7 +14,7 @@ impl Thread<'_> {
 
     /// Returns the longest wait for a completion; `None`, without limit, if no watcher may ask for
     /// the state.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    pub(super) fn wait_limit(&self) -> Option<Duration> {
         self.desk.map(|_| LOOK)
     }
 

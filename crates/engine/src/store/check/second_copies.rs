@@ -10,7 +10,7 @@ use crate::checkpoint::read_records;
 
 impl Walk<'_> {
     /// Reports copies that cannot be read while the second copy can.
-    pub(super) fn look_at_twins(&mut self) -> Result<()> {
+    pub(super) fn check_second_copies(&mut self) -> Result<()> {
         for member in &self.inner.incarnation.members {
             for (offset, slot) in SLOT_OFFSETS.iter().zip(qpair_members::read_slots(&**member)?.0) {
                 if !Superblock::is_whole(&slot) {

@@ -27,9 +27,9 @@ type Asked = dyn Fn(&Waiting<'_>) -> ControlFlow<()> + Send + Sync;
 /// If the function answers `Break`, the wait ends with an error `Interrupted`, and the device is
 /// not used any more.
 #[derive(Clone, Default)]
-pub struct Patience(Option<Arc<Asked>>);
+pub struct TimeoutPolicy(Option<Arc<Asked>>);
 
-impl Patience {
+impl TimeoutPolicy {
     /// Makes a policy that asks `asked`, up to thousands of times a second, on the thread that
     /// waits. `asked` must not block.
     pub fn new(asked: impl Fn(&Waiting<'_>) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
@@ -46,7 +46,7 @@ impl Patience {
 }
 
 /// Two policies are equal if they ask the same function.
-impl PartialEq for Patience {
+impl PartialEq for TimeoutPolicy {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -55,10 +55,10 @@ impl PartialEq for Patience {
     }
 }
 
-impl Eq for Patience {}
+impl Eq for TimeoutPolicy {}
 
-impl fmt::Debug for Patience {
+impl fmt::Debug for TimeoutPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Patience of somebody" } else { "Patience" })
+        f.write_str(if self.0.is_some() { "TimeoutPolicy(..)" } else { "TimeoutPolicy" })
     }
 }

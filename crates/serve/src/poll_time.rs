@@ -10,9 +10,9 @@ const SHORTEST: Duration = Duration::from_micros(10);
 /// again within `LONGEST` after it went idle, and halved when it had not. A guest with long pauses
 /// then costs no processor time, and a quick one no wake-ups.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience(Duration);
+pub(crate) struct PollTime(Duration);
 
-impl Patience {
+impl PollTime {
     pub(crate) fn new() -> Self {
         Self(LONGEST)
     }
@@ -38,12 +38,12 @@ mod tests {
 
     #[test]
     fn what_never_pays_ends_and_what_would_have_paid_comes_back() {
-        let mut patience = Patience::new();
+        let mut poll_time = PollTime::new();
         let mut times = Vec::new();
         for idle_us in [1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 50, 199, 200, 50, 50, 50, 50, 50]
         {
-            patience.learn(Duration::from_micros(idle_us));
-            times.push(patience.time().as_nanos() / 100);
+            poll_time.learn(Duration::from_micros(idle_us));
+            times.push(poll_time.time().as_nanos() / 100);
         }
         assert_eq!(times, [1_000, 500, 250, 125, 0, 0, 100, 200, 100, 200, 400, 800, 1_600, 2_000]);
     }
