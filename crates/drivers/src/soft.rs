@@ -73,7 +73,7 @@ pub(crate) fn controller(
     timeout_policy: TimeoutPolicy,
 ) -> Result<(Arc<Controller>, Arc<SoftNvme>)> {
     let (driver, options) = options(text)?;
-    let driver = ControllerOptions { patience, ..driver };
+    let driver = ControllerOptions { timeout_policy, ..driver };
     let name = format!("softnvme:{text}");
     let drive = SoftNvme::new(options)?;
     let function = Arc::new(InProcess::new(name, drive.clone()));

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use qpair_block::keys::{Key, Keys, key, millis, one_of, split_driver_options};
 use qpair_block::{BlockDevice, Result};
-use qpair_pci::Patience;
+use qpair_pci::TimeoutPolicy;
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 
-pub(crate) fn open(name: &str, patience: Patience) -> Result<Arc<dyn BlockDevice>> {
+pub(crate) fn open(name: &str, timeout_policy: TimeoutPolicy) -> Result<Arc<dyn BlockDevice>> {
     let (options, path) = split_options(name)?;
     let options = VhostUserOptions { timeout_policy, ..options };
     Ok(Arc::new(VhostUserBlk::open(Path::new(path), options)?))

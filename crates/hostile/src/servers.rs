@@ -272,7 +272,7 @@ impl PciWrapper for Liar {
 
     // Doorbells of its own announce nothing.
     fn listen(&self) -> Listened {
-        Listened::Untold
+        Listened::Unsignalled
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {

@@ -64,4 +64,5 @@ pub use irq_event::IrqEvent;
 pub use life::{LifeWord, Phase};
 pub use maps::{Maps, OpenArenas, OpenRegions};
 pub use queue_memory::{QueueMemory, SharedQueueMemory};
+pub use timeout_policy::{TimeoutPolicy, Waiting};
 pub use wrapper::PciWrapper;

@@ -12,7 +12,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::show::output::say;
 use crate::show::toml::to_toml;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Call a method of a target by JSON-RPC, and print its result
 #[derive(Args, Debug)]

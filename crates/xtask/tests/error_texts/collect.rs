@@ -5,7 +5,7 @@ use super::source::{Is, Token};
 
 /// The part of an error that a text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub(crate) enum Role {
     /// The error, alone.
     Sentence,
     /// The operation that failed. The cause follows behind a colon.
@@ -57,7 +57,7 @@ const CONSTRUCTORS: [(&str, usize, Role); 36] = [
 
 /// A text of an error.
 #[derive(Clone, Debug)]
-pub struct Text {
+pub(crate) struct Text {
     pub line: usize,
     pub text: String,
     pub role: Role,
@@ -181,7 +181,7 @@ fn is_argument(tokens: &[Token], at: usize) -> bool {
 }
 
 /// Collects the texts of a file.
-pub fn collect(tokens: &[Token]) -> Vec<Text> {
+pub(crate) fn collect(tokens: &[Token]) -> Vec<Text> {
     let mut found: Vec<Text> = Vec::new();
     let mut named: Vec<(String, usize, usize, String)> = Vec::new();
     let mut uses: Vec<(String, &'static str, Role)> = Vec::new();

@@ -109,7 +109,7 @@ fn awkward(words: &[String]) -> bool {
 }
 
 /// Returns the rules that a text breaks.
-pub fn broken(text: &Text) -> impl Iterator<Item = &'static str> {
+pub(crate) fn broken(text: &Text) -> impl Iterator<Item = &'static str> {
     let words = words(&text.text);
     let is_code = |word: &str| !word.chars().any(char::is_alphabetic);
     let first = words.iter().find(|word| !is_code(word)).map_or("", String::as_str);

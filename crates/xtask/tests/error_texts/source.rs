@@ -2,13 +2,13 @@
 
 /// A token, with its line from 1.
 #[derive(Clone, Debug)]
-pub struct Token {
+pub(crate) struct Token {
     pub line: usize,
     pub is: Is,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Is {
+pub(crate) enum Is {
     /// An identifier, a keyword or a number.
     Word(String),
     /// A string literal, without its quotes and escapes.
@@ -17,15 +17,15 @@ pub enum Is {
 }
 
 impl Token {
-    pub fn is_mark(&self, mark: char) -> bool {
+    pub(crate) fn is_mark(&self, mark: char) -> bool {
         self.is == Is::Mark(mark)
     }
 
-    pub fn is_word(&self, word: &str) -> bool {
+    pub(crate) fn is_word(&self, word: &str) -> bool {
         self.word() == Some(word)
     }
 
-    pub fn word(&self) -> Option<&str> {
+    pub(crate) fn word(&self) -> Option<&str> {
         match &self.is {
             Is::Word(word) => Some(word),
             _ => None,
@@ -34,7 +34,7 @@ impl Token {
 }
 
 /// Splits a source file into tokens.
-pub fn tokens(source: &str) -> Vec<Token> {
+pub(crate) fn tokens(source: &str) -> Vec<Token> {
     let chars: Vec<char> = source.chars().collect();
     let (mut found, mut at, mut line) = (Vec::new(), 0, 1);
     while at < chars.len() {
@@ -124,7 +124,7 @@ fn raw_hashes(chars: &[char]) -> Option<(usize, usize)> {
 }
 
 /// Removes modules and items behind `#[cfg(test)]`.
-pub fn without_tests(tokens: Vec<Token>) -> Vec<Token> {
+pub(crate) fn without_tests(tokens: Vec<Token>) -> Vec<Token> {
     let (mut kept, mut at) = (Vec::new(), 0);
     while at < tokens.len() {
         let ahead = &tokens[at..];

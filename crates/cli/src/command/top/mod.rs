@@ -167,7 +167,7 @@ fn parse(line: &str, socket: &Path) -> Result<Value> {
 
 fn ask(socket: &Path) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(target::PATIENCE))?;
+    stream.set_read_timeout(Some(target::TIMEOUT))?;
     let mut line = String::new();
     stream.read_to_string(&mut line)?;
     Ok(line)

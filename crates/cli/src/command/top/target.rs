@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::{Exit, Failure, Result};
 use crate::show::text::{count, size};
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 const INCIDENTS: [(&str, &str); 2] =
     [("resets", "resets of the device"), ("timeouts", "requests that it did not answer in time")];
 
@@ -52,12 +52,12 @@ fn fetch(address: &MetricsAddress) -> std::io::Result<String> {
     match address {
         MetricsAddress::Path(path) => {
             let stream = UnixStream::connect(path)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
             exchange(stream)
         }
         MetricsAddress::Tcp(address) => {
-            let stream = TcpStream::connect_timeout(address, PATIENCE)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            let stream = TcpStream::connect_timeout(address, TIMEOUT)?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
             exchange(stream)
         }
     }
