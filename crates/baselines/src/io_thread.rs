@@ -9,11 +9,12 @@
 //! threads, or the channel below. The requests and completions in a lane, and whether the other
 //! thread sleeps for them, are protected by the lane's lock.
 
+use qpair_memory::locks::Mutex;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use qpair_block::{
@@ -68,11 +69,6 @@ struct LaneState {
     told: bool,
     /// The channel was dropped.
     is_closed: bool,
-}
-
-/// Locks a mutex. A thread that panics with the lock held leaves the data as it was.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl IoThreadDevice {
@@ -148,7 +144,7 @@ impl BlockDevice for IoThreadDevice {
         let lane = Arc::new(Lane { state: Mutex::new(state), event });
         let (opened, answer) = sync_channel(1);
         let below = ChannelOptions { wake: None, ..options.clone() };
-        locked(&self.hub.joining).push(Joining { lane: lane.clone(), options: below, opened });
+        self.hub.joining.lock().push(Joining { lane: lane.clone(), options: below, opened });
         self.hub.wake.wake();
         let gone = |_| Err(Error::new(ErrorKind::Gone, "the thread for I/O has ended"));
         answer.recv().unwrap_or_else(gone)?;
@@ -201,7 +197,7 @@ impl IoThread {
     }
 
     fn open_channels(&mut self) {
-        let joining = std::mem::take(&mut *locked(&self.hub.joining));
+        let joining = std::mem::take(&mut *self.hub.joining.lock());
         for Joining { lane, options, opened } in joining {
             let outcome = self.open_channel(&options).map(|channel| {
                 let depth = options.depth as usize;
@@ -233,10 +229,10 @@ impl IoThread {
     /// Whether a caller asked for anything since the last turn.
     fn has_work(&self) -> bool {
         let asks = |member: &LaneEnd| {
-            let state = locked(&member.lane.state);
+            let state = member.lane.state.lock();
             !state.submitted.is_empty() || state.is_closed
         };
-        !locked(&self.hub.joining).is_empty() || self.members.iter().any(asks)
+        !self.hub.joining.lock().is_empty() || self.members.iter().any(asks)
     }
 }
 
@@ -253,7 +249,7 @@ struct LaneEnd {
 impl LaneEnd {
     /// Passes on submitted requests and completions. Returns whether there were any.
     fn turn(&mut self) -> bool {
-        self.backlog.extend(locked(&self.lane.state).submitted.drain(..));
+        self.backlog.extend(self.lane.state.lock().submitted.drain(..));
         let mut moved = false;
         while let Some(request) = self.backlog.pop_front() {
             if let Err(request) = self.channel.submit(request) {
@@ -271,7 +267,7 @@ impl LaneEnd {
         };
         if found > 0 {
             moved = true;
-            let mut state = locked(&self.lane.state);
+            let mut state = self.lane.state.lock();
             state.ended.append(&mut self.ended);
             state.statistics = self.channel.statistics();
             state.statistics.system_calls += self.sleeps;
@@ -292,9 +288,7 @@ impl LaneEnd {
     /// Whether the lane can be removed: its channel was dropped, and no request is queued or in
     /// flight.
     fn is_over(&self) -> bool {
-        self.channel.in_flight() == 0
-            && self.backlog.is_empty()
-            && locked(&self.lane.state).is_closed
+        self.channel.in_flight() == 0 && self.backlog.is_empty() && self.lane.state.lock().is_closed
     }
 }
 
@@ -321,14 +315,14 @@ impl IoChannel for IoThreadChannel {
 
     fn kick(&mut self) {
         if !self.pending.is_empty() {
-            locked(&self.lane.state).submitted.append(&mut self.pending);
+            self.lane.state.lock().submitted.append(&mut self.pending);
             self.hub.wake.wake();
         }
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.kick();
-        let mut state = locked(&self.lane.state);
+        let mut state = self.lane.state.lock();
         if std::mem::take(&mut state.told) {
             self.lane.event.clear();
             self.system_calls += 1;
@@ -351,7 +345,7 @@ impl IoChannel for IoThreadChannel {
                 return taken;
             }
             {
-                let mut state = locked(&self.lane.state);
+                let mut state = self.lane.state.lock();
                 if !state.ended.is_empty() {
                     continue;
                 }
@@ -361,7 +355,7 @@ impl IoChannel for IoThreadChannel {
             let event = Some(self.lane.event.as_fd());
             let is_woken = sleep(event, self.wake.as_deref(), rest.timeout);
             self.system_calls += 1;
-            locked(&self.lane.state).is_asleep = false;
+            self.lane.state.lock().is_asleep = false;
             if is_woken {
                 return taken + self.poll(completions);
             }
@@ -373,13 +367,13 @@ impl IoChannel for IoThreadChannel {
     }
 
     fn statistics(&self) -> ChannelStatistics {
-        let mut statistics = locked(&self.lane.state).statistics;
+        let mut statistics = self.lane.state.lock().statistics;
         statistics.system_calls += self.system_calls;
         statistics
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        let mut state = locked(&self.lane.state);
+        let mut state = self.lane.state.lock();
         state.is_watched = true;
         if !state.ended.is_empty() && !std::mem::replace(&mut state.told, true) {
             self.lane.event.signal();
@@ -402,7 +396,7 @@ impl Drop for IoThreadChannel {
             self.wake = None;
             self.wait(&mut rest, all);
         }
-        locked(&self.lane.state).is_closed = true;
+        self.lane.state.lock().is_closed = true;
         self.hub.wake.wake();
     }
 }

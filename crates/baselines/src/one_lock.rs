@@ -3,8 +3,9 @@
 //! Section 3.5 of the study describes such a lock (S3). The device exists for comparison with
 //! channels without a lock. No thread sleeps with the lock held.
 
+use qpair_memory::locks::Mutex;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use qpair_block::{
@@ -76,7 +77,7 @@ struct OneLockChannel {
 impl OneLockChannel {
     /// Returns the channel below, with the lock held.
     fn turn(&mut self) -> (MutexGuard<'_, ()>, &mut dyn IoChannel) {
-        let held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.lock.lock();
         (held, self.inner.as_mut())
     }
 }

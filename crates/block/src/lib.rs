@@ -41,6 +41,7 @@ pub use devices::pair::{PAIR_SECOND_BYTES, open_pair};
 pub use devices::ram::{RamDevice, RamOptions};
 pub use devices::slice::SliceDevice;
 pub use devices::stripe::{Member, StripeDevice};
+pub use qpair_memory::locks;
 pub use qpair_memory::{Arena, ArenaOptions, Backing, BlockIndex, Buffer, Mapping, Piece, Segment};
 pub use seam::completion_event::CompletionEvent;
 pub use seam::device::{

@@ -1,8 +1,9 @@
 //! The drivers of a program: their timeout policy, and the devices that they have open.
 
+use qpair_block::locks::Mutex;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result, SharedWay};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};

@@ -1,7 +1,7 @@
 //! NVMe controllers by address.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_nvme::{Controller, ControllerOptions, NvmeAddress, NvmeDevice, NvmeTarget};
@@ -52,7 +52,7 @@ impl Drivers {
     pub fn controller(&self, address: &NvmeAddress) -> Result<Arc<Controller>> {
         // Held while a controller is set up: another thread that asks for the same one waits for
         // it.
-        let mut open = self.controllers().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.controllers().lock();
         open.retain(|_, (controller, ..)| controller.strong_count() > 0);
         let timeout_policy = self.timeout_policy();
         let options = ControllerOptions { timeout_policy, ..address.options() };

@@ -11,7 +11,7 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use qpair_block::keys::{Key, Keys, key, one_of, plain, split_driver_options};
 use qpair_block::{Error, ErrorKind, Result};
@@ -126,7 +126,7 @@ impl Drivers {
     /// `NotFound`; the driver's errors.
     pub fn scsi_disk(&self, name: &str) -> Result<Arc<ScsiDisk>> {
         let address = Address::parse(name)?;
-        let mut open = self.scsi().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.scsi().lock();
         open.disks.retain(|_, (disk, _)| disk.strong_count() > 0);
         let host = open.host(address.host, self)?;
         let place = format!("{}/{}", address.host, address.unit);
@@ -165,7 +165,7 @@ impl Drivers {
     /// # Errors
     /// `Invalid` for a name that makes no sense; the errors of the function and the driver.
     pub fn scsi_host(&self, name: &str) -> Result<Arc<dyn Host>> {
-        self.scsi().lock().unwrap_or_else(PoisonError::into_inner).host(name, self)
+        self.scsi().lock().host(name, self)
     }
 
     /// Opens the host at `[OPTIONS:]HOST`, which is a disk's name without its unit. Returns the

@@ -1,7 +1,7 @@
 //! Soft drives in this process.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use qpair_block::keys::Keys;
 use qpair_block::{BlockDevice, Error, ErrorKind, Result};
@@ -55,14 +55,14 @@ impl Drivers {
     /// Shares this drive with all who open a soft drive of that name by these drivers, as long as
     /// it lives. Otherwise each opening makes another drive.
     pub fn lend_soft(&self, name: &str, device: &Arc<NvmeDevice>) {
-        let mut lent = self.all_lent().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lent = self.all_lent().lock();
         lent.retain(|(_, device)| device.strong_count() > 0);
         lent.push((name.to_owned(), Arc::downgrade(device)));
     }
 
     /// Returns the drive of that name that was shared last.
     pub(crate) fn lent(&self, name: &str) -> Option<Arc<NvmeDevice>> {
-        let lent = self.all_lent().lock().unwrap_or_else(PoisonError::into_inner);
+        let lent = self.all_lent().lock();
         lent.iter().rev().filter(|(its, _)| its == name).find_map(|(_, device)| device.upgrade())
     }
 }

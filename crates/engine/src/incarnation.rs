@@ -5,9 +5,10 @@
 //! a later crash is noticed. No commit is made before every worker has a log and a checkpoint names
 //! where these logs begin.
 
+use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::BlockDevice;
 use qpair_format::large::Descriptor;
@@ -70,7 +71,7 @@ impl Incarnation {
             return Ok(());
         }
         self.shared.lifecycle.check_process()?;
-        let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut superblock = self.superblock.lock();
         if self.shared.lifecycle.is_closing() {
             return Err(Error::closed());
         }
@@ -116,7 +117,7 @@ impl Incarnation {
 
     /// Marks the store closed and complete on its members.
     pub(crate) fn mark_clean(&self) -> Result<()> {
-        let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut superblock = self.superblock.lock();
         let next = Superblock {
             state: StoreState::Clean,
             unfinished: false,
@@ -157,7 +158,7 @@ impl Incarnation {
     }
 
     fn note_feature(&self, of: impl Fn(&mut Superblock) -> &mut bool) -> Result<()> {
-        let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut superblock = self.superblock.lock();
         if self.shared.lifecycle.is_closing() {
             return Err(Error::closed());
         }
@@ -170,7 +171,7 @@ impl Incarnation {
     }
 
     pub(crate) fn take_first_change(&self) -> Vec<OneshotSender<()>> {
-        std::mem::take(&mut *self.first_change.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.first_change.lock())
     }
 }
 
@@ -221,8 +222,7 @@ impl Incarnation {
         }
         if self.shared.wal.options.enabled {
             self.take_first_segments(smaller).await?;
-            let incarnation =
-                self.superblock.lock().unwrap_or_else(PoisonError::into_inner).generation;
+            let incarnation = self.superblock.lock().generation;
             let begun = on_every_worker(&self.shared, move || {
                 Box::pin(async move { current(|worker| worker.begin_log(incarnation)) })
             });

@@ -5,10 +5,10 @@
 //! sees whole commits only. `applied` never decreases, and never passes a commit that failed while
 //! it was being applied.
 
+use qpair_memory::locks::Mutex;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use qpair_format::{Error, Result};
@@ -43,13 +43,9 @@ impl TimestampOracle {
 
     /// Continues after a timestamp that is fully applied. Must be called before the first commit.
     pub(crate) fn start(&self, timestamp: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.last = timestamp;
         self.applied.store(timestamp, Ordering::Release);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the greatest timestamp such that all commits at or below it are applied.
@@ -61,13 +57,13 @@ impl TimestampOracle {
     }
 
     pub(crate) fn last(&self) -> u64 {
-        self.lock().last
+        self.state.lock().last
     }
 
     /// Calls `before` and returns the newest timestamp that was given out. Commits that take a
     /// later one see the effects of `before`.
     pub(crate) fn last_given<T>(&self, before: impl FnOnce() -> T) -> u64 {
-        let state = self.lock();
+        let state = self.state.lock();
         before();
         state.last
     }
@@ -78,7 +74,7 @@ impl TimestampOracle {
     /// # Errors
     /// `Closed` if the store is being closed; the failure of an earlier commit.
     pub(crate) fn begin_commit(&self) -> Result<u64> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
         }
@@ -91,7 +87,7 @@ impl TimestampOracle {
     }
 
     pub(crate) fn end_commit(&self, timestamp: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let applied = self.applied.load(Ordering::Relaxed);
         if let Some(ended) = state.ended.get_mut((timestamp - applied - 1) as usize) {
             *ended = true;
@@ -113,7 +109,7 @@ impl TimestampOracle {
     /// Notes that a commit could not be fully applied: no timestamp from that one on becomes
     /// applied, and tasks that wait for one get the error.
     pub(crate) fn fail(&self, error: Error) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.failure.get_or_insert(error);
         drop(state);
         self.waiters.wake_all();
@@ -129,7 +125,7 @@ impl TimestampOracle {
         }
         let mut ticket = Ticket::default();
         poll_fn(|context| {
-            let state = self.lock();
+            let state = self.state.lock();
             if self.applied() >= timestamp {
                 return Poll::Ready(Ok(()));
             }
@@ -143,11 +139,11 @@ impl TimestampOracle {
     }
 
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed
+        self.state.lock().closed
     }
 }
 

@@ -1,11 +1,12 @@
 //! Hostile clients.
 
+use qpair_memory::locks::Mutex;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ impl Clients {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    for bells in &*stale.lock().unwrap_or_else(PoisonError::into_inner) {
+                    for bells in &*stale.lock() {
                         for at in (0..64).step_by(4) {
                             bells.bytes().store_u32_release(at, value);
                         }
@@ -81,7 +82,7 @@ impl Clients {
     /// Drops the connections and doorbells that attacks have kept.
     pub(super) fn leave(&mut self) {
         self.half.clear();
-        self.stale.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.stale.lock().clear();
     }
 
     fn agreed(&self) -> Result<Raw, String> {
@@ -126,7 +127,7 @@ impl Clients {
             let block = random.u64(0..driver.blocks);
             driver.write(block, random.u64(..)).map_err(|error| error.to_string())?;
         }
-        let mut stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stale = self.stale.lock();
         if stale.len() == STALE_MAX {
             stale.remove(random.usize(0..STALE_MAX));
         }

@@ -1,11 +1,12 @@
 //! Hostile servers, and a driver that connects to them.
 
+use qpair_memory::locks::Mutex;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -141,10 +142,6 @@ struct Liar {
     seen: Mutex<[u32; 16]>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Liar {
     fn new(soft: Arc<SoftNvme>, seed: u64) -> std::result::Result<Self, String> {
         let mut random = Rng::with_seed(seed);
@@ -172,11 +169,11 @@ impl Liar {
     }
 
     fn lies(&self) -> bool {
-        locked(&self.random).u16(..) < self.lies
+        self.random.lock().u16(..) < self.lies
     }
 
     fn garble(&self, bytes: &mut [u8]) {
-        let mut random = locked(&self.random);
+        let mut random = self.random.lock();
         match random.u8(0..4) {
             0 => bytes.fill(0xFF),
             1 => bytes.fill(0),
@@ -192,14 +189,14 @@ impl Liar {
 
     /// Does something that no device may do.
     fn misbehave(&self) {
-        let mut random = locked(&self.random);
+        let mut random = self.random.lock();
         if random.u16(..) >= self.scribbles {
             return;
         }
         if let Some((file, _)) = self.bells.as_ref().filter(|_| random.u8(..) < 20) {
             let _ = rustix::fs::ftruncate(file, [0, 4096][random.usize(0..2)]);
         }
-        let memory = locked(&self.memory);
+        let memory = self.memory.lock();
         let Some(memory) = memory.get(random.usize(0..memory.len().max(1))) else { return };
         let bytes = memory.bytes();
         // Queues are at the beginning, most often.
@@ -218,7 +215,7 @@ impl Liar {
     /// Forwards doorbells to the soft drive.
     fn pass_bells_on(&self) {
         let Some((_, bells)) = &self.bells else { return };
-        let mut seen = locked(&self.seen);
+        let mut seen = self.seen.lock();
         for (number, seen) in seen.iter_mut().enumerate() {
             let value = bells.bytes().load_u32_acquire(4 * number);
             if std::mem::replace(seen, value) != value {
@@ -244,7 +241,7 @@ impl PciWrapper for Liar {
     fn bar_bytes(&self, bar: u8) -> u64 {
         match self.lies() {
             true => {
-                let mut random = locked(&self.random);
+                let mut random = self.random.lock();
                 random.u64(..) >> random.u32(0..64)
             }
             false => self.wrapped().bar_bytes(bar),
@@ -276,7 +273,7 @@ impl PciWrapper for Liar {
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
-        locked(&self.memory).push(memory.clone());
+        self.memory.lock().push(memory.clone());
         self.wrapped().map_dma(iova, memory)
     }
 
@@ -288,7 +285,7 @@ impl PciWrapper for Liar {
     }
 
     fn unmap_all(&self) {
-        locked(&self.memory).clear();
+        self.memory.lock().clear();
         self.wrapped().unmap_all();
     }
 
@@ -299,7 +296,7 @@ impl PciWrapper for Liar {
     }
 
     fn end_session(&self) {
-        locked(&self.memory).clear();
+        self.memory.lock().clear();
         self.wrapped().end_session();
     }
 

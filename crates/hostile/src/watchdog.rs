@@ -1,6 +1,7 @@
 //! Ends the run when it makes no progress.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use qpair_memory::locks::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A time that is far longer than any step takes.
@@ -18,7 +19,7 @@ impl Watchdog {
         std::thread::spawn(move || {
             loop {
                 std::thread::sleep(Duration::from_secs(1));
-                let (since, what) = &*watched.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let (since, what) = &*watched.0.lock();
                 if since.elapsed() > STUCK {
                     eprintln!("hostile: stuck for {} s in {what}", STUCK.as_secs());
                     std::process::exit(1);
@@ -29,7 +30,7 @@ impl Watchdog {
     }
 
     pub(super) fn set(&self, what: &str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (Instant::now(), what.to_owned());
+        *self.0.lock() = (Instant::now(), what.to_owned());
     }
 
     /// Returns a function that extends the description of the current step.

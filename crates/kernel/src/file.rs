@@ -6,13 +6,13 @@
 //! - A file that grew has its space reserved up to `size_bytes`, except for old holes on a file
 //!   system that cannot reserve space. A file that could not grow has its old size.
 
+use qpair_block::locks::Mutex;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use qpair_block::{DeviceInfo, Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock, ftruncate};
@@ -194,7 +194,7 @@ impl File {
 
     /// Makes the file at least `wanted` bytes large, with all of its space reserved.
     pub(crate) fn grow(&self, wanted: u64) -> Result<()> {
-        let mut reserved = self.reserved_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reserved = self.reserved_bytes.lock();
         let old = self.size_bytes();
         if wanted <= old {
             return Ok(());
@@ -260,7 +260,7 @@ impl File {
 
     /// Truncates a writable file to `wanted` bytes, rounded up to whole blocks.
     pub(crate) fn shrink(&self, wanted: u64) -> Result<()> {
-        let mut reserved = self.reserved_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reserved = self.reserved_bytes.lock();
         let old = self.size_bytes();
         let new = wanted.next_multiple_of(u64::from(self.limits.logical_block_bytes));
         if new >= old || !self.limits.growable {

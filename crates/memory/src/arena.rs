@@ -1,12 +1,13 @@
 //! A mapping cut into equal blocks, and the leases on them.
 
+use crate::locks::Mutex;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -229,7 +230,7 @@ impl Arena {
 
     /// Takes a block (or list) back.
     pub(crate) fn put_back(&self, block: u32) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(block);
+        self.free.lock().push(block);
     }
 
     /// Returns the number of bytes that are mapped: the blocks, rounded up to whole huge pages; in
@@ -260,7 +261,7 @@ impl Arena {
     /// Leases a block (or a list). Returns `None` if all are leased.
     #[must_use]
     pub fn lease(self: &Arc<Self>) -> Option<Buffer> {
-        let block = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        let block = self.free.lock().pop()?;
         Some(Buffer::new(self.clone(), block))
     }
 

@@ -9,11 +9,12 @@
 //! Invariant: a range in [`RANGES`] is that of a mapping whose owner holds its [`Cover`], and so is
 //! mapped. A change of an entry makes its `version` odd first and even last.
 
+use crate::locks::Mutex;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libc::{c_int, c_void, siginfo_t};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -92,7 +93,7 @@ impl Cover {
     pub(crate) fn new(start: usize, len: usize) -> io::Result<Self> {
         install()?;
         let entry = {
-            let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free = FREE.lock();
             match free.pop() {
                 Some(entry) => entry,
                 None => {
@@ -120,13 +121,13 @@ impl Cover {
 impl Drop for Cover {
     fn drop(&mut self) {
         RANGES[self.entry].set(0, 0);
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.entry);
+        FREE.lock().push(self.entry);
     }
 }
 
 fn install() -> io::Result<()> {
     static INSTALLED: Mutex<bool> = Mutex::new(false);
-    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut installed = INSTALLED.lock();
     if *installed {
         return Ok(());
     }

@@ -5,7 +5,8 @@
 //! after it was reset for the last time. Each part of it belongs to the holder of its block's
 //! lease.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use qpair_memory::locks::Mutex;
+use std::sync::{Arc, MutexGuard};
 
 use qpair_block::{Arena, ArenaOptions, Buffer, Error, ErrorKind, Result};
 use qpair_mpi_wire::descriptor::DESCRIPTOR_BYTES;
@@ -182,7 +183,7 @@ impl Coherent {
     }
 
     pub(crate) fn pool(&self) -> MutexGuard<'_, ReplyPool> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pool.lock()
     }
 }
 

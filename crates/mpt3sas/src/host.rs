@@ -1,8 +1,9 @@
 //! A controller: opening it, resetting it, and closing it.
 
+use qpair_memory::locks::Mutex;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Instant;
 
 use qpair_block::{Buffer, Error, ErrorKind, Result, time};
@@ -64,10 +65,6 @@ pub(crate) struct Inner {
     pub(crate) maps: Arc<Maps>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Mpt3sas {
     /// Opens a function: resets it, gives it queues, and lets it discover its devices.
     ///
@@ -122,8 +119,8 @@ impl Mpt3sas {
         core.clear();
         inner.initialise()?;
         core.discover(&inner)?;
-        *locked(&inner.core) = Some(core);
-        locked(&inner.changes).clear();
+        *inner.core.lock() = Some(core);
+        inner.changes.lock().clear();
         inner.state.set(Word::new(1, Phase::Running));
         Ok(Arc::new(Self(Arc::new(inner))))
     }
@@ -162,12 +159,12 @@ impl Inner {
     }
 
     fn core(&self) -> MutexGuard<'_, Option<Core>> {
-        locked(&self.core)
+        self.core.lock()
     }
 
     pub(crate) fn changed(&self, change: Change) {
         info!(name: "changed", controller = self.name(), ?change, "the controller's targets change");
-        let mut changes = locked(&self.changes);
+        let mut changes = self.changes.lock();
         if changes.len() < CHANGES_MAX {
             changes.push(change);
         }
@@ -192,7 +189,7 @@ impl Inner {
 
     pub(crate) fn new_gate(&self) -> Arc<Gate> {
         let gate = Arc::new(Gate::new());
-        let mut gates = locked(&self.gates);
+        let mut gates = self.gates.lock();
         gates.retain(|gate| gate.strong_count() > 0);
         gates.push(Arc::downgrade(&gate));
         gate
@@ -216,12 +213,12 @@ impl Inner {
 
     /// Keeps frames until the controller can no longer use them.
     pub(crate) fn keep_stale(&self, buffers: impl Iterator<Item = Buffer>) {
-        locked(&self.stale).extend(buffers);
+        self.stale.lock().extend(buffers);
     }
 
     /// Checks for events and the controller's state, on whichever thread calls. Never waits.
     pub(crate) fn look(self: &Arc<Self>) {
-        if let Ok(mut core) = self.core.try_lock()
+        if let Some(mut core) = self.core.try_lock()
             && let Some(core) = &mut *core
             && self.state.get().phase() == Phase::Running
         {
@@ -276,7 +273,7 @@ impl Inner {
         warn!(name: "reset", controller = self.name(), "the controller is reset");
         self.state.set(Word::new(life, Phase::Stopping));
         // Nothing of this life is posted after this.
-        for gate in locked(&self.gates).iter().filter_map(Weak::upgrade) {
+        for gate in self.gates.lock().iter().filter_map(Weak::upgrade) {
             gate.wait();
         }
         let mut failure = gone(self.name());
@@ -293,7 +290,7 @@ impl Inner {
             let life = life + u64::from(attempt);
             self.targets.lose_all();
             self.task_credit.store(self.task_credit_max, Ordering::Relaxed);
-            locked(&self.stale).clear();
+            self.stale.lock().clear();
             self.state.set(Word::new(life, Phase::Quiet));
             let started = match &mut *held {
                 Some(core) => self.start(core),
@@ -401,7 +398,7 @@ impl Host for Mpt3sas {
 
     fn changes(&self) -> Vec<Change> {
         self.0.look();
-        std::mem::take(&mut *locked(&self.0.changes))
+        std::mem::take(&mut *self.0.changes.lock())
     }
 
     fn locate(&self, target: u32, shines: bool) -> Result<()> {

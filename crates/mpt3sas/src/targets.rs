@@ -1,8 +1,9 @@
 //! The targets behind a controller. A target is identified by its SAS address, and keeps its number
 //! for as long as the driver lives.
 
+use qpair_memory::locks::RwLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use qpair_mpi_wire::config::{FLAG_PRESENT, INFO_SATA_DEVICE, INFO_SSP_TARGET, SasDevice};
 use qpair_scsi::host::Target;
@@ -31,11 +32,11 @@ pub(crate) struct Targets(RwLock<Vec<Arc<TargetState>>>);
 
 impl Targets {
     fn all(&self) -> Vec<Arc<TargetState>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 
     pub(crate) fn get(&self, number: u32) -> Option<Arc<TargetState>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(number as usize).cloned()
+        self.0.read().get(number as usize).cloned()
     }
 
     /// Adds a device that was found. Returns its number if it is a target that was not there
@@ -45,7 +46,7 @@ impl Targets {
         if !is_target || device.flags & FLAG_PRESENT == 0 || device.handle == 0 {
             return None;
         }
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.write();
         if let Some(known) = all.iter().find(|it| it.address == device.address) {
             let before = known.handle.swap(device.handle.into(), Ordering::AcqRel);
             return (before == 0).then_some(known.number);
@@ -69,7 +70,7 @@ impl Targets {
 
     /// Adds a drive behind PCIe that was found. It is listed, and cannot be used.
     pub(crate) fn found_pcie(&self, name: u64, handle: u16) -> Option<u32> {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.write();
         if let Some(known) = all.iter().find(|it| it.address == name) {
             let before = known.handle.swap(handle.into(), Ordering::AcqRel);
             return (before == 0).then_some(known.number);

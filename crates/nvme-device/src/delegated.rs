@@ -7,13 +7,15 @@
 //! namespaces only then.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+
+use qpair_memory::locks::Mutex;
 
 use qpair_block::{ErrorKind, IoError, Mapping, Op, Segment};
 use qpair_nvme_wire::command::{DEALLOCATE, io};
 use qpair_nvme_wire::{Command, NSID_ALL, Status};
-use qpair_pci::model::{DmaTable, locked};
+use qpair_pci::model::DmaTable;
 
 use crate::backend::{Backend, Io, NamespaceInfo, Stop, Ticket};
 use crate::device::NvmeController;
@@ -82,7 +84,7 @@ impl Delegated {
     /// Takes the next operation. The segments of its data replace what is in `segments`, and name
     /// the mappings that [`Self::new_memory`] gave last.
     pub fn next(&self, segments: &mut Vec<Segment>) -> Option<Operation> {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         let operation = state.operations.pop_front()?;
         segments.clear();
         segments.extend(state.segments.drain(..operation.segments));
@@ -92,7 +94,7 @@ impl Delegated {
     /// Returns the mappings that the driver has opened, if they have changed since the last call.
     /// Memory of this process is not among them: commands fail, as their segments name no mapping.
     pub fn new_memory(&self) -> Option<Vec<Arc<Mapping>>> {
-        locked(&self.state).memory.take()
+        self.state.lock().memory.take()
     }
 }
 
@@ -100,7 +102,7 @@ impl NvmeController<Delegated> {
     /// Replaces the namespaces, and notifies a driver that has enabled the event.
     pub fn set_namespaces(&self, mut namespaces: Vec<NamespaceInfo>) {
         namespaces.sort_by_key(|it| it.nsid);
-        locked(&self.backend().state).namespaces = namespaces;
+        self.backend().state.lock().namespaces = namespaces;
         self.namespaces_changed();
     }
 }
@@ -109,7 +111,7 @@ impl Backend for Delegated {
     type Queue = ();
 
     fn namespaces(&self) -> Vec<NamespaceInfo> {
-        locked(&self.state).namespaces.clone()
+        self.state.lock().namespaces.clone()
     }
 
     #[inline]
@@ -118,7 +120,7 @@ impl Backend for Delegated {
     }
 
     fn take(&self, commands: &[Command], io: &mut Io<'_, ()>) -> Result<(), Stop> {
-        let state = &mut *locked(&self.state);
+        let state = &mut *self.state.lock();
         for command in commands {
             match state.operation(command, io) {
                 Ok(Some(operation)) => {
@@ -134,14 +136,14 @@ impl Backend for Delegated {
     }
 
     fn flush(&self, ticket: Ticket) -> Option<Status> {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         let Some(flush) = state.flush_all(ticket) else { return Some(Status::SUCCESS) };
         state.operations.push_back(flush);
         None
     }
 
     fn memory_changed(&self, table: &DmaTable) {
-        locked(&self.state).memory = Some(table.mappings().unwrap_or_default());
+        self.state.lock().memory = Some(table.mappings().unwrap_or_default());
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
+
+use qpair_memory::locks::Mutex;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{DmaMemory, Mapping};
@@ -22,7 +24,7 @@ use crate::queue::Pair;
 use crate::shadow::Shadow;
 use crate::step::Slot;
 use qpair_pci::model::{BAR4_BYTES, Config, Identity, VectorTable, is_access};
-use qpair_pci::model::{DmaTable, SharedTable, locked};
+use qpair_pci::model::{DmaTable, SharedTable};
 
 /// NVM Express 1.4.
 pub(crate) const VERSION: u32 = 0x0001_0400;
@@ -113,7 +115,7 @@ impl<B: Backend> NvmeController<B> {
     /// has enabled the event.
     pub fn namespaces_changed(&self) {
         let now = self.backend.namespaces();
-        let before = std::mem::replace(&mut *locked(&self.namespaces), now.clone());
+        let before = std::mem::replace(&mut *self.namespaces.lock(), now.clone());
         let differs = |these: &[NamespaceInfo], others: &[NamespaceInfo]| {
             these.iter().filter(|it| !others.contains(it)).map(|it| it.nsid).collect::<Vec<_>>()
         };
@@ -166,16 +168,16 @@ impl<B: Backend> NvmeController<B> {
     }
 
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
-        locked(&self.control)
+        self.control.lock()
     }
 
     /// Locks the table of open memory; nothing is opened or closed while it is held.
     pub(crate) fn table(&self) -> MutexGuard<'_, SharedTable> {
-        locked(&self.table)
+        self.table.lock()
     }
 
     pub(crate) fn admin(&self) -> MutexGuard<'_, Admin> {
-        locked(&self.admin)
+        self.admin.lock()
     }
 
     pub(crate) fn first_admin(&self) -> Admin {
@@ -304,7 +306,7 @@ impl<B: Backend> PciDevice for NvmeController<B> {
     }
 
     fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
-        let inside = locked(&self.config).read(offset, into);
+        let inside = self.config.lock().read(offset, into);
         if self.is_gone() {
             into.fill(0xFF);
         }
@@ -315,7 +317,7 @@ impl<B: Backend> PciDevice for NvmeController<B> {
         if self.is_gone() {
             return true;
         }
-        let written = locked(&self.config).write(offset, bytes);
+        let written = self.config.lock().write(offset, bytes);
         if written == Some(true) {
             self.reset();
         }
@@ -396,7 +398,7 @@ impl<B: Backend> PciDevice for NvmeController<B> {
             return Err(Error::new(ErrorKind::Invalid, context));
         }
         let failed = |cause| Error::os(cause, "sharing the doorbells of an NVMe controller");
-        let mut held = locked(&self.doorbell_file);
+        let mut held = self.doorbell_file.lock();
         let file = match held.take() {
             Some(file) => file,
             None => self.doorbells.renew().map_err(failed)?,
@@ -446,7 +448,7 @@ impl<B: Backend> PciDevice for NvmeController<B> {
 
     fn reset(&self) {
         self.reset_controller();
-        *locked(&self.config) = Config::new(&IDENTITY, self.options.queues_max + 1);
+        *self.config.lock() = Config::new(&IDENTITY, self.options.queues_max + 1);
         self.vectors.reset();
     }
 
@@ -455,7 +457,7 @@ impl<B: Backend> PciDevice for NvmeController<B> {
         self.vectors.remove_events();
         self.reset();
         // After the reset: what the driver rings until now is in memory that is looked at no more.
-        let mut file = locked(&self.doorbell_file);
+        let mut file = self.doorbell_file.lock();
         if self.is_doorbell_file_out.swap(false, Ordering::Relaxed) {
             *file = self.doorbells.renew().ok();
         }

@@ -1,8 +1,9 @@
 //! Stepping a queue: commands are fetched in a batch, executed and completed, under the queue's
 //! lock.
 
+use qpair_memory::locks::Mutex;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use qpair_nvme_wire::registers::{
@@ -36,7 +37,7 @@ pub(crate) struct Slot<Q> {
 
 impl<Q> Slot<Q> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Pair<Q>> {
-        self.pair.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pair.lock()
     }
 
     pub(crate) fn call_attention(&self) {

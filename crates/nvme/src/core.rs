@@ -10,7 +10,8 @@
 //!
 //! Long, because a reset is one state machine, and all its steps run under one lock.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use qpair_memory::locks::Mutex;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use qpair_block::{Error, ErrorKind, Result};
@@ -561,15 +562,11 @@ impl Hub {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock()
     }
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
-        match self.core.try_lock() {
-            Ok(core) => Some(core),
-            Err(std::sync::TryLockError::Poisoned(core)) => Some(core.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) => None,
-        }
+        self.core.try_lock()
     }
 
     /// Pauses, unless the controller needs steps instead of time.

@@ -3,10 +3,11 @@
 //! The model has no thread of its own: the driver's threads step it ([`PciFunction::stepper`]), so
 //! that one core runs both sides.
 
+use qpair_memory::locks::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{Arena, DmaMemory, Mapping};
@@ -117,7 +118,7 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
     }
 
     fn map_dma(&self, arena: &Arc<Arena>) -> Result<u64> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.opened.lock();
         if opened.arenas.contains_key(&arena.id()) {
             let context = format!("{arena:?} is open to {} already", self.name);
             return Err(Error::new(ErrorKind::Exists, context));
@@ -134,7 +135,7 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
     }
 
     fn unmap_dma(&self, arena: &Arena) -> Result<()> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.opened.lock();
         let Some((iova, len)) = opened.arenas.remove(&arena.id()) else {
             let context = format!("{arena:?} is not open to {}", self.name);
             return Err(Error::new(ErrorKind::NotFound, context));
@@ -143,7 +144,7 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
     }
 
     fn map_region(&self, region: &Arc<Mapping>) -> Result<Option<u64>> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.opened.lock();
         let (key, len) = (region.region().0, region.bytes().len() as u64);
         if opened.regions.contains_key(&key) {
             let context = format!("{region:?} is open to {} already", self.name);
@@ -156,7 +157,7 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
     }
 
     fn unmap_region(&self, region: &Mapping) -> Result<()> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.opened.lock();
         let Some((iova, len)) = opened.regions.remove(&region.region().0) else {
             let context = format!("{region:?} is not open to {}", self.name);
             return Err(Error::new(ErrorKind::NotFound, context));

@@ -4,10 +4,11 @@
 //! Invariant: each arena or region is open while it has users. It is closed when its last user goes
 //! or when the function is cut off, and never twice.
 
+use qpair_memory::locks::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use qpair_block::{Arena, ArenaOptions, Backing, Buffer, Error, ErrorKind, Mapping, Result};
 use qpair_memory::Piece;
@@ -113,13 +114,9 @@ impl Maps {
         is_block && is_shared && is_huge
     }
 
-    fn lock(&self) -> MutexGuard<'_, Opened> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the open memory, or an error once everything was closed.
     fn opened(&self) -> Result<MutexGuard<'_, Opened>> {
-        let opened = self.lock();
+        let opened = self.opened.lock();
         if opened.is_cut_off {
             let context = format!("{}: the device is gone", self.function.name());
             return Err(Error::new(ErrorKind::Gone, context));
@@ -152,7 +149,7 @@ impl Maps {
 
     /// Removes one user of an arena.
     pub fn close(&self, arena: &Arena) {
-        let mut opened = self.lock();
+        let mut opened = self.opened.lock();
         if opened.arenas.leave(arena.id()) {
             // A function that is gone has no memory open. A function that cannot close the arena
             // keeps it alive itself.
@@ -189,7 +186,7 @@ impl Maps {
 
     /// Removes one user of a region.
     pub fn close_region(&self, region: &Mapping) {
-        let mut opened = self.lock();
+        let mut opened = self.opened.lock();
         if opened.regions.leave(region.region().0) {
             // As for arenas.
             let _ = self.function.unmap_region(region);
@@ -198,7 +195,7 @@ impl Maps {
 
     /// Closes everything. Returns false if the device may still access some of it.
     pub fn cut_off(&self) -> bool {
-        let mut opened = self.lock();
+        let mut opened = self.opened.lock();
         opened.is_cut_off = true;
         let is_closed = |closed: Result<()>| match closed {
             Ok(()) => true,

@@ -1,8 +1,8 @@
 //! A unit: its state, and the dispatch of its commands.
 
+use qpair_block::locks::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use qpair_scsi_wire::luns::Lun;
 use qpair_scsi_wire::sense::{Code, Key, Sense};
@@ -82,17 +82,9 @@ impl LogicalUnit {
         &self.facts
     }
 
-    fn clock(&self) -> MutexGuard<'_, Clock> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn attentions(&self) -> MutexGuard<'_, VecDeque<Code>> {
-        self.attentions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a unit attention, which the initiator is told with its next command.
     pub fn attend(&self, code: Code) {
-        let mut attentions = self.attentions();
+        let mut attentions = self.attentions.lock();
         if attentions.len() == ATTENTIONS_MAX {
             attentions.pop_front();
         }
@@ -106,7 +98,7 @@ impl LogicalUnit {
         if !self.has_attention.load(Ordering::Acquire) {
             return None;
         }
-        let mut attentions = self.attentions();
+        let mut attentions = self.attentions.lock();
         let code = attentions.pop_front();
         self.has_attention.store(!attentions.is_empty(), Ordering::Release);
         code
@@ -121,13 +113,13 @@ impl LogicalUnit {
 
     /// Resets the unit as a hard reset does: its timestamp starts anew too.
     pub fn hard_reset(&self, code: Code) {
-        *self.clock() = Clock::begin((self.facts.now)());
+        *self.clock.lock() = Clock::begin((self.facts.now)());
         self.reset(code);
     }
 
     /// Puts the unit into the state after a loss of power.
     pub fn power_cut(&self) {
-        self.attentions().clear();
+        self.attentions.lock().clear();
         self.hard_reset(Code::POWER_ON);
     }
 
@@ -137,7 +129,7 @@ impl LogicalUnit {
         let bytes = &mut bytes[..TIMESTAMP_BYTES.min(len as usize)];
         let ms = if take(bytes) { timestamp::decode_set(bytes) } else { None };
         let Some(ms) = ms else { return Reply::illegal(Code::PARAMETER_LIST_LENGTH) };
-        *self.clock() = Clock::set(ms, (self.facts.now)());
+        *self.clock.lock() = Clock::set(ms, (self.facts.now)());
         Reply::Good(bytes.len() as u32)
     }
 
@@ -226,7 +218,7 @@ impl LogicalUnit {
                 return Step::Ended(self.report_operations(&command));
             }
             Command::ReportTimestamp { allocation } => {
-                let bytes = self.clock().at((self.facts.now)()).encode();
+                let bytes = self.clock.lock().at((self.facts.now)()).encode();
                 return Step::Ended(Reply::data(&bytes, allocation as usize));
             }
             Command::SetTimestamp { len: 0 } => return Step::Ended(Reply::Good(0)),

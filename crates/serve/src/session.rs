@@ -4,10 +4,11 @@
 //! session has now. Whatever changes one of these takes the ring back first ([`Session::stop`]) and
 //! lets it run again afterwards ([`Session::settle`]).
 
+use qpair_memory::locks::Mutex;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind, Mapping, Result};
 use qpair_pci::IrqEvent;
@@ -286,7 +287,7 @@ impl Session {
                 let (ring, file) = self.ring_file(payload, fds.pop())?;
                 let call = file.map(IrqEvent::new).transpose()?;
                 let ring = &self.rings[ring];
-                let mut current = ring.call.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut current = ring.call.lock();
                 *current = call;
                 // What was signalled to the old one may not have been heard.
                 if let (Some(call), true) = (&*current, ring.running.is_some()) {
@@ -303,7 +304,7 @@ impl Session {
                 let file =
                     fds.pop().ok_or_else(|| wrong("the message has no descriptor of a socket"))?;
                 let stream = UnixStream::from(file);
-                *self.shared.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
+                *self.shared.back.lock() = Some(stream);
                 Ok(Answer::Done)
             }
             Request::GetConfig => {
@@ -415,7 +416,7 @@ impl Session {
 
     fn set_memory(&mut self, memory: GuestMemory) -> Result<Answer> {
         let memory = Arc::new(memory);
-        *self.shared.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory.clone();
+        *self.shared.memory.lock() = memory.clone();
         self.change(|session| session.memory = memory)
     }
 

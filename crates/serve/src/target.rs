@@ -1,11 +1,12 @@
 //! A target: workers, and the sockets at which it serves disks to front ends.
 
+use qpair_memory::locks::Mutex;
 use std::fmt;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 
 use qpair_block::{Error, ErrorKind, Result, WakeEvent};
@@ -194,7 +195,7 @@ impl Target {
                 Error::new(ErrorKind::Invalid, context).hint(format!("choose from 1 to {most}"))
             );
         }
-        let mut served = self.served();
+        let mut served = self.served.lock();
         if served.iter().any(|served| served.name == name) {
             let context = format!("{name} is served already");
             return Err(Error::new(ErrorKind::Exists, context));
@@ -223,13 +224,9 @@ impl Target {
         Ok(())
     }
 
-    fn served(&self) -> MutexGuard<'_, Vec<Served>> {
-        self.served.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn controller(&self, name: &str) -> Result<Arc<Controller>> {
         let found =
-            self.served().iter().find(|served| served.name == name).map(|it| it.kind.clone());
+            self.served.lock().iter().find(|served| served.name == name).map(|it| it.kind.clone());
         match found {
             Some(Kind::Scsi(controller)) => Ok(controller),
             Some(Kind::Blk(_)) => {
@@ -264,7 +261,7 @@ impl Target {
     /// `NotFound` for a name that is not served. Without `force`, `Busy` if a front end is
     /// connected or a SCSI host has targets.
     pub fn remove(&self, name: &str, force: bool) -> Result<()> {
-        let mut all = self.served();
+        let mut all = self.served.lock();
         let at = all.iter().position(|served| served.name == name);
         let at =
             at.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no disk {name} is served")))?;
@@ -294,10 +291,9 @@ impl Target {
     pub fn look_after(&self) {
         let cut = mappings_cut();
         let is_news = self.cut.swap(cut, Ordering::Relaxed) != cut;
-        for Served { name, door, kind, .. } in &*self.served() {
+        for Served { name, door, kind, .. } in &*self.served.lock() {
             if is_news {
-                let memory =
-                    door.shared.memory.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let memory = door.shared.memory.lock().clone();
                 if memory.is_cut() {
                     warn!(name: "cut_short", disk = name, "the guest's memory was cut short");
                     door.send_away();
@@ -322,11 +318,11 @@ impl Target {
             socket: served.path.clone(),
             has_client: served.door.has_client(),
         };
-        self.served().iter().map(entry).collect()
+        self.served.lock().iter().map(entry).collect()
     }
 
     pub(crate) fn nvmf(&self) -> MutexGuard<'_, Nvmf> {
-        self.nvmf.lock().unwrap_or_else(PoisonError::into_inner)
+        self.nvmf.lock()
     }
 
     /// Returns the NVMe namespaces that are served. Each is named by its subsystem's name and its
@@ -366,18 +362,18 @@ impl Target {
 
 impl Door {
     fn has_client(&self) -> bool {
-        self.stream.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.stream.lock().is_some()
     }
 
     fn send_away(&self) {
-        if let Some(stream) = &*self.stream.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(stream) = &*self.stream.lock() {
             // The front end may have left by itself.
             let _ = rustix::net::shutdown(stream, Shutdown::Both);
         }
     }
 
     fn tell_of_configuration(&self) {
-        let back = self.shared.back.lock().unwrap_or_else(PoisonError::into_inner);
+        let back = self.shared.back.lock();
         if let Some(back) = &*back {
             // A front end that does not listen asks again when it starts its guest.
             let message = Header::request(Header::CONFIG_CHANGE, 0, false).message(&[]);
@@ -422,7 +418,7 @@ fn receive(
         }
         let Some(stream) = client else { continue };
         let Ok(other) = stream.try_clone() else { continue };
-        *door.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(other);
+        *door.stream.lock() = Some(other);
         if !door.stop.load(Ordering::Acquire) {
             told_of_client(name, true, None);
             let shared = door.shared.clone();
@@ -430,8 +426,8 @@ fn receive(
             let ended = Session::new(name.clone(), stream, device, workers, shared).run();
             told_of_client(name, false, ended.err());
         }
-        *door.stream.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        *door.shared.back.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        *door.shared.memory.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+        *door.stream.lock() = None;
+        *door.shared.back.lock() = None;
+        *door.shared.memory.lock() = Arc::default();
     }
 }

@@ -5,10 +5,11 @@
 //!   (`Unit::listen`) and waits in the epoll set;
 //! - the worker sleeps only while `busy` is empty, and after it has looked for commands once more.
 
+use qpair_memory::locks::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -107,7 +108,7 @@ impl Worker {
     }
 
     fn send(&self, command: Command) {
-        let mut commands = self.mailbox.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut commands = self.mailbox.commands.lock();
         commands.push_back(command);
         self.mailbox.has_news.store(true, Ordering::Release);
         drop(commands);
@@ -309,8 +310,7 @@ impl Turner {
     fn obey(&mut self) -> bool {
         loop {
             let command = {
-                let mut commands =
-                    self.mailbox.commands.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut commands = self.mailbox.commands.lock();
                 let command = commands.pop_front();
                 if commands.is_empty() {
                     self.mailbox.has_news.store(false, Ordering::Release);

@@ -3,8 +3,9 @@
 //! Requests stay in the channel until the doorbell rings: a caller that forgets to ring waits
 //! forever.
 
+use qpair_memory::locks::Mutex;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use crate::disk::Disk;
@@ -27,7 +28,7 @@ pub(super) struct SimChannel {
 }
 
 fn lock(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
-    disk.lock().unwrap_or_else(PoisonError::into_inner)
+    disk.lock()
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

@@ -1,7 +1,8 @@
 //! The control plane of a simulated device.
 
+use qpair_memory::locks::Mutex;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::channel::SimChannel;
 use crate::disk::Disk;
@@ -139,42 +140,38 @@ impl SimDevice {
         })
     }
 
-    fn disk(&self) -> MutexGuard<'_, Disk> {
-        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sets the faults from now on.
     pub fn set_faults(&self, faults: SimFaults) {
-        self.disk().faults = faults;
+        self.disk.lock().faults = faults;
     }
 
     /// Sets the latencies from now on.
     pub fn set_latency(&self, latency: SimLatency) {
-        self.disk().latency = latency;
+        self.disk.lock().latency = latency;
     }
 
     /// Returns the bytes that reads see; after a power cut, those that survived.
     #[must_use]
     pub fn content(&self) -> Vec<u8> {
-        self.disk().content()
+        self.disk.lock().content()
     }
 
     /// Returns a hash over all requests that have ended: their times, their kinds, and their bytes.
     #[must_use]
     pub fn trace(&self) -> TraceHash {
-        self.disk().trace()
+        self.disk.lock().trace()
     }
 
     /// Returns a hash of [`SimDevice::content`].
     #[must_use]
     pub fn content_hash(&self) -> TraceHash {
-        self.disk().content_hash()
+        self.disk.lock().content_hash()
     }
 
     /// Returns the number of requests that ended with an error so far.
     #[must_use]
     pub fn errors(&self) -> u64 {
-        self.disk().errors()
+        self.disk.lock().errors()
     }
 }
 
@@ -190,11 +187,11 @@ impl BlockDevice for SimDevice {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.disk().size_bytes()
+        self.disk.lock().size_bytes()
     }
 
     fn grow(&self, size_bytes: u64) -> Result<()> {
-        let mut disk = self.disk();
+        let mut disk = self.disk.lock();
         if size_bytes <= disk.size_bytes() {
             return Ok(());
         }
@@ -216,7 +213,7 @@ impl BlockDevice for SimDevice {
 
     /// Survives a loss of power at once.
     fn shrink(&self, size_bytes: u64) -> Result<()> {
-        let mut disk = self.disk();
+        let mut disk = self.disk.lock();
         let size_bytes = size_bytes.next_multiple_of(self.info.logical_block_bytes.into());
         if self.info.growable && size_bytes < disk.size_bytes() && !disk.is_dead() {
             disk.resize(size_bytes);

@@ -1,7 +1,8 @@
 //! The power supply of simulated devices: all devices that share one lose power at the same moment.
 
+use qpair_memory::locks::Mutex;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use qpair_block::time::SimClock;
 
@@ -32,10 +33,6 @@ impl SimPower {
         Self { clock: clock.clone(), state: Arc::new(Mutex::new(state)) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Cuts the power now.
     pub fn cut(&self) {
         self.cut_at(self.clock.now_ns());
@@ -43,7 +40,7 @@ impl SimPower {
 
     /// Cuts the power at a later time.
     pub fn cut_at(&self, at_ns: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.cut_ns = state.cut_ns.min(at_ns);
         self.clock.schedule(at_ns);
     }
@@ -57,7 +54,7 @@ impl SimPower {
     /// Works like [`cut_at_change`](Self::cut_at_change), but counts only writes that begin in the
     /// first `offset_bytes_max` bytes of their device.
     pub fn cut_at_write_below(&self, offset_bytes_max: u64, nth: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (state.counted_below, state.countdown) = (offset_bytes_max, nth);
     }
 
@@ -70,11 +67,11 @@ impl SimPower {
     /// Returns the number of writes and flushes that the devices carried out.
     #[must_use]
     pub fn changes(&self) -> u64 {
-        self.lock().changes
+        self.state.lock().changes
     }
 
     pub(super) fn cut_ns(&self) -> u64 {
-        self.lock().cut_ns
+        self.state.lock().cut_ns
     }
 
     /// Counts a write at an offset, or a flush, which is behind all offsets. Returns whether the
@@ -82,7 +79,7 @@ impl SimPower {
     #[must_use]
     pub fn count_change(&self, offset: u64) -> bool {
         let now_ns = self.clock.now_ns();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.changes += 1;
         if state.countdown == 0 || offset >= state.counted_below {
             return false;

@@ -1,9 +1,10 @@
 //! A device: opening it, resetting it, and closing it.
 
+use qpair_memory::locks::Mutex;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use qpair_block::{Error, ErrorKind, Result};
@@ -56,10 +57,6 @@ pub(crate) struct Inner {
     pub(crate) maps: Arc<Maps>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl VirtioScsi {
     /// Opens a function: resets it, negotiates its features, and gives it queues.
     ///
@@ -106,7 +103,7 @@ impl VirtioScsi {
             maps,
         };
         let core = inner.begin_life(1)?;
-        *locked(&inner.core) = Some(core);
+        *inner.core.lock() = Some(core);
         inner.set_state(1, Phase::Running);
         Ok(Arc::new(Self(Arc::new(inner))))
     }
@@ -130,7 +127,7 @@ impl Inner {
     }
 
     pub(crate) fn lives(&self) -> MutexGuard<'_, Lives> {
-        locked(&self.lives)
+        self.lives.lock()
     }
 
     /// Gives a device with negotiated features the queues of a new life, and starts it.
@@ -168,7 +165,7 @@ impl Inner {
         seen: LifeWord,
         work: impl FnOnce(&mut Core) -> R,
     ) -> Option<R> {
-        let mut held = self.core.try_lock().ok()?;
+        let mut held = self.core.try_lock()?;
         let core = held.as_mut()?;
         // A thread that resets changes the state with the lock held.
         (seen.phase() == Phase::Running && self.state() == seen).then(|| work(core))
@@ -197,11 +194,11 @@ impl Inner {
         let target = u32::from(target);
         match it.reason {
             event::RESCAN => {
-                locked(&self.targets).insert(target);
+                self.targets.lock().insert(target);
                 self.changed(Change::Added(target));
             }
             event::REMOVED => {
-                locked(&self.targets).remove(&target);
+                self.targets.lock().remove(&target);
                 self.changed(Change::Removed(target));
             }
             _ => {}
@@ -210,7 +207,7 @@ impl Inner {
 
     fn changed(&self, change: Change) {
         info!(name: "changed", controller = self.name(), ?change, "the host's targets change");
-        let mut changes = locked(&self.changes);
+        let mut changes = self.changes.lock();
         if changes.len() < CHANGES_MAX {
             changes.push(change);
         }
@@ -254,7 +251,7 @@ impl Inner {
     /// Resets the device. On success it runs again with nothing in flight; otherwise it is given
     /// up.
     fn reset_now(&self) -> Result<()> {
-        let mut held = locked(&self.core);
+        let mut held = self.core.lock();
         let word = self.state();
         if word.phase() == Phase::Gone {
             return Err(gone(self.name()));
@@ -312,7 +309,7 @@ impl Inner {
     /// Asks all targets anew, and reports the differences.
     fn find_targets(self: &Arc<Self>) -> Result<BTreeSet<u32>> {
         let found = probe::targets(self)?;
-        let mut known = locked(&self.targets);
+        let mut known = self.targets.lock();
         if self.has_missed.swap(false, Ordering::Relaxed) {
             known.difference(&found).for_each(|gone| self.changed(Change::Removed(*gone)));
             found.difference(&known).for_each(|new| self.changed(Change::Added(*new)));
@@ -394,6 +391,6 @@ impl Host for VirtioScsi {
             // If the device cannot be asked now, it is asked the next time.
             let _ = self.0.find_targets();
         }
-        std::mem::take(&mut *locked(&self.0.changes))
+        std::mem::take(&mut *self.0.changes.lock())
     }
 }

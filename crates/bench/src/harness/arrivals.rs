@@ -4,7 +4,7 @@
 //! client takes the operation that is due first. If no client is free when an operation is due, the
 //! operation is late; its latency counts from the time it was due.
 
-use std::sync::{Mutex, PoisonError};
+use qpair_block::locks::Mutex;
 use std::time::Duration;
 
 use qpair::{Error, ErrorKind, Result};
@@ -44,7 +44,7 @@ impl Arrivals {
 
     /// Returns the time at which the next operation is due.
     fn take(&self) -> u64 {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next.lock();
         // Distances between independent arrivals are exponentially distributed; 1 - f64() is not 0.
         next.at_ns -= self.mean_ns * (1.0 - next.random.f64()).ln();
         next.at_ns as u64

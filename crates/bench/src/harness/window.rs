@@ -1,7 +1,8 @@
 //! The measured time of a run, the beginning of its requests, and its progress.
 
+use qpair_block::locks::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use qpair::Result;
@@ -70,13 +71,13 @@ impl Window {
     /// Returns a new counter for a thread.
     pub(super) fn new_live(&self) -> Arc<Live> {
         let live = Arc::<Live>::default();
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).push(live.clone());
+        self.live.lock().push(live.clone());
         live
     }
 
     /// Returns the weight of all finished requests, including those before the measured time.
     pub(super) fn done(&self) -> u64 {
-        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = self.live.lock();
         live.iter().map(|live| live.0.load(Ordering::Relaxed)).sum()
     }
 }

@@ -1,9 +1,10 @@
 //! The handle that controls the faults of a device.
 
+use qpair_memory::locks::Mutex;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::seam::error::IoError;
 use crate::seam::request::{Op, Request};
@@ -139,7 +140,7 @@ impl FaultControl {
     /// Makes every request of a verb that touches a range of bytes on the device fail: a bad spot.
     pub fn fail_range(&self, op: Op, range: Range<u64>) {
         let verb = self.verb(op);
-        verb.ranges.lock().unwrap_or_else(PoisonError::into_inner).push(range);
+        verb.ranges.lock().push(range);
         verb.has_ranges.store(true, SeqCst);
     }
 
@@ -182,7 +183,7 @@ impl FaultControl {
             self.fail_next(op, 0);
             let verb = self.verb(op);
             verb.has_ranges.store(false, SeqCst);
-            verb.ranges.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            verb.ranges.lock().clear();
         }
         self.tear_nth_write(0, 0);
         self.set_corrupt_read_rate(0.0);
@@ -276,6 +277,6 @@ fn happens(rate: &AtomicU64, rng: &mut fastrand::Rng) -> bool {
 fn touches(ranges: &Mutex<Vec<Range<u64>>>, request: &Request) -> bool {
     let start = request.offset_bytes;
     let end = start.saturating_add(u64::from(request.len_bytes));
-    let ranges = ranges.lock().unwrap_or_else(PoisonError::into_inner);
+    let ranges = ranges.lock();
     ranges.iter().any(|range| range.start < end && start < range.end)
 }

@@ -10,11 +10,12 @@
 //! reading the clock or touching memory that other channels write. Reads and writes wait in a queue
 //! each, so that a limit of one delays no other; flushes, discards and write-zeroes never wait.
 
+use qpair_memory::locks::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::channel::holding::{Alarm, Holding, wait_holding};
@@ -105,7 +106,7 @@ impl LimitDevice {
 
     /// Sets the limits. They apply from the next request on.
     pub fn set(&self, limits: Limits) {
-        *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+        *self.shared.limits.lock() = limits;
         // Pairs with the load in `LimitChannel::learn`, which takes the lock then.
         self.shared.settings.fetch_add(1, Ordering::Release);
     }
@@ -113,7 +114,7 @@ impl LimitDevice {
     /// Returns the current limits.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.shared.limits.lock()
     }
 }
 
@@ -214,7 +215,7 @@ impl LimitChannel {
     #[cold]
     fn relearn(&mut self, settings: u64) {
         let Limits { ios_per_s, bytes_per_s, read_bytes_per_s, written_bytes_per_s } =
-            *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner);
+            *self.shared.limits.lock();
         let cost = |per_s: u64| match per_s {
             0 => 0,
             _ => (1_000_000_000u64 << COST_SHIFT).div_ceil(per_s).max(1),

@@ -4,10 +4,11 @@
 //! the same chunk. A channel keeps its own list of chunks and asks for a new one when the device
 //! has grown past it: the list itself costs no lock per request.
 
+use qpair_memory::locks::RwLock;
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::channel::ready::ReadyQueue;
 use crate::seam::device::{
@@ -50,7 +51,7 @@ struct Memory {
 
 impl Memory {
     fn extend_to(&self, size_bytes: u64) {
-        let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
+        let mut chunks = self.chunks.write();
         while (chunks.len() as u64) * (CHUNK_BYTES as u64) < size_bytes {
             chunks.push(Arc::new(RwLock::new(vec![0; CHUNK_BYTES].into_boxed_slice())));
         }
@@ -185,8 +186,7 @@ impl RamChannel {
         }
         let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
         if end_bytes > (self.chunks.len() as u64) * (CHUNK_BYTES as u64) {
-            self.chunks
-                .clone_from(&self.memory.chunks.read().unwrap_or_else(PoisonError::into_inner));
+            self.chunks.clone_from(&self.memory.chunks.read());
         }
         let mut at = request.offset_bytes;
         let mut in_buffer = request.buffer_offset_bytes as usize;
@@ -197,15 +197,15 @@ impl RamChannel {
                 self.chunks.get((at / CHUNK_BYTES as u64) as usize).ok_or(IoError::INVALID)?;
             match (request.op, &mut request.buffer) {
                 (Op::Read, Some(buffer)) => {
-                    let bytes = chunk.read().unwrap_or_else(PoisonError::into_inner);
+                    let bytes = chunk.read();
                     buffer.copy_from(in_buffer, &bytes[start..start + len]);
                 }
                 (Op::Write, Some(buffer)) => {
-                    let mut bytes = chunk.write().unwrap_or_else(PoisonError::into_inner);
+                    let mut bytes = chunk.write();
                     buffer.copy_to(in_buffer, &mut bytes[start..start + len]);
                 }
                 _ => {
-                    let mut bytes = chunk.write().unwrap_or_else(PoisonError::into_inner);
+                    let mut bytes = chunk.write();
                     bytes[start..start + len].fill(0);
                 }
             }

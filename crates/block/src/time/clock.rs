@@ -4,10 +4,11 @@
 //! and when no worker has anything to do it jumps to the next thing that is due
 //! ([`SimClock::skip`]).
 
+use qpair_memory::locks::Mutex;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 #[derive(Default)]
 struct State {
@@ -29,38 +30,34 @@ impl SimClock {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the time in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        self.lock().now_ns
+        self.state.lock().now_ns
     }
 
     /// Lets `ns` nanoseconds pass.
     pub fn pass(&self, ns: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.now_ns = state.now_ns.saturating_add(ns);
     }
 
     /// Lets time pass until `at_ns`, unless that is past.
     pub fn pass_until(&self, at_ns: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.now_ns = state.now_ns.max(at_ns);
     }
 
     /// Notes that something will be ready at `at_ns`.
     pub fn schedule(&self, at_ns: u64) {
-        self.lock().due_ns.push(Reverse(at_ns));
+        self.state.lock().due_ns.push(Reverse(at_ns));
     }
 
     /// Jumps to the next time at which something is ready, or stays if something is ready already
     /// that no caller was told of. Returns `false` if nothing will ever be ready.
     #[must_use]
     pub fn skip(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(Reverse(at_ns)) = state.due_ns.pop() else { return false };
         state.now_ns = state.now_ns.max(at_ns);
         while state.due_ns.peek().is_some_and(|Reverse(next_ns)| *next_ns <= state.now_ns) {

@@ -1,7 +1,6 @@
 //! `qpair load`.
 
 use std::path::PathBuf;
-use std::sync::PoisonError;
 use std::time::Instant;
 
 use clap::Args;
@@ -138,7 +137,7 @@ impl Load {
         let closed = store.close();
         progress.finish();
         let failure = loaded.failure.take();
-        let skipped = std::mem::take(&mut *skipped.lock().unwrap_or_else(PoisonError::into_inner));
+        let skipped = std::mem::take(&mut *skipped.lock());
         if let Some(first) = skipped.first {
             let lines = counted(skipped.lines, "bad line");
             eprintln!("qpair: note: left out {lines}; the first: {first}");

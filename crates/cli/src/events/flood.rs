@@ -1,9 +1,10 @@
 //! A peer that does the same wrong thing over and over, a guest say, does not fill the log: the
 //! first events of a kind and a peer in a while are logged, and of the others how many there were.
 
+use qpair_block::locks::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::field::{Field, Visit};
@@ -35,7 +36,7 @@ pub(super) struct Flood {
 
 impl Flood {
     fn takes(&self, about: &'static Metadata<'static>, peer: String, now: Instant) -> bool {
-        let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spans = self.spans.lock();
         let key = (about.target(), about.name(), peer);
         let span = spans.entry(key).or_insert(Span { since: now, events: 0 });
         span.events += 1;
@@ -46,7 +47,7 @@ impl Flood {
     /// begin.
     pub(super) fn tell(&self, now: Instant) {
         let mut over = Vec::new();
-        self.spans.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, span| {
+        self.spans.lock().retain(|key, span| {
             let goes_on = now.saturating_duration_since(span.since) < WHILE;
             if !goes_on {
                 over.push((key.clone(), span.events));
@@ -112,7 +113,7 @@ mod tests {
             for field in ["disk", "peer", "more"] {
                 text += &fields.get(field).map(ToString::to_string).unwrap_or_default();
             }
-            self.0.lock().unwrap().push(text);
+            self.0.lock().push(text);
         }
     }
 
@@ -130,7 +131,7 @@ mod tests {
             warn!(name: "broken", disk = "good", "x");
             warn!(name: "left", disk = "bad", "x");
             flood.tell(begin);
-            let take = || std::mem::take(&mut *heard.0.lock().unwrap());
+            let take = || std::mem::take(&mut *heard.0.lock());
             let found = take();
             let count = |what: &str| found.iter().filter(|it| *it == what).count();
             assert_eq!(count("broken\"bad\""), 10);

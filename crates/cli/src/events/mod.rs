@@ -7,8 +7,9 @@ mod json;
 mod levels;
 mod notes;
 
+use qpair_block::locks::Mutex;
 use std::io::{self, IsTerminal};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use qpair_serve::{Level, Log};
@@ -48,10 +49,6 @@ impl Events {
         Arc::new(Self { levels: Mutex::new(levels), filter: handle, flood })
     }
 
-    fn levels(&self) -> MutexGuard<'_, Levels> {
-        self.levels.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Logs how many events were left out; called now and then, and at the end with a time that is
     /// over for all of them.
     pub(crate) fn tell_of_left_out(&self, now: Instant) {
@@ -59,7 +56,7 @@ impl Events {
     }
 
     pub(crate) fn set(&self, levels: Levels) {
-        let mut held = self.levels();
+        let mut held = self.levels.lock();
         *held = levels;
         // It fails only where the log is gone, and it lives as long as the process.
         let _ = self.filter.reload(held.filter());
@@ -68,11 +65,11 @@ impl Events {
 
 impl Log for Events {
     fn level(&self) -> Level {
-        self.levels().all
+        self.levels.lock().all
     }
 
     fn set_level(&self, level: Level) {
-        let mut levels = self.levels().clone();
+        let mut levels = self.levels.lock().clone();
         levels.all = level;
         self.set(levels);
     }

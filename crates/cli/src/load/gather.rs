@@ -1,9 +1,10 @@
 //! The thread that reads, checks and gathers records into rounds, ahead of the store.
 
+use qpair_block::locks::Mutex;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use qpair::VALUE_LEN_MAX;
@@ -179,7 +180,7 @@ impl Gatherer {
             return Err(Failure::new(Exit::Failed, message)
                 .hint("correct the line, or leave such lines out with --skip-bad"));
         }
-        let mut skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut skipped = self.skipped.lock();
         skipped.lines += lines.end - lines.start;
         skipped.first.get_or_insert(message);
         Ok(())

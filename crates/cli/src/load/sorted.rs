@@ -1,6 +1,7 @@
 //! Records in key order into an empty table: the store builds full pages, and writes each once.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use qpair_block::locks::Mutex;
+use std::sync::Arc;
 
 use qpair::Table;
 
@@ -20,7 +21,7 @@ pub(crate) fn load_sorted(table: &Table, gather: Gather, progress: &Progress) ->
         progress: progress.clone(),
     };
     let outcome = table.bulk_load(records);
-    let mut loaded = std::mem::take(&mut *shared.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut loaded = std::mem::take(&mut *shared.lock());
     match outcome {
         Ok(records) => loaded.records = records,
         // All or nothing.
@@ -45,7 +46,7 @@ struct Records {
 impl Records {
     /// Goes on to the next round; `false` at the end.
     fn advance(&mut self) -> bool {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.loaded.lock();
         loaded.records += self.round.records;
         loaded.bytes += self.round.bytes;
         self.progress.update(loaded.records, loaded.bytes, self.round.input_bytes);

@@ -1,10 +1,10 @@
 //! The store and how to open it: arguments of every command.
 
+use qpair_block::locks::Mutex;
 use std::io::IsTerminal;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -344,7 +344,7 @@ fn open_showing(options: Options) -> Result<(Store, OpenReport)> {
     let progress = RecoveryProgress::new(move |done, total| {
         shown.set_length(total);
         shown.set_position(done);
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = told.lock();
         if !is_terminal && told.elapsed() >= RECOVERY_TOLD_EVERY {
             *told = Instant::now();
             eprintln!("qpair: note: {}", recovering(done, total, began.elapsed()));

@@ -1,7 +1,7 @@
 //! Progress bars on standard error: shown on a terminal, hidden elsewhere.
 
+use qpair_block::locks::Mutex;
 use std::borrow::Cow;
-use std::sync::{Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use qpair_bench::Progress;
@@ -67,29 +67,25 @@ impl Bar {
     pub(crate) fn new(interrupt: Interrupt) -> Self {
         Self { interrupt, bar: Mutex::new(ProgressBar::hidden()) }
     }
-
-    fn bar(&self) -> std::sync::MutexGuard<'_, ProgressBar> {
-        self.bar.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Progress for Bar {
     fn begin(&self, phase: &str, total: u64) {
         // Hidden by itself where standard error is no terminal.
         let template = "{msg:34} {wide_bar} {percent:>3} %  {elapsed:>4}";
-        *self.bar() = styled(ProgressBar::new(total), template).with_message(phase.to_owned());
+        *self.bar.lock() = styled(ProgressBar::new(total), template).with_message(phase.to_owned());
     }
 
     fn at(&self, done: u64) {
-        self.bar().set_position(done);
+        self.bar.lock().set_position(done);
     }
 
     fn note(&self, note: &str) {
-        self.bar().set_message(note.to_owned());
+        self.bar.lock().set_message(note.to_owned());
     }
 
     fn end(&self) {
-        self.bar().finish_and_clear();
+        self.bar.lock().finish_and_clear();
     }
 
     fn stop(&self) -> bool {

@@ -4,7 +4,7 @@
 //! only on request, as a new line every few seconds. Progress goes to standard error; the report
 //! goes to standard output.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use qpair_block::locks::Mutex;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -68,10 +68,6 @@ impl LiveLine {
         self.bar.finish_and_clear();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Does something that writes to the terminal while the line is away.
     pub(crate) fn aside<T>(&self, act: impl FnOnce() -> T) -> T {
         self.bar.suspend(act)
@@ -87,7 +83,7 @@ impl Observer for LiveLine {
         if self.eta == Eta::Never {
             return;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(sample) = self.samples.and_then(|every| state.window.add(live, every)) {
             self.print(&sample);
         }

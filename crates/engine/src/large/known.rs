@@ -4,9 +4,10 @@
 //! because they become free, or leave the checkpoint, under the leaf's latch. A list is read before
 //! the latch is taken again ([`KnownLists::want`]), and stays known until its pages are free.
 
+use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use qpair_format::{Error, ErrorKind, Result};
@@ -40,10 +41,6 @@ pub(crate) struct KnownLists {
 }
 
 impl KnownLists {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(u64, u64), State>> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn expect(&self) {
         self.may_be.store(true, Ordering::Relaxed);
     }
@@ -55,7 +52,7 @@ impl KnownLists {
 
     /// Asks for a list. Calls the waker later if another task reads the list now.
     pub(crate) fn want(&self, descriptor: Descriptor, waker: &Waker) -> Want {
-        let mut lists = self.lock();
+        let mut lists = self.lists.lock();
         match lists.get_mut(&descriptor.key()) {
             Some(State::Known(_)) => return Want::Known,
             Some(State::Loading(wakers)) => {
@@ -82,20 +79,20 @@ impl KnownLists {
             }
             Err(error) => State::Failed(error),
         };
-        let before = self.lock().insert(descriptor.key(), state);
+        let before = self.lists.lock().insert(descriptor.key(), state);
         if let Some(State::Loading(wakers)) = before {
             wakers.into_iter().for_each(Waker::wake);
         }
     }
 
     pub(crate) fn get(&self, descriptor: Descriptor) -> Option<Extents> {
-        match self.lock().get(&descriptor.key()) {
+        match self.lists.lock().get(&descriptor.key()) {
             Some(State::Known(extents)) => Some(extents.clone()),
             _ => None,
         }
     }
 
     pub(crate) fn forget(&self, descriptor: Descriptor) {
-        self.lock().remove(&descriptor.key());
+        self.lists.lock().remove(&descriptor.key());
     }
 }

@@ -1,7 +1,8 @@
 //! The logs of earlier incarnations of a store, from the recovery that reads them to the first
 //! checkpoint that needs none of them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use qpair_memory::locks::Mutex;
+use std::sync::MutexGuard;
 
 /// A run of pages: the first page, and the number of pages.
 pub(crate) type Run = (u64, u64);
@@ -16,7 +17,7 @@ pub(crate) struct OldLogs {
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+    of.lock()
 }
 
 impl OldLogs {

@@ -1,7 +1,8 @@
 //! The log device of an open store: its segments, handed out to the logs and given back.
 
+use qpair_memory::locks::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use qpair_block::{BlockDevice, PAIR_SECOND_BYTES};
 use qpair_format::log::{LogGeometry, Segments};
@@ -67,10 +68,6 @@ impl LogDevice {
         })
     }
 
-    fn segments(&self) -> MutexGuard<'_, Segments> {
-        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the end of the device's used part, as an address of the workers' channels.
     pub(crate) fn end_address(&self) -> u64 {
         PAIR_SECOND_BYTES + self.device.size_bytes()
@@ -79,7 +76,7 @@ impl LogDevice {
     /// Locks the taking of segments: no other worker takes segments for a commit while the caller
     /// holds the guard.
     pub(crate) fn begin_taking(&self) -> MutexGuard<'_, ()> {
-        self.taking.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taking.lock()
     }
 
     pub(crate) fn note_full(&self) {
@@ -95,7 +92,7 @@ impl LogDevice {
     /// # Errors
     /// `NoSpace`.
     pub(crate) fn allocate(&self) -> Result<u64> {
-        let mut segments = self.segments();
+        let mut segments = self.segments.lock();
         let free = segments.first_free();
         let end_bytes = segments.end_bytes(free);
         if end_bytes > self.device.size_bytes() {
@@ -145,7 +142,7 @@ impl LogDevice {
         if addresses.is_empty() {
             return;
         }
-        let mut segments = self.segments();
+        let mut segments = self.segments.lock();
         self.is_full.store(false, Ordering::Release);
         addresses.into_iter().for_each(|address| segments.give(address - PAIR_SECOND_BYTES));
     }
@@ -154,18 +151,18 @@ impl LogDevice {
     /// [`LogDevice::release_claims`].
     pub(crate) fn claim(&self, address: u64, len_bytes: u64) {
         let start = address.saturating_sub(PAIR_SECOND_BYTES);
-        self.segments().claim(start..start.saturating_add(len_bytes));
+        self.segments.lock().claim(start..start.saturating_add(len_bytes));
     }
 
     pub(crate) fn release_claims(&self) {
-        let mut segments = self.segments();
+        let mut segments = self.segments.lock();
         self.is_full.store(false, Ordering::Release);
         segments.release_claims();
     }
 
     /// Whether more than half of the segments are in use, so that a checkpoint should free some.
     pub(crate) fn wants_checkpoint(&self) -> bool {
-        let segments = self.segments();
+        let segments = self.segments.lock();
         segments.used() * 2 > segments.count(self.limit_bytes())
     }
 
@@ -177,7 +174,7 @@ impl LogDevice {
     /// `TooLarge`.
     pub(crate) fn check_record(&self, bytes: u64, is_tried: bool) -> Result<()> {
         let end_bytes = if is_tried { self.limit_bytes() } else { self.end_bytes_max };
-        let segments = self.segments().count(end_bytes);
+        let segments = self.segments.lock().count(end_bytes);
         let others = (self.workers - 1) * (SEGMENTS_PER_WORKER - 1);
         // The current one may be full, and another is only named.
         let most = segments.saturating_sub(others + 2) * self.geometry.room_bytes();
@@ -197,7 +194,7 @@ impl LogDevice {
     /// Returns the number of bytes that the logs use on the device, and the number that they may
     /// use.
     pub(crate) fn space(&self) -> (u64, u64) {
-        let (segments, limit_bytes) = (self.segments(), self.limit_bytes());
+        let (segments, limit_bytes) = (self.segments.lock(), self.limit_bytes());
         let segment_bytes = u64::from(self.geometry.segment_bytes);
         (segments.used() * segment_bytes, segments.count(limit_bytes) * segment_bytes)
     }

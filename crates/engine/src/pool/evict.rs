@@ -1,8 +1,9 @@
 //! Eviction: the hands of the clock, and what happens to a page they take.
 
+use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use qpair_block::Request;
 use qpair_format::Error;
@@ -30,7 +31,7 @@ pub(crate) struct Around<'a> {
 
 impl Around<'_> {
     fn root(&self, tree_id: u32) -> Option<Root> {
-        self.roots.lock().unwrap_or_else(PoisonError::into_inner).get(&tree_id).copied()
+        self.roots.lock().get(&tree_id).copied()
     }
 }
 

@@ -14,9 +14,9 @@ mod root;
 mod save;
 mod stall_timeout;
 
+use qpair_memory::locks::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
 pub(crate) use copies::Copies;
@@ -131,8 +131,8 @@ impl Pool {
     /// Makes up to `count` of these frames and of the free ones idle. Frames that were never used
     /// are taken first.
     pub(crate) fn make_idle(&self, count: usize, frames: &mut Vec<FrameIndex>) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
+        let mut free = self.free.lock();
         let shared = count.min(free.len());
         // The front of the list has those that no memory of the kernel was taken for.
         idle.extend(free.drain(..shared));
@@ -144,7 +144,7 @@ impl Pool {
     }
 
     pub(crate) fn wake_idle(&self, count: usize) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         let keep = idle.len().saturating_sub(count);
         let mut woken: Vec<FrameIndex> = idle.drain(keep..).collect();
         self.note_idle(&idle);
@@ -163,7 +163,7 @@ impl Pool {
 
     pub(crate) fn take_free(&self, count: usize, target: &mut Vec<FrameIndex>) {
         let from = target.len();
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         let keep = free.len().saturating_sub(count);
         target.extend(free.drain(keep..));
         self.free_count.store(free.len(), Ordering::Relaxed);
@@ -194,7 +194,7 @@ impl Pool {
     }
 
     pub(crate) fn give_free(&self, source: &mut Vec<FrameIndex>, from: usize) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         free.extend(source.drain(from..));
         self.free_count.store(free.len(), Ordering::Relaxed);
     }

@@ -1,8 +1,9 @@
 //! The checkpoints of a store: the barrier that every change passes, the epoch, and the record of
 //! the newest checkpoint.
 
+use qpair_memory::locks::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_format::image::Record;
 
@@ -37,10 +38,10 @@ impl Checkpointing {
     }
 
     pub(crate) fn record(&self) -> Record {
-        *self.record.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.record.lock()
     }
 
     pub(crate) fn replace_record(&self, record: Record) -> Record {
-        std::mem::replace(&mut *self.record.lock().unwrap_or_else(PoisonError::into_inner), record)
+        std::mem::replace(&mut *self.record.lock(), record)
     }
 }

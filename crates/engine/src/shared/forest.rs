@@ -1,8 +1,9 @@
 //! The trees of a store: their roots, and those that are being dropped.
 
+use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use qpair_format::{Error, Result};
 
@@ -46,7 +47,7 @@ impl Default for Forest {
 
 impl Forest {
     pub(crate) fn roots(&self) -> MutexGuard<'_, BTreeMap<u32, Root>> {
-        self.roots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.roots.lock()
     }
 
     /// Returns the number of trees whose root is in memory, where it stays.
@@ -65,7 +66,7 @@ impl Forest {
 
     /// Notes that a dropped table's pages are being given back (`begun`), or that all were.
     pub(crate) fn note_dropping(&self, tree: u32, begun: bool) {
-        let mut dropping = self.dropping.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dropping = self.dropping.lock();
         dropping.retain(|other| *other != tree);
         if begun {
             dropping.push(tree);
@@ -73,7 +74,7 @@ impl Forest {
     }
 
     pub(crate) fn dropping(&self) -> usize {
-        self.dropping.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.dropping.lock().len()
     }
 
     pub(crate) fn has_dropped(&self) -> bool {
@@ -103,11 +104,7 @@ impl Shared {
         }
         if self.checkpointing.epochs.epoch().saving {
             let place = self.pool.frames.page_id(tree.root);
-            self.forest
-                .retired
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(tree.id, place);
+            self.forest.retired.lock().insert(tree.id, place);
         }
         true
     }
@@ -116,7 +113,7 @@ impl Shared {
     /// closed.
     pub(crate) fn begin_image_of_roots(&self) -> BTreeMap<u32, Root> {
         let roots = self.forest.roots();
-        self.forest.retired.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.forest.retired.lock().clear();
         roots.clone()
     }
 
@@ -125,7 +122,7 @@ impl Shared {
     pub(crate) fn places_of_roots(&self, at_instant: BTreeMap<u32, Root>) -> BTreeMap<u32, u64> {
         // A task that releases a root holds this lock; until then the root stays in its frame.
         let now = self.forest.roots();
-        let retired = self.forest.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        let retired = self.forest.retired.lock();
         let place = |(tree, root)| match root {
             Root::Closed(page_id) => (tree, page_id),
             Root::Open(frame) => match retired.get(&tree) {

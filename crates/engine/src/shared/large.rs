@@ -1,6 +1,6 @@
 //! Unlinks and frees the pages of large values whose records were replaced or deleted.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use qpair_memory::locks::Mutex;
 
 use qpair_format::large::{Descriptor, Extents};
 
@@ -17,13 +17,9 @@ pub(crate) struct LargeValues {
 }
 
 impl LargeValues {
-    fn held(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the number of replaced large values that are held until a checkpoint is durable.
     pub(crate) fn count_held(&self) -> usize {
-        self.held().len()
+        self.held.lock().len()
     }
 }
 
@@ -59,7 +55,7 @@ impl Shared {
     pub(crate) fn give_large_up(&self, descriptor: &[u8]) {
         if self.wal.options.is_unflushed() && !self.space.is_urgent() {
             self.unlink_large(descriptor);
-            self.large.held().push(descriptor.into());
+            self.large.held.lock().push(descriptor.into());
         } else {
             self.free_large(descriptor);
         }
@@ -70,7 +66,7 @@ impl Shared {
     pub(crate) fn free_large_once_durable(&self, large: Vec<Box<[u8]>>) {
         if self.wal.options.is_unflushed() {
             // What counts as durable there is only written.
-            self.large.held().extend(large);
+            self.large.held.lock().extend(large);
         } else {
             large.iter().for_each(|descriptor| self.free_large(descriptor));
         }
@@ -79,7 +75,7 @@ impl Shared {
     /// Frees the pages of the first `count` held values. Call it when a checkpoint is durable that
     /// began when `count` values were held.
     pub(crate) fn free_large_held(&self, count: usize) {
-        let held: Vec<_> = self.large.held().drain(..count).collect();
+        let held: Vec<_> = self.large.held.lock().drain(..count).collect();
         held.iter().for_each(|descriptor| self.free_large(descriptor));
     }
 

@@ -1,9 +1,10 @@
 //! The state of a store: its process, whether it may be changed, why it failed, and whether it is
 //! being closed.
 
+use qpair_memory::locks::Mutex;
 use std::any::Any;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use qpair_format::{Error, ErrorKind, Result};
 
@@ -127,12 +128,11 @@ impl Lifecycle {
 
     /// Keeps something until the store is closed.
     pub(crate) fn keep(&self, companion: Box<dyn std::any::Any + Send>) {
-        self.companions.lock().unwrap_or_else(PoisonError::into_inner).push(companion);
+        self.companions.lock().push(companion);
     }
 
     pub(crate) fn end_companions(&self) {
-        let companions =
-            std::mem::take(&mut *self.companions.lock().unwrap_or_else(PoisonError::into_inner));
+        let companions = std::mem::take(&mut *self.companions.lock());
         drop(companions);
     }
 

@@ -1,7 +1,8 @@
 //! The write-ahead logs of a store: their options, their lengths, and how far they are durable.
 
+use qpair_memory::locks::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 
 use qpair_format::log::LogGeometry;
 
@@ -104,7 +105,7 @@ impl Wal {
     }
 
     pub(crate) fn recycled_segments(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.recycled_segments.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recycled_segments.lock()
     }
 
     #[inline(always)]

@@ -14,7 +14,7 @@ impl Space {
     /// # Errors
     /// `NoSpace`; nothing is allocated then.
     pub(crate) fn allocate(&self, count: u64, purpose: Purpose) -> Result<u64> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         self.allocate_locked(&mut inner, count, purpose)
     }
 
@@ -24,7 +24,7 @@ impl Space {
     /// # Errors
     /// `NoSpace`.
     pub(crate) fn allocate_to_move(&self, from: u64) -> Result<u64> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let purpose = match inner.is_kept(from) {
             true => Purpose::Eviction,
             false => Purpose::EvictionAgain,
@@ -38,7 +38,7 @@ impl Space {
     /// # Errors
     /// `NoSpace`; nothing is allocated then.
     pub(crate) fn allocate_some(&self, most: u64, purpose: Purpose) -> Result<Range<u64>> {
-        self.allocate_some_locked(&mut self.lock(), most, purpose)
+        self.allocate_some_locked(&mut self.inner.lock(), most, purpose)
     }
 
     /// Allocates pages like [`Space::allocate_some`]. The pages belong to no checkpoint.
@@ -46,7 +46,7 @@ impl Space {
     /// # Errors
     /// As [`Space::allocate_some`].
     pub(crate) fn allocate_some_unlinked(&self, most: u64, purpose: Purpose) -> Result<Range<u64>> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let pages = self.allocate_some_locked(&mut inner, most, purpose)?;
         inner.unlink(pages.start, pages.end - pages.start);
         Ok(pages)

@@ -1,9 +1,10 @@
 //! The barrier that every change of the trees passes, so that a checkpoint can find an instant
 //! between them.
 
+use qpair_memory::locks::Mutex;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 use qpair_format::{Error, Result};
@@ -103,14 +104,10 @@ impl CommitBarrier {
         let before = self.inside.fetch_sub(reserved << INSIDE_BITS | 1, Ordering::SeqCst);
         if before & INSIDE == 1
             && self.closed.load(Ordering::SeqCst)
-            && let Some(closer) = self.closer().take()
+            && let Some(closer) = self.closer.lock().take()
         {
             closer.wake();
         }
-    }
-
-    fn closer(&self) -> std::sync::MutexGuard<'_, Option<Waker>> {
-        self.closer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets no change in from now on, and waits until no change is inside. Returns `false` if the
@@ -125,7 +122,7 @@ impl CommitBarrier {
             if let Some(closed) = outcome() {
                 return Poll::Ready(closed);
             }
-            *self.closer() = Some(context.waker().clone());
+            *self.closer.lock() = Some(context.waker().clone());
             outcome().map_or(Poll::Pending, Poll::Ready)
         })
         .await
@@ -137,7 +134,7 @@ impl CommitBarrier {
             self.closed.store(false, Ordering::SeqCst);
             self.waiters.wake_all();
             // Those inside do not look for it when they leave an open barrier.
-            if let Some(closer) = self.closer().take() {
+            if let Some(closer) = self.closer.lock().take() {
                 closer.wake();
             }
         }

@@ -24,7 +24,7 @@ impl Space {
 
     /// Returns the number of frames whose reserve leaves half of the free pages to changes.
     pub(crate) fn frames_that_fit(&self) -> u64 {
-        let free = self.lock().free(self.capacity());
+        let free = self.inner.lock().free(self.capacity());
         frames_that_fit(free)
     }
 }

@@ -1,6 +1,5 @@
 //! Moves pages to the front of the device, and gives back the space behind them.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use qpair_format::place::PAGES_MAX;
@@ -24,7 +23,7 @@ impl Space {
     /// # Errors
     /// Returns the device's error; the size is then unchanged.
     pub(crate) fn cut_end_off(&self) -> qpair_block::Result<()> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         if !inner.held.is_empty() {
             return Ok(());
         }
@@ -36,7 +35,7 @@ impl Space {
     /// than half of the pages in use; a small store counts any gain. Also returns `None` while a
     /// backup holds an image.
     pub(crate) fn front(&self) -> Option<(u64, u64)> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let used = inner.durable.count();
         let front = used + used / 16 + inner.log + SLACK_PAGES;
         let is_small = used * self.page_size <= SMALL_BYTES;
@@ -51,7 +50,7 @@ impl Space {
     /// and how many pages lie behind it. Returns `None` if the file would shrink by less than half
     /// of the pages in use plus [`SMALL_BYTES`], or while a backup holds an image.
     pub(crate) fn front_of_trees(&self) -> Option<(u64, u64)> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let used = inner.used.saturating_sub(inner.log);
         let front = used + used / 16 + SLACK_PAGES;
         let is_long = inner.linked.end() > front + used / 2 + SMALL_BYTES / self.page_size;
@@ -62,7 +61,7 @@ impl Space {
     /// front, from now on.
     pub(crate) fn allocate_before(&self, front: u64) {
         self.front.store(front, Ordering::Relaxed);
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         (inner.cursor, inner.row_cursor) = (0, 0);
         inner.fronts = [front; 2];
     }
@@ -71,7 +70,7 @@ impl Space {
     /// there first.
     pub(crate) fn has_row_before(&self, front: u64, count: u64) -> bool {
         let front = front.min(self.capacity());
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let found = inner.find(count, front);
         if let Some(start) = found {
             inner.row_cursor = (start / 64) as usize;
@@ -83,7 +82,7 @@ impl Space {
     /// Lets new places be anywhere again.
     pub(crate) fn allocate_anywhere(&self) {
         self.front.store(u64::MAX, Ordering::Relaxed);
-        self.lock().fronts = [0; 2];
+        self.inner.lock().fronts = [0; 2];
     }
 
     /// Whether a run is in the part that a checkpoint's description may use.
@@ -94,7 +93,7 @@ impl Space {
     /// Returns the page at which the pages of an open store would end if they were moved to the
     /// front, or `None` if the device would hardly be smaller.
     pub(crate) fn front_of_all(&self) -> Option<u64> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let front = inner.used + inner.used / 16 + SLACK_PAGES;
         (self.capacity() > front).then_some(front)
     }
@@ -102,7 +101,7 @@ impl Space {
     /// Returns the number of pages in use that lie at or behind `front`: those of the trees, and
     /// those that belong to no checkpoint.
     pub(crate) fn behind(&self, front: u64) -> (u64, u64) {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         (inner.linked.count_from(front), inner.unlinked.count_from(front))
     }
 
@@ -112,8 +111,8 @@ impl Space {
     /// # Errors
     /// Returns the device's error.
     pub(crate) fn cut_some(&self) -> qpair_block::Result<bool> {
-        let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
-        let inner = self.lock();
+        let _alone = self.resizing.lock();
+        let inner = self.inner.lock();
         let (end, capacity) = (inner.end().min(self.capacity()), self.capacity());
         let least = capacity.saturating_sub(CUT_BYTES_MAX / self.page_size);
         if end == capacity {

@@ -65,11 +65,11 @@ impl Space {
     #[inline]
     pub(crate) fn grow_ahead(&self) {
         if self.low.load(Ordering::Relaxed) && self.low.swap(false, Ordering::Relaxed) {
-            let Ok(_alone) = self.resizing.try_lock() else { return };
+            let Some(_alone) = self.resizing.try_lock() else { return };
             let size_bytes = self.device.size_bytes();
             let wanted_bytes = size_bytes + step(size_bytes);
             let grown = self.device.grow(wanted_bytes);
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             match grown {
                 Ok(()) => self.note_capacity(),
                 // An allocation that needs more asks again, and reports what became of it.

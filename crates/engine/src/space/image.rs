@@ -13,7 +13,7 @@ impl Space {
     /// Moves a page from one place to another. `of_image` says whether the content written there
     /// belongs to the checkpoint under way.
     pub(crate) fn moved(&self, from: u64, to: u64, of_image: impl FnOnce() -> bool) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         // Asked under the lock: the image begins under it.
         if let Some(image) = &mut inner.image
             && of_image()
@@ -28,7 +28,7 @@ impl Space {
     /// Begins a checkpoint's image: the pages that are in use now and belong to the trees. `begin`
     /// runs at that very moment.
     pub(crate) fn begin_image(&self, begin: impl FnOnce()) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.image = Some(inner.linked.clone());
         // Where backups may hold some longer none is counted: pages that leave memory have the
         // less.
@@ -44,7 +44,7 @@ impl Space {
     /// Begins the image of the last durable checkpoint again, without these runs, which were its
     /// own.
     pub(crate) fn begin_same_image(&self, own: impl Iterator<Item = (u64, u64)>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let mut image = inner.durable.clone();
         own.for_each(|(start, count)| image.change(start, count, false));
         inner.image = Some(image);
@@ -52,12 +52,12 @@ impl Space {
 
     /// Whether a checkpoint is between its instant and its end.
     pub(crate) fn has_image(&self) -> bool {
-        self.lock().image.is_some()
+        self.inner.lock().image.is_some()
     }
 
     /// Adds the checkpoint's own pages to its image, and returns the image.
     pub(crate) fn end_image(&self, own: [(u64, u64); 2]) -> Bitmap {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let pages = own.into_iter().flat_map(|(start, count)| start..start + count);
         inner.taken += pages.filter(|page_id| !inner.is_taken(*page_id)).count() as u64;
         let mut image = inner.image.take().unwrap_or_else(|| inner.durable.clone());
@@ -73,7 +73,7 @@ impl Space {
         let parts = self.capacity().div_ceil(64 * PART_WORDS as u64) as usize;
         let mut part = 0;
         while part < parts {
-            let (mut inner, mut changed) = (self.lock(), 0);
+            let (mut inner, mut changed) = (self.inner.lock(), 0);
             while part < parts && changed < PARTS_AT_ONCE {
                 if pair(&mut inner).is_some_and(|(to, from)| !to.shares_part(from, part)) {
                     let before = inner.count_part(part);
@@ -92,20 +92,20 @@ impl Space {
     /// is durable.
     pub(crate) fn image_is_durable(&self) {
         self.replace(|inner| Some((&mut inner.durable, inner.image.as_ref()?)));
-        self.lock().image = None;
+        self.inner.lock().image = None;
         self.squeezed.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn drop_image(&self) {
         self.replace(|inner| Some((inner.image.as_mut()?, &inner.durable)));
-        self.lock().image = None;
+        self.inner.lock().image = None;
         self.keep_nothing_for_unsaved();
     }
 
     /// Keeps the pages of the last durable checkpoint from being used again until
     /// [`Space::release`].
     pub(crate) fn hold(&self) -> (u64, Bitmap) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let hold = inner.next_hold;
         inner.next_hold += 1;
         let image = inner.durable.clone();
@@ -120,6 +120,6 @@ impl Space {
             let held = inner.held.iter_mut().find(|(of, _)| *of == hold);
             held.map(|(_, held)| (held, &EMPTY))
         });
-        self.lock().held.retain(|(of, _)| *of != hold);
+        self.inner.lock().held.retain(|(of, _)| *of != hold);
     }
 }

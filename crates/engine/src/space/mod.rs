@@ -15,8 +15,9 @@ mod inner;
 mod pieces;
 mod reservation;
 
+use qpair_memory::locks::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::BlockDevice;
 use qpair_format::place::PAGES_MAX;
@@ -157,13 +158,9 @@ impl Space {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Loads the pages that the last checkpoint has in use.
     pub(crate) fn load(&self, image: Bitmap) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.linked = image.clone();
         inner.linked.change(0, RECORD_PAGES, true);
         inner.used = inner.linked.count();
@@ -209,7 +206,7 @@ impl Space {
     /// Whether the free pages may soon be too few for a checkpoint, at the present size of the
     /// device.
     pub(crate) fn is_short(&self) -> bool {
-        self.is_short_of(&self.lock())
+        self.is_short_of(&self.inner.lock())
     }
 
     fn is_short_of(&self, inner: &Inner) -> bool {
@@ -222,7 +219,7 @@ impl Space {
     /// # Errors
     /// `NoSpace`.
     pub(crate) fn keep_beside_logs(&self) -> Result<()> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let needed = inner.used.min(self.frames()) + 32;
         match inner.free(self.capacity()) < needed {
             true => self.grow(&mut inner, needed, Purpose::Log),
@@ -236,7 +233,7 @@ impl Space {
     /// # Errors
     /// `NoSpace`.
     pub(crate) fn make_room_for_changes(&self) -> Result<()> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let written_out = self.written_out(&inner);
         let needed = left_by_new(written_out);
         if inner.free(self.capacity()) >= needed
@@ -269,21 +266,21 @@ impl Space {
 
     /// Returns the number of pages in use, and of pages that are free to be handed out.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         (inner.used, inner.free(self.capacity()))
     }
 
     /// Returns the number of pages that are not in use now, and are kept for the state that a crash
     /// would go back to, or for a backup.
     pub(crate) fn retained(&self) -> u64 {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         inner.taken - inner.used
     }
 
     /// Returns the number of pages by their use, all at the same moment, because the device may
     /// grow and shrink meanwhile.
     pub(crate) fn shares(&self) -> Shares {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let capacity = self.capacity().max(inner.taken);
         let free = inner.free(capacity);
         Shares {
@@ -297,7 +294,7 @@ impl Space {
 
     /// Returns the number of pages that are not in use now, whether they may be handed out or not.
     pub(crate) fn unused(&self) -> u64 {
-        self.capacity().saturating_sub(self.lock().used)
+        self.capacity().saturating_sub(self.inner.lock().used)
     }
 
     /// Notes that the next checkpoint's description has its run, as long as the store has at most
@@ -312,19 +309,19 @@ impl Space {
         if self.capacity() > self.described.load(Ordering::Relaxed) {
             return true;
         }
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let retained = inner.taken - inner.used;
         retained > (inner.used / 2).max(RETAINED_BYTES_MIN / self.page_size)
     }
 
     #[cfg(test)]
     pub(crate) fn is_used(&self, page_id: u64) -> bool {
-        self.lock().is_used(page_id)
+        self.inner.lock().is_used(page_id)
     }
 
     /// Returns a copy of the bitmap of pages that are in use now and belong to the trees.
     pub(crate) fn linked(&self) -> Bitmap {
-        self.lock().linked.clone()
+        self.inner.lock().linked.clone()
     }
 
     /// Notes that the caller is about to allocate pages, and to refer to them or give them back. A
@@ -333,7 +330,7 @@ impl Space {
     /// # Errors
     /// `Closed` if the store is being closed.
     pub(crate) fn enter(&self) -> Result<()> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.closing {
             return Err(Error::closed());
         }
@@ -344,7 +341,7 @@ impl Space {
     /// Ends the work that [`Space::enter`] began.
     pub(crate) fn leave(&self) {
         let is_last = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             inner.pending -= 1;
             inner.pending == 0 && inner.closing
         };
@@ -355,8 +352,8 @@ impl Space {
 
     /// Waits until every task that entered has left; after [`Space::begin_closing`].
     pub(crate) async fn wait_until_left(&self) {
-        while self.lock().pending > 0 {
-            self.left.woken(|| self.lock().pending == 0).await;
+        while self.inner.lock().pending > 0 {
+            self.left.woken(|| self.inner.lock().pending == 0).await;
         }
     }
 
@@ -370,13 +367,13 @@ impl Space {
     /// already. A close waits for such a caller, and does not refuse it.
     pub(crate) fn reserve_more_unlinked(&self, count: u64) -> Result<u64> {
         let start = self.allocate_unlinked(count, Purpose::New)?;
-        self.lock().pending += 1;
+        self.inner.lock().pending += 1;
         Ok(start)
     }
 
     /// Lets no task enter from now on.
     pub(crate) fn begin_closing(&self) {
-        self.lock().closing = true;
+        self.inner.lock().closing = true;
     }
 
     /// Allocates pages that nothing refers to yet. They belong to no checkpoint until
@@ -385,7 +382,7 @@ impl Space {
     /// # Errors
     /// As [`Space::allocate`].
     pub(crate) fn allocate_unlinked(&self, count: u64, purpose: Purpose) -> Result<u64> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let start = self.allocate_locked(&mut inner, count, purpose)?;
         inner.unlink(start, count);
         if matches!(purpose, Purpose::Log | Purpose::FirstLog) {
@@ -396,18 +393,18 @@ impl Space {
 
     /// Notes that the trees refer to these pages now.
     pub(crate) fn link(&self, start: u64, count: u64) {
-        self.lock().link(start, count);
+        self.inner.lock().link(start, count);
     }
 
     /// Notes that the trees no longer refer to these pages, which are not free yet.
     pub(crate) fn unlink(&self, start: u64, count: u64) {
-        self.lock().unlink(start, count);
+        self.inner.lock().unlink(start, count);
     }
 
     /// Takes pages that recovery found in use, and that belong to no checkpoint. Returns whether
     /// all were free.
     pub(crate) fn claim_unlinked(&self, start: u64, count: u64) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let whole = start.checked_add(count).is_some_and(|end| {
             end <= self.capacity() && (start..end).all(|page_id| !inner.is_taken(page_id))
         });
@@ -419,11 +416,11 @@ impl Space {
     }
 
     pub(crate) fn free(&self, start: u64, count: u64) {
-        self.lock().give(start, count);
+        self.inner.lock().give(start, count);
     }
 
     pub(crate) fn free_log(&self, start: u64, count: u64) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.give(start, count);
         // Recovery claims segments that were never counted.
         inner.log = inner.log.saturating_sub(count);

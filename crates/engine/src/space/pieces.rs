@@ -18,7 +18,7 @@ impl Space {
     /// `NoSpace` if too few pages are free, wherever they are.
     pub(crate) fn reserve_value(&self, count: u64) -> Result<Extents> {
         self.enter()?;
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let row = match count <= self.run_pages_max {
             true => self.allocate_locked(&mut inner, count, Purpose::New),
             false => {

@@ -60,7 +60,7 @@ impl Space {
         // A change that asks for that much asks under the lock: of several that have no room beside
         // each other one has it. The pages are added before the sum is looked at, so that no change
         // beside it gets pages without a look.
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let all = inside.reserve(pages);
         let needed = self.needed_for(&inner, reserved, all - pages, self.frames());
         if inner.free(self.capacity()) < needed {
@@ -108,7 +108,7 @@ impl Space {
     /// Whether the reservation would succeed if no other change had one, no page was kept for
     /// images, and at most `frames` frames were used.
     pub(crate) fn could_reserve(&self, reserved: Reservation, frames: u32) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let frames = self.frames().min(u64::from(frames));
         reserved.made == 0 && reserved.changed <= self.reserved_freely()
             || inner.used + self.needed_for(&inner, reserved, 0, frames) <= self.capacity()

@@ -147,7 +147,7 @@ fn nothing_is_kept_to_write_out_what_the_logs_have() {
     // Back in the common store, they can hold a page, which would need a place again.
     space.free_log(log, 1024);
     assert!(space.allocate(1, Purpose::New).is_ok());
-    assert_eq!(space.lock().log, 0);
+    assert_eq!(space.inner.lock().log, 0);
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn an_image_costs_what_changed_since_the_last() {
     let space = Space::new(Arc::new(device.unwrap()), 1, 64);
     // Some of each part.
     for part in 0..30 {
-        space.lock().take(part * PART_PAGES + 10, 100);
+        space.inner.lock().take(part * PART_PAGES + 10, 100);
     }
     let checkpoint = || {
         space.begin_image(|| {});
@@ -266,19 +266,19 @@ fn an_image_costs_what_changed_since_the_last() {
     };
     checkpoint();
     let check = || {
-        let inner = space.lock();
+        let inner = space.inner.lock();
         assert_eq!(inner.taken, (0..40).map(|part| inner.count_part(part)).sum::<u64>());
     };
     check();
     space.begin_image(|| {});
-    assert_eq!(space.lock().image.as_ref().unwrap().own_parts(), 0, "copied at the instant");
+    assert_eq!(space.inner.lock().image.as_ref().unwrap().own_parts(), 0, "copied at the instant");
     space.free(7 * PART_PAGES + 10, 100);
-    space.lock().take(20 * PART_PAGES, 5);
-    assert_eq!(space.lock().linked.own_parts(), 2);
+    space.inner.lock().take(20 * PART_PAGES, 5);
+    assert_eq!(space.inner.lock().linked.own_parts(), 2);
     space.end_image([(1000, 1), (0, 0)]);
     space.image_is_durable();
     checkpoint();
-    let inner = space.lock();
+    let inner = space.inner.lock();
     // All but the part with the description's own page.
     assert_eq!((inner.linked.own_parts(), inner.durable.own_parts()), (1, 1));
     drop(inner);

@@ -14,8 +14,8 @@ mod copy;
 mod tally;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use qpair_block::BlockDevice;
 use qpair_format::bitmap::Bitmap;
@@ -107,8 +107,7 @@ impl Store {
         let inner = &self.inner;
         let page_size = inner.shared.page_size;
         let (own_unit, created_s) = {
-            let superblock =
-                inner.incarnation.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+            let superblock = inner.incarnation.superblock.lock();
             (superblock.stripe_unit_bytes, superblock.created_s)
         };
         let unit = stripe_unit_bytes.unwrap_or(own_unit);

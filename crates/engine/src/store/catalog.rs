@@ -1,6 +1,6 @@
 //! The catalog: a tree whose records map table names to the ids of the tables' trees.
 
-use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard};
 
 use qpair_format::catalog::decode;
 use qpair_format::log::Operation;
@@ -80,14 +80,14 @@ impl Store {
 
     /// Returns a table that was opened before and is not being dropped.
     fn opened_table(&self, name: &str) -> Option<Table> {
-        let tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let tables = self.inner.tables.lock();
         let (_, tree) = tables.iter().find(|(of, _)| of == name)?;
         self.inner.shared.check_table(*tree).ok().map(|()| Table::new(self.inner.clone(), *tree))
     }
 
     fn add_table(&self, name: &str, tree: Tree) -> Table {
         self.inner.tx.names.add(tree.id, name);
-        let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.inner.tables.lock();
         tables.push((name.to_owned(), tree));
         Table::new(self.inner.clone(), tree)
     }
@@ -138,7 +138,7 @@ impl Store {
         if self.inner.shared.check_table(tree).is_err() {
             // The table is gone for every caller, but perhaps not durably: in that case the store
             // is read-only.
-            let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tables = self.inner.tables.lock();
             tables.retain(|(_, known)| known.id != tree.id);
             drop(tables);
             self.inner.tx.names.remove(tree.id);
@@ -195,11 +195,10 @@ impl StoreInner {
     /// fails instead of waiting, since the other thread may be waiting for that worker.
     pub(super) fn begin_changing_tables(&self) -> Result<MutexGuard<'_, ()>> {
         match self.changing_tables.try_lock() {
-            Ok(alone) => Ok(alone),
-            Err(TryLockError::Poisoned(alone)) => Ok(alone.into_inner()),
-            Err(TryLockError::WouldBlock) => {
+            Some(alone) => Ok(alone),
+            None => {
                 refuse_on_worker()?;
-                Ok(self.changing_tables.lock().unwrap_or_else(PoisonError::into_inner))
+                Ok(self.changing_tables.lock())
             }
         }
     }

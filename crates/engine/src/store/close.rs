@@ -1,8 +1,9 @@
 //! Closing a store: a last checkpoint, and the superblocks.
 
+use qpair_memory::locks::Mutex;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_format::{ErrorKind, Result};
 use qpair_memory::FrameIndex;
@@ -54,7 +55,7 @@ impl Drop for StoreInner {
     fn drop(&mut self) {
         if self.shared.lifecycle.check_process().is_err() {
             // The threads belong to another process.
-            let worker_set = self.worker_set.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let worker_set = self.worker_set.get_mut();
             std::mem::forget(std::mem::replace(worker_set, WorkerSet::Gone));
             return;
         }
@@ -66,7 +67,7 @@ impl Drop for StoreInner {
         }
         // A task dropped the last handle. Its worker cannot wait for itself, so another thread
         // closes the store.
-        let worker_set = self.worker_set.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let worker_set = self.worker_set.get_mut();
         let worker_set = std::mem::replace(worker_set, WorkerSet::Gone);
         let stepped = matches!(worker_set, WorkerSet::Stepped);
         if matches!(worker_set, WorkerSet::Gone) {
@@ -85,8 +86,7 @@ impl Drop for StoreInner {
             next_worker: AtomicUsize::new(0),
         })));
         let closing = rest.clone();
-        let take =
-            |rest: &Mutex<Option<Self>>| rest.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let take = |rest: &Mutex<Option<Self>>| rest.lock().take();
         if stepped {
             stepped::close_later(Box::new(move || drop(take(&closing))));
             return;
@@ -103,14 +103,14 @@ impl Drop for StoreInner {
 impl StoreInner {
     pub(super) fn close(&self) -> Result<()> {
         self.shared.check_caller()?;
-        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut closed = self.closed.lock();
         closed.get_or_insert_with(|| self.close_once()).clone()
     }
 
     /// Returns the outcome of the close; `None` if the store was not closed. Waits for a close
     /// under way.
     pub(crate) fn outcome_of_close(&self) -> Option<Result<()>> {
-        self.closed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.closed.lock().clone()
     }
 
     /// Whether a close would leave the file much longer than the space in use, because pages near
@@ -131,10 +131,7 @@ impl StoreInner {
     }
 
     fn close_once(&self) -> Result<()> {
-        let worker_set = std::mem::replace(
-            &mut *self.worker_set.lock().unwrap_or_else(PoisonError::into_inner),
-            WorkerSet::Gone,
-        );
+        let worker_set = std::mem::replace(&mut *self.worker_set.lock(), WorkerSet::Gone);
         if matches!(worker_set, WorkerSet::Gone) {
             return Ok(());
         }
@@ -176,8 +173,7 @@ impl StoreInner {
         self.shared.begin_closing();
         // `begin_change` holds this lock when it marks the store open, and first checks whether the
         // store is being closed.
-        let unfinished =
-            self.incarnation.superblock.lock().unwrap_or_else(PoisonError::into_inner).unfinished;
+        let unfinished = self.incarnation.superblock.lock().unfinished;
         if !self.shared.lifecycle.is_marked_open() {
             return if unfinished { self.incarnation.mark_clean() } else { Ok(()) };
         }

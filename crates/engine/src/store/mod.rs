@@ -50,9 +50,10 @@ pub use transaction::Transaction;
 pub use transaction_range::{TaskTransactionRange, TransactionRange};
 pub use warm::WarmReport;
 
+use qpair_memory::locks::Mutex;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use qpair_block::ChannelStatistics;
 use qpair_format::{Error, ErrorKind, Result};
@@ -234,7 +235,7 @@ impl Store {
     /// and nothing is written.
     #[doc(hidden)]
     pub fn crash(self) {
-        let worker_set = &mut *self.inner.worker_set.lock().unwrap_or_else(PoisonError::into_inner);
+        let worker_set = &mut *self.inner.worker_set.lock();
         if matches!(worker_set, WorkerSet::Stepped) {
             *worker_set = WorkerSet::Gone;
             self.inner.shared.begin_closing();

@@ -1,7 +1,9 @@
 //! Opening and making stores.
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
+
+use qpair_memory::locks::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use qpair_block::{ArenaOptions, BlockDevice, DeviceInfo, WakeEvent, format_bytes};

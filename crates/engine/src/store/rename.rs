@@ -1,8 +1,6 @@
 //! Renaming of tables: one commit changes two records of the catalog, and leaves the table's tree
 //! unchanged.
 
-use std::sync::PoisonError;
-
 use qpair_format::catalog::decode;
 use qpair_format::log::Operation;
 use qpair_format::{Error, ErrorKind, Result};
@@ -70,7 +68,7 @@ impl Store {
 impl StoreInner {
     /// Notes the new name of a table that is open, which is then found only under this name.
     fn note_renamed(&self, id: u32, name: &str) {
-        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.tables.lock();
         for (known, _) in tables.iter_mut().filter(|(_, tree)| tree.id == id) {
             name.clone_into(known);
             self.tx.names.add(id, name);

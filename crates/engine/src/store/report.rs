@@ -148,12 +148,7 @@ impl Store {
     #[must_use]
     pub fn report(&self) -> StoreReport {
         let shared = &self.inner.shared;
-        let superblock = self
-            .inner
-            .incarnation
-            .superblock
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let superblock = self.inner.incarnation.superblock.lock();
         let shares = shared.space.shares();
         StoreReport {
             page_size: shared.page_size,

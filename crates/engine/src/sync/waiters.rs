@@ -1,9 +1,10 @@
 //! Tasks that wait for something, each with one entry however often it is polled, in the order of
 //! what they wait for.
 
+use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 /// The value that a task waits for, and the number of its entry.
@@ -28,10 +29,6 @@ pub(crate) struct Ticket {
 }
 
 impl Waiters {
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that the future with this ticket waits for `at` until it is woken. An earlier value of
     /// the ticket is forgotten.
     pub(crate) fn wait(&self, ticket: &mut Ticket, at: u64, waker: &Waker) {
@@ -39,7 +36,7 @@ impl Waiters {
         if !ticket.of.as_ref().is_some_and(is_here) {
             ticket.end();
         }
-        let mut entries = self.lock();
+        let mut entries = self.0.lock();
         let next = entries.next;
         // One that was woken in vain is where it was before.
         let (_, place) = ticket.of.get_or_insert_with(|| (self.clone(), (at, next)));
@@ -65,7 +62,7 @@ impl Waiters {
 
     /// Returns the smallest value that a task waits for.
     pub(crate) fn first(&self) -> Option<u64> {
-        self.lock().wakers.first_key_value().map(|((at, _), _)| *at)
+        self.0.lock().wakers.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// Wakes the tasks that wait for `at` or less.
@@ -82,7 +79,7 @@ impl Waiters {
     /// no other entries.
     fn wake_some(&self, is_such: impl Fn(u64) -> bool, from: u64) {
         let mut woken = Vec::new();
-        let mut entries = self.lock();
+        let mut entries = self.0.lock();
         while let Some((place, _)) = entries.wakers.range((from, 0)..).next() {
             let place = *place;
             #[cfg(test)]
@@ -99,13 +96,13 @@ impl Waiters {
     }
 
     pub(crate) fn wake_all(&self) {
-        let woken = std::mem::take(&mut self.lock().wakers);
+        let woken = std::mem::take(&mut self.0.lock().wakers);
         woken.into_values().for_each(Waker::wake);
     }
 
     /// Wakes the task that came first.
     pub(crate) fn wake_one(&self) {
-        let first = self.lock().wakers.pop_first();
+        let first = self.0.lock().wakers.pop_first();
         if let Some((_, waker)) = first {
             waker.wake();
         }
@@ -113,7 +110,7 @@ impl Waiters {
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.lock().wakers.len()
+        self.0.lock().wakers.len()
     }
 }
 
@@ -121,7 +118,7 @@ impl Ticket {
     /// Removes the entry. Returns whether the future was woken and has not waited again since.
     pub(crate) fn end(&mut self) -> bool {
         let Some((waiters, place)) = self.of.take() else { return false };
-        waiters.lock().wakers.remove(&place).is_none()
+        waiters.0.lock().wakers.remove(&place).is_none()
     }
 }
 
@@ -148,7 +145,7 @@ mod tests {
             (0..tasks / 2).for_each(|at| waiters.wake_up_to(at));
             (tasks / 2..tasks).rev().for_each(|at| waiters.wake_at(at));
             assert_eq!(waiters.len(), 0);
-            waiters.lock().looks
+            waiters.0.lock().looks
         };
         assert_eq!(looks(10_000), 100 * looks(100));
     }

@@ -1,9 +1,10 @@
 //! The door to a worker for other threads: wake a task, start a task.
 
+use qpair_memory::locks::Mutex;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::WakeEvent;
 
@@ -49,7 +50,7 @@ impl WorkerHandle {
     }
 
     fn put(&self, change: impl FnOnce(&mut Inbox)) {
-        change(&mut self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.inbox.lock());
         // Release: pairs with the swap in `take`; the inbox itself is under the lock.
         self.pending.store(true, Ordering::Release);
         self.wake.wake();
@@ -84,6 +85,6 @@ impl WorkerHandle {
 
     pub(crate) fn take(&self, take: impl FnOnce(&mut Inbox)) {
         self.pending.swap(false, Ordering::AcqRel);
-        take(&mut self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        take(&mut self.inbox.lock());
     }
 }

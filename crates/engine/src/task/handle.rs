@@ -1,8 +1,9 @@
 //! The result of a task, for the code that waits for it.
 
+use qpair_memory::locks::Mutex;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use qpair_format::{Error, ErrorKind, Result};
@@ -115,7 +116,7 @@ impl<T> OneshotSender<T> {
 
     fn put(&mut self, value: Result<T>) {
         let Some(cell) = self.cell.take() else { return };
-        let mut state = cell.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = cell.state.lock();
         state.value = Some(value);
         let waker = state.waker.take();
         drop(state);
@@ -145,7 +146,7 @@ impl<T> JoinHandle<T> {
         if stepped::is_stepped_here() {
             return self.join_stepping();
         }
-        let mut state = self.cell.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.cell.state.lock();
         loop {
             if let Some(value) = state.value.take() {
                 return value;
@@ -160,13 +161,13 @@ impl<T> JoinHandle<T> {
     /// Whether the task has finished, so that the result is available.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.cell.state.lock().unwrap_or_else(PoisonError::into_inner).value.is_some()
+        self.cell.state.lock().value.is_some()
     }
 
     /// Works like [`JoinHandle::join`], on a thread that steps the workers itself.
     fn join_stepping(self) -> Result<T> {
         loop {
-            let value = self.cell.state.lock().unwrap_or_else(PoisonError::into_inner).value.take();
+            let value = self.cell.state.lock().value.take();
             if let Some(value) = value {
                 return value;
             }
@@ -182,7 +183,7 @@ impl<T> Future for JoinHandle<T> {
     type Output = Result<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.cell.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.cell.state.lock();
         match state.value.take() {
             Some(value) => Poll::Ready(value),
             None => {

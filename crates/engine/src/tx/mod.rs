@@ -22,8 +22,9 @@ pub(crate) use transaction::{
 };
 pub use transaction::{Isolation, KeyBounds, Prefix, Savepoint, TransactionOptions};
 
+use qpair_memory::locks::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use qpair_block::format_bytes;
@@ -101,12 +102,6 @@ struct Open {
     spare: Spare,
 }
 
-impl Slot {
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Tx {
     pub(crate) fn new(incarnation: Arc<Incarnation>, options: TxOptions) -> Self {
         let shared = incarnation.shared.clone();
@@ -133,14 +128,14 @@ impl Tx {
 
     /// Takes a snapshot of everything that is committed. It is in use until [`Tx::leave_snapshot`].
     fn enter_snapshot(&self, slot: usize) -> u64 {
-        let mut open = self.slots[slot].open();
+        let mut open = self.slots[slot].open.lock();
         let timestamp = self.shared.oracle.applied();
         open.snapshots.enter(timestamp);
         timestamp
     }
 
     fn leave_snapshot(&self, slot: usize, timestamp: u64) {
-        self.slots[slot].open().snapshots.leave(timestamp);
+        self.slots[slot].open.lock().snapshots.leave(timestamp);
     }
 
     /// Returns an error if a snapshot was given up, since undo versions that it needs may be gone.
@@ -170,7 +165,7 @@ impl Tx {
 
     /// Returns the row that an open transaction waits for.
     fn waits_of(&self, id: u64) -> Option<RowRef> {
-        self.slots.get(slot_of(id))?.open().registry.get(id).and_then(Info::waits)
+        self.slots.get(slot_of(id))?.open.lock().registry.get(id).and_then(Info::waits)
     }
 
     /// Returns the open transactions, in the order in which they began.
@@ -182,7 +177,7 @@ impl Tx {
             .enumerate()
             .flat_map(|(slot, state)| {
                 let worker = (slot < workers).then_some(slot);
-                state.open().registry.list(worker, applied).collect::<Vec<_>>()
+                state.open.lock().registry.list(worker, applied).collect::<Vec<_>>()
             })
             .collect();
         all.sort_by_key(|info| info.started);

@@ -3,8 +3,9 @@
 //! Invariant: a ring that shares a thread holds the [`SharedThread`], whose own ring keeps the
 //! thread alive. The thread ends with the last of these rings.
 
+use qpair_block::locks::Mutex;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use io_uring::IoUring;
 use qpair_block::Result;
@@ -22,7 +23,7 @@ static IN_USE: Mutex<Vec<(SubmissionThread, Weak<SharedThread>)>> = Mutex::new(V
 
 impl SharedThread {
     pub(super) fn get(thread: SubmissionThread) -> Result<Arc<Self>> {
-        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = IN_USE.lock();
         in_use.retain(|(_, held)| held.strong_count() > 0);
         let known = in_use.iter().find(|(known, _)| *known == thread);
         if let Some(shared) = known.and_then(|(_, held)| held.upgrade()) {

@@ -1,8 +1,9 @@
 //! The threads of a channel, and the two queues between them and the channel.
 
+use qpair_block::locks::Mutex;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use qpair_block::{
@@ -46,10 +47,6 @@ pub(super) struct Pool {
     threads: Vec<JoinHandle<()>>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Pool {
     /// Starts as many threads as the mode says, but no more than can be busy at once.
     pub(super) fn new(file: &Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
@@ -90,7 +87,7 @@ impl Pool {
     /// Gives `requests` to the threads and empties the vector.
     pub(super) fn push(&self, requests: &mut Vec<Request>) {
         let count = requests.len();
-        locked(&self.shared.jobs).requests.extend(requests.drain(..));
+        self.shared.jobs.lock().requests.extend(requests.drain(..));
         if count > 1 {
             self.shared.work.notify_all();
         } else {
@@ -99,7 +96,7 @@ impl Pool {
     }
 
     pub(super) fn done(&self) -> MutexGuard<'_, Done> {
-        locked(&self.shared.done)
+        self.shared.done.lock()
     }
 
     /// Returns the event that becomes readable when there are `wanted` completions.
@@ -110,7 +107,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        locked(&self.shared.jobs).closed = true;
+        self.shared.jobs.lock().closed = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -123,7 +120,7 @@ impl Shared {
         while let Some(request) = self.next() {
             let (op, len_bytes) = (request.op, request.len_bytes);
             let (completion, calls) = perform(&self.file, request, &mut pieces);
-            let mut done = locked(&self.done);
+            let mut done = self.done.lock();
             done.statistics.count(op, len_bytes, completion.result);
             done.statistics.system_calls += calls;
             done.completions.push(completion);
@@ -139,7 +136,7 @@ impl Shared {
 
     /// Returns the next request, or `None` when there will be no more.
     fn next(&self) -> Option<Request> {
-        let mut jobs = locked(&self.jobs);
+        let mut jobs = self.jobs.lock();
         loop {
             if let Some(request) = jobs.requests.pop_front() {
                 return Some(request);

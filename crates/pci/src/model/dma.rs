@@ -248,7 +248,6 @@ pub type SharedTable = Arc<DmaTable>;
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     fn memory(len: usize) -> DmaMemory {

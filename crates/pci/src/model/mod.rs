@@ -3,10 +3,8 @@
 
 mod config;
 mod dma;
-mod lock;
 mod vectors;
 
 pub use config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
 pub use dma::{DmaSpan, DmaTable, Extent, LastHit, Piece, SharedTable};
-pub use lock::locked;
 pub use vectors::{VectorTable, is_access};

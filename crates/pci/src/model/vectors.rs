@@ -1,9 +1,8 @@
 //! The MSI-X vectors of a model.
 
-use std::sync::Mutex;
+use qpair_memory::locks::Mutex;
 
 use super::config::BAR4_BYTES;
-use super::lock::locked;
 use crate::irq_event::IrqEvent;
 
 /// The vectors of a model: BAR 4, which has the MSI-X table, and the events of the vectors.
@@ -34,12 +33,12 @@ impl VectorTable {
     /// Reads BAR 4, in which the range lies.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         let len = into.len();
-        into.copy_from_slice(&locked(&self.table)[offset as usize..][..len]);
+        into.copy_from_slice(&self.table.lock()[offset as usize..][..len]);
     }
 
     /// Writes BAR 4, in which the range lies.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
-        locked(&self.table)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.table.lock()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
     /// Sets or removes the event of a vector. Returns whether it has one now; `None` if there is no
@@ -47,25 +46,25 @@ impl VectorTable {
     pub fn set(&self, vector: u32, event: Option<IrqEvent>) -> Option<bool> {
         let held = self.events.get(vector as usize)?;
         let is_set = event.is_some();
-        *locked(held) = event;
+        *held.lock() = event;
         Some(is_set)
     }
 
     /// Signals a vector's event. Returns false if it has none, or if the signal cannot be delivered
     /// now, which the event counts.
     pub fn signal(&self, vector: u16) -> bool {
-        let event = self.events.get(usize::from(vector)).map(locked);
+        let event = self.events.get(usize::from(vector)).map(Mutex::lock);
         event.is_some_and(|event| event.as_ref().is_some_and(IrqEvent::signal))
     }
 
     /// Resets the table, as a reset of the function does.
     pub fn reset(&self) {
-        locked(&self.table).fill(0);
+        self.table.lock().fill(0);
     }
 
     /// Removes all events, as the end of a session does.
     pub fn remove_events(&self) {
-        self.events.iter().for_each(|event| *locked(event) = None);
+        self.events.iter().for_each(|event| *event.lock() = None);
     }
 }
 

@@ -1,7 +1,8 @@
 //! A function's descriptor: registers, configuration space, interrupts, reset.
 
+use qpair_memory::locks::Mutex;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::Mapping;
@@ -179,7 +180,7 @@ impl Device {
             let context = format!("{} has no interrupt vector {vector}", self.name);
             return Err(Error::new(ErrorKind::Invalid, context));
         }
-        let mut enabled = self.enabled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut enabled = self.enabled.lock();
         if vector >= *enabled {
             if event.is_none() {
                 return Ok(());

@@ -1,7 +1,7 @@
 //! The memory that devices can access, and its addresses.
 
+use qpair_memory::locks::Mutex;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
 use qpair_block::{Error, ErrorKind, Result};
 use rustix::io::Errno;
@@ -55,7 +55,7 @@ impl Dma {
 
     pub(super) fn open(&self, memory: Memory<'_>) -> Result<u64> {
         let (_, len) = memory.range();
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut addresses = self.addresses.lock();
         let iova = addresses.space.take(len).ok_or_else(|| {
             let context = format!("the addresses of the IOMMU have no room for {len} bytes");
             Error::new(ErrorKind::Limit, context).hint("use less memory")
@@ -83,7 +83,7 @@ impl Dma {
                 (fd, IOAS_UNMAP, argument.with_u64(8, iova).with_u64(16, len))
             }
         };
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut addresses = self.addresses.lock();
         let done = sized(fd.as_fd(), call, &mut argument);
         done.map_err(|cause| Error::os(cause, format!("unmapping {len} bytes at {iova:#x}")))?;
         addresses.open_bytes = addresses.open_bytes.saturating_sub(len);

@@ -1,9 +1,10 @@
 //! [`PciFunction`] over VFIO.
 
+use qpair_memory::locks::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{Arena, Mapping};
@@ -71,13 +72,13 @@ impl Drop for VfioFunction {
     fn drop(&mut self) {
         // A function that is gone cannot be stopped, and does nothing any more.
         let _ = self.device.stop_mastering();
-        let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let opened = self.opened.get_mut();
         for (_, Opened { iova, arena }) in opened.drain() {
             // Memory that cannot be closed now is closed with the container; until then the kernel
             // keeps the pages.
             let _ = self.dma.close(iova, arena.mapped_bytes() as u64);
         }
-        let regions = self.regions.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let regions = self.regions.get_mut();
         for (_, (iova, region)) in regions.drain() {
             let _ = self.dma.close(iova, region.region().1 as u64);
         }
@@ -118,7 +119,7 @@ impl PciFunction for VfioFunction {
     }
 
     fn map_dma(&self, arena: &Arc<Arena>) -> Result<u64> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.opened.lock();
         if opened.contains_key(&arena.id()) {
             let context = format!("{arena:?} is open to {} already", self.name);
             return Err(Error::new(ErrorKind::Exists, context));
@@ -129,7 +130,7 @@ impl PciFunction for VfioFunction {
     }
 
     fn unmap_dma(&self, arena: &Arena) -> Result<()> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.opened.lock();
         let Some(Opened { iova, .. }) = opened.get(&arena.id()) else {
             let context = format!("{arena:?} is not open to {}", self.name);
             return Err(Error::new(ErrorKind::NotFound, context));
@@ -140,7 +141,7 @@ impl PciFunction for VfioFunction {
     }
 
     fn map_region(&self, region: &Arc<Mapping>) -> Result<Option<u64>> {
-        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = self.regions.lock();
         let (start, _) = region.region();
         if regions.contains_key(&start) {
             let context = format!("{region:?} is open to {} already", self.name);
@@ -153,7 +154,7 @@ impl PciFunction for VfioFunction {
     }
 
     fn unmap_region(&self, region: &Mapping) -> Result<()> {
-        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = self.regions.lock();
         let (start, len) = region.region();
         let Some((iova, _)) = regions.get(&start) else {
             let context = format!("{region:?} is not open to {}", self.name);

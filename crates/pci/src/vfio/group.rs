@@ -4,10 +4,11 @@
 //!   list of the open groups.
 //! - A function of a group is open once, although the kernel would allow more.
 
+use qpair_memory::locks::Mutex;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use qpair_block::{Error, ErrorKind, Result};
 use rustix::io::Errno;
@@ -40,7 +41,7 @@ pub(super) struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let mut open = self.group.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.group.open.lock();
         open.retain(|address| *address != self.address);
     }
 }
@@ -52,7 +53,7 @@ static OPEN: Mutex<Vec<Weak<Group>>> = Mutex::new(Vec::new());
 pub(super) fn open(root: &Root, function: &Function) -> Result<(OwnedFd, Arc<Dma>, Claim)> {
     let address = function.address;
     // Held until the group is in the list, so that two threads do not open it twice.
-    let mut groups = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut groups = OPEN.lock();
     groups.retain(|group| group.strong_count() > 0);
     let known = groups.iter().filter_map(Weak::upgrade);
     let group = match known.into_iter().find(|group| Some(group.number) == function.iommu_group) {
@@ -65,7 +66,7 @@ pub(super) fn open(root: &Root, function: &Function) -> Result<(OwnedFd, Arc<Dma
     };
     drop(groups);
     {
-        let mut open = group.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = group.open.lock();
         if open.contains(&address) {
             return Err(busy(root, function));
         }

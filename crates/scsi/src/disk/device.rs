@@ -1,7 +1,8 @@
 //! A disk and its properties.
 
+use qpair_memory::locks::Mutex;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use qpair_block::{
@@ -92,7 +93,7 @@ impl ScsiDisk {
     /// Sets the timestamp of a unit that has one, before the first channel writes anything. Opening
     /// a disk only to read its properties does not change it.
     fn watch(&self) -> Result<()> {
-        let mut is_watched = self.is_watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_watched = self.is_watched.lock();
         if self.facts.timestamp && !*is_watched {
             let mut runner = Runner::open(&self.host, self.unit, self.state.clone(), self.options)?;
             let (token, command) =

@@ -9,7 +9,8 @@
 //!   had sent when it saw the number.
 //! - A channel that is not busy has nothing in flight, and has taken all that ended.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use qpair_memory::locks::Mutex;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use qpair_block::{WakeEvent, time};
@@ -41,7 +42,7 @@ impl Recall {
     /// Adds a new channel, whose thread this event wakes.
     pub(crate) fn enlist(&self, wake: Option<Arc<WakeEvent>>) -> Arc<Answers> {
         let answers = Arc::new(Answers { wake, ..Answers::default() });
-        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut channels = self.channels.lock();
         channels.retain(|channel| channel.strong_count() > 0);
         channels.push(Arc::downgrade(&answers));
         answers
@@ -84,7 +85,7 @@ impl Recall {
     }
 
     fn all(&self) -> Vec<Arc<Answers>> {
-        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let channels = self.channels.lock();
         let all = channels.iter().filter_map(Weak::upgrade).collect();
         // The partner is the drop of a closed channel's last `Arc`: what that channel noted is seen
         // here.
@@ -95,7 +96,7 @@ impl Recall {
     /// Waits for the answers to a recall. Returns the number of missing ones when the time is up.
     pub(crate) fn wait(&self, number: u64, at_most: Duration) -> usize {
         let start = time::now();
-        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let channels = self.channels.lock().clone();
         loop {
             let missing = missing(&channels, number);
             if missing == 0 || time::now() - start >= at_most {

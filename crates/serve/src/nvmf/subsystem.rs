@@ -3,10 +3,11 @@
 //! Invariant: if a controller has a channel to a disk, the disk is a namespace, or the call of
 //! [`Subsystem::change`] that removed it has not returned.
 
+use qpair_memory::locks::Mutex;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar};
 
 use qpair_block::{Error, Result, WakeEvent};
 
@@ -46,10 +47,6 @@ pub(crate) struct Post {
     news: Condvar,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Post {
     pub(crate) fn new(path: PathBuf) -> Result<Arc<Self>> {
         let wake = WakeEvent::new()
@@ -60,7 +57,7 @@ impl Post {
 
     /// Notes that the controller works with this version from now on.
     pub(crate) fn settle(&self, version: u64) {
-        *locked(&self.settled) = version;
+        *self.settled.lock() = version;
         self.news.notify_all();
     }
 
@@ -100,7 +97,7 @@ impl Subsystem {
     }
 
     pub(crate) fn namespaces(&self) -> Vec<Namespace> {
-        locked(&self.namespaces).clone()
+        self.namespaces.lock().clone()
     }
 
     #[inline]
@@ -112,17 +109,17 @@ impl Subsystem {
     /// requests under way to removed ones.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Vec<Namespace>)) {
         let version = {
-            let mut namespaces = locked(&self.namespaces);
+            let mut namespaces = self.namespaces.lock();
             change(&mut namespaces);
             namespaces.sort_by_key(|it| it.nsid);
             self.version.fetch_add(1, Ordering::Release) + 1
         };
-        let posts = locked(&self.posts).clone();
+        let posts = self.posts.lock().clone();
         for post in &posts {
             post.wake.signal();
         }
         for post in &posts {
-            let settled = locked(&post.settled);
+            let settled = post.settled.lock();
             // One that has panicked has nothing left to say.
             drop(post.news.wait_while(settled, |settled| *settled < version));
         }
@@ -130,16 +127,16 @@ impl Subsystem {
 
     /// Adds a controller.
     pub(crate) fn join(&self, post: &Arc<Post>) {
-        locked(&self.posts).push(post.clone());
+        self.posts.lock().push(post.clone());
     }
 
     /// Removes a controller.
     pub(crate) fn leave(&self, post: &Arc<Post>) {
-        locked(&self.posts).retain(|other| !Arc::ptr_eq(other, post));
+        self.posts.lock().retain(|other| !Arc::ptr_eq(other, post));
     }
 
     /// Whether a driver is connected to one of the controllers.
     pub(crate) fn has_client(&self) -> bool {
-        locked(&self.posts).iter().any(|post| post.has_client())
+        self.posts.lock().iter().any(|post| post.has_client())
     }
 }

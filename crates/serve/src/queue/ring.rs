@@ -3,7 +3,7 @@
 //! Invariant: a head is busy from the moment it is taken from the ring until it is given back.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_pci::IrqEvent;
@@ -216,7 +216,7 @@ impl GuestRing {
         if !wants_call {
             return Some(false);
         }
-        let call = self.options.call.lock().unwrap_or_else(PoisonError::into_inner);
+        let call = self.options.call.lock();
         if let Some(call) = &*call {
             call.signal();
         }

@@ -3,9 +3,10 @@
 //! Invariant: `calls` has the calls whose effect still exists, in an order in which they can be
 //! made again.
 
+use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -86,7 +87,7 @@ impl Manager {
     }
 
     pub(super) fn bdevs(&self) -> MutexGuard<'_, Bdevs> {
-        self.bdevs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bdevs.lock()
     }
 
     pub(super) fn nvmf(&self) -> MutexGuard<'_, Nvmf> {
@@ -94,7 +95,7 @@ impl Manager {
     }
 
     pub(super) fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.lock()
     }
 
     /// Returns the ticks since the start. A tick is a nanosecond.
@@ -109,20 +110,16 @@ impl Manager {
     }
 
     pub(super) fn alone(&self) -> MutexGuard<'_, ()> {
-        self.alone.lock().unwrap_or_else(PoisonError::into_inner)
+        self.alone.lock()
     }
 
     /// Locks like [`Manager::alone`], if no call is under way.
-    pub(super) fn try_alone(&self) -> Result<MutexGuard<'_, ()>, ()> {
-        match self.alone.try_lock() {
-            Ok(guard) => Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(()),
-        }
+    pub(super) fn try_alone(&self) -> Option<MutexGuard<'_, ()>> {
+        self.alone.try_lock()
     }
 
     pub(super) fn default_sockets(&self) -> MutexGuard<'_, BTreeMap<String, BlkOptions>> {
-        self.default_sockets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.default_sockets.lock()
     }
 
     pub(super) fn call(&self, method: &str, params: Option<Value>) -> Result<Value> {

@@ -123,7 +123,7 @@ impl Manager {
     /// those of units that have gone. To be called at intervals.
     pub fn look_after(&self) {
         // A call is under way: the next look has the same news.
-        let Ok(_alone) = self.try_alone() else { return };
+        let Some(_alone) = self.try_alone() else { return };
         let mut bdevs = self.bdevs();
         let mut hosts = std::mem::take(&mut bdevs.scsi);
         for (name, scsi) in &mut hosts {

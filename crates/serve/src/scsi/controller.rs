@@ -1,7 +1,8 @@
 //! The SCSI host: its targets, and the events about them.
 
+use qpair_memory::locks::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
@@ -54,21 +55,13 @@ impl Controller {
         })
     }
 
-    fn units(&self) -> MutexGuard<'_, Units> {
-        self.units.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn members(&self) -> MutexGuard<'_, Vec<Arc<Member>>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn events(&self) -> &Events {
         &self.events
     }
 
     /// Returns the current units.
     pub(super) fn units_now(&self) -> Units {
-        self.units().clone()
+        self.units.lock().clone()
     }
 
     /// Returns the disks that are targets, with their numbers.
@@ -84,7 +77,7 @@ impl Controller {
     /// `Invalid` for a number that is too large, `Exists` for one that is taken, `NoSpace` if all
     /// are taken.
     pub(crate) fn add(&self, number: Option<u8>, disk: &Arc<Disk>) -> Result<u8> {
-        let mut units = self.units();
+        let mut units = self.units.lock();
         let number = match number {
             Some(number) => number,
             None => units.iter().position(Option::is_none).ok_or_else(|| {
@@ -112,7 +105,7 @@ impl Controller {
     /// stays.
     pub(crate) fn remove(&self, number: u8) -> Result<Arc<Disk>> {
         let place = usize::from(number);
-        let unit = self.units().get_mut(place).and_then(Option::take).ok_or_else(|| {
+        let unit = self.units.lock().get_mut(place).and_then(Option::take).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("there is no target {number}"))
         })?;
         self.plugged(number, event::REMOVED);
@@ -120,13 +113,13 @@ impl Controller {
             return Ok(unit.disk.clone());
         }
         let context = format!("target {number} cannot be removed: its commands do not end");
-        self.units()[place] = Some(unit);
+        self.units.lock()[place] = Some(unit);
         self.plugged(number, event::RESCAN);
         Err(Error::new(ErrorKind::Busy, context).hint("the target stays: look at the disk below"))
     }
 
     fn plugged(&self, number: u8, reason: u32) {
-        self.members().iter().for_each(|member| member.tell());
+        self.members.lock().iter().for_each(|member| member.tell());
         let kind = event::TRANSPORT_RESET;
         self.tell(FEATURE_HOTPLUG, Event { kind, address: address(number, 0), reason });
     }
@@ -139,19 +132,19 @@ impl Controller {
     }
 
     pub(super) fn join(&self, member: &Arc<Member>) {
-        self.members().push(member.clone());
+        self.members.lock().push(member.clone());
     }
 
     /// Removes a request queue that ends. It receives no visits afterwards.
     pub(super) fn leave(&self, member: &Arc<Member>) {
-        self.members().retain(|other| !Arc::ptr_eq(other, member));
+        self.members.lock().retain(|other| !Arc::ptr_eq(other, member));
         member.take().iter().for_each(|visit| visit.end());
     }
 
     /// Sends a task to all request queues.
     pub(super) fn send(&self, visit: &Arc<Visit>) {
         // While it is locked none leaves.
-        self.members().iter().for_each(|member| member.post(visit));
+        self.members.lock().iter().for_each(|member| member.post(visit));
     }
 }
 
@@ -179,7 +172,7 @@ impl Device for Controller {
     fn reset(&self) {
         self.features.store(0, Ordering::Relaxed);
         self.events.clear();
-        for unit in self.units().iter().flatten() {
+        for unit in self.units.lock().iter().flatten() {
             unit.logical.reset(Code::NEXUS_LOSS);
         }
     }

@@ -1,8 +1,9 @@
 //! Events for the guest, and the queue that carries them.
 
+use qpair_memory::locks::Mutex;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qpair_block::{Error, Result, WakeEvent};
 use qpair_scsi_unit::virtio::EventList;
@@ -26,12 +27,8 @@ impl Events {
         Ok(Self { all: Mutex::default(), has_any: AtomicBool::new(false), wake })
     }
 
-    fn all(&self) -> MutexGuard<'_, EventList> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn tell(&self, told: Event) {
-        let mut all = self.all();
+        let mut all = self.all.lock();
         all.push(told);
         self.has_any.store(true, Ordering::Release);
         drop(all);
@@ -40,12 +37,12 @@ impl Events {
 
     /// Forgets all events.
     pub(super) fn clear(&self) {
-        self.all().clear();
+        self.all.lock().clear();
         self.has_any.store(false, Ordering::Relaxed);
     }
 
     fn take(&self) -> Option<Event> {
-        let mut all = self.all();
+        let mut all = self.all.lock();
         let first = all.pop();
         self.has_any.store(!all.is_empty(), Ordering::Relaxed);
         first

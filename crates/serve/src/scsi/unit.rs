@@ -1,7 +1,8 @@
 //! The unit of a target: a disk as a SCSI logical unit.
 
+use qpair_memory::locks::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
 
 use qpair_scsi_unit::{Facts, Limits, LogicalUnit};
@@ -88,7 +89,7 @@ impl Unit {
 
     /// Waits until no queue has a lane to the unit. Returns false if the time runs out.
     pub(super) fn wait_alone(&self, at_most: Duration) -> bool {
-        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let users = self.users.lock();
         let waited = self.left.wait_timeout_while(users, at_most, |users| *users > 0);
         *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
     }
@@ -99,7 +100,7 @@ pub(super) struct Hold(Arc<Unit>);
 
 impl Hold {
     pub(super) fn new(unit: Arc<Unit>) -> Self {
-        *unit.users.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *unit.users.lock() += 1;
         Self(unit)
     }
 
@@ -110,7 +111,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        *self.0.users.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *self.0.users.lock() -= 1;
         self.0.left.notify_all();
     }
 }

@@ -6,8 +6,9 @@
 //! no command from before the task is missed. The member ends the visit when its commands that the
 //! task concerns have been given back. The guest sees these before it sees the end of the task.
 
+use qpair_memory::locks::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::{Error, Result, WakeEvent};
 
@@ -86,12 +87,12 @@ impl Member {
 
     pub(super) fn post(&self, visit: &Arc<Visit>) {
         visit.left.fetch_add(1, Ordering::Relaxed);
-        self.visits.lock().unwrap_or_else(PoisonError::into_inner).push(visit.clone());
+        self.visits.lock().push(visit.clone());
         self.tell();
     }
 
     /// Takes the visits that have come.
     pub(super) fn take(&self) -> Vec<Arc<Visit>> {
-        std::mem::take(&mut *self.visits.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.visits.lock())
     }
 }

@@ -1,8 +1,8 @@
 //! The lists of one store, and how they are read and written.
 
+use qpair_block::locks::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use fastrand::Rng;
 use qpair_engine::{Durability, Error, ErrorKind, Result, Store, Table};
@@ -91,12 +91,12 @@ impl Lists {
 
     /// Records a fault, and stops the tasks.
     pub(crate) fn wrong(&self, what: String) {
-        self.wrong.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+        self.wrong.lock().push(what);
         self.stop();
     }
 
     pub(crate) fn first_wrong(&self) -> Option<String> {
-        self.wrong.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
+        self.wrong.lock().first().cloned()
     }
 
     pub(crate) fn stop(&self) {

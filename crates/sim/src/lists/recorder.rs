@@ -1,7 +1,7 @@
 //! Records all requests and their answers.
 
+use qpair_block::locks::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use qpair_isolation::{Element, Outcome, Transaction};
 
@@ -46,7 +46,7 @@ impl Recorder {
 
     /// Records a transaction before its answer, and returns its number.
     pub(crate) fn asks(&self, transaction: Transaction) -> usize {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written.lock();
         let number = written.transactions.len();
         if let Some(sink) = &mut written.sink {
             sink.asks(number, &transaction);
@@ -57,7 +57,7 @@ impl Recorder {
 
     pub(crate) fn ends(&self, number: usize, outcome: Outcome) {
         let ended = self.now();
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written.lock();
         if let Some(sink) = &mut written.sink {
             sink.ends(number, outcome, ended);
         }
@@ -66,12 +66,12 @@ impl Recorder {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).transactions.len()
+        self.written.lock().transactions.len()
     }
 
     /// Returns the recorded transactions. Nothing is recorded afterwards.
     pub(crate) fn take(&self) -> Vec<Transaction> {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written.lock();
         std::mem::take(&mut written.transactions)
     }
 }

@@ -70,8 +70,7 @@ impl Load<'_> {
                 // What the last writer has in some table; or nothing, of a table that may not be
                 // there.
                 let state = {
-                    let history =
-                        self.history.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let history = self.history.lock();
                     let writer = &history.writers[self.plan.writers];
                     writer.state(writer.operations.len())
                 };

@@ -4,10 +4,10 @@
 //! A writer notes an operation before it asks for it. When the call has returned, it marks that in
 //! the record before it goes on.
 
+use qpair_block::locks::Mutex;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use fastrand::Rng;
 use qpair_engine::{Durability, Error, Store, Table, TransactionOptions};
@@ -69,7 +69,7 @@ impl Load<'_> {
                 Store::open(members, &options).map_err(said("opening the store of a load"))?;
             if let (Some(bounds), 0) = (bounds, opening) {
                 let found = read_all(&store)?;
-                let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut history = self.history.lock();
                 *history = history
                     .explain(bounds, &found)
                     .map_err(|wrong| format!("what a life found: {wrong}"))?;
@@ -104,7 +104,7 @@ impl Load<'_> {
 
     /// Notes an operation that is about to be asked for; its number.
     pub(super) fn begin(&self, writer: usize, operation: Operation) -> usize {
-        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut history = self.history.lock();
         let operations = &mut history.writers[writer].operations;
         operations.push(operation);
         operations.len() - 1
@@ -114,7 +114,7 @@ impl Load<'_> {
     /// waited for nothing: `durable` is not said of it.
     pub(super) fn returned(&self, writer: usize, operation: usize, durable: bool) {
         let durable = durable && {
-            let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+            let history = self.history.lock();
             history.writers[writer].changes(operation)
         };
         self.mark(writer, operation, durable);
@@ -126,7 +126,7 @@ impl Load<'_> {
 
     /// All that was asked for is durable, of writers that are not at work.
     fn all_durable(&self) {
-        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = self.history.lock();
         for (number, writer) in history.writers.iter().enumerate() {
             if let Some(last) = writer.operations.len().checked_sub(1) {
                 self.mark(number, last, true);

@@ -5,10 +5,11 @@
 //! arrived, and was answered after it. Marks of the load go into the same order. So whatever a mark
 //! says had happened before each entry behind it.
 
+use qpair_block::locks::Mutex;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::format::HEADER_BYTES;
@@ -58,12 +59,8 @@ impl Recorder {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn mark(&self, mark: Mark) {
-        self.state().arrivals.push(Arrival::Mark(mark));
+        self.0.lock().arrivals.push(Arrival::Mark(mark));
     }
 
     /// Listens at a socket for the daemon that writes the log of a device, and serves it on a
@@ -78,13 +75,13 @@ impl Recorder {
                     let _ = nbd::serve(client, &mut log);
                 }
             })?;
-        self.state().servers.push(server);
+        self.0.lock().servers.push(server);
         Ok(())
     }
 
     /// Waits until all that the daemon sent has arrived, once it has ended.
     pub(super) fn wait(&self) {
-        let servers = std::mem::take(&mut self.state().servers);
+        let servers = std::mem::take(&mut self.0.lock().servers);
         for server in servers {
             // One that panicked lacks an entry, which the record notices.
             let _ = server.join();
@@ -93,7 +90,7 @@ impl Recorder {
 
     /// The logs and all that arrived, once the daemon has ended.
     pub(super) fn take(&self) -> (Vec<Vec<u8>>, Vec<Arrival>) {
-        let state = std::mem::take(&mut *self.state());
+        let state = std::mem::take(&mut *self.0.lock());
         (state.logs, state.arrivals)
     }
 }
@@ -110,7 +107,7 @@ impl Medium for Log {
     }
 
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        let state = self.recorder.state();
+        let state = self.recorder.0.lock();
         let log = state.logs.get(self.device).map_or(&[][..], Vec::as_slice);
         let there = log.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
         let len = there.len().min(bytes.len());
@@ -120,7 +117,7 @@ impl Medium for Log {
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8], _forced: bool) -> io::Result<()> {
-        let mut state = self.recorder.state();
+        let mut state = self.recorder.0.lock();
         let State { logs, arrivals, .. } = &mut *state;
         let Some(log) = logs.get_mut(self.device) else { return Ok(()) };
         // Below the server's size, which is below what memory can have.

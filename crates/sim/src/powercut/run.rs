@@ -1,10 +1,10 @@
 //! One run: the lives of a store, each recorded and cut at many moments, each beginning with a
 //! state that a cut of the one before left.
 
+use qpair_block::locks::Mutex;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use fastrand::Rng;
 
@@ -119,7 +119,7 @@ impl Run<'_> {
             load.command(program, &rig, action, rng)?;
         }
         let record = rig.stop()?;
-        let history = history.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let history = history.into_inner();
         Ok(Lived { base, record, history })
     }
 

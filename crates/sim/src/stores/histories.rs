@@ -5,7 +5,7 @@
 //! Whether a run has lists, and what their tasks do, is drawn from a separate generator. The other
 //! work of a run is therefore the same as without lists.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use fastrand::Rng;
 use qpair_engine::{JoinHandle, Store};
@@ -66,7 +66,7 @@ impl Run {
         histories.lives += 1;
         let recorder = Recorder::new(histories.lives << 32 | 1, None);
         let opened = Lists::open(store, histories.habits, recorder, move |error| {
-            let notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+            let notes = notes.lock();
             (!notes.watch.excuses(error)).then(|| format!("{:?}: {error}", error.kind()))
         });
         let opened = opened.and_then(|lists| {

@@ -3,7 +3,8 @@
 //!
 //! Long, because one incarnation after the other changes the same record of the run.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use qpair_block::locks::Mutex;
+use std::sync::Arc;
 
 use fastrand::Rng;
 use qpair_engine::{
@@ -169,7 +170,7 @@ impl Run {
     }
 
     pub(super) fn notes<T>(&self, look: impl FnOnce(&mut Notes) -> T) -> T {
-        look(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.notes.lock())
     }
 
     pub(super) fn say(&mut self, what: impl Into<String>) {

@@ -1,10 +1,11 @@
 //! Runs of many seeds, several at a time: each on a thread of its own, which is all that it knows
 //! of the machine.
 
+use qpair_block::locks::Mutex;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, Once, PoisonError, mpsc};
+use std::sync::{Once, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -150,7 +151,7 @@ pub(crate) fn run_seeds(
                         break;
                     }
                     let report = run_planted(first.wrapping_add(number), plan);
-                    if !done.lock().unwrap_or_else(PoisonError::into_inner)(report) {
+                    if !done.lock()(report) {
                         next.store(runs, Ordering::Relaxed);
                     }
                 }

@@ -15,7 +15,7 @@ mod model;
 mod profile;
 mod profile_text;
 
-use std::sync::{Mutex, PoisonError};
+use qpair_memory::locks::Mutex;
 
 pub use qpair_block::Op;
 
@@ -69,7 +69,7 @@ impl Flash {
     #[must_use]
     pub fn schedule(&self, now_ns: u64, op: Op, first_byte: u64, len_bytes: u64, fua: bool) -> u64 {
         let Some(model) = &self.model else { return now_ns };
-        let mut model = model.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut model = model.lock();
         model.schedule(now_ns, op, first_byte, len_bytes, fua)
     }
 
@@ -77,7 +77,7 @@ impl Flash {
     #[must_use]
     pub fn counts(&self) -> FlashCounts {
         let Some(model) = &self.model else { return FlashCounts::default() };
-        model.lock().unwrap_or_else(PoisonError::into_inner).counts()
+        model.lock().counts()
     }
 
     /// Returns when a flush that came at `now_ns` is done.

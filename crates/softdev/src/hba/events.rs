@@ -1,7 +1,7 @@
 //! Unsolicited events of the controller: the disks that exist, and disks that are added or removed.
 
+use qpair_memory::locks::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 
 use qpair_mpi_wire::event::{
     Change, DATA_AT, Event, Topology, change, encode_discovery, expander, is_wanted, kind,
@@ -42,20 +42,16 @@ impl Default for Events {
 }
 
 impl Events {
-    fn held(&self) -> std::sync::MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn set_masks(&self, masks: [u32; 4]) {
-        self.held().masks = masks;
+        self.held.lock().masks = masks;
     }
 
     pub(crate) fn forget(&self) {
-        *self.held() = Held { masks: [u32::MAX; 4], is_told: false, news: VecDeque::new() };
+        *self.held.lock() = Held { masks: [u32::MAX; 4], is_told: false, news: VecDeque::new() };
     }
 
     pub(crate) fn next(&self) -> Option<Vec<u8>> {
-        self.held().news.pop_front()
+        self.held.lock().news.pop_front()
     }
 
     fn tell(held: &mut Held, kind: u16, body: &[u8]) {
@@ -83,7 +79,7 @@ impl Expander {
 impl SoftHba {
     /// Tells of all disks, as a discovery does.
     pub(crate) fn tell_all(&self) {
-        let mut held = self.events.held();
+        let mut held = self.events.held.lock();
         held.is_told = true;
         Events::tell(&mut held, kind::SAS_DISCOVERY, &encode_discovery(false));
         // Those of the controller one by one: each is a port of its own.
@@ -140,7 +136,7 @@ impl SoftHba {
         };
         let body = list.encode(&[change]);
         {
-            let mut held = self.events.held();
+            let mut held = self.events.held.lock();
             if held.is_told {
                 Events::tell(&mut held, kind::SAS_TOPOLOGY_CHANGE_LIST, &body);
             }

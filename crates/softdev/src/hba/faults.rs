@@ -1,7 +1,7 @@
 //! Fault injection: rules that select commands which read or write blocks by their number.
 
+use qpair_memory::locks::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use qpair_scsi_wire::sense::Sense;
@@ -72,7 +72,7 @@ impl<F> Default for Faults<F> {
 
 impl<F: Copy> Faults<F> {
     pub(crate) fn set(&self, rules: Vec<Rule<F>>) {
-        let mut held = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.rules.lock();
         self.commands.store(0, Ordering::Relaxed);
         self.is_any.store(!rules.is_empty(), Ordering::Release);
         *held = rules;
@@ -84,7 +84,7 @@ impl<F: Copy> Faults<F> {
         if !self.is_any.load(Ordering::Acquire) {
             return None;
         }
-        let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let rules = self.rules.lock();
         let number = self.commands.fetch_add(1, Ordering::Relaxed);
         let is_hit =
             |rule: &&Rule<F>| number.checked_sub(rule.first).is_some_and(|n| n < rule.count);

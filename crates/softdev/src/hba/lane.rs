@@ -1,8 +1,9 @@
 //! A reply queue and what was posted for it.
 
+use qpair_memory::locks::Mutex;
 use std::collections::VecDeque;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use qpair_block::time;
@@ -39,11 +40,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Lane> {
-        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn posted(&self) -> MutexGuard<'_, VecDeque<u64>> {
-        self.posted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lane.lock()
     }
 
     pub(crate) fn call_attention(&self) {
@@ -53,7 +50,7 @@ impl Slot {
     /// Takes a request. False: there are as many as there may be.
     #[inline]
     pub(crate) fn post(&self, word: u64, credit: usize) -> bool {
-        let mut posted = self.posted();
+        let mut posted = self.posted.lock();
         if posted.len() >= credit {
             return false;
         }
@@ -66,7 +63,7 @@ impl Slot {
     /// Forgets all that a driver has there.
     pub(crate) fn forget(&self) {
         let mut lane = self.lock();
-        self.posted().clear();
+        self.posted.lock().clear();
         lane.setup = None;
         lane.index = 0;
         lane.outbox.clear();
@@ -194,7 +191,7 @@ impl SoftHba {
         let mut tasks = Vec::new();
         let mut progress = false;
         // What is posted meanwhile is for the next step.
-        let mut posted = std::mem::take(&mut *slot.posted());
+        let mut posted = std::mem::take(&mut *slot.posted.lock());
         while let Some(word) = posted.pop_front() {
             progress = true;
             let request = RequestDescriptor::decode(word);

@@ -3,9 +3,9 @@
 //!
 //! The rules are in docs/design/mpt3sas.md. Nothing that the controller does depends on them.
 
+use qpair_memory::locks::Mutex;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use qpair_mpi_wire::descriptor::{RequestDescriptor, request};
 use qpair_mpi_wire::init::Init;
@@ -73,7 +73,7 @@ impl Strict {
     #[cold]
     pub(crate) fn broken(&self, what: fmt::Arguments<'_>) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         if told.len() < TOLD_MAX {
             told.push(what.to_string());
         }
@@ -109,7 +109,7 @@ impl SoftHba {
     /// the controller is strict.
     pub fn violations(&self) -> Violations {
         let strict = &self.strict;
-        let told = strict.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let told = strict.told.lock().clone();
         Violations { count: strict.count.load(Ordering::Relaxed), told }
     }
 

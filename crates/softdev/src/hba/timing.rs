@@ -1,6 +1,6 @@
 //! When a disk has done a command.
 
-use std::sync::{Mutex, PoisonError};
+use qpair_memory::locks::Mutex;
 use std::time::{Duration, Instant};
 
 use qpair_block::{Error, ErrorKind, Op, Result, time};
@@ -126,7 +126,7 @@ impl Timing {
             Model::Flash(flash) => flash.schedule(now_ns, op, at, len, through),
             Model::Rotating(platter) => {
                 let cached = self.has_cache && !through;
-                let mut platter = platter.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut platter = platter.lock();
                 platter.schedule(now_ns, op, at, len, cached)
             }
         };

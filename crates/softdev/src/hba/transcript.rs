@@ -13,11 +13,11 @@
 //!
 //! All numbers are hexadecimal.
 
+use qpair_memory::locks::Mutex;
 use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use qpair_block::{Error, Result};
 
@@ -48,7 +48,7 @@ impl Transcript {
     /// Writes a line down, unless the last one was the same.
     pub(crate) fn write(&self, line: fmt::Arguments<'_>) {
         let Some(page) = &self.0 else { return };
-        let mut page = page.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut page = page.lock();
         let line = line.to_string();
         if line == page.last {
             return;

@@ -6,9 +6,10 @@
 //! a loss of power puts some of them back. The number of sectors is bounded: the oldest count as
 //! written to stable storage first.
 
+use qpair_memory::locks::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 /// The storage behind a cache.
 pub trait Storage {
@@ -73,7 +74,7 @@ impl VolatileCache {
 
     fn shard(&self, sector: u64) -> Option<MutexGuard<'_, Shard>> {
         let shard = self.shards.get((sector / RUN_SECTORS % SHARDS) as usize)?;
-        Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(shard.lock())
     }
 
     fn sectors(&self, at: u64, len: u64) -> std::ops::Range<u64> {
@@ -116,7 +117,7 @@ impl VolatileCache {
             return;
         }
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.lock();
             shard.stable.retain(|sector, _| !sectors.contains(sector));
         }
     }
@@ -124,7 +125,7 @@ impl VolatileCache {
     /// Notes that everything went to stable storage.
     pub fn forget_all(&self) {
         for shard in &self.shards {
-            shard.lock().unwrap_or_else(PoisonError::into_inner).forget_all();
+            shard.lock().forget_all();
         }
     }
 
@@ -140,7 +141,7 @@ impl VolatileCache {
     ) -> io::Result<(usize, usize)> {
         let mut unflushed = BTreeMap::new();
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.lock();
             unflushed.extend(shard.stable.drain());
             shard.order.clear();
         }
@@ -208,7 +209,7 @@ mod tests {
         for sector in 0..10_000 {
             cache.keep(&medium, sector << 9, 512).unwrap();
         }
-        let kept: usize = cache.shards.iter().map(|shard| shard.lock().unwrap().stable.len()).sum();
+        let kept: usize = cache.shards.iter().map(|shard| shard.lock().stable.len()).sum();
         assert!(kept <= 128, "{kept}");
         assert!(cache.shard(9_999).unwrap().stable.contains_key(&9_999));
     }

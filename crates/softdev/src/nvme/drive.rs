@@ -3,16 +3,17 @@
 //! If the drive has neither a timing profile nor faults, commands are executed at once, and no
 //! clock is read.
 
+use qpair_memory::locks::Mutex;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use qpair_block::Op;
 use qpair_nvme_device::{Again, Backend, Io, NamespaceInfo, Stop, Ticket};
 use qpair_nvme_wire::command::io;
 use qpair_nvme_wire::{Command, Status};
-use qpair_pci::model::{DmaSpan, locked};
+use qpair_pci::model::DmaSpan;
 
 use super::namespace::Namespace;
 use super::options::SoftNvmeOptions;
@@ -79,18 +80,18 @@ impl Drive {
     }
 
     pub(super) fn faults(&self) -> Arc<Faults> {
-        locked(&self.faults).clone()
+        self.faults.lock().clone()
     }
 
     pub(super) fn set_faults(&self, plan: Plan) {
-        let mut faults = locked(&self.faults);
+        let mut faults = self.faults.lock();
         self.is_plain.store(self.flash.is_instant() && plan.is_empty(), Ordering::Relaxed);
         *faults = Arc::new(Faults::new(plan));
     }
 
     /// The removal that follows is a loss of power.
     pub(super) fn arm_power_cut(&self, seed: u64) {
-        *locked(&self.power_cut) = Some(seed);
+        *self.power_cut.lock() = Some(seed);
     }
 
     /// Whether the drive has neither a timing profile nor faults.
@@ -229,7 +230,7 @@ impl Backend for Drive {
     }
 
     fn removed(&self) {
-        let Some(seed) = locked(&self.power_cut).take() else { return };
+        let Some(seed) = self.power_cut.lock().take() else { return };
         for namespace in &self.namespaces {
             // A medium that cannot be written has lost more than this would take.
             let _ = namespace.lose_cache(seed);

@@ -1,8 +1,9 @@
 //! The soft SCSI host as a PCI function.
 
+use qpair_memory::locks::Mutex;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 
 use qpair_block::Result;
 use qpair_memory::DmaMemory;
@@ -25,7 +26,6 @@ use super::queue::Queue;
 use super::registers::Registers;
 use crate::hba::Faults;
 use crate::scsi::Unit;
-use qpair_pci::model::locked;
 use qpair_pci::model::{BAR4_BYTES, Config, Identity};
 use qpair_pci::model::{DmaTable, SharedTable};
 
@@ -53,7 +53,7 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn lock(&self) -> MutexGuard<'_, Queue> {
-        locked(&self.queue)
+        self.queue.lock()
     }
 
     pub(super) fn call_attention(&self) {
@@ -162,7 +162,7 @@ impl SoftVirtioScsi {
     }
 
     pub(super) fn events(&self) -> MutexGuard<'_, EventList> {
-        locked(&self.events)
+        self.events.lock()
     }
 
     pub(super) fn queues(&self) -> u16 {
@@ -190,7 +190,7 @@ impl SoftVirtioScsi {
 
     /// Handles a status that the driver has written.
     fn set_status(&self, status: u8) {
-        let mut registers = locked(&self.registers);
+        let mut registers = self.registers.lock();
         if status == 0 {
             self.is_running.store(false, Ordering::Release);
             for slot in &self.slots {
@@ -262,7 +262,7 @@ impl SoftVirtioScsi {
 
     fn set_table(&self, held: &mut SharedTable, table: DmaTable) {
         *held = Arc::new(table);
-        let registers = locked(&self.registers);
+        let registers = self.registers.lock();
         for (slot, registers) in self.slots.iter().zip(&registers.queues) {
             slot.lock().set_table(held, registers);
         }
@@ -282,11 +282,11 @@ impl PciDevice for SoftVirtioScsi {
     }
 
     fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
-        locked(&self.config).read(offset, into)
+        self.config.lock().read(offset, into)
     }
 
     fn write_config(&self, offset: u32, bytes: &[u8]) -> bool {
-        let written = locked(&self.config).write(offset, bytes);
+        let written = self.config.lock().write(offset, bytes);
         if written == Some(true) {
             self.reset();
         }
@@ -320,7 +320,7 @@ impl PciDevice for SoftVirtioScsi {
         if offset >= common::BYTES {
             return true;
         }
-        let registers = locked(&self.registers);
+        let registers = self.registers.lock();
         let value = match offset {
             common::STATUS => Some(self.status(&registers).into()),
             _ => registers.read(offset, into.len()),
@@ -349,33 +349,33 @@ impl PciDevice for SoftVirtioScsi {
         }
         match offset {
             common::STATUS => self.set_status(value as u8),
-            ..common::BYTES => return locked(&self.registers).write(offset, bytes.len(), value),
+            ..common::BYTES => return self.registers.lock().write(offset, bytes.len(), value),
             _ => {}
         }
         true
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
-        let mut held = locked(&self.table);
+        let mut held = self.table.lock();
         let table = held.with(iova, memory)?;
         self.set_table(&mut held, table);
         Ok(())
     }
 
     fn unmap_dma(&self, iova: u64, len: u64) -> Result<()> {
-        let mut held = locked(&self.table);
+        let mut held = self.table.lock();
         let table = held.without(iova, len)?;
         self.set_table(&mut held, table);
         Ok(())
     }
 
     fn unmap_all(&self) {
-        self.set_table(&mut locked(&self.table), DmaTable::default());
+        self.set_table(&mut self.table.lock(), DmaTable::default());
     }
 
     fn reset(&self) {
         self.set_status(0);
-        *locked(&self.config) = config();
+        *self.config.lock() = config();
     }
 
     fn step(&self, queue: u16) -> Stepped {

@@ -10,11 +10,12 @@ mod connect;
 mod connection;
 mod errors;
 
+use qpair_memory::locks::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
@@ -203,10 +204,6 @@ impl Client {
         self.write_config(at, &word.to_le_bytes())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn bar(&self, bar: u8) -> Option<&Bar> {
         self.bars.get(usize::from(bar))
     }
@@ -221,7 +218,7 @@ impl Client {
     }
 
     fn read(&self, access: RegionAccess, into: &mut [u8]) -> Result<()> {
-        let reply = self.state().call(Command::RegionRead, &access.payload(&[]), &[])?;
+        let reply = self.state.lock().call(Command::RegionRead, &access.payload(&[]), &[])?;
         match RegionAccess::parse(&reply.payload) {
             Some((_, data)) if data.len() >= into.len() => {
                 into.copy_from_slice(&data[..into.len()]);
@@ -232,7 +229,7 @@ impl Client {
     }
 
     fn write(&self, access: RegionAccess, bytes: &[u8]) -> Result<()> {
-        self.state().call(Command::RegionWrite, &access.payload(bytes), &[])?;
+        self.state.lock().call(Command::RegionWrite, &access.payload(bytes), &[])?;
         Ok(())
     }
 }
@@ -301,7 +298,7 @@ impl PciFunction for Client {
     fn post_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> Result<()> {
         let access = access(bar.into(), offset, bytes);
         self.check("register", self.bar_bytes(bar), access)?;
-        self.state().connection.post(Command::RegionWrite, &access.payload(bytes))
+        self.state.lock().connection.post(Command::RegionWrite, &access.payload(bytes))
     }
 
     fn map_bar(&self, bar: u8, offset: u64, len: usize) -> Result<Option<Arc<Mapping>>> {
@@ -328,7 +325,7 @@ impl PciFunction for Client {
             return Err(errors::nonsense(&self.name, Command::GetRegionInfo));
         }
         let mapping = Mapping::of_file(file.as_fd(), in_file, len, true).map_err(failed)?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.registers.retain(|it| it.strong_count() > 0);
         state.registers.push(Arc::downgrade(&mapping));
         Ok(Some(mapping))
@@ -342,7 +339,7 @@ impl PciFunction for Client {
                 "make arenas with ArenaOptions::shared, so that another process can map them",
             ));
         };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.arenas.contains_key(&arena.id()) {
             let context = format!("{arena:?} is open to {} already", self.name);
             return Err(Error::new(ErrorKind::Exists, context));
@@ -356,7 +353,7 @@ impl PciFunction for Client {
     }
 
     fn unmap_dma(&self, arena: &Arena) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some((iova, len, _kept)) = state.arenas.remove(&arena.id()) else {
             let context = format!("{arena:?} is not open to {}", self.name);
             return Err(Error::new(ErrorKind::NotFound, context));
@@ -373,7 +370,7 @@ impl PciFunction for Client {
         let Some((start, len)) = on_grid(file, offset_bytes, region.bytes().len() as u64) else {
             return Ok(None);
         };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let key = region.region().0;
         if state.regions.contains_key(&key) {
             let context = format!("{region:?} is open to {} already", self.name);
@@ -388,7 +385,7 @@ impl PciFunction for Client {
     }
 
     fn unmap_region(&self, region: &Mapping) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some((iova, len, _kept)) = state.regions.remove(&region.region().0) else {
             let context = format!("{region:?} is not open to {}", self.name);
             return Err(Error::new(ErrorKind::NotFound, context));
@@ -422,7 +419,7 @@ impl PciFunction for Client {
             start: vector,
             count: 1,
         };
-        self.state().call(Command::SetIrqs, &set.payload(), event.as_slice())?;
+        self.state.lock().call(Command::SetIrqs, &set.payload(), event.as_slice())?;
         match event {
             Some(_) => self.enable_msix(true),
             None => Ok(()),
@@ -434,7 +431,7 @@ impl PciFunction for Client {
             let context = format!("{}: the device cannot be reset", self.name);
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
-        self.state().call(Command::Reset, &[], &[])?;
+        self.state.lock().call(Command::Reset, &[], &[])?;
         Ok(())
     }
 }

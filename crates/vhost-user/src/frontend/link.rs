@@ -12,11 +12,12 @@
 //!
 //! Long, because `word` and `up` change together, and only here.
 
+use qpair_memory::locks::Mutex;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use qpair_block::{Arena, ArenaOptions, Buffer, Error, ErrorKind, Result};
@@ -107,10 +108,6 @@ pub(super) struct Link {
     why: Mutex<Option<String>>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Returns the memory region of an arena. The guest address is the arena's own, since this process
 /// is the guest.
 fn region_of(arena: &Arena) -> MemoryRegion {
@@ -159,15 +156,15 @@ impl Link {
         seen: Word,
         use_it: impl FnOnce(&mut Connection) -> Result<T>,
     ) -> Result<T> {
-        match &mut *locked(&self.up) {
+        match &mut *self.up.lock() {
             Some(up) if self.word() == seen => use_it(&mut up.connection),
             _ => Err(self.gone()),
         }
     }
 
     pub(super) fn gone(&self) -> Error {
-        let why = locked(&self.why).as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-        let is_told = !locked(&self.registry).arenas.is_empty();
+        let why = self.why.lock().as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        let is_told = !self.registry.lock().arenas.is_empty();
         if is_told && self.region.is_none() && !self.is_proven.load(Ordering::Relaxed) {
             let context = format!(
                 "{}: the back end has gone after it was told of this program's memory{why}",
@@ -193,7 +190,7 @@ impl Link {
 
     /// Takes a queue that no channel uses.
     pub(super) fn take_queue(&self) -> Result<u16> {
-        let mut registry = locked(&self.registry);
+        let mut registry = self.registry.lock();
         let count = registry.queues.len();
         let Some(free) = registry.queues.iter().position(|used| !used) else {
             let context = format!(
@@ -222,7 +219,7 @@ impl Link {
     }
 
     fn ring_arena(&self, queue: u16, bytes: usize) -> Result<Arc<Arena>> {
-        let known = locked(&self.registry).rings[usize::from(queue)].clone();
+        let known = self.registry.lock().rings[usize::from(queue)].clone();
         if let Some(arena) = known.filter(|arena| arena.block_size() >= bytes) {
             return Ok(arena);
         }
@@ -230,20 +227,20 @@ impl Link {
         let arena = Arena::new(bytes.next_power_of_two().max(512), 1, options)
             .map_err(|cause| Error::os(cause, "allocating memory of a queue"))?;
         self.add_arena(&arena)?;
-        locked(&self.registry).rings[usize::from(queue)] = Some(arena.clone());
+        self.registry.lock().rings[usize::from(queue)] = Some(arena.clone());
         Ok(arena)
     }
 
     pub(super) fn return_queue(&self, queue: u16) {
-        locked(&self.registry).queues[usize::from(queue)] = false;
+        self.registry.lock().queues[usize::from(queue)] = false;
     }
 
     pub(super) fn add_call(&self, call: &Arc<OwnedFd>) {
-        locked(&self.registry).calls.push(call.clone());
+        self.registry.lock().calls.push(call.clone());
     }
 
     pub(super) fn remove_call(&self, call: &Arc<OwnedFd>) {
-        locked(&self.registry).calls.retain(|other| !Arc::ptr_eq(other, call));
+        self.registry.lock().calls.retain(|other| !Arc::ptr_eq(other, call));
     }
 
     /// Gives the back end access to an arena. Returns false if that is impossible, since the arena
@@ -252,8 +249,8 @@ impl Link {
         if arena.file().is_none() {
             return Ok(false);
         }
-        let mut up = locked(&self.up);
-        let mut registry = locked(&self.registry);
+        let mut up = self.up.lock();
+        let mut registry = self.registry.lock();
         if let Some((_, users)) = registry.arenas.iter_mut().find(|(it, _)| it.id() == arena.id()) {
             *users += 1;
             return Ok(true);
@@ -272,8 +269,8 @@ impl Link {
     }
 
     pub(super) fn remove_arena(&self, id: u32) {
-        let mut up = locked(&self.up);
-        let mut registry = locked(&self.registry);
+        let mut up = self.up.lock();
+        let mut registry = self.registry.lock();
         let Some(at) = registry.arenas.iter().position(|(arena, _)| arena.id() == id) else {
             return;
         };
@@ -290,7 +287,7 @@ impl Link {
     /// Ends the life that the caller has seen, because the back end violated the protocol; the
     /// keeper then connects anew.
     pub(super) fn break_up(&self, seen: Word) {
-        if let Some(up) = &*locked(&self.up)
+        if let Some(up) = &*self.up.lock()
             && self.word() == seen
         {
             let _ = rustix::net::shutdown(up.connection.stream(), rustix::net::Shutdown::Both);
@@ -307,7 +304,7 @@ impl Link {
             Phase::Gone => life << 2 | 2,
         };
         self.word.store(word, Ordering::Release);
-        for call in &locked(&self.registry).calls {
+        for call in &self.registry.lock().calls {
             let _ = rustix::io::write(call, &1u64.to_ne_bytes());
         }
     }
@@ -315,7 +312,7 @@ impl Link {
     /// Runs the thread that maintains the connection, until `stop` is signalled.
     pub(super) fn keep(&self, stop: &OwnedFd) {
         loop {
-            let fds = locked(&self.up).as_ref().map(|up| {
+            let fds = self.up.lock().as_ref().map(|up| {
                 let back = up.back.as_ref().and_then(|(back, _)| back.try_clone().ok());
                 (up.connection.stream().try_clone(), back)
             });
@@ -336,7 +333,7 @@ impl Link {
             }
             if !revents[1].is_empty() {
                 warn!(name: "lost", device = self.name(), "the back end has gone");
-                self.enter(&mut locked(&self.up), None, Phase::Lost);
+                self.enter(&mut self.up.lock(), None, Phase::Lost);
                 continue;
             }
             if revents.get(2).is_some_and(|revents| !revents.is_empty()) {
@@ -347,7 +344,7 @@ impl Link {
 
     /// Handles a request of the back end: the disk has another size.
     fn hear(&self) {
-        let mut up = locked(&self.up);
+        let mut up = self.up.lock();
         let Some(up) = &mut *up else { return };
         let Some((back, incoming)) = &mut up.back else { return };
         match incoming.poll(back) {
@@ -378,8 +375,8 @@ impl Link {
         if size_bytes < self.size_bytes.load(Ordering::Acquire) {
             return Err(another(&self.name(), format!("it has {size_bytes} bytes now")));
         }
-        let mut current = locked(&self.up);
-        let all = locked(&self.registry).arenas.clone();
+        let mut current = self.up.lock();
+        let all = self.registry.lock().arenas.clone();
         up.set_all(&all)?;
         self.size_bytes.store(size_bytes, Ordering::Release);
         self.enter(&mut current, Some(up), Phase::Up);
@@ -402,10 +399,10 @@ impl Link {
                     start,
                     options.reconnect,
                 );
-            *locked(&self.why) = Some(error.to_string());
+            *self.why.lock() = Some(error.to_string());
             if is_over {
                 error!(name: "given_up", device = self.name(), %error, "the back end does not come back");
-                self.enter(&mut locked(&self.up), None, Phase::Gone);
+                self.enter(&mut self.up.lock(), None, Phase::Gone);
             }
             let mut fds = [PollFd::new(stop, PollFlags::IN)];
             let nap = rustix::event::Timespec { tv_sec: 0, tv_nsec: RETRY.subsec_nanos().into() };

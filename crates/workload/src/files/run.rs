@@ -1,12 +1,13 @@
 //! Threads over files.
 
+use qpair_block::locks::Mutex;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
 use qpair_block::{Error, ErrorKind, Result};
@@ -66,7 +67,7 @@ struct Posts {
 
 impl Posts {
     fn post(&self, needed: u64) {
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut count = self.count.lock();
         *count += 1;
         if *count >= needed {
             self.changed.notify_one();
@@ -75,7 +76,7 @@ impl Posts {
 
     /// Takes `needed`; false: the end came before.
     fn take(&self, needed: u64, is_over: impl Fn() -> bool) -> bool {
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut count = self.count.lock();
         while *count < needed {
             if is_over() {
                 return false;

@@ -2,8 +2,8 @@
 //!
 //! Invariant: a file is in `there`, in `absent`, or taken by one thread.
 
+use qpair_block::locks::Mutex;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use rand::Rng;
 
@@ -45,14 +45,14 @@ impl FileSet {
 
     /// Takes a random file that is there, or one that is not; none if others have all.
     pub(super) fn take(&self, is_there: bool, random: &mut impl Rng) -> Option<u32> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let files = if is_there { &mut state.there } else { &mut state.absent };
         let at = (!files.is_empty()).then(|| random.random_range(0..files.len()))?;
         Some(files.swap_remove(at))
     }
 
     pub(super) fn give_back(&self, file: u32, is_there: bool) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if is_there { state.there.push(file) } else { state.absent.push(file) }
     }
 }

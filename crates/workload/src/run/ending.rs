@@ -1,7 +1,8 @@
 //! Jobs that wait for others, and jobs that end others.
 
+use qpair_block::locks::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, PoisonError};
 use std::time::Duration;
 
 use crate::job::{EndsWith, Job};
@@ -51,14 +52,14 @@ impl<'a> Ending<'a> {
                 }
             }
         }
-        self.over.lock().unwrap_or_else(PoisonError::into_inner)[at] = true;
+        self.over.lock()[at] = true;
         self.changed.notify_all();
     }
 
     /// Waits until the jobs that a job waits for are over, or until it must not begin at all.
     pub(super) fn wait(&self, at: usize, stopped: impl Fn() -> bool, look: Duration) {
         let Some(name) = &self.jobs[at].wait_for else { return };
-        let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut over = self.over.lock();
         let waits = |over: &[bool]| (0..at).any(|one| self.jobs[one].name == *name && !over[one]);
         while waits(&over) && !stopped() {
             over = self.changed.wait_timeout(over, look).unwrap_or_else(PoisonError::into_inner).0;

@@ -37,9 +37,10 @@ mod verify;
 
 pub use lay_out::prefill;
 
+use qpair_block::locks::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use qpair_block::{DeviceInfo, Error, ErrorKind, Result, WakeEvent};
@@ -244,7 +245,7 @@ fn run_stage<'a>(
     // Jobs that begin together share from the first request on, whichever is first.
     for member in members {
         if member.job.wait_for.is_none() && member.job.start_delay.is_zero() {
-            *member.share.lock().unwrap_or_else(PoisonError::into_inner) = member.join();
+            *member.share.lock() = member.join();
         }
     }
     let watcher = std::thread::current();
@@ -344,14 +345,14 @@ fn run_member<'scope>(
         while Instant::now() < delay_end && !common.is_stopped() {
             std::thread::sleep(delay_end.saturating_duration_since(Instant::now()).min(TICK));
         }
-        let joined = member.share.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let joined = member.share.lock().take();
         thread.share = joined.or_else(|| member.join());
         thread.desk = member.desk.as_ref();
         Ok((thread, wake))
     })();
     match (begun, job.form) {
         (Err(error), _) => {
-            *member.share.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *member.share.lock() = None;
             failed_with(&error)
         }
         (Ok((thread, Some(wake))), Form::Messages { interval }) => {

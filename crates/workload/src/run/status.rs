@@ -9,8 +9,8 @@
 //! - states are due at multiples of their interval from the begin of the run; a late one makes the
 //!   run skip those that are due meanwhile.
 
+use qpair_block::locks::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -44,10 +44,6 @@ impl Desk {
         Self { asked: AtomicU64::new(0), answer: Mutex::new(None), watcher: std::thread::current() }
     }
 
-    fn answer(&self) -> MutexGuard<'_, Option<Answer>> {
-        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The number of the last question.
     #[inline]
     pub(super) fn asked(&self) -> u64 {
@@ -59,7 +55,7 @@ impl Desk {
     }
 
     pub(super) fn leave(&self, number: u64, outcome: Outcome) {
-        *self.answer() = Some(Answer { number, outcome, usage: Usage::of_thread() });
+        *self.answer.lock() = Some(Answer { number, outcome, usage: Usage::of_thread() });
         self.watcher.unpark();
     }
 
@@ -68,12 +64,12 @@ impl Desk {
     }
 
     fn has_answered(&self, number: u64) -> bool {
-        self.answer().as_ref().is_some_and(|answer| answer.number >= number)
+        self.answer.lock().as_ref().is_some_and(|answer| answer.number >= number)
     }
 
     /// Returns the last answer to any question; `None` if the job has not begun.
     pub(super) fn last(&self) -> Option<Answer> {
-        self.answer().clone()
+        self.answer.lock().clone()
     }
 }
 

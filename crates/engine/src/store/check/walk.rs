@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::PoisonError;
 
 use qpair_format::Result;
 use qpair_format::large::{Descriptor, Extents, ListReader};
@@ -72,12 +71,7 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     pub(super) fn new(inner: &'a StoreInner) -> Self {
         let pages = inner.shared.space.capacity();
-        let stripe_unit_bytes = inner
-            .incarnation
-            .superblock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .stripe_unit_bytes;
+        let stripe_unit_bytes = inner.incarnation.superblock.lock().stripe_unit_bytes;
         Self {
             inner,
             report: CheckReport::default(),

@@ -10,7 +10,7 @@ mod stages;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use qpair_format::image::{Image, Record};
 use qpair_format::log::LogMerge;
@@ -136,8 +136,7 @@ impl StoreInner {
 
     /// Whether the superblocks say that the store was not closed.
     fn is_marked_open_on_device(&self) -> bool {
-        self.incarnation.superblock.lock().unwrap_or_else(PoisonError::into_inner).state
-            == StoreState::Open
+        self.incarnation.superblock.lock().state == StoreState::Open
     }
 
     /// Returns an error if the logs' device is missing, or its contents are of another moment.
@@ -290,11 +289,7 @@ impl StoreInner {
             match self.shared.lifecycle.is_marked_open() {
                 true => changed.fill(Ok(())),
                 false => {
-                    self.incarnation
-                        .first_change
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push(changed);
+                    self.incarnation.first_change.lock().push(changed);
                 }
             }
             self.reclaim(tree, Some(first_change));

@@ -4,10 +4,11 @@
 //! a gathering, one task makes all changes of a key. A change says what the key has afterwards, so
 //! of several changes only the last need be made, and making a change again does no harm.
 
+use qpair_memory::locks::Mutex;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use qpair_format::Result;
@@ -75,12 +76,8 @@ struct State {
 struct Work(Mutex<State>);
 
 impl Work {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         change(&mut state);
         let woken = std::mem::take(&mut state.idle);
         drop(state);
@@ -90,7 +87,7 @@ impl Work {
     /// Waits for the next part; `None` once no more will come.
     async fn next(&self) -> Option<Part> {
         poll_fn(|context| {
-            let mut state = self.lock();
+            let mut state = self.0.lock();
             if let Some(part) = state.parts.pop_front() {
                 state.busy += 1;
                 return Poll::Ready(Some(part));
@@ -105,7 +102,7 @@ impl Work {
     }
 
     fn done(&self, failed: bool) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.busy -= 1;
         state.failed |= failed;
         let over = state.failed || (state.busy == 0 && state.parts.is_empty());
@@ -117,7 +114,7 @@ impl Work {
     /// Waits until all parts are made, or one has failed.
     async fn drain(&self) {
         poll_fn(|context| {
-            let mut state = self.lock();
+            let mut state = self.0.lock();
             if state.failed || (state.busy == 0 && state.parts.is_empty()) {
                 return Poll::Ready(());
             }
@@ -221,7 +218,7 @@ impl Lanes {
     async fn hand_out(&mut self, gathered: Gathered) -> Result<Vec<u8>> {
         if self.room == Room::Little {
             self.work.drain().await;
-            if !gathered.is_empty() && !self.work.lock().failed {
+            if !gathered.is_empty() && !self.work.0.lock().failed {
                 self.make_in_stages(gathered).await?;
             }
             return Ok(Vec::new());
@@ -230,7 +227,7 @@ impl Lanes {
         let (parts, bytes) = gathered.cut(self.running.len() * PARTS_PER_TASK);
         self.work.drain().await;
         let before = std::mem::replace(&mut self.making, Arc::new(bytes));
-        if !self.work.lock().failed {
+        if !self.work.0.lock().failed {
             let parts = parts.into_iter().filter(|changes| !changes.is_empty());
             let part = |changes| Part { changes, bytes: self.making.clone() };
             self.work.change(|state| state.parts.extend(parts.map(part)));
@@ -249,7 +246,7 @@ impl Lanes {
             let part = Part { changes, bytes: bytes.clone() };
             self.work.change(|state| state.parts.push_back(part));
             self.work.drain().await;
-            if self.work.lock().failed {
+            if self.work.0.lock().failed {
                 return Ok(());
             }
             stages::end(&self.inner, timestamp).await?;

@@ -3,10 +3,11 @@
 //! Invariant: the keys of every applied commit whose timestamp was given after [`Recent::begin`]
 //! are kept until that [`Validating`] is dropped, or it is known that some are missing.
 
+use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::oracle::TimestampOracle;
 use crate::tx::transaction::KeyList;
@@ -64,13 +65,9 @@ pub(super) struct Validating {
 }
 
 impl Recent {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins a validation: from here on the keys of commits are noted.
     pub(super) fn begin(self: &Arc<Self>, oracle: &TimestampOracle) -> Validating {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // Under the oracle's lock: a commit that takes a later timestamp sees the count, and is
         // noted.
         let since = oracle.last_given(|| self.validating.fetch_add(1, Ordering::SeqCst));
@@ -92,7 +89,7 @@ impl Recent {
             changed.push(tree, key);
         }
         let bytes = bytes_of(&changed);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.bytes + bytes > BYTES_MAX {
             let last = state.changed.last_key_value().map_or(0, |(timestamp, _)| *timestamp);
             state.missing_up_to = state.missing_up_to.max(last).max(timestamp);
@@ -108,7 +105,7 @@ impl Validating {
     /// Returns the changes of the commits above `since` and below `before`, all of which must be
     /// applied; `None` if some are missing.
     pub(super) fn changed(&self, before: u64) -> Option<Vec<Arc<Changed>>> {
-        let state = self.recent.lock();
+        let state = self.recent.state.lock();
         let between = (Bound::Excluded(self.since), Bound::Excluded(before.max(self.since + 1)));
         (state.missing_up_to <= self.since)
             .then(|| state.changed.range(between).map(|(_, changed)| changed.clone()).collect())
@@ -117,7 +114,7 @@ impl Validating {
 
 impl Drop for Validating {
     fn drop(&mut self) {
-        let mut state = self.recent.lock();
+        let mut state = self.recent.state.lock();
         self.recent.validating.fetch_sub(1, Ordering::SeqCst);
         if let Some(count) = state.validating.get_mut(&self.since) {
             *count -= 1;
@@ -164,7 +161,7 @@ mod tests {
         commit(1);
         assert_eq!(later.changed(100).unwrap().len(), 1);
         drop(later);
-        assert!(recent.lock().changed.is_empty());
+        assert!(recent.state.lock().changed.is_empty());
     }
 
     /// Some transaction validates at all times, but none for long: only changes that are still
@@ -180,10 +177,10 @@ mod tests {
             let next = recent.begin(&oracle);
             assert_eq!(validating.changed(timestamp + 1).unwrap().len(), 1);
             validating = next;
-            assert!(recent.lock().changed.is_empty());
+            assert!(recent.state.lock().changed.is_empty());
         }
         drop(validating);
-        let state = recent.lock();
+        let state = recent.state.lock();
         assert!(state.validating.is_empty() && state.bytes == 0);
     }
 }

@@ -4,14 +4,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
 
 use qpair_format::large::Descriptor;
 
 use crate::shared::Shared;
 use crate::task::{Worker, current, yield_now};
 use crate::tx::versions::RowRef;
-use crate::tx::{Slot, Tx, slot_here};
+use crate::tx::{Tx, slot_here};
 
 /// A commit whose before-images are kept.
 #[derive(Debug)]
@@ -47,12 +46,6 @@ impl Queue {
     }
 }
 
-impl Slot {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Tx {
     /// Queues a commit whose before-images will have to be dropped; leaves an empty list in place
     /// of its rows.
@@ -64,7 +57,7 @@ impl Tx {
         rows: &mut Vec<RowRef>,
     ) {
         self.slots[slot].bytes.fetch_add(bytes, Ordering::Relaxed);
-        let mut queue = self.slots[slot].queue();
+        let mut queue = self.slots[slot].queue.lock();
         let fresh = queue.spare.pop().unwrap_or_default();
         let rows = std::mem::replace(rows, fresh);
         queue.commits.push_back(Old { timestamp, rows, bytes });
@@ -110,7 +103,7 @@ impl Tx {
         let from = self.lost_below.load(Ordering::Acquire);
         let mut timestamps = Vec::new();
         for slot in &self.slots {
-            timestamps.extend(slot.open().snapshots.timestamps(from));
+            timestamps.extend(slot.open.lock().snapshots.timestamps(from));
         }
         timestamps.sort_unstable();
         timestamps
@@ -133,13 +126,13 @@ impl Tx {
             return None;
         }
         let oldest = self.look_for_oldest();
-        let front = self.slots[slot].queue().commits.front().map(|front| front.timestamp);
+        let front = self.slots[slot].queue.lock().commits.front().map(|front| front.timestamp);
         front.filter(|timestamp| *timestamp > oldest && self.history.is_open(oldest))
     }
 
     /// Returns the oldest commit of a slot whose images are kept, if it is not durable yet.
     fn not_durable(&self, slot: usize) -> Option<u64> {
-        let front = self.slots[slot].queue().commits.front().map(|front| front.timestamp);
+        let front = self.slots[slot].queue.lock().commits.front().map(|front| front.timestamp);
         front.filter(|timestamp| {
             self.shared.wal.options.enabled && *timestamp > self.shared.wal.durable.horizon()
         })
@@ -153,7 +146,7 @@ impl Tx {
     /// Takes the oldest settled commits of a slot out of its queue, as many as make a run.
     pub(super) fn take_oldest(&self, slot: usize) -> Vec<Old> {
         let upto = self.settled();
-        let mut queue = self.slots[slot].queue();
+        let mut queue = self.slots[slot].queue.lock();
         let (mut olds, mut bytes) = (Vec::new(), 0);
         while bytes <= self.versions_bytes_max / RUNS_IN_MEMORY
             && queue.commits.front().is_some_and(|front| front.timestamp <= upto)
@@ -167,13 +160,13 @@ impl Tx {
 
     /// Puts commits back at the front of the queue.
     pub(super) fn put_oldest_back(&self, slot: usize, olds: Vec<Old>) {
-        let mut queue = self.slots[slot].queue();
+        let mut queue = self.slots[slot].queue.lock();
         olds.into_iter().rev().for_each(|old| queue.commits.push_front(old));
     }
 
     /// Updates the slot after the images of these commits were removed from the row table.
     pub(super) fn forget_oldest(&self, slot: usize, olds: Vec<Old>) {
-        let mut queue = self.slots[slot].queue();
+        let mut queue = self.slots[slot].queue.lock();
         for old in olds {
             self.slots[slot].bytes.fetch_sub(old.bytes, Ordering::Relaxed);
             queue.give(old.rows);
@@ -270,7 +263,7 @@ impl Tx {
         // First the bound, then the slots: see `snapshots`.
         let mut oldest = self.shared.oracle.applied();
         for slot in &self.slots {
-            if let Some(timestamp) = slot.open().snapshots.oldest(from) {
+            if let Some(timestamp) = slot.open.lock().snapshots.oldest(from) {
                 oldest = oldest.min(timestamp);
             }
         }
@@ -352,7 +345,7 @@ impl Tx {
         let (mut large, mut done, mut next) = (Vec::new(), false, None);
         let mut used: Option<Vec<RowRef>> = None;
         while *budget > 0 {
-            let mut queue = state.queue();
+            let mut queue = state.queue.lock();
             used.take().into_iter().for_each(|rows| queue.give(rows));
             next = queue.commits.front().map(|front| front.timestamp).filter(|next| *next > upto);
             if next.is_some() {
@@ -369,7 +362,7 @@ impl Tx {
             done = true;
         }
         if let Some(rows) = used {
-            state.queue().give(rows);
+            state.queue.lock().give(rows);
         }
         self.give_large_back(large);
         (done, next)
@@ -389,7 +382,7 @@ impl Tx {
         self.history.forget(u64::MAX);
         let mut large = Vec::new();
         for slot in &self.slots {
-            for old in std::mem::take(&mut slot.queue().commits) {
+            for old in std::mem::take(&mut slot.queue.lock().commits) {
                 old.rows.iter().for_each(|row| self.rows.collect(*row, u64::MAX, &mut large));
                 slot.bytes.fetch_sub(old.bytes, Ordering::Relaxed);
             }

@@ -28,7 +28,7 @@ impl History {
     /// Returns the runs to merge next: as many of one level as make a run of the next level, if
     /// there is room for it.
     fn to_merge(&self, tx: &Tx) -> Option<Vec<Arc<SortedRun>>> {
-        let runs = self.lock();
+        let runs = self.runs.lock();
         let levels = runs.iter().map(|run| run.level()).max().unwrap_or(0);
         (0..=levels).find_map(|level| {
             let of_level = runs.iter().filter(|run| run.level() == level && run.is_settled());

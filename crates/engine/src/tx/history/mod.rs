@@ -20,8 +20,9 @@ pub(super) use collect::Queue;
 pub(crate) use collect::{collect, spill};
 pub(super) use part::{Part, Reader};
 
+use qpair_memory::locks::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qpair_format::Result;
 
@@ -80,10 +81,6 @@ impl History {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<[Arc<SortedRun>]>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the limit on the device space of older values, in bytes.
     pub(in crate::tx) fn bytes_max(&self) -> u64 {
         self.bytes_max
@@ -121,7 +118,7 @@ impl History {
 
     /// Adds a run to the list. Its images may leave the row table then.
     fn publish(&self, run: Arc<SortedRun>) {
-        let mut runs = self.lock();
+        let mut runs = self.runs.lock();
         self.memory_bytes.fetch_add(run.memory_bytes(), Ordering::Relaxed);
         // Release, before the bound: a thread that sees the bound sees the number.
         self.generation.fetch_add(1, Ordering::Release);
@@ -132,7 +129,7 @@ impl History {
     /// Replaces runs by a merged one in the list; returns the large values that they owned.
     fn replace(&self, runs: &[Arc<SortedRun>], merged: Option<Arc<SortedRun>>) -> Vec<Box<[u8]>> {
         let is_other = |run: &Arc<SortedRun>| runs.iter().all(|of| !Arc::ptr_eq(of, run));
-        let mut list = self.lock();
+        let mut list = self.runs.lock();
         // Runs that no snapshot needs are gone already and do not count.
         let gone = list.iter().filter(|run| !is_other(run)).map(|run| run.memory_bytes()).sum();
         self.memory_bytes.fetch_sub(gone, Ordering::Relaxed);
@@ -155,7 +152,7 @@ impl History {
         if self.newest.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let mut runs = self.lock();
+        let mut runs = self.runs.lock();
         if runs.iter().all(|run| run.bound() > oldest) {
             return;
         }
@@ -178,7 +175,7 @@ impl History {
 
     /// Returns the runs that a snapshot may need, and the present generation.
     fn behind(&self, snapshot: u64) -> (Vec<Arc<SortedRun>>, u64) {
-        let runs = self.lock();
+        let runs = self.runs.lock();
         let behind = runs.iter().filter(|run| run.bound() > snapshot).cloned().collect();
         (behind, self.generation_of(snapshot))
     }

@@ -1,9 +1,10 @@
 //! A run: images in the order of tree, key and timestamp, on pages of their own.
 
+use qpair_memory::locks::Mutex;
 use std::collections::HashSet;
 use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use qpair_format::large::Descriptor;
 use qpair_format::page::{HEADER_BYTES, PageKind, damage, field};
@@ -114,7 +115,7 @@ impl SortedRun {
     /// which no snapshot needs. No other run may own them.
     pub(super) fn settle(&self, large: Vec<Box<[u8]>>) -> Vec<Box<[u8]>> {
         let (own, others) = large.into_iter().partition(|of| self.descriptors.contains(of));
-        *self.large.lock().unwrap_or_else(PoisonError::into_inner) = own;
+        *self.large.lock() = own;
         self.settled.store(true, Ordering::Release);
         others
     }
@@ -131,7 +132,7 @@ impl SortedRun {
 
     /// Takes the large values from the run, for another run that owns them from now on.
     pub(super) fn take_large(&self) -> Vec<Box<[u8]>> {
-        std::mem::take(&mut *self.large.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.large.lock())
     }
 
     /// Returns the number of pages with images.
@@ -251,7 +252,7 @@ impl Drop for SortedRun {
         }
         let bytes = pages * tx.shared.page_size as u64;
         tx.history.device_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        let large = self.large.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let large = self.large.get_mut();
         tx.give_large_back(std::mem::take(large));
     }
 }

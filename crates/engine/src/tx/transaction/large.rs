@@ -1,8 +1,9 @@
 //! Large values of uncommitted transactions: pages that were written, and that nothing refers to
 //! yet.
 
+use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use qpair_format::large::Extents;
 use qpair_format::{Error, Result};
@@ -28,7 +29,7 @@ struct Values {
 impl UncommittedLarge {
     /// Frees the pages of all values, when the store is being closed.
     pub(in crate::tx) fn free_all(&self, shared: &Shared) {
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self.values.lock();
         values.closed = true;
         std::mem::take(&mut values.by_start).values().for_each(|of| shared.free_extents(of));
     }
@@ -47,7 +48,7 @@ impl LargeValue {
     /// `Closed` if the store is being closed.
     pub(super) fn adopt(tx: &Arc<Tx>, reserved: &Reserved) -> Result<Self> {
         let extents = reserved.extents();
-        let mut values = tx.large.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = tx.large.values.lock();
         if values.closed {
             return Err(Error::closed());
         }
@@ -64,7 +65,7 @@ impl LargeValue {
 
     fn remove(&self) -> bool {
         let values = &self.tx.large.values;
-        let mut values = values.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = values.lock();
         values.by_start.remove(&self.page_id()).is_some()
     }
 

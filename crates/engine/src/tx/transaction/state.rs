@@ -104,7 +104,7 @@ impl TxState {
         let slot = slot_here(&tx.shared);
         let started = tx.shared.oracle.applied();
         let (info, buffers) = {
-            let mut open = tx.slots[slot].open();
+            let mut open = tx.slots[slot].open.lock();
             let info = open.registry.begin(slot as u32, options.name.as_deref(), started);
             (info, open.spare.take())
         };
@@ -227,7 +227,7 @@ impl TxState {
         let tx = &self.tx;
         guarded(&self.tx.shared, || {
             {
-                let mut open = tx.slots[self.slot].open();
+                let mut open = tx.slots[self.slot].open.lock();
                 if let Some(snapshot) = self.snapshot {
                     open.snapshots.leave(snapshot);
                 }
@@ -259,7 +259,7 @@ impl Drop for TxState {
             batches: std::mem::take(&mut self.batches),
             ahead: std::mem::take(&mut self.ahead),
         };
-        self.tx.slots[self.slot].open().spare.give(buffers);
+        self.tx.slots[self.slot].open.lock().spare.give(buffers);
     }
 }
 

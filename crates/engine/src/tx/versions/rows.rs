@@ -7,8 +7,9 @@
 //! Lock order: a shard's lock is taken under a leaf's latch, never the other way round; the lists'
 //! locks are taken under a shard's.
 
+use qpair_memory::locks::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
 use qpair_format::head::head_u64;
@@ -109,10 +110,7 @@ impl Rows {
     }
 
     fn shard(&self, shard: u32) -> MutexGuard<'_, Shard> {
-        self.parts[shard as usize & (SHARDS - 1)]
-            .shard
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.parts[shard as usize & (SHARDS - 1)].shard.lock()
     }
 
     /// Takes a row's lock for `owner`, if it is free.
@@ -240,7 +238,7 @@ impl Rows {
                 _ => 0,
             };
             let (list, key) = (self.list(entry.tree), Arc::from(entry.key()));
-            let mut keys = list.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut keys = list.keys.lock();
             keys.insert(entry.tree, key, Span { born, gone: timestamp });
             // Release: pairs with the load in `deleted`.
             list.newest.fetch_max(timestamp, Ordering::Release);
@@ -291,7 +289,7 @@ impl Rows {
             return Found::default();
         }
         let found = Vec::with_capacity(most);
-        let keys = list.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = list.keys.lock();
         keys.find(tree, bounds, direction, wanted, most, found)
     }
 
@@ -324,7 +322,7 @@ impl Rows {
         if entry.versions.is_empty() {
             if std::mem::take(&mut entry.listed) {
                 let list = self.list(entry.tree);
-                let mut keys = list.keys.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut keys = list.keys.lock();
                 keys.remove(entry.tree, entry.key());
             }
             shard.remove_if_idle(row.at);

@@ -46,7 +46,7 @@ impl HbaChannel {
 
     fn note_request(&self, request: &Request) {
         let now_ns = self.bench.clock.now_ns();
-        let trace = &mut self.bench.state().trace;
+        let trace = &mut self.bench.state.lock().trace;
         let at = [request.offset_bytes, request.len_bytes.into(), request.tag];
         for value in [now_ns, self.number.into(), request.op as u64].into_iter().chain(at) {
             trace.add(value);
@@ -60,7 +60,7 @@ impl HbaChannel {
 
     fn note_end(&self, ended: &Completion) {
         let now_ns = self.bench.clock.now_ns();
-        let mut state = self.bench.state();
+        let mut state = self.bench.state.lock();
         for value in [now_ns, self.number.into(), ended.tag, ended.result.is_ok().into()] {
             state.trace.add(value);
         }
@@ -112,7 +112,7 @@ impl IoChannel for HbaChannel {
             return self.below.submit(request);
         }
         // The power goes just before it, or just after.
-        if self.bench.state().trouble.rng.bool() {
+        if self.bench.state.lock().trouble.rng.bool() {
             self.end_in_the_dark(request);
         } else {
             self.below.submit(request)?;

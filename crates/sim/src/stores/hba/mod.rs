@@ -9,7 +9,8 @@ mod disk;
 mod met;
 mod trouble;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use qpair_block::locks::Mutex;
+use std::sync::Arc;
 
 use qpair_block::BlockDevice;
 use qpair_block::time::SimClock;
@@ -69,13 +70,9 @@ struct State {
 }
 
 impl Bench {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn go_dark(&self) {
         let seed = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.was_dark = true;
             state.trouble.rng.u64(..)
         };
@@ -84,15 +81,15 @@ impl Bench {
 
     /// A disk is without power, and its users go on.
     fn note_loss(&self) {
-        self.state().has_lost |= self.card.options().volatile_write_cache;
+        self.state.lock().has_lost |= self.card.options().volatile_write_cache;
     }
 
     pub(crate) fn has_lost(&self) -> bool {
-        self.state().has_lost
+        self.state.lock().has_lost
     }
 
     pub(crate) fn errors(&self) -> u64 {
-        self.state().errors
+        self.state.lock().errors
     }
 }
 
@@ -159,7 +156,7 @@ impl Hba {
         }
         let bench = &self.bench;
         {
-            let mut state = bench.state();
+            let mut state = bench.state.lock();
             (state.was_dark, state.has_lost) = (false, false);
         }
         let says = |error: qpair_block::Error| format!("opening the HBA: {error}");
@@ -198,7 +195,7 @@ impl Hba {
 
     /// The power of the machine was cut, and comes back.
     pub(crate) fn lose_power(&self) {
-        if !self.bench.state().was_dark {
+        if !self.bench.state.lock().was_dark {
             self.bench.go_dark();
         }
     }
@@ -208,7 +205,7 @@ impl Hba {
         trouble::begin(&self.bench, comes);
         if let Some(plugged) = &self.plugged {
             let disks = plugged.disks.iter().map(Arc::downgrade).collect();
-            self.bench.state().trouble.concerns(Arc::downgrade(&plugged.driver), disks);
+            self.bench.state.lock().trouble.concerns(Arc::downgrade(&plugged.driver), disks);
         }
     }
 
@@ -222,11 +219,11 @@ impl Hba {
     }
 
     pub(crate) fn trace(&self) -> u64 {
-        self.bench.state().trace.value()
+        self.bench.state.lock().trace.value()
     }
 
     pub(crate) fn met(&self) -> Met {
-        let mut met = self.bench.state().met;
+        let mut met = self.bench.state.lock().met;
         let now = self.plugged.as_ref().map_or(0, |plugged| plugged.driver.resets());
         met.add(met::Kind::Reset, self.resets + now);
         met

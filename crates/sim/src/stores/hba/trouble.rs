@@ -127,7 +127,7 @@ pub(super) fn begin(bench: &Bench, comes: bool) {
     for disk in 0..disks {
         bench.card.plug(disk);
     }
-    let trouble = &mut bench.state().trouble;
+    let trouble = &mut bench.state.lock().trouble;
     trouble.requests = 0;
     trouble.events.clear();
     if comes {
@@ -137,10 +137,10 @@ pub(super) fn begin(bench: &Bench, comes: bool) {
 
 /// A request comes: what is planned for its number happens.
 pub(super) fn request(bench: &Bench) {
-    bench.state().trouble.requests += 1;
+    bench.state.lock().trouble.requests += 1;
     loop {
         let event = {
-            let trouble = &mut bench.state().trouble;
+            let trouble = &mut bench.state.lock().trouble;
             let now = trouble.requests;
             match trouble.events.front() {
                 Some((at, _)) if *at <= now => trouble.events.pop_front(),
@@ -154,7 +154,7 @@ pub(super) fn request(bench: &Bench) {
 
 fn set_fault(bench: &Bench, fault: Option<(Kind, Fault, u64)>) {
     let met = bench.card.faults_met();
-    let mut state = bench.state();
+    let mut state = bench.state.lock();
     if let Some((kind, before)) = state.trouble.fault.take() {
         state.met.add(kind, met - before);
     }
@@ -164,13 +164,13 @@ fn set_fault(bench: &Bench, fault: Option<(Kind, Fault, u64)>) {
 }
 
 fn happen(bench: &Bench, event: Event) {
-    let count = |kind| bench.state().met.add(kind, 1);
+    let count = |kind| bench.state.lock().met.add(kind, 1);
     match event {
         Event::Fault(kind, fault, times) => set_fault(bench, Some((kind, fault, times))),
         Event::PowerLoss(lost_replies) => {
             count(Kind::PowerLoss);
             bench.note_loss();
-            let seed = bench.state().trouble.rng.u64(..);
+            let seed = bench.state.lock().trouble.rng.u64(..);
             bench.card.power_cut(seed);
             if lost_replies > 0 {
                 count(Kind::PowerLossWithLostReply);
@@ -189,13 +189,13 @@ fn happen(bench: &Bench, event: Event) {
         }
         Event::ResetController => {
             count(Kind::ResetAsked);
-            let driver = bench.state().trouble.driver.upgrade();
+            let driver = bench.state.lock().trouble.driver.upgrade();
             // One that hangs is what others are told by.
             let _ = driver.map(|driver| driver.reset());
         }
         Event::ResetDisk(disk) => {
             count(Kind::DiskReset);
-            let disk = bench.state().trouble.disks.get(disk).and_then(Weak::upgrade);
+            let disk = bench.state.lock().trouble.disks.get(disk).and_then(Weak::upgrade);
             // It waits for channels that no thread polls meanwhile, and says so.
             let _ = disk.map(|disk: Arc<ScsiDisk>| disk.reset());
         }

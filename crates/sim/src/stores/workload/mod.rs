@@ -5,7 +5,8 @@ mod single;
 mod transaction;
 mod windows;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use qpair_block::locks::Mutex;
+use std::sync::{Arc, MutexGuard};
 
 use fastrand::Rng;
 use qpair_engine::Error;
@@ -44,7 +45,7 @@ pub(crate) struct TaskContext {
 
 impl TaskContext {
     pub(crate) fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notes.lock()
     }
 
     pub(crate) fn wrong(&self, what: String) {

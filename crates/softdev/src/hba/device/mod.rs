@@ -4,9 +4,10 @@ mod pci;
 mod phy;
 mod replies;
 
+use qpair_memory::locks::Mutex;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 
 use qpair_block::Result;
 use qpair_mpi_wire::config::PcieDevice;
@@ -25,7 +26,7 @@ use super::topology::Topology;
 use super::transcript::Transcript;
 use crate::digest::local_name;
 use crate::scsi::Unit;
-use qpair_pci::model::{Config, Identity, SharedTable, VectorTable, locked};
+use qpair_pci::model::{Config, Identity, SharedTable, VectorTable};
 
 pub(crate) use self::phy::Phy;
 
@@ -190,11 +191,11 @@ impl SoftHba {
     }
 
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
-        locked(&self.control)
+        self.control.lock()
     }
 
     pub(crate) fn table(&self) -> MutexGuard<'_, SharedTable> {
-        locked(&self.table)
+        self.table.lock()
     }
 
     pub(crate) fn queues(&self) -> u16 {
@@ -236,7 +237,7 @@ impl SoftHba {
     pub(crate) fn forget_driver(&self) {
         self.slots.iter().for_each(Slot::forget);
         self.strict.forget();
-        *locked(&self.reply_free) = ReplyFree::default();
+        *self.reply_free.lock() = ReplyFree::default();
         self.reply_free_host.store(0, Ordering::Relaxed);
         self.mask.store(MASK_ALL, Ordering::Relaxed);
         self.events.forget();

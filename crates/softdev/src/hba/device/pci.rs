@@ -8,7 +8,7 @@ use qpair_memory::DmaMemory;
 use qpair_mpi_wire::registers::{
     ATOMIC_REQUEST_DESCRIPTOR_POST, GONE, REQUEST_DESCRIPTOR_POST_HIGH, REQUEST_DESCRIPTOR_POST_LOW,
 };
-use qpair_pci::model::{BAR4_BYTES, Config, DmaTable, SharedTable, is_access, locked};
+use qpair_pci::model::{BAR4_BYTES, Config, DmaTable, SharedTable, is_access};
 use qpair_pci::{IrqEvent, PciDevice, Stepped};
 
 use super::{SoftHba, identity};
@@ -58,7 +58,7 @@ impl PciDevice for SoftHba {
     }
 
     fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
-        let inside = locked(&self.config).read(offset, into);
+        let inside = self.config.lock().read(offset, into);
         if self.gone.load(Ordering::Acquire) {
             into.fill(0xFF);
         }
@@ -69,7 +69,7 @@ impl PciDevice for SoftHba {
         if self.gone.load(Ordering::Acquire) {
             return true;
         }
-        let written = locked(&self.config).write(offset, bytes);
+        let written = self.config.lock().write(offset, bytes);
         if written == Some(true) {
             self.reset();
         }
@@ -189,7 +189,7 @@ impl PciDevice for SoftHba {
         *control = Control::default();
         drop(control);
         let identity = identity(self.options.is_later);
-        *locked(&self.config) = Config::new(&identity, self.options.queues.into());
+        *self.config.lock() = Config::new(&identity, self.options.queues.into());
         self.vectors.reset();
     }
 

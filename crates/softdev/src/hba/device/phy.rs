@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use qpair_mpi_wire::ioc_status;
-use qpair_pci::model::locked;
 use qpair_scsi_wire::sense::Code;
 
 use super::SoftHba;
@@ -84,13 +83,13 @@ impl SoftHba {
     }
 
     pub(crate) fn pull_later(&self, number: usize) {
-        locked(&self.pulls).push(number);
+        self.pulls.lock().push(number);
         self.has_pulls.store(true, Ordering::Release);
     }
 
     pub(super) fn run_pulls(&self) {
         self.has_pulls.store(false, Ordering::Release);
-        let pulls = std::mem::take(&mut *locked(&self.pulls));
+        let pulls = std::mem::take(&mut *self.pulls.lock());
         for number in pulls {
             self.pull(number);
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use qpair_mpi_wire::init::Init;
-use qpair_pci::model::{DmaTable, LastHit, locked};
+use qpair_pci::model::{DmaTable, LastHit};
 
 use super::SoftHba;
 
@@ -26,7 +26,7 @@ impl SoftHba {
     }
 
     pub(crate) fn set_reply_free_index(&self, index: u32) {
-        let entries = locked(&self.reply_free).entries;
+        let entries = self.reply_free.lock().entries;
         let is_entry = entries == 0 || index < entries;
         self.strict.check(is_entry, format_args!("{index} of {entries} reply frames are free"));
         self.strict.has_free_replies.store(true, Ordering::Relaxed);
@@ -39,14 +39,14 @@ impl SoftHba {
         let entries = u32::from(init.reply_free_entries);
         let table = self.table();
         table.find(init.reply_free, entries * 4, &mut LastHit::default())?;
-        *locked(&self.reply_free) = ReplyFree { at: init.reply_free, entries, index: 0 };
+        *self.reply_free.lock() = ReplyFree { at: init.reply_free, entries, index: 0 };
         self.reply_free_host.store(0, Ordering::Relaxed);
         Some(())
     }
 
     /// The low half of the address of a reply frame.
     pub(crate) fn take_reply_frame(&self, table: &DmaTable, _init: &Init) -> Option<u32> {
-        let mut free = locked(&self.reply_free);
+        let mut free = self.reply_free.lock();
         if free.entries == 0 || free.index == self.reply_free_host.load(Ordering::Acquire) {
             return None;
         }

@@ -1,6 +1,6 @@
 //! Reports of a run that goes on: `--status-interval`.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use qpair_block::locks::Mutex;
 use std::time::Duration;
 
 use qpair_workload::{Live, Observer, RunReport};
@@ -22,13 +22,9 @@ impl<'a, F: Fn(&RunReport, u32) -> Result<()> + Sync> States<'a, F> {
         Self { line, every, write, written: Mutex::default() }
     }
 
-    fn written(&self) -> MutexGuard<'_, (u32, Option<Failure>)> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// How many states were written, and why no more.
     pub(super) fn end(self) -> (u32, Result<()>) {
-        let (count, failure) = self.written.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let (count, failure) = self.written.into_inner();
         (count, failure.map_or(Ok(()), Err))
     }
 }
@@ -47,7 +43,7 @@ impl<F: Fn(&RunReport, u32) -> Result<()> + Sync> Observer for States<'_, F> {
     }
 
     fn status(&self, report: &RunReport) {
-        let mut written = self.written();
+        let mut written = self.written.lock();
         if written.1.is_none() {
             match self.line.aside(|| (self.write)(report, written.0)) {
                 Ok(()) => written.0 += 1,
@@ -58,6 +54,6 @@ impl<F: Fn(&RunReport, u32) -> Result<()> + Sync> Observer for States<'_, F> {
 
     /// Also where nobody can be told what was found: a report that cannot be written ends the run.
     fn stop(&self) -> bool {
-        self.line.stop() || self.written().1.is_some()
+        self.line.stop() || self.written.lock().1.is_some()
     }
 }
