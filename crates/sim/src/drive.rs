@@ -63,7 +63,7 @@ fn serve(options: &Options) -> io::Result<String> {
         forced: 0,
         flushes: 0,
     };
-    // Whatever goes wrong with a client that was killed, it was killed.
+    // A killed client leaves a broken connection, so an error here is expected.
     let said_goodbye = nbd::serve(client, &mut drive).unwrap_or(false);
     let Drive { writes, forced, flushes, .. } = drive;
     let took = match said_goodbye {
@@ -146,7 +146,7 @@ impl Drive {
         let kept = match rng.u8(0..3) {
             0 => self.keep(|_| false)?,
             1 => self.keep(|_| rng.bool())?,
-            // By the page of 4 KiB, and now and then one is torn.
+            // Other modes decide page by page (4 KiB), and sometimes tear one page.
             _ => {
                 let (mut page, mut fate) = (u64::MAX, false);
                 self.keep(|sector| {
