@@ -69,7 +69,7 @@ impl Shared {
     /// as durable.
     pub(crate) fn free_large_once_durable(&self, large: Vec<Box<[u8]>>) {
         if self.wal.options.is_unflushed() {
-            // What counts as durable there is only written.
+            // Without flushes, a commit that counts as durable is only written.
             self.large.held().extend(large);
         } else {
             large.iter().for_each(|descriptor| self.free_large(descriptor));
@@ -86,7 +86,7 @@ impl Shared {
     /// Frees the pages of a large value that no reader can reach any more.
     pub(crate) fn free_large(&self, encoded: &[u8]) {
         let Some((descriptor, extents)) = self.known_extents(encoded) else { return };
-        // Before its pages can be another's.
+        // Forget the list before its pages can belong to another value.
         if descriptor.listed {
             self.large.lists.forget(descriptor);
         }

@@ -68,7 +68,7 @@ impl CommitBarrier {
                 return Poll::Ready(entered);
             }
             self.waiters.wait(&mut ticket, 0, context.waker());
-            // It may have been opened in between.
+            // The barrier may have been opened in between.
             match self.try_enter() {
                 Some(entered) => Poll::Ready(entered),
                 None => Poll::Pending,
@@ -136,7 +136,7 @@ impl CommitBarrier {
         if !self.shut.load(Ordering::SeqCst) {
             self.closed.store(false, Ordering::SeqCst);
             self.waiters.wake_all();
-            // Those inside do not look for it when they leave an open barrier.
+            // Changes that leave an open barrier do not wake the closer.
             if let Some(closer) = self.closer().take() {
                 closer.wake();
             }
@@ -159,8 +159,8 @@ mod tests {
     use super::*;
     use crate::sync::Wakes;
 
-    /// A panic opens the barrier. Nothing woke a checkpoint then that waited for a commit to leave,
-    /// and its store never closed.
+    /// A panic opens the barrier. A checkpoint that waited for a commit to leave was then never
+    /// woken, and its store never closed.
     #[test]
     fn a_task_that_closes_a_barrier_which_is_opened_goes_on() {
         let barrier = Arc::new(CommitBarrier::default());

@@ -14,7 +14,7 @@ impl Space {
     /// belongs to the checkpoint under way.
     pub(crate) fn moved(&self, from: u64, to: u64, of_image: impl FnOnce() -> bool) {
         let mut inner = self.lock();
-        // Asked under the lock: the image begins under it.
+        // Called under the lock, under which an image begins.
         if let Some(image) = &mut inner.image
             && of_image()
         {
@@ -30,8 +30,8 @@ impl Space {
     pub(crate) fn begin_image(&self, begin: impl FnOnce()) {
         let mut inner = self.lock();
         inner.image = Some(inner.linked.clone());
-        // Where backups may hold some longer none is counted: pages that leave memory have the
-        // less.
+        // If backups may hold pages for longer, none are counted; pages that leave memory then have
+        // fewer places.
         inner.gain = match inner.held.is_empty() {
             true => inner.taken - inner.used,
             false => 0,

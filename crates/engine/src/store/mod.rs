@@ -244,7 +244,7 @@ impl Store {
     #[must_use]
     pub fn device_info(&self) -> qpair_block::DeviceInfo {
         match &self.inner.incarnation.members[..] {
-            // A stripe over one member is that member, moved by its superblock.
+            // A stripe with one member is that member, shifted by its superblock.
             [one] => one.info().clone(),
             _ => self.inner.shared.device.info().clone(),
         }

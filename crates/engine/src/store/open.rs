@@ -577,7 +577,7 @@ fn start_workers(shared: &Arc<Shared>, tx: &Arc<Tx>, options: &StoreOptions) -> 
     let worker_options = WorkerOptions {
         depth,
         reads: match &options.runtime {
-            // Throughput cannot be repeated from a seed.
+            // Throughput differs between runs with the same seed.
             Runtime::Stepped { .. } if options.reads == 0 => depth,
             _ => options.reads,
         },

@@ -221,7 +221,7 @@ impl Logs {
                         Some((extent, Completion { buffer: Some(buffer), .. })) => {
                             merge.give(log, &buffer.as_slice()[..extent.len_bytes as usize]);
                         }
-                        // There is no log past the device's end.
+                        // There is no log beyond the device's end.
                         _ => merge.give(log, &[]),
                     }
                 }
@@ -269,8 +269,8 @@ impl Logs {
                 Ok(if kept.take(record) { Wish::Remember } else { Wish::GoOn })
             })
             .await?;
-        // No value has pages where a log segment is now: its pages were freed before the log took
-        // them.
+        // No value has pages where a log segment is now: its pages were freed before the log
+        // allocated them.
         let page_size = shared.page_size as u64;
         for segment in &scanned.segments {
             let pages = u64::from(segment.len_bytes) / page_size;

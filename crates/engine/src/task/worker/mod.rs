@@ -115,7 +115,7 @@ pub(crate) struct Worker {
     log_arena: Arc<Arena>,
     tasks: RefCell<Tasks>,
     running: Cell<TaskRef>,
-    /// Requests the channel had no room for.
+    /// Requests that the channel had no room for.
     backlog: RefCell<VecDeque<Request>>,
     reads: Reads,
     /// Requests submitted since the doorbell rang.
@@ -127,7 +127,7 @@ pub(crate) struct Worker {
     fence: Cell<Vec<u8>>,
     broken: RefCell<Vec<FrameIndex>>,
     task_io: RefCell<TaskIo>,
-    /// The number of turns in a row in which tasks waited for frames and none became free.
+    /// The number of consecutive turns in which tasks waited for frames and no frame became free.
     starved: Cell<u32>,
     write_backs: Cell<u32>,
     /// The number of page transfers in flight, by the phase in which they began.
@@ -400,11 +400,11 @@ impl Worker {
     /// Runs one turn, up to the polling for completions.
     #[inline(always)]
     fn turn(&self, pace: &mut Pace) -> Turn {
-        // The woken tasks look for the failure, which is set a moment later.
+        // The woken tasks check for the failure, which is set a moment later.
         let panicked =
             self.shared.lifecycle.panicked().is_some() && self.shared.lifecycle.failure().is_some();
         if panicked && !self.told_of_panic.replace(true) {
-            // What some wait for never comes.
+            // Some tasks wait for events that will never come.
             self.tasks.borrow_mut().make_all_ready();
         }
         self.deadlines.wake();
@@ -422,8 +422,8 @@ impl Worker {
         self.make_frames_free();
         self.drop_broken();
         self.enter(Part::Rest);
-        // It looks at what all workers have: not each of them in each turn, unless there is nothing
-        // else to do.
+        // This inspects the state of all workers, so each worker does it only in some turns, unless
+        // it has nothing else to do.
         pace.turns = pace.turns.wrapping_add(1);
         let looks =
             pace.turns.is_multiple_of(self.shared.worker_handles.len() as u32) || !self.has_ready();
@@ -472,7 +472,8 @@ impl Worker {
         let mut channel = self.channel.borrow_mut();
         if channel.in_flight() > 0 {
             let outer = self.enter(Part::Poll);
-            // The worker sleeps in the channel's own wait, so no descriptor has to come to rest.
+            // The worker sleeps in the channel's own wait, so no wake-up through a descriptor is
+            // needed.
             channel.look(&mut pace.completions);
             self.enter(outer);
         }
@@ -503,7 +504,7 @@ impl Worker {
     fn take_completions(&self, completions: &mut Vec<Completion>) {
         let outer = self.enter(Part::Complete);
         self.prefetch(completions);
-        // If one panics, the others are still there.
+        // If handling one completion panics, the others are still in the list.
         completions.reverse();
         while let Some(completion) = completions.pop() {
             self.complete(completion);
@@ -559,8 +560,8 @@ impl Worker {
     fn prefetch(&self, completions: &[Completion]) {
         let frames = &self.shared.pool.frames;
         for buffer in completions.iter().filter_map(|completion| completion.buffer.as_ref()) {
-            // Memory of another arena has other numbers; then this fetches something of no use, and
-            // no more.
+            // The memory of another arena has other block numbers. The prefetch is then useless,
+            // but harmless.
             let frame = FrameIndex(buffer.block().0);
             if frames.contains(frame) {
                 frames.prefetch(frame, 2);
@@ -642,7 +643,7 @@ impl Worker {
     #[cold]
     fn wake_within(&self, task: TaskRef, within: &mut Vec<Waker>) {
         self.tasks.borrow_mut().set_wakeable(task, false);
-        // They are others' code, as the futures are.
+        // The wakers belong to other code, as the futures do, so they may panic.
         let _ = catch_unwind(AssertUnwindSafe(|| within.drain(..).for_each(Waker::wake)));
         self.tasks.borrow_mut().set_wakeable(task, true);
     }
@@ -662,7 +663,7 @@ impl Worker {
             false => (in_flight / 4).clamp(1, self.options.batch),
         };
         let linger = if want > 1 { self.options.linger } else { Duration::ZERO };
-        // Frames may come free on other workers, without a message: look again soon.
+        // Other workers may free frames without a message, so look again soon.
         let soon = (starving || (stop && in_flight == 0)).then_some(Duration::from_millis(1));
         let timeout = soon.into_iter().chain(self.deadlines.remaining()).min();
         let outer = self.enter(Part::Wait);

@@ -96,7 +96,7 @@ impl Worker {
         if completion.op == Op::Flush
             && let Err(error) = completion.result
         {
-            // Whether a task waits for it or not: the device tells of what it lost only once.
+            // Fail whether a task waits or not: the device reports lost writes only once.
             self.shared.fail(Error::io(error, "flushing the store"));
         }
         let mut own = self.task_io.borrow_mut();
