@@ -1,4 +1,4 @@
-//! Errors as people see them, and exit codes.
+//! Errors for people, and exit codes.
 
 use std::error::Error as _;
 use std::io;
@@ -10,14 +10,14 @@ use qpair_block as block;
 
 use crate::interrupt::Interrupt;
 
-/// The advice where only zeroes are.
+/// The advice if the device contains only zeroes.
 const RESTORE: &str = "if it was one, restore it from a backup, or salvage it with `qpair repair`";
 
 /// The exit code of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done = 0,
-    /// No such key, or damage found.
+    /// The key does not exist, or damage was found.
     Negative = 1,
     Usage = 2,
     Failed = 3,
@@ -33,7 +33,7 @@ impl From<Exit> for ExitCode {
 /// Result of a command or part of one.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// An error on its way to standard error.
+/// An error to be printed on standard error.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
@@ -41,7 +41,7 @@ pub(crate) struct Failure {
     hint: Option<String>,
     /// The kind of the error, if it is an error of a store.
     kind: Option<ErrorKind>,
-    /// The way out, if it is one that the command has words of its own for.
+    /// The remedy, if the command has its own words for it.
     remedy: Option<Remedy>,
 }
 
@@ -50,7 +50,7 @@ impl Failure {
         Self { exit, message: message.into(), hint: None, kind: None, remedy: None }
     }
 
-    /// A wrong use that only shows when the command looks at its input.
+    /// Creates an error of wrong usage that is found only when the command reads its input.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
     }
@@ -64,7 +64,7 @@ impl Failure {
         self
     }
 
-    /// A further way out.
+    /// Adds an alternative hint.
     pub(crate) fn or_hint(mut self, hint: impl std::fmt::Display) -> Self {
         self.hint = Some(match self.hint {
             Some(first) => format!("{first}; {hint}"),
@@ -108,29 +108,29 @@ impl Failure {
         self.kind
     }
 
-    /// Whether there were only zeroes where a store was to be opened.
+    /// Whether only zeroes were found where a store should be opened.
     pub(crate) fn is_of_blank(&self) -> bool {
         self.remedy == Some(Remedy::Make)
     }
 
-    /// Says what was being done.
+    /// Prefixes the message with the action that failed.
     pub(crate) fn context(mut self, doing: impl std::fmt::Display) -> Self {
         self.message = format!("{doing}: {}", self.message);
         self
     }
 
-    /// Adds what else is to be known.
+    /// Appends further information to the message.
     pub(crate) fn and(mut self, more: impl std::fmt::Display) -> Self {
         self.message = format!("{}; {more}", self.message);
         self
     }
 
-    /// The reader of our output has gone, so there is no one to print an error for.
+    /// Creates an error without a message, because the reader of the output has gone.
     pub(crate) fn closed_pipe() -> Self {
         Self::new(Exit::Done, String::new())
     }
 
-    /// Tells people; the exit code.
+    /// Prints the error and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         if !self.message.is_empty() {
             eprintln!("qpair: error: {}", self.message);
@@ -139,7 +139,7 @@ impl Failure {
             eprintln!("  hint: {hint}");
         }
         match self.exit {
-            // A device that did not let go in time, most likely.
+            // Most likely a device that was not released in time.
             Exit::Failed if Interrupt::was_requested() => Exit::Interrupted.into(),
             exit => exit.into(),
         }
@@ -182,7 +182,7 @@ impl From<block::Error> for Failure {
         let mut hint = None;
         let (error, own) = error.take_way_out();
         let mut message = error.to_string();
-        // The advice nearest to the cause is the most exact; it is told once, at the end.
+        // The advice nearest to the cause is the most exact. It is printed once, at the end.
         let mut source = error.source();
         while let Some(cause) = source {
             if let Some(below) =
@@ -199,7 +199,7 @@ impl From<block::Error> for Failure {
     }
 }
 
-/// The library's advice, with the command or option that follows it.
+/// Returns the library's advice, with the command or option to follow it.
 fn in_words_of_the_command(hint: String, remedy: Option<Remedy>) -> String {
     let words = match remedy {
         Some(Remedy::Make) => return RESTORE.to_owned(),

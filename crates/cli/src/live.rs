@@ -13,30 +13,30 @@ use qpair_workload::{Direction, Live, Observer};
 use crate::interrupt::Interrupt;
 use crate::text::{count, counted, size};
 
-/// When there is a live line: fio's `--eta`.
+/// When to show the live line: fio's `--eta`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Eta {
-    /// Shown if standard error is a terminal.
+    /// If standard error is a terminal.
     #[default]
     Auto,
-    /// There, and as lines of their own elsewhere.
+    /// Always: on a terminal as one line, and elsewhere as separate lines.
     Always,
-    /// Nowhere.
+    /// Never.
     Never,
 }
 
-/// How often there is a line where the last one cannot be drawn over.
+/// The interval between lines where the previous line cannot be overwritten.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Watches a run.
 pub(crate) struct LiveLine {
     interrupt: Interrupt,
     eta: Eta,
-    /// Tell notes at once: where the report on standard output does not have them in words.
+    /// Whether to print notes at once, because the report on standard output does not contain them.
     notes: bool,
-    /// Print throughput as often as this: S4's *stress*.
+    /// The interval at which to print throughput: S4's *stress*.
     samples: Option<Duration>,
-    /// Hidden where standard error is no terminal.
+    /// The bar, which is hidden if standard error is not a terminal.
     bar: ProgressBar,
     state: Mutex<State>,
 }
@@ -55,7 +55,7 @@ impl LiveLine {
             Eta::Auto | Eta::Always => ProgressDrawTarget::stderr(),
         };
         let bar = ProgressBar::with_draw_target(None, target);
-        // Cut off at the terminal's width.
+        // The line is cut off at the terminal's width.
         if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
             bar.set_style(style);
         }
@@ -69,19 +69,19 @@ impl LiveLine {
         }
     }
 
-    /// Tells notes at once.
+    /// Prints notes at once.
     pub(crate) fn with_notes(mut self) -> Self {
         self.notes = true;
         self
     }
 
-    /// Prints throughput as often as this.
+    /// Prints throughput at this interval.
     pub(crate) fn with_samples(mut self, every: Duration) -> Self {
         self.samples = Some(every);
         self
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -90,7 +90,7 @@ impl LiveLine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something that writes to the terminal while the line is away.
+    /// Runs a function that writes to the terminal, with the line removed meanwhile.
     pub(crate) fn aside<T>(&self, act: impl FnOnce() -> T) -> T {
         self.bar.suspend(act)
     }
@@ -130,7 +130,7 @@ impl Observer for LiveLine {
     }
 }
 
-/// How far it is, and how fast.
+/// Formats the progress and the speed of the run.
 fn line(live: &Live, stopping: bool) -> String {
     let mut words = vec![if stopping { "stopping".to_owned() } else { live.phase.clone() }];
     let (stage, stages) = live.stage;
@@ -161,7 +161,7 @@ fn gauge(fraction: f64) -> String {
     format!("[{}{}]", "#".repeat(full), "-".repeat(WIDTH - full))
 }
 
-/// Seconds as a clock shows them: "9 s", "1:05", "2:00:00".
+/// Formats seconds as a clock shows them: "9 s", "1:05", "2:00:00".
 fn clock(seconds: f64) -> String {
     let seconds = seconds.ceil() as u64;
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -171,7 +171,7 @@ fn clock(seconds: f64) -> String {
     }
 }
 
-/// The directions in which something moves.
+/// Formats the speed of each direction with traffic.
 fn speeds(ios_per_s: &[f64; 3], bytes_per_s: &[f64; 3]) -> Vec<String> {
     Direction::ALL
         .into_iter()
@@ -184,9 +184,8 @@ fn speeds(ios_per_s: &[f64; 3], bytes_per_s: &[f64; 3]) -> Vec<String> {
         .collect()
 }
 
-/// Ticks gathered until they are a sample. Ticks come more often than samples and not at their
-/// ends: a sample ends with the first tick at or after its end, and is counted over the time it
-/// really took.
+/// Accumulates ticks into samples. Ticks are more frequent than samples, and not aligned with them:
+/// a sample ends with the first tick at or after its end, and is averaged over its actual duration.
 #[derive(Default)]
 struct Window {
     of: (String, u32),
@@ -197,7 +196,7 @@ struct Window {
 }
 
 impl Window {
-    /// Counts a tick; the sample's line if it is complete.
+    /// Adds a tick. Returns the line of the sample that the tick completes, if any.
     fn add(&mut self, live: &Live, every: Duration) -> Option<String> {
         let of = (live.phase.clone(), live.stage.0);
         if self.of != of || live.elapsed < self.seen {

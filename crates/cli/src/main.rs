@@ -1,11 +1,12 @@
 //! The `qpair` command.
 //!
-//! - `command/`: one file per subcommand: its arguments, and what it does.
-//! - `load/`: from lines of input to records in a table.
-//! - The rest is shared: which store and how to open it, keys and sizes as people write them,
-//!   output that survives a closed pipe, errors with a way out.
+//! - - `command/`: one file per subcommand, with its arguments and its implementation.
+//! - - `load/`: loads lines of input as records into a table.
+//! - - The other modules are shared: opening a store, parsing keys and sizes, output that survives
+//!   a closed pipe, and errors with advice.
 //!
-//! Everything about stores is in the library `qpair`; what is here reads words and prints some.
+//! Everything about stores is in the library `qpair`. This crate parses arguments and prints
+//! results.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![allow(
@@ -60,10 +61,10 @@ pub(crate) struct Arguments {
 fn main() -> ExitCode {
     let Arguments { command } =
         Arguments::parse_from(command::as_fio_takes_them(std::env::args_os()));
-    // A write past the limit of a file's size (ulimit -f) fails then, with an error that says so,
-    // and does not end the process.
+    // With this handler, a write beyond the file size limit (ulimit -f) fails with an error that
+    // says so, and does not end the process.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    // `target` logs what others take note of.
+    // `target` logs events. Other commands show them as notes.
     if !matches!(command, Command::Target(_)) {
         events::notes();
     }

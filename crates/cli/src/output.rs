@@ -1,4 +1,4 @@
-//! Standard output that a closed pipe ends quietly.
+//! Standard output; a closed pipe ends the command quietly.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::failure::{Exit, Failure, Result};
 use crate::text;
 
-/// Buffered standard output; all of it goes through here.
+/// Buffered standard output, used for all output.
 pub(crate) struct Output {
     out: BufWriter<StdoutLock<'static>>,
 }
@@ -39,7 +39,7 @@ impl Output {
     }
 }
 
-/// Prints one line at once.
+/// Prints one line and flushes it.
 pub(crate) fn say(line: impl AsRef<[u8]>) -> Result<()> {
     let mut out = Output::new();
     out.line(line)?;
@@ -61,7 +61,7 @@ pub(crate) fn insert_bytes(object: &mut Map<String, Value>, name: &str, bytes: &
     };
 }
 
-/// Bytes as hexadecimal digits.
+/// Returns bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut digits = Vec::with_capacity(2 * bytes.len());
     text::push_hex(&mut digits, bytes, "");

@@ -1,4 +1,4 @@
-//! A record as a line of output, in each of the formats that `load` reads.
+//! Formats a record as a line of output, in each of the formats that `load` reads.
 //!
 //! The reader of the same format turns a written line back into the same bytes.
 
@@ -8,7 +8,7 @@ use crate::load::Format;
 use crate::output::insert_bytes;
 use crate::text::escape_into;
 
-/// Writes a record, without an end of line; no value: the key alone.
+/// Writes a record without an end of line. Without a value, only the key is written.
 pub(crate) fn write_record(format: Format, line: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
     match format {
         Format::Tsv => {
@@ -30,8 +30,8 @@ pub(crate) fn write_record(format: Format, line: &mut Vec<u8>, key: &[u8], value
     }
 }
 
-/// Writes the fields of a line of CSV (RFC 4180), without its end: any bytes, with quotes where
-/// they are needed.
+/// Writes the fields of a CSV line (RFC 4180) without its end. Fields may contain any bytes, and
+/// are quoted if necessary.
 pub(crate) fn write_fields<'a>(
     out: &mut Vec<u8>,
     fields: impl Iterator<Item = &'a [u8]>,
@@ -54,7 +54,7 @@ pub(crate) fn write_fields<'a>(
         }
     }
     if out.len() == start {
-        // A line with nothing on it is none.
+        // An empty line would not be a record.
         out.extend_from_slice(b"\"\"");
     }
 }
@@ -68,7 +68,7 @@ mod tests {
 
     type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
-    /// Reads records with the reader of a format after its writer wrote them.
+    /// Writes records in a format, and reads them back.
     fn read_back(format: Format, records: &Records) -> Records {
         let mut text = Vec::new();
         if format == Format::Csv {
@@ -90,7 +90,7 @@ mod tests {
         found
     }
 
-    /// Bytes that formats treat in ways of their own, among others.
+    /// Generates bytes, including those that formats treat specially.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let odd = prop::sample::select(vec![
             &b"\t"[..],

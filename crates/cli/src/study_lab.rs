@@ -38,12 +38,12 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// The folder of what the study makes for itself.
+    /// Returns the folder for files of the study's own.
     pub(crate) fn folder(&self) -> &Path {
         &self.dir
     }
 
-    /// The devices that were given.
+    /// Returns the given devices.
     pub(crate) fn given(&self, may_write: bool) -> Result<Vec<Device>> {
         let of = |spec: &DeviceSpec| Ok(Device::of(&spec.to_string(), may_write, false)?);
         self.devices.iter().map(of).collect()
@@ -74,7 +74,7 @@ impl DeviceArgs {
     }
 }
 
-/// Fills a file where it was never written; other devices do not say where that is.
+/// Fills the unwritten parts of a file. Other devices do not report such parts.
 pub(crate) fn fill_unwritten(spec: &DeviceSpec, observer: &dyn Observer) -> Result<()> {
     let DeviceSpec::File(path) = spec else { return Ok(()) };
     if holds_store(path).unwrap_or(false) {
@@ -85,7 +85,7 @@ pub(crate) fn fill_unwritten(spec: &DeviceSpec, observer: &dyn Observer) -> Resu
     Ok(())
 }
 
-/// Shows how a study goes, and passes on the wish to stop it.
+/// Shows the progress of a study, and forwards requests to stop it.
 pub(crate) struct Watch {
     interrupt: Interrupt,
     bar: Mutex<ProgressBar>,
@@ -93,7 +93,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn new(interrupt: Interrupt) -> Self {
-        // Hidden by itself where standard error is no terminal.
+        // The bar hides itself if standard error is not a terminal.
         let bar = ProgressBar::new(1000);
         if let Ok(style) =
             ProgressStyle::with_template("{wide_msg} {bar:20} {percent:>3} %  {elapsed:>4}")
@@ -132,7 +132,7 @@ impl Watcher for Watch {
     }
 }
 
-/// While the study's own file is made.
+/// Shows progress while the study's own file is created.
 impl Observer for Watch {
     fn tick(&self, live: &Live) {
         self.show((live.fraction.unwrap_or(0.0) * 1000.0) as u64, 1000, &live.phase);

@@ -16,7 +16,7 @@ use crate::store_args::parse_size;
 use crate::study_lab::{DeviceArgs, Watch};
 use crate::text::count;
 
-/// Largest request, bytes.
+/// The size of the largest request, in bytes.
 const BLOCK_MAX: u32 = 16 << 20;
 
 /// Name the best interface for this machine, with measurements and what would change the answer
@@ -136,7 +136,7 @@ impl Advise {
         Ok(Mix { read_percent: self.reads, block_bytes })
     }
 
-    /// `None`: it was interrupted.
+    /// Returns the measured report, or `None` if the measurement was interrupted.
     fn measure(&self) -> Result<Option<StudyReport>> {
         let interrupt = Interrupt::install()?;
         let watch = Watch::new(interrupt.clone());

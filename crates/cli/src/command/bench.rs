@@ -157,7 +157,7 @@ pub(crate) fn parse_seconds(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// `--seconds` of a run, which takes some.
+/// Parses `--seconds` of a run, which must be positive.
 pub(crate) fn parse_run_seconds(text: &str) -> std::result::Result<f64, String> {
     match parse_seconds(text)? {
         0.0 => Err("a run takes more than 0 seconds".to_owned()),
@@ -165,7 +165,7 @@ pub(crate) fn parse_run_seconds(text: &str) -> std::result::Result<f64, String> 
     }
 }
 
-/// `--rate`: operations a second.
+/// Parses `--rate`, in operations per second.
 pub(crate) fn parse_rate(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate <= 1e9 => Ok(rate),
@@ -182,16 +182,16 @@ pub(crate) fn arrivals(rate_per_s: f64, done_per_s: f64) -> String {
     format!("{} /s at random times, latency from when each was due{late}", count(rate_per_s as u64))
 }
 
-/// Records of a store at most.
+/// The maximum number of records of a store.
 pub(crate) const RECORDS_MAX: u64 = u32::MAX as u64;
-/// Workers at most: each takes a core.
+/// The maximum number of workers: each needs a core.
 pub(crate) const WORKERS_MAX: u64 = 1024;
-/// Requests of a worker in flight at most: more than any device takes.
+/// The maximum number of requests of a worker in flight: more than any device accepts.
 const DEPTH_MAX: u64 = 32_768;
-/// Clients of a worker at most.
+/// The maximum number of clients of a worker.
 pub(crate) const TASKS_MAX: u64 = 65_536;
 
-/// A count of at least one.
+/// Parses a count of at least one.
 pub(crate) fn parse_count<T: TryFrom<u64>, const MAX: u64>(
     text: &str,
 ) -> std::result::Result<T, String> {

@@ -1,5 +1,4 @@
-//! Common parts of `bench tpcc`, `ycsb` and `commit`: the store, how to open it, and the form of
-//! reports.
+//! Common parts of `bench tpcc`, `ycsb` and `commit`: opening the store, and the form of reports.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +27,7 @@ pub(super) struct MeasuringArgs {
     pub(super) no_parent_hints: bool,
 }
 
-/// The parts of the workers' loop, as a table.
+/// Formats the parts of the workers' loop as a table.
 pub(super) fn parts(parts: &[PartReport], of: &str) -> Vec<String> {
     let mut lines: Vec<String> = parts
         .iter()
@@ -109,7 +108,7 @@ pub(crate) struct RunArgs {
     pub(super) json: bool,
 }
 
-/// `--durability`.
+/// Parses `--durability`.
 pub(super) fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
     text.parse()
 }
@@ -165,7 +164,7 @@ pub(super) fn of_warmed(warmed: &Warmed) -> String {
     words
 }
 
-/// A workload's report, and what the store ran on.
+/// A workload's report, with the configuration of the store.
 #[derive(Serialize)]
 pub(super) struct Full<'a, R> {
     #[serde(flatten)]
@@ -174,11 +173,11 @@ pub(super) struct Full<'a, R> {
     pub(super) report: &'a R,
 }
 
-/// Lines of a name and a value, in the order in which they are added.
+/// Lines with a name and a value, in the order in which they were added.
 pub(super) struct Lines(Vec<(&'static str, String)>);
 
 impl Lines {
-    /// Begins with what the store runs on.
+    /// Creates lines that begin with the configuration of the store.
     pub(super) fn of(ran_on: &StoreKvReport, durability: &str) -> Self {
         let log = match (&ran_on.log_device, ran_on.log) {
             (_, false) => ", no log".to_owned(),
@@ -207,7 +206,7 @@ impl Lines {
         self.0.push((name, value.into()));
     }
 
-    /// Size of the store and of its memory.
+    /// Adds the size of the store and of its memory.
     pub(super) fn add_store(&mut self, what: &str, bytes: Option<u64>, ran_on: &StoreKvReport) {
         let bytes = bytes.map_or(String::new(), |bytes| format!(", {}", size(bytes)));
         self.add("store", format!("{what}{bytes} over {} of memory", size(ran_on.memory_bytes)));
@@ -229,7 +228,7 @@ impl Lines {
         }
     }
 
-    /// Requests to the device per operation.
+    /// Adds the number of device requests per operation.
     pub(super) fn add_device(&mut self, of: &str, reads: Option<f64>, writes: Option<f64>) {
         if let (Some(reads), Some(writes)) = (reads, writes) {
             self.add("device", format!("{reads:.3} reads and {writes:.3} writes per {of}"));
@@ -242,13 +241,13 @@ impl Lines {
         }
     }
 
-    /// The lines, aligned.
+    /// Returns the aligned lines.
     pub(super) fn into_text(self) -> Vec<String> {
         self.0.into_iter().map(|(name, value)| format!("{name:<14} {value}")).collect()
     }
 }
 
-/// A table: names to the left, numbers to the right.
+/// Formats a table: names on the left, numbers on the right.
 pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column).map(String::len));

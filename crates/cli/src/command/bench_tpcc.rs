@@ -17,7 +17,7 @@ use crate::text::{count, counted};
 use super::bench::{TASKS_MAX, arrivals, parse_count, parse_rate, to_json};
 use super::bench_store::{Full, Lines, RunArgs, parse_durability, parts, table};
 
-/// Bytes a warehouse takes in a store, about, with what a run adds.
+/// The approximate size of a warehouse in a store, in bytes, including the data that a run adds.
 const WAREHOUSE_BYTES: u64 = 100 << 20;
 
 /// Run TPC-C: five types of transactions over nine tables, without think time
@@ -92,7 +92,7 @@ impl Tpcc {
             warm_up_seconds: self.run.warm_up,
             rate_per_s: self.rate,
             durability: self.durability,
-            // Where it does not fit, memory fills as the run goes.
+            // If the data does not fit, memory fills during the run.
             read_first: u64::from(scale.warehouses) * WAREHOUSE_BYTES <= ran_on.memory_bytes,
             check: self.check,
             seed: self.run.seed,

@@ -56,7 +56,7 @@ impl Check {
             false => Vec::new(),
         };
         let sound = report.is_sound() && log_faults.is_empty();
-        // A crash may have come between the writes of two that are twins.
+        // A crash may have come between the writes of the two copies.
         let twins_lost = if at_checkpoint { 0 } else { report.harmless.len() as u64 };
         let mut out = Output::new();
         if self.json {

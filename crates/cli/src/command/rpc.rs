@@ -1,4 +1,4 @@
-//! `qpair rpc`: a call to a target.
+//! `qpair rpc`: calls a method of a target.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use crate::command::target::config::to_toml;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::say;
 
-/// How long a target may take to answer.
+/// The time that a target may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Call a method of a target by JSON-RPC, and print its result

@@ -164,7 +164,7 @@ fn diff_lines(found: &Diff) -> Vec<String> {
     lines
 }
 
-/// Seconds, or minutes with an m.
+/// Parses seconds, or minutes with an `m`.
 fn parse_time(text: &str) -> std::result::Result<f64, String> {
     match text.strip_suffix('m') {
         Some(minutes) => Ok(60.0 * parse_seconds(minutes)?),
@@ -179,7 +179,7 @@ fn parse_experiment(name: &str) -> std::result::Result<&'static Experiment, Stri
     })
 }
 
-/// Minutes of measuring are not lost to a folder that is not there, or to what is no file.
+/// Checks the output path before the measurement, so that its results are not lost.
 pub(super) fn check_out_file(out: &Path) -> Result<()> {
     let folder = match out.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -232,7 +232,7 @@ impl Study {
         Ok(Exit::Done)
     }
 
-    /// No minutes of measuring are lost, and no device to a report.
+    /// Checks the output paths before the measurement. No report may overwrite a measured device.
     fn check_out(&self, json_path: &Path) -> Result<()> {
         if self.out.extension().is_some_and(|ending| ending == "json") {
             return Err(Failure::usage("--out names the HTML report; the JSON goes beside it")
@@ -273,7 +273,7 @@ impl Study {
         }
     }
 
-    /// `None`: it was interrupted.
+    /// Returns the measured report, or `None` if the study was interrupted.
     fn measure(&self) -> Result<Option<StudyReport>> {
         let interrupt = Interrupt::install()?;
         let watch = Watch::new(interrupt.clone());
@@ -307,7 +307,7 @@ impl Study {
 
     fn list(&self) -> Result<Exit> {
         let devices = match &self.devices.devices[..] {
-            // As if there were a file.
+            // Plan as if a file was given.
             [] => vec![qpair_study::Device::of("null:size=1GiB", true, true)?],
             _ => self.devices.given(self.allow_writes)?,
         };
@@ -392,7 +392,7 @@ struct Listed {
     shows: &'static str,
     needs: &'static str,
     points: usize,
-    /// None of an experiment that is one long run.
+    /// `None` for an experiment that is one long run.
     seconds: Option<f64>,
     skipped: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Formats of input, and which columns of it are key and value.
+//! Formats of input, and the choice of the columns for key and value.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// The format that a file's name stands for.
+    /// Returns the format for a file name.
     pub(crate) fn guess(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "tsv" | "tab" => Some(Self::Tsv),
@@ -39,16 +39,16 @@ impl Format {
 #[derive(Clone, Debug)]
 pub(crate) struct Columns {
     pub(crate) key: Option<String>,
-    /// None: the whole line.
+    /// The columns of the value; empty for the whole line.
     pub(crate) values: Vec<String>,
 }
 
-/// All that is to be known to read records.
+/// All settings for reading records.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) format: Format,
     pub(crate) columns: Columns,
-    /// Whether the first line names the columns; `None`: the default of the format.
+    /// Whether the first line names the columns; `None` for the format's default.
     pub(crate) header: Option<bool>,
     pub(crate) delimiter: Option<u8>,
     /// TSV without escapes.
@@ -56,7 +56,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// A reader of records.
+    /// Returns a reader of records.
     pub(crate) fn reader(&self, input: Input) -> Result<Box<dyn ReadRecord>> {
         if self.raw && self.format != Format::Tsv {
             return Err(Failure::usage(
@@ -111,10 +111,10 @@ impl Layout {
     }
 }
 
-/// A column by place or name.
+/// A column by position or name.
 #[derive(Clone, Debug)]
 pub(crate) enum Column {
-    /// From 0.
+    /// The position, from 0.
     Index(usize),
     Name(String),
 }
@@ -129,7 +129,7 @@ impl Column {
     }
 }
 
-/// The columns wanted of lines with columns.
+/// The columns wanted, by position or name.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     key: Column,
@@ -137,19 +137,19 @@ pub(crate) struct Wanted {
     pub(crate) header: bool,
 }
 
-/// The same by place.
+/// The columns wanted, by position.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Indexes {
     pub(crate) key: usize,
-    /// Empty: the whole line.
+    /// The columns of the value; empty for the whole line.
     pub(crate) values: Vec<usize>,
 }
 
 impl Wanted {
-    /// Finds the columns in the header.
+    /// Finds the positions of the columns in the header.
     ///
     /// # Errors
-    /// `Layout` for a name that is not there, or that more than one column has.
+    /// `Layout` for a name that no column has, or more than one.
     pub(crate) fn resolve<'a>(
         &self,
         header: impl Iterator<Item = &'a [u8]> + Clone,
@@ -164,7 +164,7 @@ impl Wanted {
         })
     }
 
-    /// The columns of lines without a header.
+    /// Returns the positions of the columns in lines without a header.
     pub(crate) fn by_index(&self) -> Indexes {
         self.resolve(std::iter::empty()).unwrap_or_default()
     }
@@ -197,7 +197,7 @@ fn place<'a>(
     }
 }
 
-/// A delimiter as people write it.
+/// Parses a delimiter.
 pub(crate) fn parse_delimiter(text: &str) -> std::result::Result<u8, String> {
     match text.as_bytes() {
         b"\\t" | b"tab" => Ok(b'\t'),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::failure::{Failure, Result};
 
-/// Bytes read at once.
+/// The number of bytes read at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// An open input.
@@ -45,7 +45,7 @@ impl Input {
         Ok(Self { name, size_bytes, read_bytes, source: Box::new(file) })
     }
 
-    /// These bytes, for a test of what reads them.
+    /// Returns an input with these bytes, for tests of readers.
     #[cfg(test)]
     pub(crate) fn of_bytes(bytes: Vec<u8>) -> Self {
         Self {
@@ -56,14 +56,14 @@ impl Input {
         }
     }
 
-    /// The bytes, counted.
+    /// Returns a reader that counts its bytes.
     pub(crate) fn into_reader(self) -> BufReader<Counted> {
         let counted = Counted { source: self.source, read_bytes: self.read_bytes };
         BufReader::with_capacity(BUFFER_BYTES, counted)
     }
 }
 
-/// Counts what is read through it.
+/// Counts the bytes read through it.
 pub(crate) struct Counted {
     source: Box<dyn Read + Send>,
     read_bytes: Arc<AtomicU64>,

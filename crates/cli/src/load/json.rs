@@ -1,7 +1,8 @@
-//! JSON lines: one object a line.
+//! JSON lines: one object per line.
 //!
 //! A value that is not a string is loaded with the bytes that the input has for it, and so is a
-//! whole line. Numbers keep their digits, and objects their order and blanks.
+//! whole line. Numbers keep their digits, and objects keep the order of their fields and their
+//! spaces.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,7 +21,7 @@ use crate::text::decode_hex;
 pub(crate) struct JsonReader<R> {
     lines: Lines<R>,
     key: String,
-    /// Empty: the whole line.
+    /// The fields of the value; empty for the whole line.
     values: Vec<String>,
 }
 
@@ -47,7 +48,7 @@ impl<R: BufRead + Send> ReadRecord for JsonReader<R> {
     }
 }
 
-/// Makes a record of a line, or says what is wrong with it.
+/// Parses a line into a record, or returns a description of the error.
 fn parse(text: &[u8], key: &str, values: &[String], record: &mut Record) -> Result<(), String> {
     let text = std::str::from_utf8(text)
         .map_err(|error| format!("no UTF-8 at byte {}", error.valid_up_to() + 1))?;
@@ -79,7 +80,7 @@ fn in_words(error: &serde_json::Error) -> String {
     format!("no JSON object: {}", error.to_string().replace(" at line 1 column", " at byte"))
 }
 
-/// The fields of an object, as they stand in the input.
+/// The fields of an object, as written in the input.
 struct Object<'a>(Vec<(Name<'a>, &'a RawValue)>);
 
 #[derive(Deserialize)]
@@ -107,7 +108,7 @@ impl<'de> Deserialize<'de> for Object<'de> {
     }
 }
 
-/// A field that was asked for.
+/// A requested field.
 struct Field<'a> {
     name: String,
     value: &'a RawValue,
@@ -128,8 +129,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A field by name, or by the names on the way to it with dots between; elements of arrays by
-    /// number, from 0.
+    /// Finds a field by its name, or by a path of names separated by dots. Elements of arrays are
+    /// named by their number, from 0.
     fn find(&self, name: &str) -> Result<Option<&'a RawValue>, String> {
         if let Some(found) = self.member(name)? {
             return Ok(Some(found));
@@ -152,7 +153,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// A member of an object, or an element of an array.
+/// Returns a member of an object, or an element of an array.
 fn inner<'a>(outer: &'a RawValue, name: &str) -> Result<Option<&'a RawValue>, String> {
     match outer.get().as_bytes() {
         [b'{', ..] => {

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::bar::TEMPLATE;
 use crate::text::{counted, size};
 
-/// How far a load has got. Cheap to clone; clones show the same bar.
+/// The progress of a load. Cheap to clone; clones show the same bar.
 #[derive(Clone)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -15,7 +15,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar where the end is known, a spinner where it is not; nothing if `quiet`.
+    /// Creates a bar if the end is known, otherwise a spinner; nothing if `quiet`.
     pub(crate) fn new(size_bytes: Option<u64>, quiet: bool) -> Self {
         let target =
             if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -33,7 +33,7 @@ impl Progress {
         Self { bar, start: Instant::now() }
     }
 
-    /// Shows what was done since the start.
+    /// Shows the totals since the start.
     pub(crate) fn update(&self, records: u64, bytes: u64, input_bytes: u64) {
         self.bar.set_position(input_bytes);
         if self.bar.is_hidden() {
@@ -48,12 +48,12 @@ impl Progress {
         ));
     }
 
-    /// Says what takes time at the end.
+    /// Shows what the load is doing at its end.
     pub(crate) fn say(&self, what: &'static str) {
         self.bar.set_message(what);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }

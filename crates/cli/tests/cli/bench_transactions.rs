@@ -11,7 +11,7 @@ fn tpcc(directory: &Directory, words: &str) -> Run {
     directory.run(&format!("bench tpcc {SMALL} --items 300 --customers 40 --tasks 4 {words}"))
 }
 
-/// A number of a JSON object, by its path.
+/// Returns a number of a JSON object by its path.
 #[track_caller]
 fn number(json: &str, path: &[&str]) -> f64 {
     let value: serde_json::Value = serde_json::from_str(json).unwrap();
@@ -40,7 +40,7 @@ fn tpcc_loads_runs_and_checks() {
     }
     assert_eq!(number(&json, &["warehouses"]), 2.0);
     assert!(json.contains("\"commits_per_flush\"") && json.contains("not audited"), "{json}");
-    // A store knows what was loaded into it.
+    // The store knows the scale with which it was loaded.
     let text = tpcc(&directory, "--store t --seconds 0.2 --durability async").done();
     for word in ["transactions", "tpmC", "no think time", "stock_level", "rolled back"] {
         assert!(text.contains(word), "no {word} in {text}");
@@ -54,7 +54,7 @@ fn tpcc_loads_runs_and_checks() {
 fn tpcc_tells_of_what_is_broken() {
     let directory = Directory::new();
     tpcc(&directory, "--store t --warehouses 1 --load-only").done();
-    // The new order 30 of district 1.
+    // Delete the new order 30 of district 1.
     directory.run("delete t --table new_order --key-hex 00010100001e").done();
     let broken = tpcc(&directory, "--store t --warehouses 1 --load-only --check");
     assert_eq!(broken.code, Some(1), "{}{}", broken.out, broken.err);
@@ -79,8 +79,8 @@ fn a_store_is_read_before_the_run() {
     assert!(text.contains("read first") && text.contains("memory is full"), "{text}");
 }
 
-/// In an open loop no more is done than arrives; what arrives faster than it can be done is late,
-/// and counts from when it was due.
+/// In an open loop, no more operations complete than arrive. If they arrive too fast, they are
+/// late, and their latency counts from their scheduled time.
 #[test]
 fn lookups_arrive_at_a_rate() {
     let directory = Directory::new();
@@ -89,7 +89,8 @@ fn lookups_arrive_at_a_rate() {
     assert!((1.0..400.0).contains(&number(&slow, &["ops"])), "about 200 arrive: {slow}");
     assert_eq!(number(&slow, &["rate_per_s"]), 400.0);
     let over = directory.run(&format!("{lookup} --rate 1e9 --json")).done();
-    // Half of the run, with much room: in a closed loop a lookup in memory takes some microseconds.
+    // Half of the run's time, with a wide margin: in a closed loop a lookup in memory takes a few
+    // microseconds.
     assert!(number(&over, &["latency_us", "p50"]) > 25_000.0, "{over}");
     assert!(number(&over, &["latency_us", "mean"]) > 25_000.0, "{over}");
     let text = directory.run(&format!("{lookup} --rate 1e9")).done();
@@ -107,7 +108,7 @@ fn tpcc_is_interrupted() {
         format!("bench tpcc {SMALL} --store t --items 300 --customers 40 --tasks 4 --seconds 60");
     let mut command = directory.command(&words);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Signals are taken over before the store is made.
+    // Signal handlers are installed before the store is created.
     let deadline = Instant::now() + Duration::from_secs(20);
     while !directory.path("t").exists() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
@@ -120,7 +121,7 @@ fn tpcc_is_interrupted() {
     assert!(directory.run("check t").done().contains("no damage found"));
 }
 
-/// Refused arguments create no store. An empty one was once left behind.
+/// Refused arguments create no store. A regression: an empty one was left behind.
 #[test]
 fn wrong_arguments_leave_no_store() {
     let directory = Directory::new();
@@ -207,7 +208,7 @@ fn commits_stand_beside_the_device_alone() {
     ] {
         assert!(number(&json, path) > 0.0, "{path:?} in {json}");
     }
-    // The baseline has changed nothing.
+    // The measurement of the baseline has changed nothing.
     assert!(directory.run("check c").done().contains("no damage found"));
     let text = run("--store c --records 1000 --seconds 0.2 --clients 8 --durability group").done();
     assert!(text.contains("8 clients") && text.contains("p99"), "{text}");

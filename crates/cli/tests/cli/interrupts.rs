@@ -1,4 +1,4 @@
-//! Loads that end early: asked to, and killed.
+//! Loads that end early: interrupted or killed.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{Directory, interrupted};
 
-/// A load that has got records in the store, and waits for more.
+/// Starts a load that has put records into the store, and waits for more.
 fn waiting_load(directory: &Directory) -> Child {
     let mut command = directory.command("load s - --format tsv --memory 1MiB --workers 1");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let input: String = (0..60_000).map(|i| format!("key {i}\tvalue {i}\n")).collect();
     child.stdin.as_mut().unwrap().write_all(input.as_bytes()).unwrap();
-    // More than fits in its memory, so the file grows once records are in.
+    // The input exceeds the store's memory, so the file grows once records are put.
     let deadline = Instant::now() + Duration::from_secs(20);
     let grown = || std::fs::metadata(directory.path("s")).is_ok_and(|file| file.len() > 3 << 20);
     while !grown() && Instant::now() < deadline {
@@ -51,7 +51,7 @@ fn a_killed_load_is_recovered() {
     let mut child = waiting_load(&directory);
     child.kill().unwrap();
     child.wait().unwrap();
-    // The check changes nothing, and says what it has not seen.
+    // The check changes nothing, and reports what it could not check.
     for _ in 0..2 {
         let out = directory.run("check s").done();
         assert!(out.contains("was not closed") && out.contains("no damage found"), "{out}");
@@ -70,7 +70,7 @@ fn an_interrupted_backup_leaves_nothing() {
     let records: String = (0..150_000).map(|i| format!("key {i}\tvalue {i}\n")).collect();
     std::fs::write(directory.path("in"), records).unwrap();
     directory.run("load s in --format tsv --memory 64MiB --quiet").done();
-    // Some are over before the signal comes.
+    // Some loads end before the signal arrives.
     for _ in 0..50 {
         let mut command = directory.command("backup s copy --memory 1MiB");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! Reports of a run that goes on: `--status-interval`.
+//! Reports during a run: `--status-interval`.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,11 +8,11 @@ use qpair_workload::{Live, Observer, RunReport};
 use crate::failure::{Failure, Result};
 use crate::live::LiveLine;
 
-/// Watches a run: the live line, and the states that are written meanwhile.
+/// Watches a run: shows the live line, and writes the state at each interval.
 pub(super) struct States<'a, F> {
     line: &'a LiveLine,
     every: Option<Duration>,
-    /// Writes a report; how many there were before.
+    /// Writes a report. Receives the number of earlier reports.
     write: F,
     written: Mutex<(u32, Option<Failure>)>,
 }
@@ -26,7 +26,7 @@ impl<'a, F: Fn(&RunReport, u32) -> Result<()> + Sync> States<'a, F> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many states were written, and why no more.
+    /// Returns the number of reports written, and the error that ended them, if one did.
     pub(super) fn end(self) -> (u32, Result<()>) {
         let (count, failure) = self.written.into_inner().unwrap_or_else(PoisonError::into_inner);
         (count, failure.map_or(Ok(()), Err))
@@ -56,7 +56,7 @@ impl<F: Fn(&RunReport, u32) -> Result<()> + Sync> Observer for States<'_, F> {
         }
     }
 
-    /// Also where nobody can be told what was found: a report that cannot be written ends the run.
+    /// A report that cannot be written ends the run, because nobody would see the results.
     fn stop(&self) -> bool {
         self.line.stop() || self.written().1.is_some()
     }

@@ -14,7 +14,7 @@ use crate::output::say;
 use crate::store_args::parse_size;
 use crate::text::size;
 
-/// Bytes of an image that are copied at once.
+/// The number of bytes of an image that are copied at once.
 const COPY_BYTES: usize = 1 << 20;
 
 /// Make a slice
@@ -95,7 +95,7 @@ fn open_image(path: &Path) -> Result<(File, u64)> {
     Ok((file, bytes))
 }
 
-/// Copies an image to the beginning of a slice. False: interrupted.
+/// Copies an image to the beginning of a slice. Returns false if interrupted.
 fn copy(file: &mut File, path: &Path, slice: &SliceDevice, interrupt: &Interrupt) -> Result<bool> {
     let mut channel = SerialChannel::open(slice)?;
     let block = slice.info().logical_block_bytes as usize;

@@ -86,7 +86,7 @@ impl Target {
         Ok(self.device.open(&self.drivers.opening(files))?)
     }
 
-    /// The map of a device that has one.
+    /// Opens the map of the device, which must have one.
     fn carving(&self, read_only: bool) -> Result<Carving> {
         Carving::open(&self.open(read_only)?)?.ok_or_else(|| {
             Failure::new(Exit::Negative, format!("{} has no map of slices", self.device))

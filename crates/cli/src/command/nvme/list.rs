@@ -35,7 +35,7 @@ impl List {
     }
 }
 
-/// Lists controllers, NVMe's or others.
+/// Lists NVMe controllers or others.
 pub(crate) fn controllers(all: &[Function], none: &str, json: bool) -> Result<Exit> {
     let mut out = Output::new();
     if json {

@@ -51,12 +51,12 @@ impl Nvme {
     }
 }
 
-/// An address as an argument.
+/// Parses an address argument.
 fn parse_address(text: &str) -> Result<PciAddress, String> {
     text.parse().map_err(|error: qpair_block::Error| error.to_string())
 }
 
-/// The NVMe or SAS controller at an address.
+/// Returns the NVMe or SAS controller at an address.
 fn controller_at(root: &Root, address: PciAddress) -> Result<Function> {
     let function = Function::read(root, address)?;
     if function.is_nvme() || function.is_sas() {

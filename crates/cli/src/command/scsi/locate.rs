@@ -39,7 +39,7 @@ impl Locate {
         let told = out
             .line(format!("the lamp of {} shines for {} s", disk.facts().name, self.seconds))
             .and_then(|()| out.finish());
-        // The light goes off even if no one reads the output.
+        // The lamp is switched off even if no one reads the output.
         while told.is_ok()
             && start.elapsed().as_secs_f64() < self.seconds
             && !interrupt.is_requested()

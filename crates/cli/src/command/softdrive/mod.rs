@@ -24,10 +24,10 @@ use model::Model;
 use report::Reporter;
 use sockets::Sockets;
 
-/// How often drivers that came and went are looked for, and Ctrl-C.
+/// The interval at which clients and interrupts are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// NVMe drives, at most: each has a socket.
+/// The maximum number of NVMe drives: each has a socket.
 const NVME_DRIVES_MAX: u16 = 64;
 
 /// Emulate NVMe drives or SAS disks for this program, SPDK or QEMU
@@ -164,7 +164,7 @@ impl SoftDrive {
         self.serve(self.drives, |number| Ok(SoftNvme::new(self.options_of(number)?)?))
     }
 
-    /// Serves `count` devices until it is told to end.
+    /// Serves `count` devices until an interrupt.
     fn serve<D: Model + 'static>(
         &self,
         count: u16,
@@ -211,7 +211,7 @@ impl SoftDrive {
             reporter.look(&mut host, Instant::now())?;
         }
         reporter.end(&mut host)?;
-        // A request to end is how this command ends.
+        // An interrupt is the normal end of this command.
         Ok(Exit::Done)
     }
 
@@ -233,7 +233,7 @@ impl SoftDrive {
             let mut disk = DiskOptions::default();
             if let Some(path) = self.file.get(number) {
                 disk.medium = MediumOptions::File(path.clone());
-                // The file's own.
+                // Zero stands for the size of the file.
                 disk.size_bytes = 0;
             }
             if let Some(bytes) = of(&self.size, number) {

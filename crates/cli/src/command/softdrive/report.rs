@@ -22,10 +22,10 @@ pub(super) struct Reporter {
 
 #[derive(Clone, Default)]
 struct Known {
-    /// Whether a driver is there.
+    /// Whether a driver is connected.
     here: bool,
     refused: u64,
-    /// Violations of a strict adapter.
+    /// The number of violations that a strict adapter has found.
     violations: u64,
 }
 
@@ -79,7 +79,7 @@ impl Reporter {
         out.finish()
     }
 
-    /// Tells what has changed since the last look.
+    /// Reports the changes since the last call.
     pub(super) fn look<D: Model>(&mut self, host: &mut Host<D>, now: Instant) -> Result<()> {
         let is_one = host.drives().len() == 1;
         for (number, (drive, server)) in host.drives().iter_mut().enumerate() {
@@ -192,7 +192,7 @@ fn event(name: &str, number: usize, counters: &Counters, more: &Value) -> Value 
     event
 }
 
-/// How programs use the drive at a socket.
+/// Returns lines that show how programs use the drive at a socket.
 fn uses<D: Model>(socket: &Path) -> Vec<String> {
     let path = socket.display().to_string();
     let mut lines = D::uses(socket);

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Result};
 
-/// Paths of sockets, and folders that were made for them: gone with this.
+/// The paths of sockets, and the folders made for them. The folders are removed on drop.
 pub(super) struct Sockets {
     paths: Vec<PathBuf>,
     made: Vec<PathBuf>,
 }
 
 impl Sockets {
-    /// Chooses the paths, and makes the folders that they take.
+    /// Chooses the paths, and creates the folders that they need.
     pub(super) fn prepare(path: &Path, drives: u16) -> Result<Self> {
         let mut sockets = Self { paths: Vec::new(), made: Vec::new() };
         for number in 1..=drives {
@@ -46,7 +46,7 @@ impl Sockets {
 impl Drop for Sockets {
     fn drop(&mut self) {
         for folder in &self.made {
-            // Not if somebody has put something there.
+            // This fails if the folder contains other files, which must stay.
             let _ = std::fs::remove_dir(folder);
         }
     }

@@ -1,4 +1,4 @@
-//! One look at a target, by its metrics.
+//! One look at a target, through its metrics.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use super::PATIENCE;
 use crate::failure::{Exit, Failure, Result};
 use crate::text::{count, size};
 
-/// Rare things that befall disks.
+/// Counters of rare events of disks.
 const INCIDENTS: [(&str, &str); 2] =
     [("resets", "resets of the device"), ("timeouts", "requests that it did not answer in time")];
 
@@ -23,7 +23,7 @@ pub(super) struct Look {
     values: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
-/// Asks; the text as it came, and what it tells.
+/// Queries the target. Returns the text as received, and the values in it.
 pub(super) fn ask(address: &MetricsAddress) -> Result<(String, Look)> {
     let answer = fetch(address).map_err(|error| {
         Failure::io(&error, address).hint("start the target with --metrics, and name the same here")
@@ -151,7 +151,7 @@ impl Look {
     }
 }
 
-/// The value of a label.
+/// Returns the value of a label.
 fn label(labels: &str, name: &str) -> Option<String> {
     let (_, rest) = labels.split_once(&format!("{name}=\""))?;
     let (value, _) = rest.split_once('"')?;
