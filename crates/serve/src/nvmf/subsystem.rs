@@ -123,7 +123,7 @@ impl Subsystem {
         }
         for post in &posts {
             let settled = locked(&post.settled);
-            // One that has panicked has nothing left to say.
+            // A controller that has panicked will not report anything.
             drop(post.news.wait_while(settled, |settled| *settled < version));
         }
     }
