@@ -30,7 +30,8 @@ const DEPTH_MAX: u32 = 16384;
 /// A memory alignment that every device accepts, bytes.
 const MEMORY_ALIGNMENT_DEFAULT: u32 = 4096;
 
-/// The flag of linux/stat.h that asks for the lengths of atomic writes. libc has it for glibc only.
+/// The flag of linux/stat.h that requests the lengths of atomic writes. The libc crate has it for
+/// glibc only.
 const STATX_WRITE_ATOMIC: u32 = 0x10000;
 
 #[derive(Clone, Debug)]
@@ -41,9 +42,9 @@ pub struct FileOptions {
     pub create: Option<u64>,
     /// Open for reading only. Default: false.
     pub read_only: bool,
-    /// Take the advisory lock: exclusive, or shared if read-only. The lock keeps out other
-    /// processes that ask for it. A block device that is mounted or held is refused; without the
-    /// lock it is opened all the same. Default: true.
+    /// Take the advisory lock: exclusive, or shared if read-only. The lock excludes other processes
+    /// that take it. With the lock, a mounted or held block device is refused; without it, the
+    /// device is opened anyway. Default: true.
     pub exclusive_lock: bool,
     /// Bypass the page cache (O_DIRECT). Without it, writes stay in the cache until a flush.
     /// Default: true.
@@ -87,14 +88,14 @@ pub(crate) struct File {
     fd: OwnedFd,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
-    /// This process holds a lock: no other process that takes locks has the file open or may write
-    /// to it.
+    /// Whether this process holds a lock: no other process that takes locks has the file open or
+    /// may write to it.
     is_locked: bool,
     /// The capabilities on any interface; interface and mode are left empty here.
     pub(crate) limits: DeviceInfo,
     size_bytes: AtomicU64,
-    /// The bytes that are known to be reserved: 0 after opening, whatever the file has, and all of
-    /// the file from the first growth on. The mutex also keeps growers apart.
+    /// The number of bytes that are known to be reserved: 0 after opening, whatever the file has,
+    /// and the whole size after the first growth. The mutex also serializes growth.
     reserved_bytes: Mutex<u64>,
 }
 
@@ -114,7 +115,7 @@ impl File {
         }
         Self::take(fd, options, kind, name).inspect_err(|_| {
             if options.create.is_some() {
-                // This call made and locked the file, and no caller can use it.
+                // This call created and locked the file, and no caller can use it.
                 let _ = std::fs::remove_file(&options.path);
             }
         })
@@ -229,7 +230,7 @@ impl File {
                 )
             })?;
         self.reserve(*reserved, old, new).map_err(|cause| {
-            // Part of the range may have been reserved, and the size changed with it.
+            // A part of the range may have been reserved, which may have changed the size.
             let _ = ftruncate(&self.fd, old);
             grow_error(cause, self.name(), old, new)
         })?;
@@ -249,7 +250,7 @@ impl File {
         }
         let holes = if reserved < old { reserve_holes(fd, old) } else { Ok(()) };
         match holes.and_then(|()| by_fallocate(fd, old..new)) {
-            // Holes stay: others may be writing to them.
+            // Holes are not filled, because others may be writing to them.
             Err(Errno::OPNOTSUPP) if is_empty => by_zeros_behind(0, fd, old..new, self.grid()),
             Err(Errno::OPNOTSUPP) => by_zeros(fd, old..new, self.grid()),
             outcome => outcome,
@@ -288,8 +289,8 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // Explicitly, as the kernel may hold on to the open file for a while after the descriptor
-        // is closed.
+        // Unlock explicitly, because the kernel may keep the file open for a while after the
+        // descriptor is closed.
         let _ = flock(&self.fd, FlockOperation::Unlock);
     }
 }
@@ -450,17 +451,17 @@ fn direct_alignment(file: &std::fs::File) -> Option<(u32, u32)> {
     Some((statx.stx_dio_mem_align, statx.stx_dio_offset_align))
 }
 
-/// Lengths of the smallest and the largest write with `RWF_ATOMIC`, bytes; the largest is 0 if the
-/// kernel (before 6.11), the file system or the drive has none.
+/// Returns the smallest and the largest length of a write with `RWF_ATOMIC`, in bytes. The largest
+/// is 0 if the kernel (before 6.11), the file system or the drive does not support such writes.
 fn atomic_writes(file: &std::fs::File) -> (u32, u32) {
     let told = statx(file, STATX_WRITE_ATOMIC);
     told.map_or((0, 0), |it| (it.stx_atomic_write_unit_min, it.stx_atomic_write_unit_max))
 }
 
-/// The answer of `statx`; `None` if it does not have all of what `mask` asks for.
+/// Calls `statx`. Returns `None` if the answer lacks anything that `mask` requests.
 fn statx(file: &std::fs::File, mask: u32) -> Option<libc::statx> {
     let empty = CString::default();
-    // SAFETY: all-zero is a value of this plain structure.
+    // SAFETY: all-zero is a valid value of this plain structure.
     let mut statx: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: `empty` is a C string and `statx` a structure of the kernel's size, both alive for
     // the call; the descriptor is `file`'s.
@@ -502,7 +503,7 @@ fn is_set_read_only(file: &std::fs::File) -> bool {
 fn has_volatile_cache(file: &std::fs::File) -> bool {
     let Ok(metadata) = file.metadata() else { return true };
     let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
-    // A partition's queue is its disk's.
+    // A partition has the queue of its disk.
     ["queue/write_cache", "../queue/write_cache"]
         .iter()
         .find_map(|leaf| std::fs::read(format!("/sys/dev/block/{major}:{minor}/{leaf}")).ok())
