@@ -9,7 +9,8 @@
 //! - [`fio_json`]: fio 3.33's JSON, for programs that read fio's.
 //! - [`csv`]: one row for each job and direction.
 //! - [`hgrm`], [`write_hgrm`]: latencies in `HdrHistogram`'s percentile format.
-//! - [`write_logs`]: throughput and latency over time, as fio's `write_bw_log` and its kin.
+//! - - [`write_logs`]: throughput and latency over time, as fio's `write_bw_log` and similar
+//!   options.
 
 mod bins;
 mod csv;

@@ -1,4 +1,4 @@
-//! Numbers as people read them: three digits that matter, and the unit.
+//! Formats numbers for people: three significant digits, and the unit.
 
 /// Formats a time in nanoseconds: "850 ns", "1.25 us", "12.3 ms", "4.20 s".
 pub(super) fn time(ns: f64) -> String {
@@ -11,7 +11,7 @@ pub(super) fn time(ns: f64) -> String {
     format!("{} {unit}", digits(scaled))
 }
 
-/// A number with three digits that matter, and all before the point.
+/// Formats a number with three significant digits, but never drops digits before the point.
 pub(super) fn digits(number: f64) -> String {
     match number {
         n if n < 9.995 => format!("{n:.2}"),
@@ -38,7 +38,7 @@ pub(super) fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{plural}", count(number))
 }
 
-/// An amount of bytes, rounded: "3.20 GiB".
+/// Formats a rounded amount of bytes: "3.20 GiB".
 pub(super) fn bytes(amount: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut scaled = amount;
@@ -51,7 +51,7 @@ pub(super) fn bytes(amount: f64) -> String {
     format!("{number} {}", units[unit])
 }
 
-/// A size that the user chose, exactly: "4 KiB", "1000 B".
+/// Formats a size that the user chose, exactly: "4 KiB", "1000 B".
 pub(super) fn size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = (bytes.max(1).trailing_zeros() / 10).min(units.len() as u32 - 1);
@@ -62,7 +62,7 @@ pub(super) fn bandwidth(bytes_per_s: f64) -> String {
     format!("{}/s", bytes(bytes_per_s))
 }
 
-/// Seconds as people chose them: "10 s", "0.5 s", "250 us".
+/// Formats a duration that the user chose: "10 s", "0.5 s", "250 us".
 pub(super) fn duration(duration: std::time::Duration) -> String {
     let seconds = duration.as_secs_f64();
     match duration.as_nanos() {
