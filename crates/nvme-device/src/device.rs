@@ -28,10 +28,10 @@ use qpair_pci::model::{DmaTable, SharedTable};
 /// NVM Express 1.4.
 pub(crate) const VERSION: u32 = 0x0001_0400;
 pub(crate) const FIRMWARE: &str = "1.0";
-/// Bytes of the area of doorbells: two pages, which all drivers that map them expect.
+/// The size of the doorbell area in bytes: two pages, which all drivers that map it expect.
 const DOORBELL_BYTES: u64 = 0x2000;
-/// An id that is not assigned to any vendor; mass storage, non-volatile memory, NVM Express;
-/// registers and doorbells.
+/// A vendor id that is not assigned; the class of mass storage, non-volatile memory, NVM Express;
+/// the size of registers and doorbells.
 pub(crate) const IDENTITY: Identity = Identity {
     vendor: 0x1234,
     device: 0x5150,
@@ -39,46 +39,45 @@ pub(crate) const IDENTITY: Identity = Identity {
     class: [0x02, 0x08, 0x01],
     bar0_bytes: 0x4000,
 };
-/// The BARs that there are: registers, and the MSI-X table.
+/// The BARs of the function: registers, and the MSI-X table.
 const REGISTERS: u8 = 0;
 const VECTORS: u8 = 4;
 
 pub struct NvmeController<B: Backend> {
     pub(crate) options: ControllerOptions,
     backend: B,
-    /// The namespaces that drivers were told of last.
+    /// The namespaces that drivers know.
     namespaces: Mutex<Vec<NamespaceInfo>>,
     /// Number 0: the admin queues.
     slots: Box<[Slot<B::Queue>]>,
-    /// One more than the highest number of a queue that was made.
+    /// One more than the highest number of a queue that was created.
     slots_in_use: AtomicU32,
     doorbells: Arc<Mapping>,
-    /// The file behind them; `None`: it could not be made when it had to be, and is to be made when
-    /// a caller asks for it.
+    /// The file behind the doorbells. `None` if it could not be created, which is tried again when
+    /// a caller needs it.
     doorbell_file: Mutex<Option<OwnedFd>>,
-    /// Whether a caller was given the file, and may have it mapped.
+    /// Whether a caller has the file, and may have mapped it.
     is_doorbell_file_out: AtomicBool,
     control: Mutex<Control>,
     /// CSTS.
     status: AtomicU32,
     gone: AtomicBool,
-    /// The table of open memory. The slots have copies, changed while this lock is held.
+    /// The table of open memory. The slots have copies, which are changed while this lock is held.
     table: Mutex<SharedTable>,
     admin: Mutex<Admin>,
     pub(crate) write_through: AtomicBool,
     pub(crate) entry_sizes: AtomicU32,
     config: Mutex<Config>,
-    /// BAR 4. A driver reads back what it writes there. The code that was given the events sends
-    /// the signals.
+    /// BAR 4. A driver reads back what it writes there. The holder of the events sends the signals.
     vector_table: Mutex<Box<[u8]>>,
     events: Box<[Mutex<Option<IrqEvent>>]>,
 }
 
 impl<B: Backend> NvmeController<B> {
-    /// Makes a controller with a backend.
+    /// Creates a controller with a backend.
     ///
     /// # Errors
-    /// `Invalid` for options that are not valid; `NoSpace` or `Limit` where memory is short.
+    /// `Invalid` for options that are not valid; `NoSpace` or `Limit` if memory is short.
     pub fn new(options: ControllerOptions, backend: B) -> Result<Self> {
         options.check()?;
         let (doorbells, doorbell_file) = Mapping::new_file(DOORBELL_BYTES as usize)
@@ -151,8 +150,8 @@ impl<B: Backend> NvmeController<B> {
         self.options.doorbells == Doorbells::Shadow
     }
 
-    /// Whether a driver of another process may ring doorbells by memory that it has mapped: then it
-    /// wakes no thread.
+    /// Whether a driver of another process may ring doorbells in memory that it has mapped. These
+    /// wake no thread.
     #[must_use]
     pub fn are_doorbells_mapped(&self) -> bool {
         self.is_doorbell_file_out.load(Ordering::Relaxed)
@@ -172,7 +171,7 @@ impl<B: Backend> NvmeController<B> {
         locked(&self.control)
     }
 
-    /// Locks the table of open memory; nothing is opened or closed while it is held.
+    /// Locks the table of open memory. Nothing is opened or closed while it is held.
     pub(crate) fn table(&self) -> MutexGuard<'_, SharedTable> {
         locked(&self.table)
     }
@@ -200,7 +199,7 @@ impl<B: Backend> NvmeController<B> {
         let _ = self.status.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
-    /// Numbers of queue pairs, with that of the admin queues.
+    /// Returns the number of queue pairs, including the admin queues.
     pub(crate) fn pairs(&self) -> usize {
         self.slots.len()
     }
@@ -233,7 +232,7 @@ impl<B: Backend> NvmeController<B> {
     }
 
     /// Returns the value of a doorbell: the tail of a submission queue, or the head of a completion
-    /// queue. Reads it in the driver's memory if the driver has its doorbells there.
+    /// queue. Reads the driver's memory if the driver has its doorbells there.
     #[inline(always)]
     pub(crate) fn doorbell_of(
         &self,
@@ -273,7 +272,7 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// Sets the table of open memory in all slots. On return no thread uses another table.
+    /// Sets the table of open memory in all slots. On return no thread uses an earlier table.
     fn set_table(&self, held: &mut SharedTable, table: DmaTable) {
         *held = Arc::new(table);
         for slot in &self.slots {
@@ -296,7 +295,7 @@ pub(crate) fn doorbell_at(number: u16, is_completion: bool) -> usize {
     8 * usize::from(number) + 4 * usize::from(is_completion)
 }
 
-/// Whether registers permit an access: it must have 4 or 8 bytes, and be aligned.
+/// Whether registers permit an access, which must have 4 or 8 bytes and be aligned.
 fn is_access(offset: u64, len: usize, bar_bytes: u64) -> bool {
     matches!(len, 4 | 8)
         && offset.is_multiple_of(len as u64)
@@ -451,7 +450,7 @@ impl<B: Backend> PciDevice for NvmeController<B> {
         let is_set = event.is_some();
         *locked(held) = event;
         if is_set {
-            // The driver is told now of entries that were posted while there was no event.
+            // Notify the driver of entries that were posted while there was no event.
             for slot in &self.slots {
                 let mut pair = slot.lock();
                 if let Some(queue) = &mut pair.completion
@@ -477,7 +476,7 @@ impl<B: Backend> PciDevice for NvmeController<B> {
             *locked(event) = None;
         }
         self.reset();
-        // After the reset: what the driver rings until now is in memory that is looked at no more.
+        // After the reset: earlier doorbells of the driver are in memory that is no longer polled.
         let mut file = locked(&self.doorbell_file);
         if self.is_doorbell_file_out.swap(false, Ordering::Relaxed) {
             *file = self.doorbells.renew().ok();
